@@ -1,0 +1,480 @@
+"""What a collective must achieve: chunks, where they start, where they must end.
+
+The state of a chunk on a rank is the **set of ranks whose contribution it holds**, so copying and
+combining collectives are one thing: allgather ends with ``{owner}`` everywhere, allreduce with
+``{all}`` everywhere. Placements are columns, so that a thousand ranks stay practical.
+
+A placement also says *where in the buffer* the chunk is, in chunks: that is all that lowering and
+the interpreter need to know of a collective.
+
+>>> ag = make("allgather", range(2))
+>>> ag.post.ranks.tolist(), ag.post.chunks.tolist(), ag.post.offsets.tolist()
+([0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 1, 1])
+>>> ag.split(3).message_chunks
+6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import UnknownName, UserError
+
+IntArray = npt.NDArray[np.int32]
+
+
+class Kind(StrEnum):
+    """The standard collectives, and ``custom`` for those that a user describes."""
+
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    SCATTER = "scatter"
+    GATHER = "gather"
+    ALLGATHER = "allgather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALLREDUCE = "allreduce"
+    ALLTOALL = "alltoall"
+    ALLTONEXT = "alltonext"
+    MULTIROOT_BROADCAST = "multiroot_broadcast"
+    MULTIROOT_SCATTER = "multiroot_scatter"
+    MULTIROOT_GATHER = "multiroot_gather"
+    CUSTOM = "custom"
+
+
+ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.SCATTER, Kind.GATHER})
+MULTIROOT = frozenset({Kind.MULTIROOT_BROADCAST, Kind.MULTIROOT_SCATTER, Kind.MULTIROOT_GATHER})
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which chunk lies on which rank, holding whose contributions, at which buffer offset.
+
+    Columns of one length: ``ranks``, ``chunks``, ``sets`` (index into the collective's
+    ``contributions``), ``offsets`` (in chunks, in the input buffer for a precondition and in the
+    output buffer for a postcondition).
+    """
+
+    ranks: IntArray
+    chunks: IntArray
+    sets: IntArray
+    offsets: IntArray
+
+    def __post_init__(self) -> None:
+        for column in (self.ranks, self.chunks, self.sets, self.offsets):
+            column.setflags(write=False)
+
+    @staticmethod
+    def of(rows: Iterable[tuple[int, int, int, int]]) -> Placement:
+        """From rows (rank, chunk, set, offset)."""
+        table = np.array(list(rows), np.int32).reshape(-1, 4)
+        return Placement(*(np.ascontiguousarray(table[:, i]) for i in range(4)))
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def rows(self) -> npt.NDArray[np.int32]:
+        """The columns side by side, shape (entries, 4)."""
+        return np.stack([self.ranks, self.chunks, self.sets, self.offsets], axis=1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Placement) and np.array_equal(self.rows(), other.rows())
+
+    def __hash__(self) -> int:
+        return hash(self.rows().tobytes())
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective on ranks ``0 … ranks-1`` of its process group.
+
+    Attributes:
+        kind: which standard one it is, or custom.
+        ranks: size of the group; the topology is restricted to the group first.
+        chunks: number of chunks.
+        contributions: the sets that placements refer to.
+        pre, post: what holds before, what must hold after.
+        factor: into how many pieces each unit of the plain collective is cut (SCCL's C).
+        roots: the root or roots, where the kind has any.
+        local_reduce: groups of chunks that a rank sums by itself once it holds them all; their
+            postconditions name one output offset (one-shot allreduce).
+        name: how a custom collective calls itself.
+    """
+
+    kind: Kind
+    ranks: int
+    chunks: int
+    contributions: tuple[frozenset[int], ...]
+    pre: Placement
+    post: Placement
+    factor: int = 1
+    roots: tuple[int, ...] = ()
+    local_reduce: tuple[tuple[int, ...], ...] = ()
+    name: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        _validate(self)
+
+    def __str__(self) -> str:
+        label = self.name or str(self.kind)
+        roots = f" root {','.join(map(str, self.roots))}" if self.roots else ""
+        return f"{label}{roots} on {self.ranks} ranks, {self.chunks} chunks"
+
+    @cached_property
+    def combining(self) -> bool:
+        """Whether ranks must add contributions on the way: something is wanted that nobody has."""
+        held = _chunk_sets(self, self.pre)
+        return bool(np.setdiff1d(_chunk_sets(self, self.post), held).size)
+
+    @property
+    def message_chunks(self) -> int:
+        """Chunks in the message whose size is *M*: the larger of input and output buffer.
+
+        Allgather: total output per rank; reduce_scatter: total input per rank; alltoall: send
+        buffer per rank; allreduce, broadcast: the buffer.
+        """
+        return max(self.input_chunks, self.output_chunks)
+
+    @property
+    def input_chunks(self) -> int:
+        """Size of the largest input buffer, in chunks."""
+        return int(self.pre.offsets.max(initial=-1)) + 1
+
+    @property
+    def output_chunks(self) -> int:
+        """Size of the largest output buffer, in chunks."""
+        return int(self.post.offsets.max(initial=-1)) + 1
+
+    def in_place_shift(self, rank: int) -> int | None:
+        """In an in-place call input chunk k of ``rank`` is output chunk ``k + shift``.
+
+        Allgather: the own block of the output. reduce_scatter: minus the own block (the output is
+        a block of the input). ``None``: in place makes no sense for this kind.
+        """
+        if self.kind is Kind.ALLGATHER:
+            return rank * self.factor
+        if self.kind is Kind.REDUCE_SCATTER:
+            return -rank * self.factor
+        if self.kind in (Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE, Kind.CUSTOM, Kind.ALLTOALL):
+            return 0
+        return None
+
+    def split(self, pieces: int) -> Collective:
+        """The same collective with every chunk cut into ``pieces`` equal ones."""
+        if pieces < 1:
+            raise UserError(f"a chunk cannot be cut into {pieces} pieces")
+        if pieces == 1:
+            return self
+        groups = tuple(
+            tuple(c * pieces + j for c in group)
+            for group in self.local_reduce
+            for j in range(pieces)
+        )
+        return replace(
+            self,
+            chunks=self.chunks * pieces,
+            pre=_split(self.pre, pieces),
+            post=_split(self.post, pieces),
+            factor=self.factor * pieces,
+            local_reduce=groups,
+        )
+
+
+def _split(placement: Placement, k: int) -> Placement:
+    piece = np.tile(np.arange(k, dtype=np.int32), len(placement))
+
+    def spread(column: IntArray, step: int) -> IntArray:
+        return (np.repeat(column, k) * step + (piece if step > 1 else 0)).astype(np.int32)
+
+    return Placement(
+        spread(placement.ranks, 1), spread(placement.chunks, k),
+        spread(placement.sets, 1), spread(placement.offsets, k),
+    )  # fmt: skip
+
+
+# --- the standard collectives -------------------------------------------------------------------
+
+_Rows = list[tuple[int, int, int, int]]
+_Maker = Callable[[int, tuple[int, ...]], tuple[_Rows, _Rows]]
+
+
+def make(
+    kind: str | Kind,
+    ranks: int | Sequence[int],
+    *,
+    chunks: int = 1,
+    roots: Sequence[int] = (),
+) -> Collective:
+    """A standard collective on ``ranks`` ranks, each unit cut into ``chunks`` pieces.
+
+    The unit is what one rank contributes to, or gets from, one other: the whole input of a rank
+    for allgather; the block of a pair for alltoall, gather and scatter; one block per rank for
+    reduce_scatter; the whole buffer for broadcast, reduce and allreduce.
+
+    Raises:
+        UnknownName: no such kind. UserError: an empty group, a root outside it.
+    """
+    n = ranks if isinstance(ranks, int) else len(ranks)
+    known = [str(k) for k in Kind if k is not Kind.CUSTOM]
+    if str(kind) not in known:
+        raise UnknownName("collective", str(kind), known)
+    kind = Kind(kind)
+    if n < 1:
+        raise UserError("the process group is empty", hint="name at least one rank")
+    roots = _roots_for(kind, n, tuple(roots))
+    pre, post = _MAKERS[kind](n, roots)
+    # Sets 0 … n-1 are the single contributions, set n is everybody's.
+    sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
+    count = max(chunk for _, chunk, _, _ in pre) + 1
+    plain = Collective(kind, n, count, sets, Placement.of(pre), Placement.of(post), 1, roots)
+    return plain.split(chunks)
+
+
+def _roots_for(kind: Kind, n: int, roots: tuple[int, ...]) -> tuple[int, ...]:
+    if kind in ROOTED:
+        roots = roots or (0,)
+        if len(roots) > 1:
+            raise UserError(f"{kind} has one root, not {len(roots)}", hint=f"multiroot_{kind}")
+    elif kind in MULTIROOT:
+        roots = roots or tuple(range(n))
+        if len(set(roots)) < len(roots):
+            raise UserError(f"{kind}: a root is named twice")
+    elif roots:
+        raise UserError(f"{kind} has no root")
+    for root in roots:
+        if not 0 <= root < n:
+            raise UserError(
+                f"root {root} is outside the group", hint=f"its ranks are 0 … {n - 1}"
+            )
+    return roots
+
+
+def _broadcast(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    pre = [(root, i, root, 0) for i, root in enumerate(roots)]
+    post = [(v, i, root, i) for i, root in enumerate(roots) for v in range(n)]
+    return pre, post
+
+
+def _reduce(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    return [(v, 0, v, 0) for v in range(n)], [(roots[0], 0, n, 0)]
+
+
+def _scatter(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    pre = [(root, i * n + d, root, d) for i, root in enumerate(roots) for d in range(n)]
+    post = [(d, i * n + d, root, i) for i, root in enumerate(roots) for d in range(n)]
+    return pre, post
+
+
+def _gather(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    pre = [(v, i * n + v, v, i) for i in range(len(roots)) for v in range(n)]
+    post = [(root, i * n + v, v, v) for i, root in enumerate(roots) for v in range(n)]
+    return pre, post
+
+
+def _allgather(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    pre = [(v, v, v, 0) for v in range(n)]
+    return pre, [(v, c, c, c) for c in range(n) for v in range(n)]
+
+
+def _reduce_scatter(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    return [(v, c, v, c) for c in range(n) for v in range(n)], [(v, v, n, 0) for v in range(n)]
+
+
+def _allreduce(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    # The unit is the whole buffer; reduce_scatter followed by allgather cuts it in n * k.
+    return [(v, 0, v, 0) for v in range(n)], [(v, 0, n, 0) for v in range(n)]
+
+
+def _alltoall(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    pairs = [(s, d) for s in range(n) for d in range(n)]
+    return [(s, s * n + d, s, d) for s, d in pairs], [(d, s * n + d, s, s) for s, d in pairs]
+
+
+def _alltonext(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    if n < 2:
+        raise UserError("alltonext needs at least two ranks")
+    pre = [(v, v, v, 0) for v in range(n - 1)]
+    return pre, [(v + 1, v, v, 0) for v in range(n - 1)]
+
+
+_MAKERS: dict[Kind, _Maker] = {
+    Kind.BROADCAST: _broadcast,
+    Kind.REDUCE: _reduce,
+    Kind.SCATTER: _scatter,
+    Kind.GATHER: _gather,
+    Kind.ALLGATHER: _allgather,
+    Kind.REDUCE_SCATTER: _reduce_scatter,
+    Kind.ALLREDUCE: _allreduce,
+    Kind.ALLTOALL: _alltoall,
+    Kind.ALLTONEXT: _alltonext,
+    Kind.MULTIROOT_BROADCAST: _broadcast,
+    Kind.MULTIROOT_SCATTER: _scatter,
+    Kind.MULTIROOT_GATHER: _gather,
+}
+
+
+def one_shot_allreduce(ranks: int, *, chunks: int = 1) -> Collective:
+    """Allreduce as the allgather of everybody's whole buffer, then a sum at home.
+
+    Chunk ``r * chunks + k`` is piece k of the buffer of rank r; every rank sums the group
+    ``{(r, k) : r}`` into output chunk k. Fewest steps a machine allows, N times the traffic.
+    """
+    n = ranks
+    sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
+    rows = [(v, r, r, 0) for r in range(n) for v in range(n)]
+    plain = Collective(
+        Kind.ALLREDUCE, n, n, sets,
+        Placement.of([(r, r, r, 0) for r in range(n)]), Placement.of(rows),
+        local_reduce=(tuple(range(n)),),
+    )  # fmt: skip
+    return plain.split(chunks)
+
+
+def custom(
+    name: str,
+    ranks: int,
+    pre: Iterable[tuple[int, int, Iterable[int], int]],
+    post: Iterable[tuple[int, int, Iterable[int], int]],
+) -> Collective:
+    """A collective from rows (rank, chunk, contributing ranks, buffer offset).
+
+    Raises:
+        UserError: a row that makes no sense, or a postcondition nobody can reach.
+    """
+    sets: dict[frozenset[int], int] = {}
+
+    def rows(source: Iterable[tuple[int, int, Iterable[int], int]]) -> _Rows:
+        return [
+            (rank, chunk, sets.setdefault(frozenset(who), len(sets)), offset)
+            for rank, chunk, who, offset in source
+        ]
+
+    before, after = rows(pre), rows(post)
+    chunks = 1 + max((chunk for _, chunk, _, _ in (*before, *after)), default=-1)
+    return Collective(
+        Kind.CUSTOM, ranks, chunks, tuple(sets), Placement.of(before), Placement.of(after),
+        name=name,
+    )  # fmt: skip
+
+
+def _validate(c: Collective) -> None:
+    what = c.name or str(c.kind)
+    if c.ranks < 1 or c.chunks < 1:
+        raise UserError(f"{what}: {c.ranks} ranks and {c.chunks} chunks make no collective")
+    for label, p in (("pre", c.pre), ("post", c.post)):
+        if not len(p):
+            raise UserError(f"{what}: the {label}condition is empty")
+        limits = ((p.ranks, c.ranks, "rank"), (p.chunks, c.chunks, "chunk"),
+                  (p.sets, len(c.contributions), "contribution"), (p.offsets, 1 << 30, "offset"))  # fmt: skip
+        for column, limit, noun in limits:
+            bad = column[(column < 0) | (column >= limit)]
+            if len(bad):
+                raise UserError(f"{what}: {label}condition names {noun} {bad[0]}, outside 0 … {limit - 1}")
+        keys = p.ranks.astype(np.int64) * c.chunks + p.chunks
+        if len(np.unique(keys)) < len(keys):
+            raise UserError(f"{what}: the {label}condition names a rank and chunk twice")
+    _validate_reachable(c, what)
+    _validate_offsets(c, what)
+
+
+def _validate_reachable(c: Collective, what: str) -> None:
+    """Every wanted contribution must start somewhere."""
+    start: dict[int, set[int]] = {}
+    for key in _chunk_sets(c, c.pre).tolist():
+        chunk, index = divmod(key, len(c.contributions))
+        start.setdefault(chunk, set()).update(c.contributions[index])
+    for key in _chunk_sets(c, c.post).tolist():
+        chunk, index = divmod(key, len(c.contributions))
+        lost = c.contributions[index] - start.get(chunk, set())
+        if lost or not c.contributions[index]:
+            raise UserError(
+                f"{what}: nobody holds what chunk {chunk} must become",
+                hint=f"contributions of ranks {sorted(lost)} never start anywhere",
+            )
+
+
+def _chunk_sets(c: Collective, p: Placement) -> npt.NDArray[np.int64]:
+    """The distinct (chunk, set) pairs of a placement, as chunk * sets + set, ascending."""
+    return np.unique(p.chunks.astype(np.int64) * len(c.contributions) + p.sets)
+
+
+def _validate_offsets(c: Collective, what: str) -> None:
+    """One chunk per buffer place, except where a rank sums a group into it."""
+    grouped = {chunk: i for i, group in enumerate(c.local_reduce) for chunk in group}
+    for label, p in (("input", c.pre), ("output", c.post)):
+        places = p.ranks.astype(np.int64) << 32 | p.offsets
+        if len(np.unique(places)) == len(places):
+            continue
+        seen: dict[tuple[int, int], int] = {}
+        rows = zip(p.ranks.tolist(), p.offsets.tolist(), p.chunks.tolist(), strict=True)
+        for rank, offset, chunk in rows:
+            other = seen.setdefault((rank, offset), chunk)
+            same_group = grouped.get(chunk, -1) == grouped.get(other, -2)
+            if other != chunk and not (label == "output" and same_group):
+                raise UserError(
+                    f"{what}: chunks {other} and {chunk} share {label} offset {offset} of rank {rank}"
+                )
+
+
+# --- file form ------------------------------------------------------------------------------------
+
+
+def dump(c: Collective) -> dict[str, Any]:
+    """The JSON object of a collective (``docs/formats.md``): placements as columns."""
+    from .files import SCHEMA
+
+    def columns(p: Placement) -> dict[str, list[int]]:
+        return {
+            "rank": p.ranks.tolist(), "chunk": p.chunks.tolist(),
+            "set": p.sets.tolist(), "offset": p.offsets.tolist(),
+        }  # fmt: skip
+
+    return {
+        "weft": "collective", "schema": SCHEMA, "kind": str(c.kind), "name": c.name,
+        "ranks": c.ranks, "chunks": c.chunks, "factor": c.factor, "roots": list(c.roots),
+        "contributions": [sorted(s) for s in c.contributions],
+        "pre": columns(c.pre), "post": columns(c.post),
+        "local_reduce": [list(g) for g in c.local_reduce],
+    }  # fmt: skip
+
+
+def load(data: Any, where: str = "collective") -> Collective:
+    """Read the object that :func:`dump` writes.
+
+    Raises:
+        BadFile: not such an object. UserError: a collective that makes no sense.
+    """
+    from .errors import BadFile
+    from .files import Fields, kind_of
+
+    if kind_of(data, where) != "collective":
+        raise BadFile(f"a collective is expected, not a {data['weft']}", where=where)
+
+    def placement(key: str) -> Placement:
+        columns = Fields(fields.get(key, dict), f"{where}: {key}")
+        lists = [columns.integers(name) for name in ("rank", "chunk", "set", "offset")]
+        columns.finish()
+        if len({len(x) for x in lists}) != 1:
+            raise BadFile("columns of different lengths", where=f"{where}: {key}")
+        return Placement.of(zip(*lists, strict=True))
+
+    fields = Fields(data, where)
+    kind = fields.get("kind", str)
+    if kind not in set(Kind):
+        raise UnknownName("collective", kind, Kind, where=where)
+    collective = Collective(
+        Kind(kind), fields.get("ranks", int), fields.get("chunks", int),
+        tuple(frozenset(s) for s in fields.get("contributions", list)),
+        placement("pre"), placement("post"), fields.get("factor", int, 1),
+        tuple(fields.integers("roots", [])),
+        tuple(tuple(g) for g in fields.get("local_reduce", list, [])),
+        fields.get("name", str, ""),
+    )  # fmt: skip
+    fields.finish()
+    return collective

@@ -1,0 +1,173 @@
+"""Files that appear whole or not at all, and strict reading of versioned JSON objects.
+
+Every noun is saved as one object with ``"weft": kind`` and ``"schema": 1``. Reading is strict:
+an unknown key is an error that suggests the right one, numbers are finite, nesting is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import BadFile, UserError, suggest
+
+SCHEMA = 1
+MAX_BYTES = 1 << 30
+"""Files larger than this are refused."""
+
+
+def read_text(path: str | Path) -> str:
+    """A text file, or standard input for ``-``.
+
+    Raises:
+        BadFile: absent, a directory, unreadable, too large, or not UTF-8.
+    """
+    if str(path) == "-":
+        return sys.stdin.read()
+    file = Path(path)
+    try:
+        if file.is_dir():
+            raise BadFile("a directory, where a file is needed", where=str(path))
+        if file.stat().st_size > MAX_BYTES:
+            raise BadFile("the file is larger than 1 GiB", where=str(path))
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadFile("no such file", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise BadFile("not a text file (UTF-8)", where=str(path)) from None
+    except OSError as error:
+        raise BadFile(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
+    """Write a file atomically; ``-`` is standard output.
+
+    Raises:
+        UserError: it exists and ``force`` is not given, or cannot be written (a missing folder,
+            no permission, a full disk). Nothing is left behind then.
+    """
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    file = Path(path)
+    if file.is_dir():
+        raise UserError("the output is a directory", where=str(path), hint="name a file in it")
+    if file.exists() and not force:
+        raise UserError("the file exists", where=str(path), hint="-f overwrites it")
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, file)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def parse_json(text: str, where: str) -> Any:
+    """JSON without NaN, infinities, duplicate keys or endless nesting.
+
+    Raises:
+        BadFile: anything else, with line and column.
+    """
+
+    def no_constant(name: str) -> Any:
+        raise BadFile(f"{name} is not a number that means anything here", where=where)
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            keys = [k for k, _ in pairs]
+            twice = next(k for k in keys if keys.count(k) > 1)
+            raise BadFile(f"the key {twice!r} stands twice in one object", where=where)
+        return result
+
+    try:
+        return json.loads(
+            text, parse_constant=no_constant, object_pairs_hook=no_duplicates
+        )
+    except json.JSONDecodeError as error:
+        place = f"{where}:{error.lineno}:{error.colno}"
+        raise BadFile(f"not JSON: {error.msg}", where=place) from None
+    except RecursionError:
+        raise BadFile("nested too deeply", where=where) from None
+    except ValueError as error:
+        raise BadFile(f"not JSON: {error}", where=where) from None
+
+
+def kind_of(data: Any, where: str) -> str:
+    """The noun a JSON object holds: the value of its ``"weft"`` key, its schema checked."""
+    if not isinstance(data, dict) or not isinstance(data.get("weft"), str):
+        raise BadFile("not a weft file: no \"weft\" key", where=where)
+    if data.get("schema") != SCHEMA:
+        raise BadFile(
+            f"schema {data.get('schema')!r} is not known", where=where,
+            hint=f"this version reads schema {SCHEMA}",
+        )  # fmt: skip
+    return str(data["weft"])
+
+
+class Fields:
+    """Strict access to the keys of one JSON object: each is typed, none is left over."""
+
+    def __init__(self, data: Any, where: str) -> None:
+        if not isinstance(data, dict):
+            raise BadFile(f"an object is expected, not {_name(data)}", where=where)
+        self._data: Mapping[str, Any] = data
+        self._where = where
+        self._known: list[str] = []
+
+    def get(self, key: str, kind: type | tuple[type, ...], *default: Any) -> Any:
+        """The value of a key, checked to be of a type; required unless a default is given."""
+        self._known.append(key)
+        if key not in self._data:
+            if default:
+                return default[0]
+            raise BadFile(f"the key {key!r} is missing", where=self._where)
+        value = self._data[key]
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join(k.__name__ for k in kinds)
+            raise BadFile(f"{key!r} must be {wanted}, not {_name(value)}", where=self._where)
+        return value
+
+    def integers(self, key: str, *default: Any) -> list[int]:
+        """A list of integers."""
+        values = self.get(key, list, *default)
+        if not all(type(v) is int for v in values):
+            raise BadFile(f"{key!r} must hold integers only", where=self._where)
+        if any(abs(v) > 1 << 40 for v in values):
+            raise BadFile(f"{key!r} holds an absurdly large number", where=self._where)
+        return list(values)
+
+    def finish(self, ignore: Iterable[str] = ("weft", "schema")) -> None:
+        """Raise if the object has a key nobody asked for."""
+        for key in self._data:
+            if key not in self._known and key not in ignore:
+                raise BadFile(
+                    f"unknown key {key!r}", where=self._where, hint=suggest(key, self._known)
+                )
+
+
+def _name(value: Any) -> str:
+    return {dict: "an object", list: "a list", str: "a string", type(None): "null"}.get(
+        type(value), f"the {type(value).__name__} {value!r}"[:60]
+    )

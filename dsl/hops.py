@@ -1,0 +1,119 @@
+"""Ways from GPU to GPU through nodes that do not store, and how far GPUs are apart."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from .topology import Hop, Topology
+
+ROUTES_PER_PAIR = 8
+"""Routes kept for one pair of GPUs; a fabric with more choices keeps the quickest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """All hops of a topology, and whether they are all there are."""
+
+    hops: tuple[Hop, ...]
+    complete: bool
+
+    def between(self, src: int, dst: int) -> tuple[int, ...]:
+        """Indices of the hops of one ordered pair, the quickest first."""
+        return tuple(i for i, h in enumerate(self.hops) if (h.src, h.dst) == (src, dst))
+
+
+def find_hops(topology: Topology, *, routes_per_pair: int = ROUTES_PER_PAIR) -> Hops:
+    """Every simple route from GPU to GPU whose inner nodes only forward.
+
+    Routes of a pair are sorted by (α, links, indices); at most ``routes_per_pair`` are kept,
+    and ``complete`` says whether anything was left out. Cost: the number of such routes.
+    """
+    out_links = links_from(topology)
+    found: list[Hop] = []
+    complete = True
+    for src in range(topology.ranks):
+        routes, all_seen = _routes_from(topology, out_links, src, routes_per_pair)
+        complete = complete and all_seen
+        for dst in sorted(routes):
+            best = sorted(routes[dst], key=lambda r: (route_latency(topology, r), len(r), r))
+            complete = complete and len(best) <= routes_per_pair
+            found += [Hop(src, dst, route) for route in best[:routes_per_pair]]
+    return Hops(tuple(found), complete)
+
+
+def route_latency(topology: Topology, route: tuple[int, ...]) -> Fraction:
+    """The α of a route: the sum over its links, in µs."""
+    return sum((topology.links[i].latency for i in route), Fraction(0))
+
+
+def links_from(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """For each node, the indices of the links that leave it."""
+    out: list[list[int]] = [[] for _ in topology.nodes]
+    for i, one in enumerate(topology.links):
+        out[one.src].append(i)
+    return tuple(map(tuple, out))
+
+
+def _routes_from(
+    topology: Topology, out_links: tuple[tuple[int, ...], ...], src: int, per_pair: int
+) -> tuple[dict[int, list[tuple[int, ...]]], bool]:
+    """Breadth first over simple paths: short routes come first, so a cut-off loses long ones."""
+    routes: dict[int, list[tuple[int, ...]]] = {}
+    budget = 64 * per_pair * max(1, topology.ranks)
+    queue: deque[tuple[int, tuple[int, ...], frozenset[int]]] = deque(
+        [(src, (), frozenset([src]))]
+    )
+    while queue:
+        if budget == 0:
+            return routes, False
+        budget -= 1
+        node, route, seen = queue.popleft()
+        for i in out_links[node]:
+            dst = topology.links[i].dst
+            if dst in seen:
+                continue
+            if topology.nodes[dst].stores:
+                routes.setdefault(dst, []).append((*route, i))
+            else:
+                queue.append((dst, (*route, i), seen | {dst}))
+    return routes, True
+
+
+def hop_distances(topology: Topology) -> npt.NDArray[np.int32]:
+    """Least number of GPU-to-GPU hops between ranks, shape (ranks, ranks); -1: unreachable."""
+    n = topology.ranks
+    near = _gpu_neighbours(topology)
+    distance = np.full((n, n), -1, np.int32)
+    for start in range(n):
+        distance[start, start] = 0
+        queue = deque([start])
+        while queue:
+            u = queue.popleft()
+            for v in near[u]:
+                if distance[start, v] < 0:
+                    distance[start, v] = distance[start, u] + 1
+                    queue.append(v)
+    return distance
+
+
+def _gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """GPUs that one hop reaches: a search that stops at the first GPU."""
+    out_links = links_from(topology)
+    near = []
+    for src in range(topology.ranks):
+        seen = {src}
+        queue = deque([src])
+        while queue:
+            for i in out_links[queue.popleft()]:
+                dst = topology.links[i].dst
+                if dst not in seen:
+                    seen.add(dst)
+                    if not topology.nodes[dst].stores:
+                        queue.append(dst)
+        near.append(tuple(sorted(v for v in seen - {src} if v < topology.ranks)))
+    return tuple(near)

@@ -1,0 +1,268 @@
+"""The schedule: which chunk goes where in which step, in columns, sorted by step.
+
+**Transfers of one step read what held before that step; what they bring can be used from the
+next.** So the steps are the proof: verifying, simulating and lowering are single passes.
+
+>>> from weft.dsl.topology import Topology, both_ways, gpu
+>>> from weft.dsl.collective import make
+>>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
+>>> s = Schedule.of(pair, make("allgather", 2), [Transfer(0, 0, 1, (0,)), Transfer(1, 1, 0, (1,))])
+>>> s.steps, len(s), next(iter(s)).dst
+(1, 2, 1)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import collective as collective_form
+from . import topology_json
+from .collective import Collective, IntArray
+from .errors import BadFile, UserError
+from .files import SCHEMA, Fields, kind_of
+from .topology import Topology
+
+Times = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One chunk over one hop: ``route`` are link indices from ``src`` through switches to ``dst``.
+
+    ``reduce``: the destination adds what arrives to what it holds, instead of storing it.
+    """
+
+    chunk: int
+    src: int
+    dst: int
+    route: tuple[int, ...]
+    step: int = 0
+    reduce: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A checked-in-form (not yet verified) list of transfers with its machine and collective.
+
+    Columns have one entry per transfer and are sorted by (step, chunk, src, dst): ``chunk``,
+    ``src``, ``dst``, ``step``, ``reduce``; ``route_links[route_start[i]:route_start[i+1]]`` is
+    the route of transfer i. ``start_us``/``end_us`` are optional times in µs. ``segments`` says
+    the pattern is repeated on that many equal slices of every chunk, pipelined. ``rounds`` holds
+    the rounds of each step where the engine thinks in rounds. ``bytes`` is the message size M
+    the schedule was made for, if any.
+    """
+
+    topology: Topology
+    collective: Collective
+    chunk: IntArray
+    src: IntArray
+    dst: IntArray
+    step: IntArray
+    reduce: npt.NDArray[np.bool_]
+    route_start: npt.NDArray[np.int64]
+    route_links: IntArray
+    rounds: tuple[int, ...] = ()
+    bytes: int | None = None
+    segments: int = 1
+    start_us: Times | None = None
+    end_us: Times | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        topology: Topology,
+        collective: Collective,
+        transfers: Iterable[Transfer],
+        *,
+        rounds: tuple[int, ...] = (),
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """From transfer objects in any order (small schedules; engines at scale use columns)."""
+        rows = list(transfers)
+        columns = np.array(
+            [(t.chunk, t.src, t.dst, t.step, t.reduce, len(t.route)) for t in rows], np.int64
+        ).reshape(-1, 6)
+        links = np.array([i for t in rows for i in t.route], np.int32)
+        return Schedule.from_columns(
+            topology, collective, columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3],
+            columns[:, 4].astype(bool), columns[:, 5], links,
+            rounds=rounds, provenance=provenance,
+        )  # fmt: skip
+
+    @staticmethod
+    def from_columns(
+        topology: Topology,
+        collective: Collective,
+        chunk: npt.ArrayLike,
+        src: npt.ArrayLike,
+        dst: npt.ArrayLike,
+        step: npt.ArrayLike,
+        reduce: npt.ArrayLike,
+        route_lengths: npt.ArrayLike,
+        route_links: npt.ArrayLike,
+        *,
+        rounds: tuple[int, ...] = (),
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """From columns in any order; they are sorted by (step, chunk, src, dst)."""
+        chunk, src, dst, step = (np.asarray(x, np.int32) for x in (chunk, src, dst, step))
+        lengths = np.asarray(route_lengths, np.int64)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        order = np.lexsort((dst, src, chunk, step))
+        new_starts = np.concatenate([[0], np.cumsum(lengths[order])])
+        # Position of every link after sorting: the old start of its row plus its place in it.
+        inside = np.arange(new_starts[-1]) - np.repeat(new_starts[:-1], lengths[order])
+        links = np.asarray(route_links, np.int32)[
+            np.repeat(starts[:-1][order], lengths[order]) + inside
+        ]
+        schedule = Schedule(
+            topology, collective, chunk[order], src[order], dst[order], step[order],
+            np.asarray(reduce, bool)[order], new_starts, links,
+            rounds=rounds, provenance=dict(provenance or {}),
+        )  # fmt: skip
+        for column in (schedule.chunk, schedule.src, schedule.dst, schedule.step, schedule.reduce,
+                       schedule.route_start, schedule.route_links):  # fmt: skip
+            column.setflags(write=False)
+        return schedule
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def __iter__(self) -> Iterator[Transfer]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> Transfer:
+        return Transfer(
+            int(self.chunk[i]), int(self.src[i]), int(self.dst[i]), self.route(i),
+            int(self.step[i]), bool(self.reduce[i]),
+        )  # fmt: skip
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and dump(self) == dump(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def route(self, i: int) -> tuple[int, ...]:
+        """Link indices of transfer ``i``."""
+        return tuple(self.route_links[self.route_start[i] : self.route_start[i + 1]].tolist())
+
+    @property
+    def steps(self) -> int:
+        """Number of steps: one more than the last step used."""
+        return int(self.step.max(initial=-1)) + 1
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The transfer columns by name, with route lengths: input of :meth:`from_columns`."""
+        return {
+            "chunk": self.chunk, "src": self.src, "dst": self.dst, "step": self.step,
+            "reduce": self.reduce, "route_lengths": np.diff(self.route_start),
+            "route_links": self.route_links,
+        }  # fmt: skip
+
+    def with_provenance(self, **entries: Any) -> Schedule:
+        """The same schedule with entries added to its provenance."""
+        return replace(self, provenance={**self.provenance, **entries})
+
+
+def dump(schedule: Schedule) -> dict[str, Any]:
+    """The JSON object of a schedule, complete in itself (``docs/formats.md``)."""
+    routes = np.split(schedule.route_links, schedule.route_start[1:-1]) if len(schedule) else []
+    return {
+        "weft": "schedule",
+        "schema": SCHEMA,
+        "topology": topology_json.dump(schedule.topology),
+        "collective": collective_form.dump(schedule.collective),
+        "bytes": schedule.bytes,
+        "segments": schedule.segments,
+        "rounds": list(schedule.rounds),
+        "transfers": {
+            "chunk": schedule.chunk.tolist(),
+            "src": schedule.src.tolist(),
+            "dst": schedule.dst.tolist(),
+            "route": [r.tolist() for r in routes],
+            "reduce": [int(r) for r in schedule.reduce],
+            "step": schedule.step.tolist(),
+            "start_us": None if schedule.start_us is None else schedule.start_us.tolist(),
+            "end_us": None if schedule.end_us is None else schedule.end_us.tolist(),
+        },
+        "provenance": dict(schedule.provenance),
+    }
+
+
+def dumps(schedule: Schedule) -> str:
+    """The file text of a schedule."""
+    return json.dumps(dump(schedule), separators=(",", ":")) + "\n"
+
+
+def load(data: Any, where: str = "schedule") -> Schedule:
+    """Read the object that :func:`dump` writes. The result is well formed, not verified.
+
+    Raises:
+        BadFile, UserError: not such an object, or indices outside the machine or collective.
+    """
+    if kind_of(data, where) != "schedule":
+        raise BadFile(f"a schedule is expected, not a {data['weft']}", where=where)
+    fields = Fields(data, where)
+    topology = topology_json.load(fields.get("topology", dict), f"{where}: topology")
+    collective = collective_form.load(fields.get("collective", dict), f"{where}: collective")
+    table = Fields(fields.get("transfers", dict), f"{where}: transfers")
+    columns = {k: table.integers(k) for k in ("chunk", "src", "dst", "step", "reduce")}
+    routes = table.get("route", list)
+    times = [table.get(k, (list, type(None)), None) for k in ("start_us", "end_us")]
+    table.finish()
+    if len({len(routes), *(len(c) for c in columns.values())}) != 1:
+        raise BadFile("columns of different lengths", where=f"{where}: transfers")
+    _check_ranges(topology, collective, columns, routes, where)
+    rounds = tuple(fields.integers("rounds", []))
+    size = fields.get("bytes", (int, type(None)), None)
+    segments = fields.get("segments", int, 1)
+    provenance = fields.get("provenance", dict, {})
+    fields.finish()
+    if segments < 1 or (size is not None and size < 1):
+        raise BadFile("bytes and segments must be positive", where=where)
+    schedule = Schedule.from_columns(
+        topology, collective, *(columns[k] for k in ("chunk", "src", "dst", "step", "reduce")),
+        [len(r) for r in routes], [i for r in routes for i in r],
+        rounds=rounds, provenance=provenance,
+    )  # fmt: skip
+    start, end = (_times(t, len(schedule), where) for t in times)
+    return replace(schedule, bytes=size, segments=segments, start_us=start, end_us=end)
+
+
+def _times(values: list[Any] | None, count: int, where: str) -> Times | None:
+    if values is None:
+        return None
+    if len(values) != count or not all(isinstance(v, (int, float)) for v in values):
+        raise BadFile("times must be one number per transfer", where=f"{where}: transfers")
+    return np.asarray(values, np.float64)
+
+
+def _check_ranges(
+    topology: Topology,
+    collective: Collective,
+    columns: Mapping[str, list[int]],
+    routes: list[Any],
+    where: str,
+) -> None:
+    if collective.ranks != topology.ranks:
+        raise UserError(
+            f"the collective has {collective.ranks} ranks, the topology {topology.ranks}", where=where
+        )
+    limits = {"chunk": collective.chunks, "src": topology.ranks, "dst": topology.ranks,
+              "step": 1 << 24, "reduce": 2}  # fmt: skip
+    for name, limit in limits.items():
+        for row, value in enumerate(columns[name]):
+            if not 0 <= value < limit:
+                raise BadFile(
+                    f"transfer {row}: {name} {value} is outside 0 … {limit - 1}", where=where
+                )
+    links = len(topology.links)
+    for row, route in enumerate(routes):
+        if not isinstance(route, list) or not all(type(i) is int and 0 <= i < links for i in route):
+            raise BadFile(f"transfer {row}: the route names a link that is not there", where=where)

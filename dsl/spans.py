@@ -1,0 +1,68 @@
+"""Where in a text something stands: used by every front end, kept to the end.
+
+>>> source = Source("ring.sketch", "chunks 2\\nforbid 0 -> 9\\n")
+>>> print(Span(source, 16, 22).render())
+ --> ring.sketch:2:8
+  |
+2 | forbid 0 -> 9
+  |        ^^^^^^
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A named text: a file, or ``<stdin>``."""
+
+    name: str
+    text: str
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both from 1."""
+        before = self.text[: min(max(offset, 0), len(self.text))]
+        return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The characters ``start … end-1`` of a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        """Line of the first character, from 1."""
+        return self.source.position(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        """Column of the first character, from 1."""
+        return self.source.position(self.start)[1]
+
+    @property
+    def text(self) -> str:
+        """The characters themselves."""
+        return self.source.text[self.start : self.end]
+
+    def render(self) -> str:
+        """File, line and column, the line itself, and carets under the span."""
+        line, column = self.source.position(self.start)
+        lines = self.source.text.split("\n")
+        row = lines[line - 1].rstrip("\r") if line <= len(lines) else ""
+        width = max(1, min(self.end - self.start, len(row) - column + 1))
+        gutter = " " * len(str(line))
+        # Tabs are kept so that the carets stand under the right characters.
+        pad = "".join("\t" if ch == "\t" else " " for ch in row[: column - 1])
+        pad += " " * (column - 1 - len(pad))
+        return (
+            f" --> {self}\n{gutter} |\n{line} | {row}\n{gutter} | {pad}{'^' * width}"
+        )
+
+    def __str__(self) -> str:
+        line, column = self.source.position(self.start)
+        return f"{self.source.name}:{line}:{column}"

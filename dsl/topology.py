@@ -1,0 +1,313 @@
+"""A machine: GPUs, what forwards between them, directed links, and what links share.
+
+The GPUs come first among the nodes, in rank order, so *rank r is node r* everywhere. Links are
+indices into one tuple: parallel links, switches and shared resources need no special case, and
+everything maps to arrays.
+
+>>> two = Topology("pair", (gpu(0), gpu(1)), (link(0, 1, "25", "0.7"), link(1, 0, "25", "0.7")))
+>>> two.ranks, two.digest()[:8] == two.digest()[:8]
+(2, True)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import BadTopology, UnknownName
+from .units import exact
+
+
+class NodeKind(StrEnum):
+    """What a node is; only GPUs hold data, the others forward."""
+
+    GPU = "gpu"
+    SWITCH = "switch"
+    NIC = "nic"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A vertex. ``host`` groups nodes into boxes; a switch may ``multicast`` or ``reduce``."""
+
+    name: str
+    kind: NodeKind = NodeKind.GPU
+    host: int | None = None
+    multicast: bool = False
+    reduces: bool = False
+
+    @property
+    def stores(self) -> bool:
+        """Whether chunks can rest here between steps: GPUs only."""
+        return self.kind is NodeKind.GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed link: α in µs, bandwidth in GB/s over all its parallel ``lanes``."""
+
+    src: int
+    dst: int
+    bandwidth: Fraction
+    latency: Fraction = Fraction(0)
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Links that share one bandwidth (GB/s): a NIC, a PCIe switch, a port."""
+
+    name: str
+    links: tuple[int, ...]
+    bandwidth: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A way from one GPU to another through nodes that do not store: ``route`` names links."""
+
+    src: int
+    dst: int
+    route: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The machine.
+
+    ``symmetries`` are node permutations (image of each node) that whoever built the topology
+    declares; whoever uses one verifies it first (``dsl.symmetry``). ``notes`` say what was
+    assumed when it was built or imported (a default α, an ignored management NIC).
+
+    Raises:
+        BadTopology: a link to nowhere, a self-loop, a bandwidth that is not positive, a negative
+            latency, a duplicate name, a GPU after a switch.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    resources: tuple[Resource, ...] = ()
+    symmetries: tuple[tuple[int, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_nodes(self)
+        for index, one in enumerate(self.links):
+            _check_link(self, index, one)
+        for resource in self.resources:
+            _check_resource(self, resource)
+        for image in self.symmetries:
+            if sorted(image) != list(range(len(self.nodes))):
+                raise BadTopology(f"{self.name}: a declared symmetry is not a permutation")
+
+    @property
+    def ranks(self) -> int:
+        """Number of GPUs; ranks are nodes ``0 … ranks-1``."""
+        return sum(node.stores for node in self.nodes)
+
+    @property
+    def host_of(self) -> tuple[int | None, ...]:
+        """The host of each rank, where known."""
+        return tuple(node.host for node in self.nodes[: self.ranks])
+
+    @property
+    def hosts(self) -> int:
+        """Number of boxes (at least one)."""
+        return max(1, len({h for h in self.host_of if h is not None}))
+
+    def node_index(self, name: str) -> int:
+        """The index of a node by name.
+
+        Raises:
+            UnknownName: no such node.
+        """
+        for index, node in enumerate(self.nodes):
+            if node.name == name:
+                return index
+        raise UnknownName("node", name, (n.name for n in self.nodes))
+
+    def capacities(self) -> tuple[Fraction, ...]:
+        """Bandwidth in GB/s of every resource row of :meth:`usage`: links, then resources."""
+        return tuple(x.bandwidth for x in (*self.links, *self.resources))
+
+    def usage(self) -> npt.NDArray[np.int8]:
+        """Which link loads which row: shape (links + resources, links), 0 or 1.
+
+        Row ``i < len(links)`` is the link itself, the others are the shared resources, so one
+        matrix product gives the load of everything that has a bandwidth.
+        """
+        rows = np.zeros((len(self.links) + len(self.resources), len(self.links)), np.int8)
+        np.fill_diagonal(rows, 1)
+        for i, resource in enumerate(self.resources):
+            rows[len(self.links) + i, list(resource.links)] = 1
+        return rows
+
+    def round_bandwidth(self) -> Fraction:
+        """GB/s that one *round* stands for: the largest unit all bandwidths are multiples of.
+
+        A chunk crosses a link of this bandwidth in one round; a link of k times as much carries
+        k chunks a round (SCCL's rounds). DGX-1 with 25 and 50 GB/s links: 25.
+        """
+        unit = Fraction(0)
+        for bandwidth in self.capacities():
+            unit = _gcd(unit, bandwidth)
+        return unit
+
+    def reversed(self) -> Topology:
+        """Every link turned round (indices kept): what the reverse reduction solves on."""
+        turned = tuple(replace(x, src=x.dst, dst=x.src) for x in self.links)
+        return replace(self, name=f"{self.name} reversed", links=turned)
+
+    def restricted_to(self, group: Iterable[int]) -> Topology:
+        """The machine as a process group sees it: other GPUs gone, ranks renumbered by position.
+
+        Raises:
+            BadTopology: an empty group, a rank twice, or a rank that is not there.
+        """
+        ranks = tuple(group)
+        _check_group(self, ranks)
+        if ranks == tuple(range(self.ranks)):
+            return self
+        kept = (*ranks, *range(self.ranks, len(self.nodes)))
+        return self._subgraph(kept, f"{self.name}[{','.join(map(str, ranks))}]")
+
+    def _subgraph(self, kept: tuple[int, ...], name: str) -> Topology:
+        place = {node: i for i, node in enumerate(kept)}
+        links = [i for i, x in enumerate(self.links) if x.src in place and x.dst in place]
+        new_index = {old: new for new, old in enumerate(links)}
+        resources = []
+        for resource in self.resources:
+            members = tuple(new_index[i] for i in resource.links if i in new_index)
+            if members:
+                resources.append(replace(resource, links=members))
+        return Topology(
+            name,
+            tuple(self.nodes[i] for i in kept),
+            tuple(
+                replace(self.links[i], src=place[self.links[i].src], dst=place[self.links[i].dst])
+                for i in links
+            ),
+            tuple(resources),
+            notes=self.notes,
+        )
+
+    def without_links(self, dead: Iterable[int]) -> Topology:
+        """The machine with some links broken; declared symmetries are dropped with them."""
+        gone = set(dead)
+        kept = [i for i in range(len(self.links)) if i not in gone]
+        new_index = {old: new for new, old in enumerate(kept)}
+        resources = tuple(
+            replace(r, links=members)
+            for r in self.resources
+            if (members := tuple(new_index[i] for i in r.links if i in new_index))
+        )
+        return replace(
+            self, links=tuple(self.links[i] for i in kept), resources=resources, symmetries=()
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned file form (``docs/formats.md``)."""
+        from .topology_json import dump
+
+        return dump(self)
+
+    def digest(self) -> str:
+        """A hash of everything that matters to a schedule: not the name, not the notes."""
+        body = {k: v for k, v in self.to_json().items() if k not in ("name", "notes")}
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def gpu(index: int, host: int | None = None) -> Node:
+    """A GPU node named ``gpu{index}``."""
+    return Node(f"gpu{index}", NodeKind.GPU, host)
+
+
+def switch(name: str, host: int | None = None, *, multicast: bool = False) -> Node:
+    """A switch that forwards and does not store."""
+    return Node(name, NodeKind.SWITCH, host, multicast=multicast)
+
+
+def link(
+    src: int, dst: int, bandwidth: object, latency: object = 0, *, lanes: int = 1
+) -> Link:
+    """A link from numbers or decimal strings: GB/s and µs."""
+    return Link(src, dst, exact(bandwidth, "bandwidth"), exact(latency, "latency"), lanes)
+
+
+def both_ways(
+    a: int, b: int, bandwidth: object, latency: object = 0, *, lanes: int = 1
+) -> tuple[Link, Link]:
+    """A full-duplex cable: one link each way."""
+    forth = link(a, b, bandwidth, latency, lanes=lanes)
+    return forth, replace(forth, src=b, dst=a)
+
+
+def _gcd(a: Fraction, b: Fraction) -> Fraction:
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def _check_nodes(topology: Topology) -> None:
+    if not topology.nodes or not topology.nodes[0].stores:
+        raise BadTopology(f"{topology.name}: there is no GPU", hint="a topology starts with its GPUs")
+    if any(late.stores for late in topology.nodes[topology.ranks :]):
+        raise BadTopology(f"{topology.name}: GPUs must come first, in rank order")
+    for name, count in Counter(n.name for n in topology.nodes).items():
+        if count > 1:
+            raise BadTopology(f"{topology.name}: two nodes are named {name!r}")
+
+
+def _check_link(topology: Topology, index: int, one: Link) -> None:
+    n = len(topology.nodes)
+    if not (0 <= one.src < n and 0 <= one.dst < n):
+        raise BadTopology(
+            f"{topology.name}: link {index} goes from {one.src} to {one.dst}, "
+            f"but nodes are 0 … {n - 1}"
+        )
+    ends = f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
+    if one.src == one.dst:
+        raise BadTopology(f"{topology.name}: link {ends} leads to itself")
+    if one.bandwidth <= 0:
+        raise BadTopology(
+            f"{topology.name}: link {ends} has bandwidth {one.bandwidth} GB/s",
+            hint="a bandwidth is positive; leave a dead link out",
+        )
+    if one.latency < 0:
+        raise BadTopology(f"{topology.name}: link {ends} has latency {one.latency} µs")
+    if one.lanes < 1:
+        raise BadTopology(f"{topology.name}: link {ends} has {one.lanes} lanes")
+
+
+def _check_resource(topology: Topology, resource: Resource) -> None:
+    where = f"{topology.name}: resource {resource.name!r}"
+    if resource.bandwidth <= 0:
+        raise BadTopology(f"{where} has bandwidth {resource.bandwidth} GB/s")
+    if not resource.links or len(set(resource.links)) != len(resource.links):
+        raise BadTopology(f"{where} names no link, or one twice")
+    if not all(0 <= i < len(topology.links) for i in resource.links):
+        raise BadTopology(f"{where} names a link that is not there")
+
+
+def _check_group(topology: Topology, ranks: tuple[int, ...]) -> None:
+    if not ranks:
+        raise BadTopology("the process group is empty", hint="name at least one rank")
+    for rank, count in Counter(ranks).items():
+        if not 0 <= rank < topology.ranks:
+            raise BadTopology(
+                f"rank {rank} is not on {topology.name}",
+                hint=f"its ranks are 0 … {topology.ranks - 1}",
+            )
+        if count > 1:
+            raise BadTopology(f"rank {rank} is twice in the process group")
