@@ -48,10 +48,10 @@ class Transfer:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """A checked-in-form (not yet verified) list of transfers with its machine and collective.
+    """A well-formed (not yet verified) list of transfers with its machine and collective.
 
-    Columns have one entry per transfer and are sorted by (step, chunk, src, dst): ``chunk``,
-    ``src``, ``dst``, ``step``, ``reduce``; ``route_links[route_start[i]:route_start[i+1]]`` is
+    Columns have one entry per transfer and are sorted by step; the order inside a step is a
+    priority: where transfers compete for a link, the first is served first. ``chunk``, ``src``, ``dst``, ``step``, ``reduce``; ``route_links[route_start[i]:route_start[i+1]]`` is
     the route of transfer i. ``start_us``/``end_us`` are optional times in µs. ``segments`` says
     the pattern is repeated on that many equal slices of every chunk, pipelined. ``rounds`` holds
     the rounds of each step where the engine thinks in rounds. ``bytes`` is the message size M
@@ -110,11 +110,15 @@ class Schedule:
         rounds: tuple[int, ...] = (),
         provenance: Mapping[str, Any] | None = None,
     ) -> Schedule:
-        """From columns in any order; they are sorted by (step, chunk, src, dst)."""
+        """From columns in any order; they are sorted by step, otherwise kept in order.
+
+        So the order inside a step is the engine's: where transfers compete, the first is served
+        first.
+        """
         chunk, src, dst, step = (np.asarray(x, np.int32) for x in (chunk, src, dst, step))
         lengths = np.asarray(route_lengths, np.int64)
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        order = np.lexsort((dst, src, chunk, step))
+        order = np.argsort(step, kind="stable")
         new_starts = np.concatenate([[0], np.cumsum(lengths[order])])
         # Position of every link after sorting: the old start of its row plus its place in it.
         inside = np.arange(new_starts[-1]) - np.repeat(new_starts[:-1], lengths[order])
@@ -231,6 +235,8 @@ def load(data: Any, where: str = "schedule") -> Schedule:
         [len(r) for r in routes], [i for r in routes for i in r],
         rounds=rounds, provenance=provenance,
     )  # fmt: skip
+    if any(t is not None for t in times) and np.any(np.diff(columns["step"]) < 0):
+        raise BadFile("transfers with times must be sorted by step", where=where)
     start, end = (_times(t, len(schedule), where) for t in times)
     return replace(schedule, bytes=size, segments=segments, start_us=start, end_us=end)
 

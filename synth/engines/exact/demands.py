@@ -1,0 +1,92 @@
+"""Who needs what from where: the copying collective as demands, and reach over the machine.
+
+A *demand* is a set of plain chunks with the same sources and the same targets; they are
+interchangeable, so everything below speaks of demands and of how many chunks each has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective
+from weft.dsl.topology import Topology
+
+Hops = npt.NDArray[np.int64]
+FAR = 1 << 30
+"""A distance that is no distance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Chunks that start on all ``sources`` and must reach all ``targets``."""
+
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    chunks: tuple[int, ...]
+
+
+def demands(collective: Collective) -> tuple[Demand, ...]:
+    """The demands of a copying collective, in the order of their first chunk.
+
+    Chunks that nobody else needs are left out. O(entries of the placements).
+    """
+    sources: list[list[int]] = [[] for _ in range(collective.chunks)]
+    targets: list[list[int]] = [[] for _ in range(collective.chunks)]
+    for rank, chunk in zip(collective.pre.ranks.tolist(), collective.pre.chunks.tolist(), strict=True):
+        sources[chunk].append(rank)
+    for rank, chunk in zip(collective.post.ranks.tolist(), collective.post.chunks.tolist(), strict=True):
+        targets[chunk].append(rank)
+    grouped: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    for chunk in range(collective.chunks):
+        here = tuple(sorted(sources[chunk]))
+        there = tuple(sorted(set(targets[chunk]) - set(here)))
+        if there:
+            grouped.setdefault((here, there), []).append(chunk)
+    return tuple(Demand(s, t, tuple(c)) for (s, t), c in grouped.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Hop distances with switches in between: ``after[a, b]`` is the number of GPUs entered on the
+    way from node a to node b; a switch is entered in the step of the hop that crosses it."""
+
+    after: Hops
+
+    def tail_depth(self, sources: tuple[int, ...]) -> Hops:
+        """Per node: the least number of steps before data of the sources can leave it."""
+        return self.after[list(sources)].min(axis=0)
+
+    def head_depth(self, target: int, is_gpu: npt.NDArray[np.bool_]) -> Hops:
+        """Per node: steps still needed after the step in which data enters it."""
+        depth = self.after[:, target]
+        # From a switch the GPU entered next belongs to the same step.
+        return np.where(is_gpu, depth, np.where(depth < FAR, depth - 1, FAR))
+
+
+def reach(topology: Topology) -> Reach:
+    """All-pairs distances by Dijkstra; O(nodes · links · log)."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import dijkstra
+
+    n = len(topology.nodes)
+    scale = n + 1  # a link into a switch costs 1, into a GPU this much: then divide
+    best: dict[tuple[int, int], int] = {}
+    for link in topology.links:
+        best[link.src, link.dst] = scale if topology.nodes[link.dst].stores else 1
+    rows, cols = (np.array([k[i] for k in best], np.int64) for i in (0, 1))
+    graph = coo_array((np.array(list(best.values()), float), (rows, cols)), shape=(n, n)).tocsr()
+    distance = dijkstra(graph)
+    after = np.where(np.isfinite(distance), distance // scale, FAR).astype(np.int64)
+    return Reach(after)
+
+
+def usable_links(
+    topology: Topology, tail: Hops, head: Hops, step: int, steps: int
+) -> npt.NDArray[np.int64]:
+    """Links that can carry useful data in a step (from 1): reached from the source in time, and
+    early enough for the target."""
+    ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2)
+    return np.flatnonzero((tail[ends[:, 0]] <= step - 1) & (head[ends[:, 1]] <= steps - step))

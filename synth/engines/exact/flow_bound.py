@@ -1,0 +1,233 @@
+"""Least rounds per chunk of all S-step schedules, whatever their number of chunks: a flow LP.
+
+The machine is expanded over S steps: a node per GPU and step boundary, storage from each to the
+next, a copy of every link per step. Each target of a demand draws one unit of flow from its
+sources; where data is copied, the flows of one demand share a *send* variable per link and step
+(x >= f for each target). The capacity of a link in step t is its chunks per round times the
+rounds ρ_t of the step; minimise Σ ρ_t. Every schedule with C chunks and R rounds is a point of
+this LP with Σ ρ = R/C, so the optimum is a lower bound for all of them, and its rational value
+names the number of chunks to try. The duals are prices per link and step: the certificate.
+
+Symmetric machines need one demand per orbit and one capacity row per orbit of links: the average
+of a solution over the group is a solution of the same value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.topology import Topology
+from weft.synth.rational_lp import Certified, LinearProgram, certified_minimum
+
+from .demands import Demand, Reach, usable_links
+from .orbits import Orbits
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowBound:
+    """``rounds_per_chunk`` is proved; ``value`` is what the float solver believes the optimum is.
+
+    ``prices[i, t]`` (over ``denominator``) is the dual price of capacity row i in step t+1.
+    """
+
+    steps: int
+    rounds_per_chunk: Fraction
+    exact: bool
+    value: float
+    prices: Ints
+    denominator: int
+    columns: int
+
+
+def flow_bound(
+    topology: Topology, wanted: tuple[Demand, ...], near: Reach, steps: int, orbits: Orbits
+) -> FlowBound:
+    """Solve the S-step flow LP and certify it.
+
+    Columns: about steps · Σ over demands (one per orbit) of targets · usable links.
+    """
+    builder = _Builder(topology, near, steps, orbits)
+    for index in orbits.representatives(len(wanted)):
+        builder.add_demand(wanted[index], orbits.demand_weight(index))
+    program = builder.program()
+    answer = certified_minimum(program)
+    prices = builder.prices(answer)
+    return FlowBound(
+        steps, answer.lower, answer.exact, answer.value, prices, answer.denominator, program.columns
+    )
+
+
+class _Rows:
+    """Triplets of a sparse matrix under construction."""
+
+    def __init__(self) -> None:
+        self.rows: list[Ints] = []
+        self.cols: list[Ints] = []
+        self.vals: list[Ints] = []
+
+    def add(self, rows: npt.ArrayLike, cols: npt.ArrayLike, values: npt.ArrayLike) -> None:
+        rows, cols = np.broadcast_arrays(np.asarray(rows, np.int64), np.asarray(cols, np.int64))
+        self.rows.append(rows.ravel())
+        self.cols.append(cols.ravel())
+        self.vals.append(np.broadcast_to(np.asarray(values, np.int64), rows.shape).ravel())
+
+    def matrix(self, height: int, width: int) -> Any:
+        from scipy.sparse import coo_array
+
+        if not self.rows:
+            return None
+        parts = (np.concatenate(x) for x in (self.vals, self.rows, self.cols))
+        values, rows, cols = parts
+        return coo_array((values, (rows, cols)), shape=(height, width)).tocsr()
+
+
+class _Builder:
+    """Collects columns and rows demand by demand; column t-1 is the rounds ρ_t of step t."""
+
+    def __init__(self, topology: Topology, near: Reach, steps: int, orbits: Orbits) -> None:
+        self.topology, self.near, self.steps, self.orbits = topology, near, steps, orbits
+        self.is_gpu = np.array([n.stores for n in topology.nodes])
+        self.multicast = np.array([n.multicast for n in topology.nodes])
+        self.ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2)
+        self.columns = steps
+        self.upper: list[Ints] = []
+        self.equal, self.below = _Rows(), _Rows()
+        self.equal_rhs: list[Ints] = []
+        self.equal_count, self.below_count = 0, 0
+        self.capacity = _Rows()
+
+    # --- columns -----------------------------------------------------------------------------
+
+    def _new_columns(self, count: int) -> Ints:
+        start = self.columns
+        self.columns += count
+        return np.arange(start, self.columns, dtype=np.int64)
+
+    def add_demand(self, demand: Demand, weight: int) -> None:
+        """All targets of one demand, sharing what they can share."""
+        tail = self.near.tail_depth(demand.sources)
+        heads = [self.near.head_depth(t, self.is_gpu) for t in demand.targets]
+        size = len(demand.chunks)
+        shared: list[tuple[Ints, Ints]] = []
+        nearest = np.min(heads, axis=0)
+        for step in range(1, self.steps + 1):
+            links = usable_links(self.topology, tail, nearest, step, self.steps)
+            columns = self._new_columns(len(links))
+            shared.append((links, columns))
+            self._load(links, columns, step, weight)
+        if len(demand.targets) == 1:
+            self._flow(demand, tail, heads[0], demand.targets[0], size, shared)
+            return
+        self._copies_through_switches(shared)
+        for target, head in zip(demand.targets, heads, strict=True):
+            flows = []
+            for step, (links, columns) in enumerate(shared, 1):
+                mine = usable_links(self.topology, tail, head, step, self.steps)
+                flow = self._new_columns(len(mine))
+                flows.append((mine, flow))
+                rows = self._new_below(len(mine))
+                self.below.add(rows, flow, 1)
+                self.below.add(rows, columns[np.searchsorted(links, mine)], -1)
+            self._flow(demand, tail, head, target, size, flows)
+
+    def _new_below(self, count: int) -> Ints:
+        start = self.below_count
+        self.below_count += count
+        return np.arange(start, self.below_count, dtype=np.int64)
+
+    # --- rows --------------------------------------------------------------------------------
+
+    def _load(self, links: Ints, columns: Ints, step: int, weight: int) -> None:
+        """Each send loads its link and every shared resource it belongs to, in this step."""
+        for rows in self.orbits.rows_of_links:
+            hit = rows[links]
+            on = hit >= 0
+            self.capacity.add(hit[on] * self.steps + (step - 1), columns[on], weight)
+
+    def _flow(
+        self,
+        demand: Demand,
+        tail: Ints,
+        head: Ints,
+        target: int,
+        size: int,
+        arcs: list[tuple[Ints, Ints]],
+    ) -> None:
+        """Conservation of one commodity: ``size`` units from the sources to the target.
+
+        Row (node, layer): a GPU at the boundary after step ``layer``, a switch inside it. Storage
+        needs no columns: it is one number per GPU and boundary, and is added here.
+        """
+        steps, nodes = self.steps, len(self.topology.nodes)
+        rows, cols, vals = [], [], []
+
+        def put(node: Ints, layer: npt.ArrayLike, columns: Ints, value: int) -> None:
+            rows.append(node * (steps + 1) + layer)
+            cols.append(columns)
+            vals.append(np.full(len(columns), value, np.int64))
+
+        for step, (links, columns) in enumerate(arcs, 1):
+            source, sink = self.ends[links, 0], self.ends[links, 1]
+            put(source, np.where(self.is_gpu[source], step - 1, step), columns, -1)
+            put(sink, step, columns, 1)
+            kept = np.flatnonzero(
+                self.is_gpu & (tail <= step - 1) & (head <= steps - step)
+            )
+            storage = self._new_columns(len(kept))
+            put(kept, step - 1, storage, -1)
+            put(kept, step, storage, 1)
+        # Sources inject through one free column each; they share the demand.
+        inject = self._new_columns(len(demand.sources))
+        put(np.array(demand.sources, np.int64), 0, inject, 1)
+        keys, local = np.unique(np.concatenate(rows), return_inverse=True)
+        rhs = np.zeros(len(keys), np.int64)
+        rhs[np.searchsorted(keys, target * (steps + 1) + steps)] = size
+        self.equal.add(self.equal_count + local, np.concatenate(cols), np.concatenate(vals))
+        self.equal_rhs.append(rhs)
+        self.equal_count += len(keys)
+        assert len(keys) <= nodes * (steps + 1)
+
+    def _copies_through_switches(self, shared: list[tuple[Ints, Ints]]) -> None:
+        """A switch sends out no more than came in; one that multicasts, per outgoing link."""
+        for links, columns in shared:
+            source, sink = self.ends[links, 0], self.ends[links, 1]
+            for node in np.flatnonzero(~self.is_gpu):
+                into, out = columns[sink == node], columns[source == node]
+                if not len(out):
+                    continue
+                groups = [[c] for c in out] if self.multicast[node] else [list(out)]
+                for group in groups:
+                    row = self._new_below(1)
+                    self.below.add(row, np.array(group), 1)
+                    if len(into):
+                        self.below.add(row, into, -1)
+
+    def program(self) -> LinearProgram:
+        """The whole LP; capacity rows come last among the inequalities."""
+        steps, caps = self.steps, self.orbits.capacities
+        count = len(caps) * steps
+        rows = np.arange(count, dtype=np.int64)
+        self.capacity.add(rows, rows % steps, -np.repeat(caps, steps))
+        for matrix in (self.capacity,):
+            for r, c, v in zip(matrix.rows, matrix.cols, matrix.vals, strict=True):
+                self.below.add(r + self.below_count, c, v)
+        height = self.below_count + count
+        cost = np.zeros(self.columns, np.int64)
+        cost[:steps] = 1
+        return LinearProgram(
+            cost,
+            self.below.matrix(height, self.columns), np.zeros(height, np.int64),
+            self.equal.matrix(self.equal_count, self.columns),
+            np.concatenate([*self.equal_rhs, np.zeros(0, np.int64)]),
+        )  # fmt: skip
+
+    def prices(self, answer: Certified) -> Ints:
+        """Dual prices of the capacity rows, shape (rows, steps)."""
+        return -np.asarray(answer.dual_ub)[self.below_count :].reshape(-1, self.steps)

@@ -1,0 +1,96 @@
+"""What a verified symmetry makes equal: demands, and rows of capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.topology import Topology
+
+from .demands import Demand
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Orbits:
+    """Orbits of demands and of capacity rows under a group given by generators.
+
+    ``rows_of_links`` maps each link to an orbit of rows, once per way a link loads something
+    (-1: not in this one); ``capacities`` are chunks per round summed over the rows of an orbit;
+    ``row_orbit`` maps the rows of ``Topology.capacities()`` to orbits.
+    """
+
+    demand_orbit: Ints
+    row_orbit: Ints
+    rows_of_links: tuple[Ints, ...]
+    capacities: Ints
+
+    def representatives(self, count: int) -> list[int]:
+        """The first demand of every orbit."""
+        assert count == len(self.demand_orbit)
+        return np.unique(self.demand_orbit, return_index=True)[1].tolist()
+
+    def demand_weight(self, index: int) -> int:
+        """Size of the orbit of a demand."""
+        return int((self.demand_orbit == self.demand_orbit[index]).sum())
+
+
+def demand_image(
+    wanted: Sequence[Demand], image: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Where a permutation of the nodes takes each demand; None if it takes one nowhere."""
+    place = {(d.sources, d.targets): i for i, d in enumerate(wanted)}
+    result = []
+    for demand in wanted:
+        moved = tuple(tuple(sorted(image[r] for r in x)) for x in (demand.sources, demand.targets))
+        index = place.get((moved[0], moved[1]))
+        if index is None or len(wanted[index].chunks) != len(demand.chunks):
+            return None
+        result.append(index)
+    return tuple(result)
+
+
+def find_orbits(
+    topology: Topology,
+    wanted: Sequence[Demand],
+    images: Sequence[tuple[int, ...]],
+    link_images: Sequence[tuple[int, ...]],
+) -> Orbits:
+    """Orbits under node permutations that are automorphisms and map demands to demands."""
+    unit = topology.round_bandwidth()
+    caps = np.array([int(b / unit) for b in topology.capacities()], np.int64)
+    links = len(topology.links)
+    members = [frozenset(r.links) for r in topology.resources]
+    row_images = []
+    for link_image in link_images:
+        moved = [
+            links + members.index(frozenset(link_image[i] for i in group)) for group in members
+        ]
+        row_images.append((*link_image, *moved))
+    row_orbit = _classes(len(caps), row_images)
+    orbit_caps = np.bincount(row_orbit, weights=caps).astype(np.int64)
+    ways = [row_orbit[:links]]
+    for i, group in enumerate(members):
+        way = np.full(links, -1, np.int64)
+        way[list(group)] = row_orbit[links + i]
+        ways.append(way)
+    demand_images = [m for x in images if (m := demand_image(wanted, x)) is not None]
+    assert len(demand_images) == len(images)
+    return Orbits(_classes(len(wanted), demand_images), row_orbit, tuple(ways), orbit_caps)
+
+
+def _classes(count: int, images: Sequence[Sequence[int]]) -> Ints:
+    """Connected components of i ~ image(i), numbered by their smallest member."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    if not images:
+        return np.arange(count, dtype=np.int64)
+    cols = np.concatenate([np.asarray(x, np.int64) for x in images])
+    rows = np.tile(np.arange(count), len(images))
+    graph = coo_array((np.ones(len(rows), np.int8), (rows, cols)), shape=(count, count))
+    return connected_components(graph, directed=False)[1].astype(np.int64)
