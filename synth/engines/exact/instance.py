@@ -1,0 +1,172 @@
+"""One question to a solver: is there a schedule of S steps and R rounds with C chunks per unit?
+
+Everything a solver needs, as arrays: which hops each chunk may take (the sketch's rules already
+applied), which steps are early and late enough, which rows each hop loads, and which (chunk, hop)
+pairs a symmetry makes equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.hops import Hops
+from weft.dsl.topology import Topology
+
+from .demands import Demand, Reach
+from .orbits import Ints, _classes
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """A rule on single sends: some of ``chunks`` (plain ones), this piece or any, one hop pair."""
+
+    chunks: tuple[int, ...]
+    piece: int | None
+    hops: tuple[int, ...]
+    step: int | None
+    must: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLimit:
+    """At most ``limit`` peers per GPU each way over these hops; None: as few as can be."""
+
+    hops: tuple[int, ...]
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class Space:
+    """All that does not depend on chunks, steps and rounds.
+
+    Attributes:
+        chunk_of: plain chunk index of every *item*; items are the plain chunks of all demands.
+        sources, targets: ranks per item.
+        allowed: shape (items, hops).
+        capacity, loads: chunks per round of every row, and which rows each hop loads (with
+            multiplicity one), shape (rows,) and (rows, hops).
+        item_orbit, pair_class: orbits of items, and of (item, hop) pairs (flat).
+        tail, head: per item, steps before a rank can send it, and steps needed after receiving.
+    """
+
+    topology: Topology
+    hops: Hops
+    chunk_of: tuple[int, ...]
+    sources: tuple[tuple[int, ...], ...]
+    targets: tuple[tuple[int, ...], ...]
+    allowed: Mask
+    capacity: Ints
+    loads: npt.NDArray[np.int8]
+    item_orbit: Ints
+    pair_class: Ints
+    tail: Ints
+    head: Ints
+    pinned: tuple[Pinned, ...] = ()
+    peers: tuple[PeerLimit, ...] = ()
+    max_hops: int | None = None
+
+    @property
+    def items(self) -> int:
+        """Number of plain chunks that must move."""
+        return len(self.chunk_of)
+
+    def ends(self) -> tuple[Ints, Ints]:
+        """Source and destination rank of every hop."""
+        table = np.array([(h.src, h.dst) for h in self.hops.hops], np.int64).reshape(-1, 2)
+        return table[:, 0], table[:, 1]
+
+    def representatives(self) -> list[int]:
+        """The first item of every orbit."""
+        return np.unique(self.item_orbit, return_index=True)[1].tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """C chunks per unit, S steps, R rounds (None: as many as it takes)."""
+
+    factor: int
+    steps: int
+    rounds: int | None
+
+
+def build_space(topology: Topology, hops: Hops, wanted: Sequence[Demand], near: Reach) -> Space:
+    """The space without any rules or symmetry."""
+    items = [(c, d) for d in wanted for c in d.chunks]
+    unit = topology.round_bandwidth()
+    capacity = np.array([int(b / unit) for b in topology.capacities()], np.int64)
+    usage = topology.usage()
+    loads = np.zeros((len(capacity), len(hops.hops)), np.int8)
+    for i, hop in enumerate(hops.hops):
+        loads[:, i] = usage[:, list(hop.route)].sum(axis=1)
+    used = loads.any(axis=1)
+    is_gpu = np.array([n.stores for n in topology.nodes])
+    n = topology.ranks
+    tail = np.array([near.tail_depth(d.sources)[:n] for _, d in items])
+    head = np.array(
+        [np.min([near.head_depth(t, is_gpu) for t in d.targets], axis=0)[:n] for _, d in items]
+    )
+    pairs = len(items) * len(hops.hops)
+    return Space(
+        topology, hops, tuple(c for c, _ in items), tuple(d.sources for _, d in items),
+        tuple(d.targets for _, d in items), np.ones((len(items), len(hops.hops)), bool),
+        capacity[used], loads[used], np.arange(len(items), dtype=np.int64),
+        np.arange(pairs, dtype=np.int64), tail, head,
+    )  # fmt: skip
+
+
+def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Space:
+    """Only schedules that each (node image, link image) maps to themselves.
+
+    Items of one demand are matched in order. A hop goes to the hop over the images of its links.
+
+    Raises:
+        ValueError: an image takes a demand or a hop nowhere (not an automorphism of the problem).
+    """
+    hop_at = {h.route: i for i, h in enumerate(space.hops.hops)}
+    queue: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
+    for i in range(space.items):
+        queue.setdefault((space.sources[i], space.targets[i]), []).append(i)
+    count = len(space.hops.hops)
+    item_images, pair_images = [], []
+    for nodes, links in images:
+        hop_image = [hop_at.get(tuple(links[i] for i in h.route), -1) for h in space.hops.hops]
+        item_image = [-1] * space.items
+        for (sources, targets), members in queue.items():
+            moved = (
+                tuple(sorted(nodes[r] for r in sources)), tuple(sorted(nodes[r] for r in targets)),
+            )  # fmt: skip
+            for a, b in zip(members, queue.get(moved, ()), strict=False):
+                item_image[a] = b
+        if min(item_image) < 0 or min(hop_image) < 0:
+            raise ValueError("the permutation does not map the problem to itself")
+        item_images.append(item_image)
+        pair = np.asarray(item_image)[:, None] * count + np.asarray(hop_image)[None, :]
+        pair_images.append(pair.ravel().tolist())
+    return replace(
+        space,
+        item_orbit=_classes(space.items, item_images),
+        pair_class=_classes(space.items * count, pair_images),
+        # What is forbidden for one member of a class is forbidden for all.
+        allowed=_spread(space.allowed, _classes(space.items * count, pair_images)),
+    )
+
+
+def _spread(allowed: Mask, classes: Ints) -> Mask:
+    bad = np.zeros(int(classes.max(initial=-1)) + 1, bool)
+    bad[classes[~allowed.ravel()]] = True
+    return ~bad[classes].reshape(allowed.shape)
+
+
+def possible(space: Space, item: int, step: int, steps: int) -> Ints:
+    """Hops that one item can usefully take in a step (from 1) of S steps."""
+    src, dst = space.ends()
+    late = space.head[item][dst] <= steps - step
+    early = space.tail[item][src] <= step - 1
+    new = ~np.isin(dst, space.sources[item])
+    return np.flatnonzero(space.allowed[item] & early & late & new)

@@ -1,0 +1,277 @@
+"""CP-SAT realizes a point: SCCL's k-synchronous problem, time-expanded, with Booleans only.
+
+``send[item, piece, hop, step]`` and ``have[item, piece, rank, step]``:
+
+    have[v, t] = have[v, t-1] + Σ sends into v in step t          (so a chunk arrives once)
+    send[(u, v), t] <= have[u, t-1]                               (a step reads what held before)
+    Σ sends over a row in step t <= capacity[row] · rounds[t],    Σ rounds = R
+
+(Cai et al., "Synthesizing Optimal Collective Algorithms", PPoPP'21, solved there with integer
+times in z3; see :mod:`.paper`.) Pairs that a symmetry makes equal share one variable, and only
+one item of each orbit has constraints. CP-SAT needs at least two subsolvers to run its
+feasibility jump, which finds most satisfiable points; ``interleave_search`` makes the parallel
+search deterministic.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.dsl.schedule import Transfer
+from weft.synth.engine import Budget, Observer
+
+from .instance import Question, Space, possible
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+POLL_SECONDS = 0.05
+
+
+class Verdict(StrEnum):
+    """What a solver said about one question."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Transfers of plain items turned into chunk numbers of the split collective, and rounds."""
+
+    verdict: Verdict
+    transfers: tuple[Transfer, ...] = ()
+    rounds: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+
+Key = tuple[int, int, int]
+"""(class of the (item, hop) pair, piece, step)."""
+
+
+class _Model:
+    """The CP-SAT model of one question; one method per family of constraints."""
+
+    def __init__(self, space: Space, question: Question) -> None:
+        from ortools.sat.python import cp_model
+
+        self.space, self.question = space, question
+        self.model = cp_model.CpModel()
+        self.sends: dict[Key, cp_model.IntVar] = {}
+        self.src, self.dst = space.ends()
+        self.classes = space.pair_class.reshape(space.items, len(space.hops.hops))
+        self.rounds = self._rounds()
+        for item in space.representatives():
+            self._create(item)
+        for item in space.representatives():
+            for piece in range(question.factor):
+                self._travel(item, piece)
+        self._capacity()
+        self._pinned()
+        self.peers_used = self._peers()
+
+    def _rounds(self) -> list[cp_model.IntVar] | None:
+        if self.question.rounds is None:
+            return None
+        slack = self.question.rounds - self.question.steps
+        rounds = [
+            self.model.new_int_var(1, 1 + slack, f"rounds{t}")
+            for t in range(1, self.question.steps + 1)
+        ]
+        self.model.add(sum(rounds) == self.question.rounds)
+        return rounds
+
+    def _create(self, item: int) -> None:
+        for step in range(1, self.question.steps + 1):
+            for hop in possible(self.space, item, step, self.question.steps).tolist():
+                for piece in range(self.question.factor):
+                    key = (int(self.classes[item, hop]), piece, step)
+                    if key not in self.sends:
+                        self.sends[key] = self.model.new_bool_var("")
+
+    def _travel(self, item: int, piece: int) -> None:
+        """One chunk: where it is after each step, and that it can only leave from there."""
+        space, steps = self.space, self.question.steps
+        have: dict[int, cp_model.IntVar] = {}
+        targets = set(space.targets[item])
+        arrivals: dict[int, list[cp_model.IntVar]] = {}
+        for step in range(1, steps + 1):
+            into: dict[int, list[cp_model.IntVar]] = {}
+            for hop in possible(space, item, step, steps).tolist():
+                send = self.sends[int(self.classes[item, hop]), piece, step]
+                u, v = int(self.src[hop]), int(self.dst[hop])
+                if u not in space.sources[item]:
+                    if u in have:
+                        self.model.add_implication(send, have[u])
+                    else:
+                        self.model.add_bool_and([~send])
+                into.setdefault(v, []).append(send)
+            for v, sends in into.items():
+                arrivals.setdefault(v, []).extend(sends)
+                if step == steps:
+                    continue
+                before = have.get(v)
+                have[v] = now = self.model.new_bool_var("")
+                if before is None:
+                    self.model.add(sum(sends) == now)
+                else:
+                    self.model.add(sum(sends) + before == now)
+        for v, sends in arrivals.items():
+            if v in targets:
+                self.model.add_exactly_one(sends)
+            else:
+                self.model.add_at_most_one(sends)
+        if targets - arrivals.keys():
+            self.model.add_bool_or([])
+        if space.max_hops is not None and steps > space.max_hops:
+            self._depth(item, piece, space.max_hops)
+
+    def _depth(self, item: int, piece: int, limit: int) -> None:
+        """Hop counts along the tree of one chunk, at most ``limit``."""
+        space, steps = self.space, self.question.steps
+        depth = {v: self.model.new_int_var(0, limit, "") for v in range(space.topology.ranks)}
+        for v in space.sources[item]:
+            self.model.add(depth[v] == 0)
+        for step in range(1, steps + 1):
+            for hop in possible(space, item, step, steps).tolist():
+                send = self.sends[int(self.classes[item, hop]), piece, step]
+                u, v = int(self.src[hop]), int(self.dst[hop])
+                self.model.add(depth[v] >= depth[u] + 1).only_enforce_if(send)
+
+    def _capacity(self) -> None:
+        if self.rounds is None:
+            return
+        space = self.space
+        # Rows of one orbit carry the same load: the first one stands for all. Identical rows too.
+        seen: set[bytes] = set()
+        for row in range(len(space.capacity)):
+            hops = np.flatnonzero(space.loads[row])
+            counts = self._load_of(row, hops)
+            signature = counts.tobytes() + int(space.capacity[row]).to_bytes(8, "little")
+            if signature in seen:
+                continue
+            seen.add(signature)
+            terms = [(int(c), int(counts[c])) for c in np.flatnonzero(counts)]
+            for step in range(1, self.question.steps + 1):
+                load = [
+                    (self.sends[c, piece, step], count)
+                    for c, count in terms
+                    for piece in range(self.question.factor)
+                    if (c, piece, step) in self.sends
+                ]
+                if load:
+                    total = sum(v * k if k > 1 else v for v, k in load)
+                    self.model.add(total <= int(space.capacity[row]) * self.rounds[step - 1])
+
+    def _load_of(self, row: int, hops: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+        """How many members of each class of (item, hop) pairs load a row."""
+        weights = np.repeat(self.space.loads[row, hops][None, :], self.space.items, axis=0)
+        return np.bincount(
+            self.classes[:, hops].ravel(), weights=weights.ravel(),
+            minlength=int(self.space.pair_class.max(initial=-1)) + 1,
+        ).astype(np.int64)  # fmt: skip
+
+    def _pinned(self) -> None:
+        """Sends that must, or must not, happen."""
+        for rule in self.space.pinned:
+            pieces = range(self.question.factor) if rule.piece is None else [rule.piece]
+            steps = range(1, self.question.steps + 1) if rule.step is None else [rule.step]
+            for item in (i for i, c in enumerate(self.space.chunk_of) if c in rule.chunks):
+                for piece in pieces:
+                    found = [
+                        self.sends[key]
+                        for hop in rule.hops
+                        for step in steps
+                        if (key := (int(self.classes[item, hop]), piece, step)) in self.sends
+                    ]
+                    if rule.must:
+                        self.model.add_bool_or(found)
+                    else:
+                        self.model.add_bool_and([~x for x in found])
+
+    def _peers(self) -> list[cp_model.IntVar]:
+        """Which pairs a policy covers are used at all; limits on them; those to minimise."""
+        to_minimise: list[cp_model.IntVar] = []
+        for policy in self.space.peers:
+            used: dict[tuple[int, int], cp_model.IntVar] = {}
+            members: dict[tuple[int, int], set[int]] = {}
+            for hop in policy.hops:
+                pair = (int(self.src[hop]), int(self.dst[hop]))
+                members.setdefault(pair, set()).update(self.classes[:, hop].tolist())
+            by_class: dict[int, list[tuple[int, int]]] = {}
+            for pair, classes in members.items():
+                used[pair] = self.model.new_bool_var("")
+                for c in classes:
+                    by_class.setdefault(c, []).append(pair)
+            for (c, _, _), send in self.sends.items():
+                for pair in by_class.get(c, ()):
+                    self.model.add_implication(send, used[pair])
+            if policy.limit is None:
+                to_minimise += used.values()
+                continue
+            for rank in range(self.space.topology.ranks):
+                for side in (0, 1):
+                    mine = [x for pair, x in used.items() if pair[side] == rank]
+                    self.model.add(sum(mine) <= policy.limit)
+        return to_minimise
+
+
+def solve(space: Space, question: Question, budget: Budget, observer: Observer) -> Answer:
+    """Answer one question with CP-SAT; YES carries transfers that the caller still verifies."""
+    from ortools.sat.python import cp_model
+
+    built = _Model(space, question)
+    solver = cp_model.CpSolver()
+    # Two subsolver slots at least: the second one runs feasibility jump. See the module docstring.
+    solver.parameters.num_workers = max(2, budget.threads)
+    solver.parameters.random_seed = budget.seed
+    solver.parameters.max_time_in_seconds = max(0.01, budget.seconds)
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.interleave_search = True
+    status = _watched(solver, built.model, observer)
+    if status == cp_model.INFEASIBLE:
+        return Answer(Verdict.NO, seconds=solver.wall_time)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Answer(Verdict.UNKNOWN, seconds=solver.wall_time)
+    return _read(built, solver)
+
+
+def _watched(
+    solver: cp_model.CpSolver, model: cp_model.CpModel, observer: Observer
+) -> object:
+    """Solve in a thread, so that Ctrl-C and a cancelled race stop it within a poll interval."""
+    result: list[object] = []
+    worker = threading.Thread(target=lambda: result.append(solver.solve(model)), daemon=True)
+    worker.start()
+    try:
+        while worker.is_alive():
+            worker.join(POLL_SECONDS)
+            if observer.cancelled():
+                solver.stop_search()
+    except BaseException:
+        solver.stop_search()
+        worker.join()
+        raise
+    return result[0]
+
+
+def _read(built: _Model, solver: cp_model.CpSolver) -> Answer:
+    space, factor = built.space, built.question.factor
+    chosen: dict[int, list[tuple[int, int]]] = {}
+    for (c, piece, step), variable in built.sends.items():
+        if solver.boolean_value(variable):
+            chosen.setdefault(c, []).append((piece, step))
+    transfers = []
+    for item, hop in np.argwhere(np.isin(built.classes, list(chosen))).tolist():
+        for piece, step in chosen[int(built.classes[item, hop])]:
+            h = space.hops.hops[hop]
+            chunk = space.chunk_of[item] * factor + piece
+            transfers.append(Transfer(chunk, h.src, h.dst, h.route, step - 1))
+    rounds = tuple(int(solver.value(r)) for r in built.rounds or ())
+    return Answer(Verdict.YES, tuple(transfers), rounds, solver.wall_time)
