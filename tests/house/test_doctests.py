@@ -9,6 +9,7 @@ from importlib import import_module
 import pytest
 
 import weft
+from sources import ROOT, code
 
 
 def modules() -> list[str]:
@@ -29,3 +30,9 @@ def test_docstring_examples_run(name: str) -> None:
 
 def test_the_whole_package_is_walked() -> None:
     assert {"weft", "weft.dsl", "weft.synth", "weft.backends"} <= set(modules())
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    """Without `__init__.py` a folder imports, but nothing walks it and no type is found."""
+    folders = {source.path.parent for source in code()}
+    assert [str(f) for f in sorted(folders) if not (ROOT / f / "__init__.py").exists()] == []
