@@ -1,0 +1,60 @@
+# A fresh machine needs Python 3.11 or later, make and git; everything else goes into .venv.
+
+PYTHON ?= python3
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+LINKS := build/link/weft/__init__.py
+
+.DEFAULT_GOAL := help
+.PHONY: bench clean demo dev dist grade help lint test types
+
+help: ## show this list
+	@echo "make TARGET, where TARGET is one of"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1:\2/p' Makefile | while IFS=: read -r name text; do \
+		printf '  %-8s %s\n' "$$name" "$$text"; done
+
+demo: $(STAMP) ## see weft work, from a topology to a checked program
+	$(BIN)/python -m weft.backends.demo
+
+test: $(STAMP) ## run the whole test suite (PYTEST_ARGS='-k name', JOBS=2)
+	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+bench: $(STAMP) ## measure weft itself
+	$(BIN)/python tests/bench/run.py
+
+grade: $(STAMP) ## compare results with the published ones
+	$(BIN)/python tests/grade/run.py
+
+lint: $(STAMP) ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+dist: $(STAMP) ## build wheel and sdist, and compare them with what git tracks
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python tests/packaging/compare_dist.py dist
+
+dev: $(STAMP) ## make .venv and install weft into it, editable
+
+clean: ## remove what was built, except .venv
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# hatchling first and no build isolation: so the build backend is under the lock as well.
+# `touch` comes last, so an interrupted install is started again.
+$(STAMP): pyproject.toml constraints.txt hatch_build.py | $(LINKS)
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	touch $@
+
+# The editable install points here; after `rm -rf build` only the links are missing.
+$(LINKS):
+	$(PYTHON) hatch_build.py

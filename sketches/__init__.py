@@ -1,0 +1,5 @@
+"""Sketches in weft's own language, as `*.sketch`.
+
+The folder is data. This file makes it a package, so that `importlib.resources` finds the
+data in a checkout and in a wheel alike.
+"""

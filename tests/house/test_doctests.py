@@ -1,0 +1,38 @@
+"""Every example in a docstring runs."""
+
+from __future__ import annotations
+
+import doctest
+import pkgutil
+from importlib import import_module
+
+import pytest
+
+import weft
+from sources import ROOT, code
+
+
+def modules() -> list[str]:
+    """The names of all modules, except those that run when they are imported."""
+    walk = pkgutil.walk_packages(weft.__path__, "weft.", onerror=_broken)
+    return ["weft", *(m.name for m in walk if not m.name.endswith("__main__"))]
+
+
+def _broken(name: str) -> None:
+    raise ImportError(f"cannot import the package {name}")
+
+
+@pytest.mark.parametrize("name", modules())
+def test_docstring_examples_run(name: str) -> None:
+    result = doctest.testmod(import_module(name), optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0, "the report is in the captured output"
+
+
+def test_the_whole_package_is_walked() -> None:
+    assert {"weft", "weft.dsl", "weft.synth", "weft.backends"} <= set(modules())
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    """Without `__init__.py` a folder imports, but nothing walks it and no type is found."""
+    folders = {source.path.parent for source in code()}
+    assert [str(f) for f in sorted(folders) if not (ROOT / f / "__init__.py").exists()] == []

@@ -1,0 +1,160 @@
+"""dsl <- synth <- backends, in one direction, and each file knows its place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from sources import CODE_FOLDERS, DATA_FOLDERS, Import, Source, code, imports, parse
+
+ALLOWED = {"dsl": {"dsl"}, "synth": {"dsl", "synth"}, "backends": {"dsl", "synth", "backends"}}
+# Inside backends these make a program run; they must not need the search that found it,
+# nor the parts that show it.
+RUNNING = {"passes", "emit", "emitters", "run", "runners"}
+SHOWING = {"cli", "demo", "report", "reports", "show"}
+MAY_PRINT = {"cli", "demo", "bench"}
+ROOT_FILE = "backends/_root.py"  # becomes weft/__init__.py, which may name everything
+
+
+def is_ours(module: str) -> bool:
+    return module == "weft" or module.startswith("weft.")
+
+
+def unit(module: str) -> str:
+    """The part inside a folder: weft.backends.emit.xml is "emit", weft.dsl is ""."""
+    return [*module.split("."), "", ""][2]
+
+
+def crossing(source: Source, imp: Import) -> str | None:
+    """Say what is wrong with an import between folders, if anything is."""
+    top = imp.module.partition(".")[0]
+    if top in {*CODE_FOLDERS, *DATA_FOLDERS}:
+        return f"bare import of {imp.module}; write weft.{imp.module}"
+    if not is_ours(imp.module):
+        return None
+    if imp.module == "weft" and not imp.dots:
+        if imp.name == "__version__":
+            return None
+        if imp.name not in {*CODE_FOLDERS, *DATA_FOLDERS}:
+            return "imports the public face; import from the folder that defines the name"
+    target = f"{imp.module}.{imp.name}".split(".")[1]
+    if imp.dots and target != source.folder:
+        return f"relative import into {target}; write weft.{target}"
+    if not imp.dots and target == source.folder:
+        return f"absolute import of its own folder {target}; write it relative"
+    if target not in ALLOWED[source.folder] | set(DATA_FOLDERS):
+        return f"{source.folder} must not know {target}"
+    return None
+
+
+def misplaced(source: Source, imp: Import) -> str | None:
+    """Say whether a pass, emitter or runner reaches for the search or for the reports."""
+    if source.folder != "backends" or unit(source.module) not in RUNNING:
+        return None
+    target = f"{imp.module}.{imp.name}"
+    if target.startswith("weft.synth"):
+        return f"{unit(source.module)} must know dsl only, not {imp.module}"
+    if target.startswith("weft.backends.") and unit(target) in SHOWING:
+        return f"{unit(source.module)} must not know {unit(target)}"
+    return None
+
+
+def faults(source: Source) -> Iterator[str]:
+    if str(source) == ROOT_FILE:
+        return
+    for imp in imports(source):
+        for rule in (crossing, misplaced):
+            if fault := rule(source, imp):
+                yield f"{source}:{imp.line}: {fault}"
+
+
+def prints(source: Source) -> Iterator[str]:
+    if source.folder == "backends" and unit(source.module) in MAY_PRINT:
+        return
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Call(func=ast.Name(id="print")):
+                yield f"{source}:{node.lineno}: print; return the text instead"
+
+
+@pytest.mark.parametrize("source", code(), ids=str)
+def test_imports_keep_the_order(source: Source) -> None:
+    assert list(faults(source)) == []
+
+
+@pytest.mark.parametrize("source", code(), ids=str)
+def test_only_the_command_line_prints(source: Source) -> None:
+    assert list(prints(source)) == []
+
+
+def edges(source: Source, modules: set[str]) -> set[str]:
+    """The modules that loading this file loads; a file's own packages are not counted."""
+    found = set()
+    for imp in imports(source):
+        if imp.eager:
+            full = f"{imp.module}.{imp.name}"
+            found.add(full if full in modules else imp.module)
+    return found & modules - {source.module}
+
+
+def cycles(files: tuple[Source, ...]) -> list[list[str]]:
+    import networkx as nx
+
+    modules = {source.module for source in files}
+    graph = nx.DiGraph((s.module, target) for s in files for target in edges(s, modules))
+    return [sorted(part) for part in nx.strongly_connected_components(graph) if len(part) > 1]
+
+
+def test_there_are_no_import_cycles() -> None:
+    assert cycles(code()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "fault"),
+    [
+        ("dsl/a.py", "from weft.synth import verify", "must not know synth"),
+        ("dsl/a.py", "def f():\n    import weft.backends.cli", "must not know backends"),
+        ("synth/a.py", "import weft.backends", "must not know backends"),
+        ("synth/a.py", "from weft import backends", "must not know backends"),
+        ("synth/a.py", "import dsl", "bare import"),
+        ("synth/a.py", "from dsl.topology import Topology", "bare import"),
+        ("synth/a.py", "from ..dsl import Topology", "relative import into dsl"),
+        ("synth/engines/a.py", "from ... import dsl", "relative import into dsl"),
+        ("synth/a.py", "from weft.synth import verify", "write it relative"),
+        ("synth/a.py", "from weft import Topology", "public face"),
+        ("backends/passes/a.py", "from weft.synth import verify", "dsl only"),
+        ("backends/emit/a.py", "from weft import synth", "dsl only"),
+        ("backends/run/a.py", "from ..cli import main", "must not know cli"),
+    ],
+)
+def test_the_rule_sees_a_wrong_import(path: str, text: str, fault: str) -> None:
+    assert fault in " ".join(faults(parse(text, path)))
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("dsl/a.py", "import numpy\nfrom .b import c"),
+        ("synth/engines/a.py", "from weft.dsl import Topology\nfrom ..bounds import cut"),
+        ("synth/a.py", "from weft import __version__"),
+        ("backends/passes/a.py", "from ..check import check\nfrom weft.dsl import Program"),
+        ("backends/cli/a.py", "from weft.synth import verify\nprint(verify)"),
+    ],
+)
+def test_the_rule_lets_a_right_import_pass(path: str, text: str) -> None:
+    source = parse(text, path)
+    assert [*faults(source), *prints(source)] == []
+
+
+def test_the_rule_sees_a_print() -> None:
+    assert list(prints(parse("def f():\n    print(1)", "synth/a.py")))
+
+
+def test_the_rule_sees_a_cycle() -> None:
+    a = parse("from .b import x", "dsl/a.py")
+    b = parse("from . import a", "dsl/b.py")
+    lazy = parse("def f():\n    from . import a", "dsl/b.py")
+    assert cycles((a, b)) == [["weft.dsl.a", "weft.dsl.b"]]
+    assert cycles((a, lazy)) == []

@@ -1,0 +1,47 @@
+"""Starting is cheap: what is loaded is counted, since time depends on the machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+SOLVERS = {"cupy", "mpi4py", "ortools", "pulp", "torch", "z3"}
+HEAVY = SOLVERS | {"igraph", "jinja2", "lark", "networkx", "numpy", "rich", "scipy"}
+
+REPORT = "import sys; sys.stderr.write('\\nLOADED ' + ' '.join(sys.modules))"
+
+
+def loaded(statement: str) -> set[str]:
+    """The modules in memory after a statement, in a fresh interpreter."""
+    code = f"try:\n    {statement}\nexcept SystemExit as stop:\n    assert not stop.code\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + REPORT], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.rpartition("LOADED ")[2].split())
+
+
+def test_the_probe_sees_a_heavy_module() -> None:
+    assert "networkx" in loaded("import networkx")
+
+
+def test_import_weft_loads_nothing_heavy() -> None:
+    modules = loaded("import weft")
+    assert "weft" in modules
+    assert modules & HEAVY == set()
+
+
+@pytest.mark.parametrize("package", ["weft.dsl", "weft.synth", "weft.backends"])
+def test_a_package_loads_no_solver(package: str) -> None:
+    assert loaded(f"import {package}") & SOLVERS == set()
+
+
+@pytest.mark.skipif(find_spec("weft.backends.cli") is None, reason="no command line yet")
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_the_command_line_answers_without_loading_anything_heavy(argument: str) -> None:
+    call = f"import sys; sys.argv = ['weft', {argument!r}]; "
+    modules = loaded(call + "from weft.backends.cli import main; sys.exit(main())")
+    assert modules & HEAVY == set()

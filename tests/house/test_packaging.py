@@ -1,0 +1,131 @@
+"""What was tried once about packaging, and would break without a word."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import weft
+from sources import CODE_FOLDERS, DATA_FOLDERS, ROOT
+
+FOLDERS = {*CODE_FOLDERS, *DATA_FOLDERS}
+
+SOLVERS = {
+    "HiGHS": """
+from scipy.optimize import linprog
+assert linprog([-1, -2], A_ub=[[1, 1]], b_ub=[4], bounds=(0, 3), method="highs").fun == -7
+""",
+    "CP-SAT": """
+from ortools.sat.python import cp_model
+model = cp_model.CpModel()
+x, y = (model.new_int_var(0, 3, name) for name in "xy")
+model.add(x + y <= 4)
+model.maximize(x + 2 * y)
+solver = cp_model.CpSolver()
+solver.parameters.num_workers = 1
+assert solver.solve(model) == cp_model.OPTIMAL and solver.objective_value == 7
+""",
+    "OR-Tools HiGHS": """
+from ortools.math_opt.python import mathopt
+model = mathopt.Model()
+x, y = (model.add_variable(lb=0, ub=3) for _ in "xy")
+model.add_linear_constraint(x + y <= 4)
+model.maximize(x + 2 * y)
+assert abs(mathopt.solve(model, mathopt.SolverType.HIGHS).objective_value() - 7) < 1e-9
+""",
+    "Z3": """
+import z3
+x, y = z3.Ints("x y")
+optimum = z3.Optimize()
+optimum.add(0 <= x, x <= 3, 0 <= y, y <= 3, x + y <= 4)
+goal = optimum.maximize(x + 2 * y)
+assert optimum.check() == z3.sat and goal.value().as_long() == 7
+""",
+}
+
+
+@pytest.mark.parametrize("turn", [1, -1], ids=["forth", "back"])
+def test_the_solvers_work_in_one_process_in_both_orders(turn: int) -> None:
+    """Some wheels bundle the same library and clash by symbol; so it is tried, both ways."""
+    program = "".join(list(SOLVERS.values())[::turn])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def config() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def build_hook() -> ModuleType:
+    spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_folders_are_named_alike_everywhere() -> None:
+    targets = config()["tool"]["hatch"]["build"]["targets"]
+    assert set(build_hook().FOLDERS) == FOLDERS
+    assert set(targets["wheel"]["packages"]) == FOLDERS
+    assert targets["wheel"]["sources"] == {name: f"weft/{name}" for name in FOLDERS}
+    assert set(targets["sdist"]["only-include"]) >= FOLDERS | {"tests", "hatch_build.py"}
+
+
+def test_the_links_lead_to_the_folders(tmp_path: Path) -> None:
+    for name in FOLDERS:
+        (tmp_path / name).mkdir()
+    (tmp_path / "backends" / "_root.py").touch()
+    (tmp_path / "backends" / "py.typed").touch()
+    hook = build_hook()
+    link = hook.make_links(tmp_path)
+    assert hook.make_links(tmp_path) == link  # a second time, over the first
+    assert {path.name for path in (link / "weft").iterdir()} == {
+        *FOLDERS,
+        "__init__.py",
+        "py.typed",
+    }
+    assert all(path.exists() for path in (link / "weft").iterdir())
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the git checkout")
+def test_wheel_and_sdist_hold_the_tree(tmp_path: Path) -> None:
+    """After an editable install, as here, is when an sdist would lose the folders."""
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)]
+    compare = ROOT / "tests" / "packaging" / "compare_dist.py"
+    for command in (build, [sys.executable, str(compare), "--untracked", str(tmp_path)]):
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("folder", DATA_FOLDERS)
+def test_data_is_found_as_a_resource(folder: str) -> None:
+    assert files(import_module(f"weft.{folder}")).joinpath("__init__.py").is_file()
+
+
+def test_the_installed_version_is_the_one_in_the_source() -> None:
+    try:
+        installed = version("weft")
+    except PackageNotFoundError:
+        pytest.skip("runs from links, without an installation")
+    assert installed == weft.__version__
+
+
+def test_the_lock_pins_exactly_and_names_no_place() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert pins
+    assert [pin for pin in pins if pin.count("==") != 1 or "@" in pin or "/" in pin] == []

@@ -1,0 +1,113 @@
+"""The sources as files and syntax trees, for the tests that guard the house."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE_FOLDERS = ("dsl", "synth", "backends")  # in import order
+DATA_FOLDERS = ("topologies", "sketches")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file of the repository, by its path from the root."""
+
+    path: PurePosixPath
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def folder(self) -> str:
+        return self.path.parts[0]
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @property
+    def module(self) -> str:
+        """The import name: backends/emit/xml.py is weft.backends.emit.xml."""
+        parts = self.path.parent.parts if self.is_package else self.path.with_suffix("").parts
+        return ".".join(("weft", *parts))
+
+    @property
+    def package(self) -> str:
+        """What a relative import of one dot starts from."""
+        return self.module if self.is_package else self.module.rpartition(".")[0]
+
+    @cached_property
+    def text(self) -> str:
+        return (ROOT / self.path).read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, filename=str(self.path))
+
+
+@cache
+def sources(*folders: str) -> tuple[Source, ...]:
+    """All Python files under the given folders, sorted."""
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return tuple(sorted((Source(PurePosixPath(p.relative_to(ROOT))) for p in found), key=str))
+
+
+def code() -> tuple[Source, ...]:
+    """The files that become the package weft, without the data folders."""
+    return sources(*CODE_FOLDERS)
+
+
+def parse(text: str, path: str) -> Source:
+    """A source that is not on disk, to try a rule on."""
+    source = Source(PurePosixPath(path))
+    vars(source).update(text=text, tree=ast.parse(text, filename=path))
+    return source
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: `from weft.dsl import Topology` is (weft.dsl, Topology)."""
+
+    module: str  # absolute, relative imports resolved
+    name: str  # "" for a plain `import module`
+    dots: int
+    line: int
+    eager: bool  # runs when the module is loaded: not in a function, not for type checkers
+
+
+def imports(source: Source) -> Iterator[Import]:
+    """Every import of a file, whatever it is nested in."""
+    return _walk(source, source.tree, eager=True)
+
+
+def _walk(source: Source, node: ast.AST, *, eager: bool) -> Iterator[Import]:
+    match node:
+        case ast.Import():
+            for alias in node.names:
+                yield Import(alias.name, "", 0, node.lineno, eager)
+        case ast.ImportFrom():
+            for alias in node.names:
+                target = _absolute(source, node)
+                yield Import(target, alias.name, node.level, node.lineno, eager)
+        case ast.If() if ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            for statement in node.body:
+                yield from _walk(source, statement, eager=False)
+            for statement in node.orelse:
+                yield from _walk(source, statement, eager=eager)
+        case _:
+            lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            for child in ast.iter_child_nodes(node):
+                yield from _walk(source, child, eager=eager and not lazy)
+
+
+def _absolute(source: Source, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = source.package.split(".")
+    parts = parts[: len(parts) - node.level + 1]
+    return ".".join([*parts, node.module] if node.module else parts)
