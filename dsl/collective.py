@@ -161,7 +161,13 @@ class Collective:
             return rank * self.factor
         if self.kind is Kind.REDUCE_SCATTER:
             return -rank * self.factor
-        if self.kind in (Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE, Kind.CUSTOM, Kind.ALLTOALL):
+        if self.kind in (
+            Kind.ALLREDUCE,
+            Kind.BROADCAST,
+            Kind.REDUCE,
+            Kind.CUSTOM,
+            Kind.ALLTOALL,
+        ):
             return 0
         return None
 
@@ -249,9 +255,7 @@ def _roots_for(kind: Kind, n: int, roots: tuple[int, ...]) -> tuple[int, ...]:
         raise UserError(f"{kind} has no root")
     for root in roots:
         if not 0 <= root < n:
-            raise UserError(
-                f"root {root} is outside the group", hint=f"its ranks are 0 … {n - 1}"
-            )
+            raise UserError(f"root {root} is outside the group", hint=f"its ranks are 0 … {n - 1}")
     return roots
 
 
@@ -370,12 +374,18 @@ def _validate(c: Collective) -> None:
     for label, p in (("pre", c.pre), ("post", c.post)):
         if not len(p):
             raise UserError(f"{what}: the {label}condition is empty")
-        limits = ((p.ranks, c.ranks, "rank"), (p.chunks, c.chunks, "chunk"),
-                  (p.sets, len(c.contributions), "contribution"), (p.offsets, 1 << 30, "offset"))  # fmt: skip
+        limits = (
+            (p.ranks, c.ranks, "rank"),
+            (p.chunks, c.chunks, "chunk"),
+            (p.sets, len(c.contributions), "contribution"),
+            (p.offsets, 1 << 30, "offset"),
+        )
         for column, limit, noun in limits:
             bad = column[(column < 0) | (column >= limit)]
             if len(bad):
-                raise UserError(f"{what}: {label}condition names {noun} {bad[0]}, outside 0 … {limit - 1}")
+                raise UserError(
+                    f"{what}: {label}condition names {noun} {bad[0]}, outside 0 … {limit - 1}"
+                )
         keys = p.ranks.astype(np.int64) * c.chunks + p.chunks
         if len(np.unique(keys)) < len(keys):
             raise UserError(f"{what}: the {label}condition names a rank and chunk twice")
@@ -418,7 +428,8 @@ def _validate_offsets(c: Collective, what: str) -> None:
             same_group = grouped.get(chunk, -1) == grouped.get(other, -2)
             if other != chunk and not (label == "output" and same_group):
                 raise UserError(
-                    f"{what}: chunks {other} and {chunk} share {label} offset {offset} of rank {rank}"
+                    f"{what}: chunks {other} and {chunk} share {label} offset {offset} "
+                    f"of rank {rank}"
                 )
 
 

@@ -101,9 +101,7 @@ def parse_json(text: str, where: str) -> Any:
         return result
 
     try:
-        return json.loads(
-            text, parse_constant=no_constant, object_pairs_hook=no_duplicates
-        )
+        return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
     except json.JSONDecodeError as error:
         place = f"{where}:{error.lineno}:{error.colno}"
         raise BadFile(f"not JSON: {error.msg}", where=place) from None
@@ -116,7 +114,7 @@ def parse_json(text: str, where: str) -> Any:
 def kind_of(data: Any, where: str) -> str:
     """The noun a JSON object holds: the value of its ``"weft"`` key, its schema checked."""
     if not isinstance(data, dict) or not isinstance(data.get("weft"), str):
-        raise BadFile("not a weft file: no \"weft\" key", where=where)
+        raise BadFile('not a weft file: no "weft" key', where=where)
     if data.get("schema") != SCHEMA:
         raise BadFile(
             f"schema {data.get('schema')!r} is not known", where=where,

@@ -65,9 +65,7 @@ def _routes_from(
     """Breadth first over simple paths: short routes come first, so a cut-off loses long ones."""
     routes: dict[int, list[tuple[int, ...]]] = {}
     budget = 64 * per_pair * max(1, topology.ranks)
-    queue: deque[tuple[int, tuple[int, ...], frozenset[int]]] = deque(
-        [(src, (), frozenset([src]))]
-    )
+    queue: deque[tuple[int, tuple[int, ...], frozenset[int]]] = deque([(src, (), frozenset([src]))])
     while queue:
         if budget == 0:
             return routes, False

@@ -56,13 +56,33 @@ class Op(StrEnum):
 
 _SENDS = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY_SEND})
 _RECEIVES = frozenset(
-    {Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND}
+    {
+        Op.RECV,
+        Op.RECV_COPY_SEND,
+        Op.RECV_REDUCE_SEND,
+        Op.RECV_REDUCE_COPY,
+        Op.RECV_REDUCE_COPY_SEND,
+    }
 )
 _READS = frozenset(
-    {Op.SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND, Op.COPY, Op.REDUCE}
+    {
+        Op.SEND,
+        Op.RECV_REDUCE_SEND,
+        Op.RECV_REDUCE_COPY,
+        Op.RECV_REDUCE_COPY_SEND,
+        Op.COPY,
+        Op.REDUCE,
+    }
 )
 _WRITES = frozenset(
-    {Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND, Op.COPY, Op.REDUCE}
+    {
+        Op.RECV,
+        Op.RECV_COPY_SEND,
+        Op.RECV_REDUCE_COPY,
+        Op.RECV_REDUCE_COPY_SEND,
+        Op.COPY,
+        Op.REDUCE,
+    }
 )
 
 

@@ -51,11 +51,12 @@ class Schedule:
     """A well-formed (not yet verified) list of transfers with its machine and collective.
 
     Columns have one entry per transfer and are sorted by step; the order inside a step is a
-    priority: where transfers compete for a link, the first is served first. ``chunk``, ``src``, ``dst``, ``step``, ``reduce``; ``route_links[route_start[i]:route_start[i+1]]`` is
-    the route of transfer i. ``start_us``/``end_us`` are optional times in µs. ``segments`` says
-    the pattern is repeated on that many equal slices of every chunk, pipelined. ``rounds`` holds
-    the rounds of each step where the engine thinks in rounds. ``bytes`` is the message size M
-    the schedule was made for, if any.
+    priority: where transfers compete for a link, the first is served first. ``chunk``, ``src``,
+    ``dst``, ``step``, ``reduce``; ``route_links[route_start[i]:route_start[i+1]]`` is the route of
+    transfer i. ``start_us``/``end_us`` are optional times in µs. ``segments`` says the pattern is
+    repeated on that many equal slices of every chunk, pipelined. ``rounds`` holds the rounds of
+    each step where the engine thinks in rounds. ``bytes`` is the message size M the schedule was
+    made for, if any.
     """
 
     topology: Topology
@@ -231,7 +232,8 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     if segments < 1 or (size is not None and size < 1):
         raise BadFile("bytes and segments must be positive", where=where)
     schedule = Schedule.from_columns(
-        topology, collective, *(columns[k] for k in ("chunk", "src", "dst", "step", "reduce")),
+        topology, collective, columns["chunk"], columns["src"], columns["dst"],
+        columns["step"], columns["reduce"],
         [len(r) for r in routes], [i for r in routes for i in r],
         rounds=rounds, provenance=provenance,
     )  # fmt: skip
@@ -258,7 +260,8 @@ def _check_ranges(
 ) -> None:
     if collective.ranks != topology.ranks:
         raise UserError(
-            f"the collective has {collective.ranks} ranks, the topology {topology.ranks}", where=where
+            f"the collective has {collective.ranks} ranks, the topology {topology.ranks}",
+            where=where,
         )
     limits = {"chunk": collective.chunks, "src": topology.ranks, "dst": topology.ranks,
               "step": 1 << 24, "reduce": 2}  # fmt: skip

@@ -59,9 +59,7 @@ class Span:
         # Tabs are kept so that the carets stand under the right characters.
         pad = "".join("\t" if ch == "\t" else " " for ch in row[: column - 1])
         pad += " " * (column - 1 - len(pad))
-        return (
-            f" --> {self}\n{gutter} |\n{line} | {row}\n{gutter} | {pad}{'^' * width}"
-        )
+        return f" --> {self}\n{gutter} |\n{line} | {row}\n{gutter} | {pad}{'^' * width}"
 
     def __str__(self) -> str:
         line, column = self.source.position(self.start)

@@ -139,7 +139,7 @@ class Topology:
 
     def capacities(self) -> tuple[Fraction, ...]:
         """Bandwidth in GB/s of every resource row of :meth:`usage`: links, then resources."""
-        return tuple(x.bandwidth for x in (*self.links, *self.resources))
+        return (*(x.bandwidth for x in self.links), *(r.bandwidth for r in self.resources))
 
     def usage(self) -> npt.NDArray[np.int8]:
         """Which link loads which row: shape (links + resources, links), 0 or 1.
@@ -238,9 +238,7 @@ def switch(name: str, host: int | None = None, *, multicast: bool = False) -> No
     return Node(name, NodeKind.SWITCH, host, multicast=multicast)
 
 
-def link(
-    src: int, dst: int, bandwidth: object, latency: object = 0, *, lanes: int = 1
-) -> Link:
+def link(src: int, dst: int, bandwidth: object, latency: object = 0, *, lanes: int = 1) -> Link:
     """A link from numbers or decimal strings: GB/s and µs."""
     return Link(src, dst, exact(bandwidth, "bandwidth"), exact(latency, "latency"), lanes)
 
@@ -261,7 +259,9 @@ def _gcd(a: Fraction, b: Fraction) -> Fraction:
 
 def _check_nodes(topology: Topology) -> None:
     if not topology.nodes or not topology.nodes[0].stores:
-        raise BadTopology(f"{topology.name}: there is no GPU", hint="a topology starts with its GPUs")
+        raise BadTopology(
+            f"{topology.name}: there is no GPU", hint="a topology starts with its GPUs"
+        )
     if any(late.stores for late in topology.nodes[topology.ranks :]):
         raise BadTopology(f"{topology.name}: GPUs must come first, in rank order")
     for name, count in Counter(n.name for n in topology.nodes).items():

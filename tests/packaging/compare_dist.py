@@ -87,9 +87,7 @@ def main() -> int:
         *differences("the wheel", wheel, wheel_names(files)),
         *differences("the sdist", sdist, sdist_names(files)),
     ]
-    print(
-        "\n".join(lines) or f"wheel ({len(wheel)} files) and sdist ({len(sdist)}) are the tree"
-    )
+    print("\n".join(lines) or f"wheel ({len(wheel)} files) and sdist ({len(sdist)}) are the tree")
     return 1 if lines else 0
 
 

@@ -35,9 +35,13 @@ def demands(collective: Collective) -> tuple[Demand, ...]:
     """
     sources: list[list[int]] = [[] for _ in range(collective.chunks)]
     targets: list[list[int]] = [[] for _ in range(collective.chunks)]
-    for rank, chunk in zip(collective.pre.ranks.tolist(), collective.pre.chunks.tolist(), strict=True):
+    for rank, chunk in zip(
+        collective.pre.ranks.tolist(), collective.pre.chunks.tolist(), strict=True
+    ):
         sources[chunk].append(rank)
-    for rank, chunk in zip(collective.post.ranks.tolist(), collective.post.chunks.tolist(), strict=True):
+    for rank, chunk in zip(
+        collective.post.ranks.tolist(), collective.post.chunks.tolist(), strict=True
+    ):
         targets[chunk].append(rank)
     grouped: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     for chunk in range(collective.chunks):
@@ -57,7 +61,8 @@ class Reach:
 
     def tail_depth(self, sources: tuple[int, ...]) -> Hops:
         """Per node: the least number of steps before data of the sources can leave it."""
-        return self.after[list(sources)].min(axis=0)
+        depth: Hops = self.after[list(sources)].min(axis=0)
+        return depth
 
     def head_depth(self, target: int, is_gpu: npt.NDArray[np.bool_]) -> Hops:
         """Per node: steps still needed after the step in which data enters it."""

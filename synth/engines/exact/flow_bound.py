@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.topology import Topology
-from weft.synth.rational_lp import Certified, LinearProgram, certified_minimum
 
+from ...rational_lp import Certified, LinearProgram, certified_minimum
 from .demands import Demand, Reach, usable_links
 from .orbits import Orbits
 
@@ -60,7 +60,13 @@ def flow_bound(
     answer = certified_minimum(program)
     prices = builder.prices(answer)
     return FlowBound(
-        steps, answer.lower, answer.exact, answer.value, prices, answer.denominator, program.columns
+        steps,
+        answer.lower,
+        answer.exact,
+        answer.value,
+        prices,
+        answer.denominator,
+        program.columns,
     )
 
 
@@ -168,7 +174,7 @@ class _Builder:
         steps, nodes = self.steps, len(self.topology.nodes)
         rows, cols, vals = [], [], []
 
-        def put(node: Ints, layer: npt.ArrayLike, columns: Ints, value: int) -> None:
+        def put(node: Ints, layer: Ints | int, columns: Ints, value: int) -> None:
             rows.append(node * (steps + 1) + layer)
             cols.append(columns)
             vals.append(np.full(len(columns), value, np.int64))
@@ -177,9 +183,7 @@ class _Builder:
             source, sink = self.ends[links, 0], self.ends[links, 1]
             put(source, np.where(self.is_gpu[source], step - 1, step), columns, -1)
             put(sink, step, columns, 1)
-            kept = np.flatnonzero(
-                self.is_gpu & (tail <= step - 1) & (head <= steps - step)
-            )
+            kept = np.flatnonzero(self.is_gpu & (tail <= step - 1) & (head <= steps - step))
             storage = self._new_columns(len(kept))
             put(kept, step - 1, storage, -1)
             put(kept, step, storage, 1)

@@ -83,7 +83,7 @@ class Space:
 
     def representatives(self) -> list[int]:
         """The first item of every orbit."""
-        return np.unique(self.item_orbit, return_index=True)[1].tolist()
+        return [int(i) for i in np.unique(self.item_orbit, return_index=True)[1]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,16 +32,14 @@ class Orbits:
     def representatives(self, count: int) -> list[int]:
         """The first demand of every orbit."""
         assert count == len(self.demand_orbit)
-        return np.unique(self.demand_orbit, return_index=True)[1].tolist()
+        return [int(i) for i in np.unique(self.demand_orbit, return_index=True)[1]]
 
     def demand_weight(self, index: int) -> int:
         """Size of the orbit of a demand."""
         return int((self.demand_orbit == self.demand_orbit[index]).sum())
 
 
-def demand_image(
-    wanted: Sequence[Demand], image: Sequence[int]
-) -> tuple[int, ...] | None:
+def demand_image(wanted: Sequence[Demand], image: Sequence[int]) -> tuple[int, ...] | None:
     """Where a permutation of the nodes takes each demand; None if it takes one nowhere."""
     place = {(d.sources, d.targets): i for i, d in enumerate(wanted)}
     result = []

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.dsl.schedule import Transfer
-from weft.synth.engine import Budget, Observer
 
+from ...engine import Budget, Observer
 from .instance import Question, Space, possible
+from .orbits import Ints
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -169,7 +170,7 @@ class _Model:
                     total = sum(v * k if k > 1 else v for v, k in load)
                     self.model.add(total <= int(space.capacity[row]) * self.rounds[step - 1])
 
-    def _load_of(self, row: int, hops: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def _load_of(self, row: int, hops: Ints) -> Ints:
         """How many members of each class of (item, hop) pairs load a row."""
         weights = np.repeat(self.space.loads[row, hops][None, :], self.space.items, axis=0)
         return np.bincount(
@@ -242,9 +243,7 @@ def solve(space: Space, question: Question, budget: Budget, observer: Observer) 
     return _read(built, solver)
 
 
-def _watched(
-    solver: cp_model.CpSolver, model: cp_model.CpModel, observer: Observer
-) -> object:
+def _watched(solver: cp_model.CpSolver, model: cp_model.CpModel, observer: Observer) -> object:
     """Solve in a thread, so that Ctrl-C and a cancelled race stop it within a poll interval."""
     result: list[object] = []
     worker = threading.Thread(target=lambda: result.append(solver.solve(model)), daemon=True)

@@ -1,0 +1,1 @@
+"""Engine ``exact``: k-synchronous schedules and their complete frontier, with proofs (SCCL)."""
