@@ -1,0 +1,140 @@
+"""The sketch's rules, applied to the space of the exact engine.
+
+Every rule narrows the space in its own way, so any subset of them can be applied: that is how
+the smallest conflicting set is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from weft.dsl import symmetry
+from weft.dsl.sketch import (
+    Chunks,
+    FixedSend,
+    Forbid,
+    MaxHops,
+    MaxSteps,
+    Only,
+    Peers,
+    Relay,
+    Rule,
+    Sketch,
+    SwitchPolicy,
+    Symmetry,
+)
+
+from .instance import Mask, PeerLimit, Pinned, Space, with_symmetry
+
+
+def refusal(sketch: Sketch) -> str | None:
+    """Why the engine cannot obey a sketch; None if it can."""
+    for rule in sketch.of(Relay):
+        if isinstance(rule, Relay) and rule.own_first:
+            return f"exact has no order inside a step, so it cannot obey {rule.label!r} (own data first)"
+    return None
+
+
+def fixed_factor(rules: Sequence[Rule]) -> int | None:
+    """The number of chunks that a rule demands, if any; the first such rule counts."""
+    return next((r.count for r in rules if isinstance(r, Chunks)), None)
+
+
+def step_limit(rules: Sequence[Rule]) -> int | None:
+    """The least number of steps that a rule allows at most."""
+    return min((r.count for r in rules if isinstance(r, MaxSteps)), default=None)
+
+
+def last_named_step(rules: Sequence[Rule]) -> int:
+    """The last step that a fixed send names; a schedule needs at least that many."""
+    return max((r.step or 0 for r in rules if isinstance(r, FixedSend) and r.must), default=0)
+
+
+def apply_rules(space: Space, rules: Sequence[Rule]) -> Space:
+    """The space in which only schedules remain that obey all of ``rules``."""
+    allowed = space.allowed.copy()
+    only = [r for r in rules if isinstance(r, Only)]
+    if only:
+        allowed &= np.array([_named_by(space, r) for r in only]).any(axis=0)[None, :]
+    for rule in rules:
+        if isinstance(rule, Forbid):
+            allowed &= ~_forbidden_by(space, rule)[None, :]
+        elif isinstance(rule, Relay):
+            allowed &= _relayed(space, rule)
+    limits = [r.count for r in rules if isinstance(r, MaxHops)]
+    narrowed = replace(
+        space,
+        allowed=allowed,
+        pinned=tuple(_pinned(space, r) for r in rules if isinstance(r, FixedSend)),
+        peers=tuple(p for r in rules if isinstance(r, SwitchPolicy) for p in _peers(space, r)),
+        max_hops=min(limits, default=None),
+    )
+    images = [_images(space, r) for r in rules if isinstance(r, Symmetry)]
+    return with_symmetry(narrowed, images) if images else narrowed
+
+
+def _named_by(space: Space, rule: Only) -> Mask:
+    return np.array(
+        [
+            (h.src, h.dst) in rule.pairs or bool(rule.links and rule.links.issuperset(h.route))
+            for h in space.hops.hops
+        ]
+    )
+
+
+def _forbidden_by(space: Space, rule: Forbid) -> Mask:
+    return np.array(
+        [
+            (h.src, h.dst) in rule.pairs or not rule.links.isdisjoint(h.route)
+            for h in space.hops.hops
+        ]
+    )
+
+
+def _relayed(space: Space, rule: Relay) -> Mask:
+    """Which (item, hop) a relay rule allows: chunks of its sources leave home through it only."""
+    host = space.topology.host_of
+    through = set(rule.through)
+    allowed = np.ones_like(space.allowed)
+    for item, sources in enumerate(space.sources):
+        if rule.sources.isdisjoint(sources):
+            continue
+        home = {host[r] for r in sources}
+        for i, hop in enumerate(space.hops.hops):
+            leaves = host[hop.src] in home and host[hop.dst] != host[hop.src]
+            allowed[item, i] = not leaves or (hop.src, hop.dst) in through
+    return allowed
+
+
+def _pinned(space: Space, rule: FixedSend) -> Pinned:
+    chunks = tuple(
+        chunk
+        for chunk, sources, targets in zip(
+            space.chunk_of, space.sources, space.targets, strict=True
+        )
+        if rule.owner in sources and (rule.target is None or rule.target in targets)
+    )
+    hops = tuple(i for i, h in enumerate(space.hops.hops) if (h.src, h.dst) == rule.pair)
+    return Pinned(chunks, rule.piece, hops, rule.step, rule.must)
+
+
+def _peers(space: Space, rule: SwitchPolicy) -> list[PeerLimit]:
+    links = space.topology.links
+    hops = tuple(
+        i
+        for i, h in enumerate(space.hops.hops)
+        if any(links[e].dst == rule.switch for e in h.route)
+    )
+    if rule.limit is not None:
+        return [PeerLimit(hops, rule.limit)]
+    return [PeerLimit(hops, None)] if rule.peers is Peers.FEW else []
+
+
+def _images(space: Space, rule: Symmetry) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    image = symmetry.extend(space.topology, rule.image)
+    if image is None:
+        raise ValueError(f"{rule.label}: no symmetry of {space.topology.name}")
+    return image, symmetry.link_image(space.topology, image)
