@@ -1,0 +1,132 @@
+"""Every way to name a machine: the catalogue, a file of any known format, standard input.
+
+>>> topology("ring:4").ranks, topology("torus:4x4,bw=50GB/s").name
+(4, 'torus:4x4,bw=50GB/s')
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from .errors import BadFile, BadTopology, UnknownName, UserError
+from .files import read_text
+from .importers import read_any
+from .machines.boxes import box_names, build, load_box, synopsis
+from .machines.families import FAMILIES
+from .machines.spec import Spec, Value, parse_options, parse_spec
+from .spans import Source
+from .symmetry import extend, is_automorphism
+from .topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name of the catalogue, how it is written, and what it is."""
+
+    name: str
+    synopsis: str
+    summary: str
+
+
+def names() -> tuple[Entry, ...]:
+    """All entries of the catalogue: families first, then machines."""
+    families = tuple(Entry(f.name, f.synopsis, f.summary) for f in FAMILIES)
+    boxes = map(load_box, box_names())
+    return (*families, *(Entry(b.name, synopsis(b), b.title) for b in boxes))
+
+
+def topology(text: str) -> Topology:
+    """The machine that a text names.
+
+    A catalogue name with options (``dgx-a100:nodes=4``), a path with options of its importer
+    (``topo.xml:nodes=4``), or ``-`` for standard input. ``dead=0-1`` fits them all: the cables
+    between two nodes are broken, in both directions.
+
+    Raises:
+        UnknownName: no such machine or option. UserError: a value that does not fit.
+        BadFile: a file that cannot be read. BadTopology: a machine that cannot exist.
+    """
+    text = text.strip()
+    name = text.partition(":")[0]
+    if name in _known():
+        spec = parse_spec(text)
+        made = _from_catalogue(spec)
+    else:
+        path, spec = _file_spec(text)
+        made = read_any(read_text(path), "<stdin>" if path == "-" else path, spec)
+    made = _without(made, spec.words("dead"))
+    spec.finish()
+    return made
+
+
+def _known() -> tuple[str, ...]:
+    return (*(f.name for f in FAMILIES), *box_names())
+
+
+def _from_catalogue(spec: Spec) -> Topology:
+    for family in FAMILIES:
+        if family.name == spec.name:
+            return family.build(spec)
+    return build(load_box(spec.name), spec)
+
+
+def _file_spec(text: str) -> tuple[str, Spec]:
+    """The path in a text and the options after it.
+
+    Raises:
+        UnknownName: nothing of that name, in the catalogue or on disk. BadFile: no such file.
+    """
+    for path, start in _splits(text):
+        if path == "-" or os.path.exists(path):
+            return path, parse_options(path, Source("topology", text), start)
+    name = text.partition(":")[0]
+    if os.sep in name or os.path.splitext(name)[1]:
+        raise BadFile("no such file", where=name)
+    raise UnknownName("topology", name or text, _known())
+
+
+def _splits(text: str) -> Iterator[tuple[str, int]]:
+    """(path, start of the options) for the whole text, then for each colon from the right."""
+    yield text, len(text)
+    for i in range(len(text) - 1, 0, -1):
+        if text[i] == ":":
+            yield text[:i], i + 1
+
+
+def _without(machine: Topology, dead: tuple[Value, ...]) -> Topology:
+    """The machine with the cables between some pairs of nodes broken."""
+    if not dead:
+        return machine
+    gone: set[int] = set()
+    for value in dead:
+        ends = _ends(machine, value)
+        between = {i for i, x in enumerate(machine.links) if {x.src, x.dst} == ends}
+        if not between:
+            raise BadTopology(
+                f"there is no cable {value.text} in {machine.name}", where=value.span,
+                hint="weft topo show lists the cables",
+            )  # fmt: skip
+        gone |= between
+    left = machine.without_links(gone)
+    # A switch that lost its twin may have to be placed anew: only the ranks' images are kept.
+    images = (
+        image if is_automorphism(left, image) else extend(left, image[: left.ranks])
+        for image in machine.symmetries
+    )
+    return replace(left, symmetries=tuple(image for image in images if image))
+
+
+def _ends(machine: Topology, value: Value) -> set[int]:
+    """The nodes of ``0-1`` or ``gpu3-nvswitch0``: rank numbers or node names."""
+    places = {node.name: i for i, node in enumerate(machine.nodes)}
+    places |= {str(r): r for r in range(machine.ranks)}
+    for i, letter in enumerate(value.text):
+        a, b = value.text[:i], value.text[i + 1 :]
+        if letter == "-" and a in places and b in places:
+            return {places[a], places[b]}
+    first, dash, second = value.text.partition("-")
+    if not dash or not second:
+        raise UserError(f"{value.text!r} is not a cable", where=value.span, hint="dead=0-1")
+    raise UnknownName("node", second if first in places else first, places, where=value.span)

@@ -1,0 +1,1 @@
+"""Machines by name: families of graphs, described boxes, and the fabric that joins boxes."""

@@ -1,0 +1,297 @@
+"""Described boxes: ``topologies/*.toml`` read strictly, and built with their options.
+
+A box says its GPUs, the switches and cables between them, its NICs with the GPUs each one serves,
+and how boxes are joined when nothing else is asked for. Every number has a ``source`` beside it;
+the format is in ``docs/topologies.md``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from ..errors import BadFile, BadTopology, UserError
+from ..files import SCHEMA, Fields
+from ..symmetry import Image, extend
+from ..topology import Link, Node, NodeKind, Topology, both_ways, gpu
+from ..units import parse_bandwidth, parse_microseconds
+from .fabric import FABRICS, Port, join, parse_fabric
+from .spec import Spec, check_size
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSwitch:
+    """A switch inside a box; ``bandwidth`` and ``alpha`` are those of one port, each way."""
+
+    name: str
+    gpus: tuple[int, ...]
+    bandwidth: Fraction
+    alpha: Fraction
+    multicast: bool = False
+    reduces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cables:
+    """Direct cables: [GPU, GPU, lanes], each lane of ``bandwidth`` each way."""
+
+    pairs: tuple[tuple[int, int, int], ...]
+    bandwidth: Fraction
+    alpha: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Nics:
+    """Slot i serves the GPUs ``attach[i]``, over PCIe where they share it."""
+
+    attach: tuple[tuple[int, ...], ...]
+    bandwidth: Fraction
+    alpha: Fraction
+    pcie: Fraction
+    fabric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A machine as its file describes it. ``moves`` are symmetries of the GPUs of one box."""
+
+    name: str
+    title: str
+    gpus: int
+    switches: tuple[BoxSwitch, ...]
+    cables: tuple[Cables, ...]
+    nics: Nics | None
+    moves: tuple[Image, ...]
+
+
+def box_names() -> tuple[str, ...]:
+    """The names of the described boxes, sorted."""
+    folder = resources.files("weft") / "topologies"
+    return tuple(sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml")))
+
+
+@cache
+def load_box(name: str) -> Box:
+    """Read a box of the catalogue."""
+    file = resources.files("weft") / "topologies" / f"{name}.toml"
+    return read_box(file.read_text(encoding="utf-8"), f"topologies/{name}.toml")
+
+
+def read_box(text: str, where: str) -> Box:
+    """A box from the text of its file.
+
+    Raises:
+        BadFile: not TOML, an unknown key, a number without its unit.
+    """
+    try:
+        # As strings the decimals stay what was written.
+        data = tomllib.loads(text, parse_float=str)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadFile(f"not TOML: {error}", where=where) from None
+    if data.get("schema") != SCHEMA:
+        raise BadFile(f"schema {data.get('schema')!r} is not known", where=where)
+    fields = Fields(data, where)
+    count = fields.get("gpus", int)
+    box = Box(
+        fields.get("name", str),
+        fields.get("title", str),
+        count,
+        tuple(_read_switch(x, count, where) for x in fields.get("switch", list, [])),
+        tuple(_read_cables(x, where) for x in fields.get("cables", list, [])),
+        _read_nics(fields.get("nics", dict), where) if "nics" in data else None,
+        tuple(_read_integers(x, where) for x in fields.get("symmetries", list, [])),
+    )
+    fields.get("source", str, "")
+    fields.finish()
+    return box
+
+
+def build(box: Box, spec: Spec) -> Topology:
+    """The boxes and their fabric as the options say.
+
+    Options: ``nodes=``, ``bw=`` and ``alpha=`` (of a switch port or a lane), ``nics=`` (per box,
+    one number or one for each), ``nic_bw=``, ``nic_alpha=``, ``fabric=``, ``oversub=``, and
+    ``sharp=on`` (the switch multicasts and reduces, where the hardware can).
+
+    Raises:
+        UserError: an option that does not fit. BadTopology: boxes that nothing joins.
+    """
+    nodes = spec.integer("nodes", 1)
+    check_size(spec, nodes * box.gpus)
+    inner = _boxes(box, spec, nodes)
+    if nodes == 1:
+        for key in ("nics", "nic_bw", "nic_alpha", "fabric", "oversub"):
+            if spec.has(key):
+                raise UserError(
+                    f"{key}= is about several boxes", where=spec.keys[key], hint="add nodes=2"
+                )
+        return _with_symmetries(inner, box, 1)
+    joined = _joined(inner, box, spec, nodes)
+    return _with_symmetries(joined, box, nodes)
+
+
+def _boxes(box: Box, spec: Spec, nodes: int) -> Topology:
+    """The boxes side by side, nothing between them."""
+    alpha = spec.microseconds("alpha", Fraction(-1))
+    width = spec.bandwidth("bw", Fraction(0))
+    sharp = spec.choice("sharp", "off", ("on", "off")) == "on"
+    if sharp and not any(s.multicast or s.reduces for s in box.switches):
+        raise UserError(f"no switch of {box.name} can multicast or reduce", where=spec.keys["sharp"])
+    gpus = [gpu(b * box.gpus + g, b) for b in range(nodes) for g in range(box.gpus)]
+    switches: list[Node] = []
+    links: list[Link] = []
+    for b in range(nodes):
+        first = b * box.gpus
+        for cables in box.cables:
+            lane = width or cables.bandwidth
+            delay = cables.alpha if alpha < 0 else alpha
+            for u, v, lanes in cables.pairs:
+                links += both_ways(first + u, first + v, lane * lanes, delay, lanes=lanes)
+        for one in box.switches:
+            place = len(gpus) + len(switches)
+            switches.append(_switch_node(one, b, sharp))
+            delay = one.alpha if alpha < 0 else alpha
+            for g in one.gpus:
+                links += both_ways(first + g, place, width or one.bandwidth, delay)
+    return Topology(spec.source.text, (*gpus, *switches), tuple(links))
+
+
+def _switch_node(one: BoxSwitch, box: int, sharp: bool) -> Node:
+    return Node(
+        f"{one.name}{box}", NodeKind.SWITCH, box, sharp and one.multicast, sharp and one.reduces
+    )
+
+
+def _joined(inner: Topology, box: Box, spec: Spec, nodes: int) -> Topology:
+    nics = box.nics
+    if nics is None:
+        raise BadTopology(
+            f"how boxes of {box.name} are joined is not known", hint="use nodes=1, or a file"
+        )
+    text, span = spec.word("fabric", nics.fabric)
+    fabric = parse_fabric(text, span)
+    if fabric.kind in ("rails+spine", "pods"):
+        fabric = type(fabric)(fabric.kind, fabric.size, spec.factor("oversub"))
+    elif spec.has("oversub"):
+        raise UserError("oversub= needs a spine", where=spec.keys["oversub"],
+                        hint="fabric=rails+spine or fabric=pods:B")  # fmt: skip
+    bandwidth = spec.bandwidth("nic_bw", nics.bandwidth)
+    alpha = spec.microseconds("nic_alpha", nics.alpha)
+    counts = _nic_counts(spec, nodes, len(nics.attach))
+    added: list[Node] = []
+    links = list(inner.links)
+    ports = []
+    for b, slot in _slots(counts, len(nics.attach)):
+        served = [b * box.gpus + g for g in nics.attach[slot]]
+        node = served[0]
+        if len(served) > 1:
+            node = len(inner.nodes) + len(added)
+            added.append(Node(f"nic{b}.{slot}", NodeKind.NIC, b))
+            # The way over PCIe is part of the NIC's α, so that a share costs no more than a NIC.
+            links += [x for g in served for x in both_ways(g, node, nics.pcie, 0)]
+        ports.append(Port(node, b, slot, bandwidth, alpha))
+    wired = Topology(inner.name, (*inner.nodes, *added), tuple(links))
+    return join(wired, tuple(ports), fabric)
+
+
+def _nic_counts(spec: Spec, nodes: int, slots: int) -> tuple[int, ...]:
+    counts = spec.integers("nics", (slots,), least=1)
+    if len(counts) not in (1, nodes):
+        raise UserError(
+            f"nics= has {len(counts)} numbers for {nodes} boxes",
+            where=spec.keys["nics"],
+            hint="one number, or one for each box",
+        )
+    for count in counts:
+        if slots % count:
+            raise UserError(
+                f"{count} NICs do not spread evenly over {slots} slots", where=spec.keys["nics"],
+                hint=f"write a divisor of {slots}",
+            )  # fmt: skip
+    return counts * nodes if len(counts) == 1 else counts
+
+
+def _slots(counts: tuple[int, ...], slots: int) -> Iterator[tuple[int, int]]:
+    """(box, slot) of every NIC; fewer NICs than slots are spread evenly: 4 of 8 are 0 2 4 6."""
+    for b, count in enumerate(counts):
+        for i in range(count):
+            yield b, i * slots // count
+
+
+def _with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
+    """Declare box rotation, and each move of one box done in all boxes at once."""
+    n, total = box.gpus, box.gpus * nodes
+    wanted = [tuple((r + n) % total for r in range(total))] if nodes > 1 else []
+    wanted += [
+        tuple(r - r % n + move[r % n] for r in range(total)) for move in box.moves
+    ]
+    found = [image for rank_image in wanted if (image := extend(topology, rank_image))]
+    return Topology(
+        topology.name, topology.nodes, topology.links, topology.resources, tuple(found),
+        topology.notes,
+    )  # fmt: skip
+
+
+def _read_switch(data: Any, count: int, where: str) -> BoxSwitch:
+    fields = Fields(data, f"{where}: switch")
+    one = BoxSwitch(
+        fields.get("name", str),
+        tuple(fields.integers("gpus", list(range(count)))),
+        parse_bandwidth(fields.get("bandwidth", str)),
+        parse_microseconds(fields.get("alpha", str)),
+        fields.get("multicast", bool, False),
+        fields.get("reduces", bool, False),
+    )
+    _cited(fields)
+    return one
+
+
+def _read_cables(data: Any, where: str) -> Cables:
+    fields = Fields(data, f"{where}: cables")
+    pairs = [_read_integers(x, where) for x in fields.get("pairs", list)]
+    if any(len(pair) not in (2, 3) for pair in pairs):
+        raise BadFile("a cable is [GPU, GPU] or [GPU, GPU, lanes]", where=where)
+    one = Cables(
+        tuple((p[0], p[1], p[2] if len(p) == 3 else 1) for p in pairs),
+        parse_bandwidth(fields.get("lane", str)),
+        parse_microseconds(fields.get("alpha", str)),
+    )
+    _cited(fields)
+    return one
+
+
+def _read_nics(data: Any, where: str) -> Nics:
+    fields = Fields(data, f"{where}: nics")
+    fabric = fields.get("fabric", str)
+    parse_fabric(fabric)
+    one = Nics(
+        tuple(_read_integers(x, where) for x in fields.get("attach", list)),
+        parse_bandwidth(fields.get("bandwidth", str)),
+        parse_microseconds(fields.get("alpha", str)),
+        parse_bandwidth(fields.get("pcie", str)),
+        fabric,
+    )
+    _cited(fields)
+    return one
+
+
+def _cited(fields: Fields) -> None:
+    """Every table names where its numbers come from."""
+    fields.get("source", str)
+    fields.finish()
+
+
+def _read_integers(data: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(data, list) or not all(type(x) is int for x in data):
+        raise BadFile("a list of GPU numbers is expected", where=where)
+    return tuple(data)
+
+
+def synopsis(box: Box) -> str:
+    """How the box is written with its options."""
+    return box.name + (f"[:nodes=N,nics=…,fabric={'|'.join(FABRICS)}]" if box.nics else "")

@@ -1,0 +1,183 @@
+"""The catalogue against the edge lists of the grade cases, and against what is known of each graph."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from weft.dsl.catalog import names, topology
+from weft.dsl.errors import BadFile, BadTopology, UnknownName, UserError
+from weft.dsl.hops import hop_distances
+from weft.dsl.symmetry import generate, is_semiregular, orbits, verified
+from weft.dsl.topology import NodeKind, Topology
+
+SHARED = Path(os.environ.get("WEFT_SHARED", Path(__file__).resolve().parents[3] / "shared"))
+CASES = SHARED / "facts" / "grade-cases.json"
+
+GRADE_CASES = {
+    "G01": "dgx1",
+    "G12": "dgx-a100",
+    "G13": "dgx-a100:nodes=2,fabric=planes:2",
+    "G14": "dgx-a100:nodes=4",
+    "G15": "dgx-a100:nodes=4,nics=8,8,4,2",
+    "G17": "dgx-h100:nodes=8",
+    "G18": "dgx2",
+    "G20": "mi250",
+    "G21": "mi250:nodes=2",
+    "G22": "mi300x:dead=0-1",
+    "G24": "mesh:5x5,bw=50GiB/s,alpha=0.5us",
+    "G25": "torus:3x3x3,bw=50GiB/s,alpha=0.5us",
+    "G26": "torus:8x8,bw=50GB/s",
+    "G27": "hypercube:6",
+    "G28": "fat-tree:k=4,oversub=2",
+    "G29": "dragonfly:p=2,a=4,h=2",
+    "G30": "ring:8,bw=50GB/s,dead=7-0",
+}
+
+FAMILY_SAMPLES = (
+    "ring:2", "ring:8", "line:5", "line:6", "star:5", "hub:8", "full:6", "mesh:4x5", "mesh:3",
+    "torus:4x4", "torus:3x3x3", "torus:2x4", "hypercube:3", "fat-tree:k=2", "fat-tree:k=6",
+    "dragonfly:p=1,a=2,h=1", "dragonfly:p=2,a=4,h=2",
+)  # fmt: skip
+
+
+def machine_samples() -> list[str]:
+    """Every machine of the catalogue, alone and as three boxes."""
+    machines = [e.name for e in names() if "nodes=N" in e.synopsis or ":" not in e.synopsis]
+    joined = [f"{e.name}:nodes=3" for e in names() if "nodes=N" in e.synopsis]
+    return machines + joined
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="the shared facts are not here")
+@pytest.mark.parametrize("case", GRADE_CASES)
+def test_the_catalogue_makes_the_graphs_of_the_grade_cases(case: str) -> None:
+    reference = json.loads(CASES.read_text())[case]
+    gpus = {name: i for i, name in enumerate(reference["gpu_ids"])}
+    wanted = signature([(gpus.get(a), a, gpus.get(b), b, w, t) for a, b, w, t in reference["edges"]])
+    made = topology(GRADE_CASES[case])
+    assert made.ranks == len(gpus)
+    assert signature(as_rows(made)) == wanted
+
+
+Row = tuple[int | None, str, int | None, str, float, float]
+
+
+def as_rows(made: Topology) -> list[Row]:
+    def rank(node: int) -> int | None:
+        return node if node < made.ranks else None
+
+    return [
+        (rank(x.src), str(x.src), rank(x.dst), str(x.dst), float(x.bandwidth), float(x.latency))
+        for x in made.links
+    ]
+
+
+def signature(rows: list[Row]) -> Counter[tuple[object, ...]]:
+    """The links up to the names of switches, which are told apart by what surrounds them."""
+    colour: dict[str, object] = {}
+    for a_rank, a, b_rank, b, _, _ in rows:
+        colour |= {a: a_rank, b: b_rank}
+    for _ in range(4):
+        near: dict[str, list[object]] = {}
+        for _, a, _, b, w, t in rows:
+            near.setdefault(a, []).append(("out", round(w, 5), t, repr(colour[b])))
+            near.setdefault(b, []).append(("in", round(w, 5), t, repr(colour[a])))
+        colour = {
+            v: c if isinstance(c, int) else hash(tuple(sorted(map(repr, near[v]))))
+            for v, c in colour.items()
+        }
+    return Counter((colour[a], colour[b], round(w, 5), round(t, 9)) for _, a, _, b, w, t in rows)
+
+
+@pytest.mark.parametrize("text", [*FAMILY_SAMPLES, *machine_samples()])
+def test_every_entry_is_connected_and_its_symmetries_hold(text: str) -> None:
+    made = topology(text)
+    assert (hop_distances(made) >= 0).all()
+    assert verified(made) == made.symmetries
+    group = generate(made.symmetries)
+    assert group is not None
+    if not text.startswith("star"):
+        assert is_semiregular(group, made.ranks)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ring:8", "hub:8", "full:6", "torus:4x4x2", "hypercube:4", "fat-tree:k=4", "dgx2",
+     "dgx-a100:nodes=4", "dgx2:nodes=2", "dgx-a100:nodes=2,fabric=planes:2"],
+)  # fmt: skip
+def test_one_rank_stands_for_all_where_the_machine_is_vertex_transitive(text: str) -> None:
+    made = topology(text)
+    assert set(orbits(made.symmetries, made.ranks).tolist()) == {0}
+    group = generate(made.symmetries)
+    assert group is not None and len(group) == made.ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "links", "diameter"),
+    [
+        ("ring:2", 2, 2, 1), ("ring:9", 9, 18, 4), ("line:9", 9, 16, 8), ("star:9", 9, 16, 2),
+        ("full:7", 7, 42, 1), ("hub:7", 7, 14, 1), ("mesh:3x4", 12, 34, 5),
+        ("torus:4x4", 16, 64, 4), ("torus:2x2", 4, 8, 2), ("hypercube:4", 16, 64, 4),
+        ("fat-tree:k=4", 16, 96, 1), ("dragonfly:p=2,a=4,h=2", 72, 324, 1),
+    ],
+)  # fmt: skip
+def test_families_have_the_size_and_diameter_of_the_textbook(
+    text: str, ranks: int, links: int, diameter: int
+) -> None:
+    made = topology(text)
+    assert (made.ranks, len(made.links)) == (ranks, links)
+    assert hop_distances(made).max() == diameter
+
+
+def test_a_nic_shared_by_gpus_is_one_node() -> None:
+    made = topology("dgx2:nodes=2")
+    nics = [i for i, n in enumerate(made.nodes) if n.kind is NodeKind.NIC]
+    assert len(nics) == 16
+    up = [x for x in made.links if x.src in nics and not made.nodes[x.dst].stores]
+    assert {float(x.bandwidth) for x in up} == {12.5}
+
+
+def test_a_dead_cable_takes_the_symmetries_that_need_it() -> None:
+    whole, broken = topology("torus:4x4"), topology("torus:4x4,dead=0-1")
+    assert len(broken.links) == len(whole.links) - 2
+    assert whole.symmetries and not broken.symmetries
+    # Rotating the boxes still holds when the same cable is dead in all of them.
+    both = topology("dgx1:nodes=2,dead=0-1,8-9")
+    assert verified(both) == both.symmetries and both.symmetries
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("dgx-1", UnknownName, "dgx1"),
+        ("ring", UserError, "size"),
+        ("ring:1", UserError, "at least 2"),
+        ("ring:99999999", UserError, "at most"),
+        ("hypercube:40", UserError, "at most"),
+        ("ring:8,bandwith=3", UnknownName, "bw"),
+        ("ring:8,bw=25", UserError, "unit"),
+        ("ring:8,bw=0GB/s", UserError, "zero"),
+        ("ring:8,bw=-5GB/s", UserError, "negative"),
+        ("ring:8,bw=nanGB/s", UserError, "not a bandwidth"),
+        ("ring:8,,alpha=1us", UserError, "empty item"),
+        ("ring:8,bw=1GB/s,bw=2GB/s", UserError, "twice"),
+        ("ring:8,dead=0-2", BadTopology, "no cable"),
+        ("ring:8,dead=0-9", UnknownName, "node"),
+        ("dgx1:nodes=0", UserError, "too small"),
+        ("dgx1:nics=4", UserError, "several boxes"),
+        ("dgx-a100:nodes=3,nics=8,4", UserError, "3 boxes"),
+        ("dgx-a100:nodes=2,fabric=star2", UnknownName, "star"),
+        ("dgx-a100:nodes=2,fabric=planes", UserError, "not complete"),
+        ("fat-tree:k=3", UserError, "even"),
+        ("nowhere/topo.xml", BadFile, "no such file"),
+        ("", UnknownName, "known"),
+    ],
+)
+def test_bad_names_say_what_is_wrong(text: str, error: type[UserError], says: str) -> None:
+    with pytest.raises(error) as caught:
+        topology(text)
+    assert says in caught.value.render()
+    assert caught.value.exit_code == 2
