@@ -77,9 +77,7 @@ class _Paper:
             u, v = int(self.src[hop]), int(self.dst[hop])
             send = self.send[chunk, hop] = z3.Bool(f"send_{chunk}_{hop}")
             into[v].append(send)
-            self.constraints.append(
-                z3.Implies(send, self.time[chunk, u] < self.time[chunk, v])
-            )
+            self.constraints.append(z3.Implies(send, self.time[chunk, u] < self.time[chunk, v]))
         for v, sends in into.items():
             when = self.time[chunk, v]
             if v in space.sources[item]:

@@ -1,0 +1,183 @@
+"""The frontier of steps against rounds per chunk, complete over all chunk counts.
+
+For each number of steps S the flow LP gives the least rounds per chunk that *any* number of
+chunks can reach; its rational value names the chunk count, a solver realizes it. A point whose
+value equals the LP's is optimal, and every better one is refuted by the LP's dual. The search
+ends when a point reaches the bound that holds for any number of steps, or at the step limit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import Infeasible
+from weft.dsl.schedule import Schedule
+from weft.dsl.topology import Topology
+
+from ...engine import Budget, Certificate, Observer, Point
+from ...order import by_urgency
+from .certificate import price_certificate, search_certificate
+from .demands import Demand, Reach
+from .flow_bound import FlowBound, flow_bound
+from .instance import Question, Space
+from .orbits import Orbits
+from .realize import Answer, Verdict
+
+Solver = Callable[[Space, Question, Budget, Observer], Answer]
+
+RETRIES = 3
+"""Multiples of the LP's chunk count that are tried."""
+INVARIANT_SECONDS = 5.0
+"""Wall seconds for a schedule that a symmetry maps to itself, before any schedule is sought."""
+NEXT_BEST = 12
+"""Largest chunk count for the ratios tried where the LP's value itself is not found."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Everything the frontier search needs; ``spaces`` are tried in turn, the last is complete.
+
+    ``static`` is the proven rounds per chunk for any number of steps; ``factor`` the chunk count
+    that a sketch demands, if any.
+    """
+
+    topology: Topology
+    collective: Collective
+    wanted: tuple[Demand, ...]
+    near: Reach
+    orbits: Orbits
+    spaces: tuple[Space, ...]
+    solver: Solver
+    static: Fraction
+    static_certificate: Certificate
+    factor: int | None
+    max_chunks: int
+
+    def bound(self, steps: int) -> FlowBound | None:
+        """The flow LP of S steps; None if S steps are too few for any schedule."""
+        try:
+            return flow_bound(self.topology, self.wanted, self.near, steps, self.orbits)
+        except Infeasible:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A deadline, and what each question may use of what is left."""
+
+    deadline: float
+    budget: Budget
+
+    @staticmethod
+    def start(budget: Budget) -> Clock:
+        """Begin now."""
+        return Clock(time.monotonic() + budget.seconds, budget)
+
+    def left(self) -> float:
+        """Wall seconds left."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    def share(self, part: float, ceiling: float = float("inf")) -> Budget:
+        """A budget of a part of what is left, at most ``ceiling`` seconds."""
+        seconds = min(ceiling, max(0.05, self.left() * part))
+        return Budget(seconds, self.budget.threads, self.budget.seed)
+
+
+def candidates(search: Search, steps: int, lower: Fraction) -> Iterator[tuple[int, int]]:
+    """(chunks, rounds) to try for S steps, best ratio first, never below ``lower``.
+
+    First the LP's own ratio, at its denominator and small multiples; then larger ratios of small
+    chunk counts. Rounds are at least S, since every step has one.
+    """
+    if search.factor is not None:
+        least = max(steps, -(-lower.numerator * search.factor // lower.denominator))
+        yield from ((search.factor, rounds) for rounds in range(least, 64 * least + 64))
+        return
+    exact = 0
+    for k in range(1, search.max_chunks // lower.denominator + 1):
+        if k * lower.numerator >= steps:
+            yield k * lower.denominator, k * lower.numerator
+            exact += 1
+            if exact == RETRIES:
+                break
+    chunks = range(1, min(search.max_chunks, NEXT_BEST) + 1)
+    ratios: dict[Fraction, int] = {}
+    for c in chunks:
+        least = max(steps, -(-lower.numerator * c // lower.denominator))
+        for rounds in (least, least + 1, least + 2):
+            if Fraction(rounds, c) > lower:
+                ratios.setdefault(Fraction(rounds, c), c)
+    for ratio, c in sorted(ratios.items()):
+        yield c, int(ratio * c)
+
+
+def realize(
+    search: Search,
+    steps: int,
+    lower: Fraction,
+    worst: Fraction | None,
+    clock: Clock,
+    observer: Observer,
+) -> tuple[Answer, int, bool] | None:
+    """The first candidate better than ``worst`` that a solver finds.
+
+    Returns the answer, its chunk count, and whether all smaller rounds at that chunk count were
+    refuted (what makes it optimal where the chunk count is given). None if nothing was found.
+    """
+    refuted = True
+    for chunks, rounds in candidates(search, steps, lower):
+        if worst is not None and Fraction(rounds, chunks) >= worst:
+            return None
+        for i, space in enumerate(search.spaces):
+            if clock.left() <= 0 or observer.cancelled():
+                return None
+            complete = i == len(search.spaces) - 1
+            ceiling = float("inf") if complete else INVARIANT_SECONDS
+            observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
+            answer = search.solver(
+                space, Question(chunks, steps, rounds), clock.share(0.5, ceiling), observer
+            )
+            if answer.verdict is Verdict.YES:
+                return answer, chunks, refuted
+            refuted = refuted and not (complete and answer.verdict is Verdict.UNKNOWN)
+    return None
+
+
+def point_at(
+    search: Search, steps: int, worst: Fraction | None, clock: Clock, observer: Observer
+) -> tuple[Point | None, Fraction | None]:
+    """The best point of at most S steps, if better than ``worst``; and the proven bound for S."""
+    observer.stage(f"{steps} steps: lower bound")
+    flow = search.bound(steps)
+    if flow is None:
+        return None, None
+    lower = max(flow.rounds_per_chunk, search.static)
+    if worst is not None and lower >= worst:
+        return None, lower
+    certificate = price_certificate(search.topology, flow)
+    if search.static > flow.rounds_per_chunk:
+        certificate = search.static_certificate
+    found = realize(search, steps, lower, worst, clock, observer)
+    if found is None:
+        return None, lower
+    answer, chunks, refuted = found
+    value = Fraction(sum(answer.rounds), chunks)
+    bound = lower
+    if search.factor is not None and refuted and value > lower:
+        bound, certificate = (
+            value,
+            search_certificate(steps, sum(answer.rounds), chunks, certificate),
+        )
+    schedule = Schedule.of(
+        search.topology, search.collective.split(chunks), answer.transfers, rounds=answer.rounds
+    )
+    point = Point(
+        by_urgency(schedule), steps, sum(answer.rounds), chunks, bound, certificate,
+        bandwidth_optimal=value == search.static,
+    )  # fmt: skip
+    observer.incumbent(point)
+    return point, lower

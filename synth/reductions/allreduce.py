@@ -1,0 +1,119 @@
+"""Allreduce from allgather and reduce_scatter: composed for bandwidth, direct for few steps.
+
+* composed: reduce_scatter of n·k chunks, then allgather of them (BlueConnect, SCCL §3.5);
+* direct: an allgather of everybody's whole buffer, then a sum at home: the fewest steps there
+  are, n times the traffic.
+
+All pairs of points of the two frontiers are combined, so mixed ones (a short reduce_scatter
+with a longer allgather) are found too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from weft.dsl.collective import make
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.topology import Topology
+
+from ..bounds import bounds
+from ..engine import Budget, Certificate, Observer, Outcome, Point, Status
+from ..engines.exact.demands import demands, reach
+from ..engines.exact.flow_bound import flow_bound
+from ..engines.exact.orbits import find_orbits
+from .compose import compose_allreduce, one_shot_allreduce_from
+from .refine import refine
+
+Solve = Callable[[Problem, Budget, Observer], Outcome]
+
+
+def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Observer) -> Outcome:
+    """Solve the two halves with ``solve`` and combine their points into one frontier."""
+    half = replace(budget, seconds=budget.seconds / 2)
+    n = problem.collective.ranks
+    gathers = solve(replace(problem, collective=make("allgather", n)), half, observer)
+    scatters = Outcome(Status.NOTHING)
+    if problem.objective is not Objective.LATENCY:
+        scatters = solve(replace(problem, collective=make("reduce_scatter", n)), half, observer)
+    if not gathers.points:
+        return gathers
+    static = bounds(problem.topology, problem.collective)
+    found = [*map(_direct, gathers.points), *_composed(scatters.points, gathers.points, n)]
+    points = [
+        _certified(p, problem, static.rounds_per_chunk, static.certificate) for p in _pareto(found)
+    ]
+    if problem.objective is Objective.BANDWIDTH:
+        points = points[-1:]
+    elif problem.objective is Objective.LATENCY:
+        points = points[:1]
+    gaps = tuple(
+        f"{p.steps} steps: found {p.rounds_per_chunk}, proved at least {p.bound} rounds per chunk"
+        for p in points
+        if not p.optimal
+    )
+    halves = tuple(f"{name}: {s}" for name, o in (("allgather", gathers), ("reduce_scatter", scatters))
+                   for s in o.statements)  # fmt: skip
+    status = Status.FEASIBLE if gaps else Status.OPTIMAL
+    return Outcome(status, tuple(points), (*gaps, *halves))
+
+
+def _direct(gather: Point) -> Point:
+    schedule = one_shot_allreduce_from(gather.schedule)
+    return replace(gather, schedule=schedule, bandwidth_optimal=False)
+
+
+def _composed(scatters: Sequence[Point], gathers: Sequence[Point], ranks: int) -> Iterator[Point]:
+    for a in scatters:
+        for b in gathers:
+            factor = math.lcm(a.factor, b.factor)
+            first = refine(a.schedule, factor // a.factor)
+            second = refine(b.schedule, factor // b.factor)
+            schedule = compose_allreduce(first, second)
+            yield Point(
+                schedule, a.steps + b.steps, sum(schedule.rounds), factor * ranks,
+                Fraction(0), a.certificate,
+            )  # fmt: skip
+
+
+def _pareto(points: Sequence[Point]) -> list[Point]:
+    """Fewer steps first; each next point needs fewer rounds per chunk."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk, p.factor)):
+        if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
+            kept.append(point)
+    return kept
+
+
+def _certified(point: Point, problem: Problem, static: Fraction, certificate: Certificate) -> Point:
+    """The point with the better of two bounds: the one for any number of steps, and that of a
+    broadcast of S steps, which every allreduce of S steps contains for every root."""
+    steps_bound, root = (Fraction(0), 0)
+    if point.rounds_per_chunk > static:
+        steps_bound, root = _broadcast_bound(problem.topology, point.steps)
+    bound = max(static, steps_bound)
+    if steps_bound > static:
+        certificate = Certificate(
+            "broadcast",
+            f"allreduce contains the broadcast of rank {root}'s buffer, which needs {bound} rounds "
+            f"per chunk in {point.steps} steps (flow LP)",
+            {"root": root, "steps": point.steps, "rounds_per_chunk": str(bound)},
+        )
+    return replace(
+        point, bound=bound, certificate=certificate,
+        bandwidth_optimal=point.rounds_per_chunk == static,
+    )  # fmt: skip
+
+
+def _broadcast_bound(topology: Topology, steps: int) -> tuple[Fraction, int]:
+    """The largest S-step broadcast bound over all roots."""
+    near = reach(topology)
+    best = (Fraction(0), 0)
+    for root in range(topology.ranks):
+        wanted = demands(make("broadcast", topology.ranks, roots=(root,)))
+        orbits = find_orbits(topology, wanted, (), ())
+        flow = flow_bound(topology, wanted, near, steps, orbits)
+        best = max(best, (flow.rounds_per_chunk, root))
+    return best
