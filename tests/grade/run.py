@@ -1,0 +1,85 @@
+"""``make grade``: the grade cases, each size a line: value, bound, limit, seconds, pass.
+
+Every schedule is verified before it is timed; the bound is weft's own and must not exceed the
+case's. Seconds are CPU seconds of this process (solver threads included) for the whole case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from rich.console import Console
+from rich.table import Table
+from tests.grade.cases import CASES, Case
+
+from weft.dsl.catalog import topology
+from weft.dsl.collective import make
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.units import format_bytes
+from weft.synth.api import synthesize
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engine import Budget, Outcome
+from weft.synth.engines.exact.engine import Exact
+from weft.synth.simulate import simulate
+
+
+def grade(case: Case, table: Table) -> bool:
+    """Solve one case and add its lines; whether all of them pass."""
+    machine = topology(case.topology)
+    collective = make(case.collective, machine.ranks)
+    started = time.process_time()
+    problem = Problem(machine, collective, _sketch(case, machine), Objective.FRONTIER)
+    outcome = synthesize(problem, Exact(), Budget(60))
+    seconds = time.process_time() - started
+    own = bounds(machine, collective)
+    good = True
+    for size, limit in case.limits:
+        best = min(simulate(p.schedule, size).time_us for p in outcome.points)
+        bound = float(lower_bound_us(own, size))
+        published = max(case.alpha_us, case.ps_per_byte * size / 1e6)
+        ok = best <= limit and bound <= published * (1 + 1e-9) and bound <= best * (1 + 1e-9)
+        good = good and ok
+        table.add_row(
+            case.name, case.collective, format_bytes(size), f"{best:,.3f}", f"{bound:,.3f}",
+            f"{limit:,.3f}", f"{seconds:.2f}", "pass" if ok else "FAIL",
+        )  # fmt: skip
+    return _points(case, outcome, seconds, table) and good
+
+
+def _points(case: Case, outcome: Outcome, seconds: float, table: Table) -> bool:
+    """The points in steps and rounds that a case names must be on the frontier."""
+    found = {(p.steps, p.rounds_per_chunk) for p in outcome.points}
+    good = True
+    for steps, rounds, chunks in case.points:
+        ok = any(s == steps and ratio * chunks == rounds for s, ratio in found) and seconds < 10
+        good = good and ok
+        table.add_row(
+            case.name, case.collective, f"{steps} steps", f"{rounds} rounds / {chunks}", "", "",
+            f"{seconds:.2f}", "pass" if ok else "FAIL",
+        )  # fmt: skip
+    return good
+
+
+def _sketch(case: Case, machine):  # type: ignore[no-untyped-def]
+    if not case.sketch:
+        return None
+    from weft.dsl.language import elaborate, load_sketch
+
+    return elaborate(load_sketch(case.sketch), machine)
+
+
+def main() -> int:
+    """Print the table; exit 1 if a line fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", nargs="*", help="only these cases, for example G01")
+    wanted = parser.parse_args().case
+    table = Table("case", "collective", "size M", "value µs", "bound µs", "limit µs", "CPU s", "")
+    good = [grade(c, table) for c in CASES if not wanted or c.name in wanted]
+    Console(width=120).print(table)
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
