@@ -1,0 +1,152 @@
+"""Synthesis from the outside: pick the engine, solve, verify every schedule, stamp where it came from.
+
+>>> from weft.dsl.collective import make
+>>> from weft.dsl.problem import Problem
+>>> from weft.dsl.topology import Topology, both_ways, gpu
+>>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
+>>> outcome = synthesize(Problem(pair, make("allgather", 2)))
+>>> outcome.status, outcome.points[0].steps
+(<Status.OPTIMAL: 'optimal'>, 1)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft.dsl import collective as collective_form
+from weft.dsl.errors import Missing, UserError, WeftError
+from weft.dsl.problem import Problem
+from weft.dsl.registry import ENGINES
+from weft.dsl.spec import format_spec
+
+from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
+from .verify import verify
+
+
+def synthesize(
+    problem: Problem,
+    engine: str | Engine = "exact",
+    budget: Budget | None = None,
+    observer: Observer | None = None,
+) -> Outcome:
+    """Solve a problem with one engine; every schedule of the answer is verified and stamped.
+
+    ``engine`` is an instance or its text, ``exact{solver=z3}``. When the engine is interrupted
+    (KeyboardInterrupt) after a first schedule, that is the answer.
+
+    Raises:
+        UnknownName, SyntaxProblem, UserError: the engine's text, or its refusal of the problem.
+        Missing: its solver is not installed.
+        WeftError: a schedule of the engine is wrong or beats its own bound (our bug).
+    """
+    budget = budget or Budget()
+    chosen = choose_engine(engine)
+    reason = chosen.refuses(problem)
+    if reason is not None:
+        raise UserError(f"the engine {chosen.name} cannot solve this: {reason}",
+                        hint="`weft list engines` shows the others")  # fmt: skip
+    recorder = _Recorder(observer or Silent())
+    try:
+        outcome = chosen.solve(problem, budget, recorder)
+    except KeyboardInterrupt:
+        if not recorder.found:
+            raise
+        outcome = Outcome(Status.FEASIBLE, pareto(recorder.found), ("interrupted",))
+    stamp = provenance(problem, chosen, budget)
+    points = tuple(_checked(point, problem, chosen, stamp) for point in outcome.points)
+    return replace(outcome, points=points)
+
+
+def choose_engine(engine: str | Engine) -> Engine:
+    """The engine of a text such as ``exact{solver=z3}``, checked to be able to run here.
+
+    Raises:
+        As :func:`synthesize`.
+    """
+    chosen: Engine = ENGINES.make(engine, "--engine") if isinstance(engine, str) else engine
+    reason = chosen.availability()
+    if reason is not None:
+        raise Missing(f"the engine {chosen.name} cannot run here", hint=reason)
+    return chosen
+
+
+def provenance(problem: Problem, engine: Engine, budget: Budget) -> dict[str, Any]:
+    """What a schedule's file says of its origin: everything needed to make it again."""
+    return {
+        "engine": format_spec(engine),
+        "seed": budget.seed,
+        "weft": _version(),
+        "objective": str(problem.objective),
+        "problem": problem_digest(problem),
+    }
+
+
+def problem_digest(problem: Problem) -> str:
+    """A digest of topology, collective, sketch and objective."""
+    parts = {
+        "topology": problem.topology.digest(),
+        "collective": collective_form.dump(problem.collective),
+        "sketch": None if problem.sketch is None else [r.label for r in problem.sketch.rules],
+        "objective": str(problem.objective),
+        "bytes": problem.bytes,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def pareto(points: Iterable[Point]) -> tuple[Point, ...]:
+    """The points that no other one beats in both steps and rounds per chunk, by steps."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk, p.factor)):
+        if not best or point.rounds_per_chunk < best[-1].rounds_per_chunk:
+            best.append(point)
+    return tuple(best)
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """Passes everything on, and remembers incumbents in case the engine is cut short."""
+
+    inner: Observer
+    found: list[Point] = field(default_factory=list)
+
+    def stage(self, name: str) -> None:
+        self.inner.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        self.found.append(point)
+        self.inner.incumbent(point)
+
+    def cancelled(self) -> bool:
+        return self.inner.cancelled()
+
+
+def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, Any]) -> Point:
+    """The point with its schedule stamped, after the verifier has accepted it."""
+    schedule = point.schedule
+    verdict = verify(schedule, problem.sketch)
+    problems = list(verdict.problems)
+    if schedule.steps != point.steps or sum(schedule.rounds) != point.rounds:
+        problems.append(
+            f"it has {schedule.steps} steps and {sum(schedule.rounds)} rounds, "
+            f"not {point.steps} and {point.rounds}"
+        )
+    if schedule.collective.factor != point.factor:
+        problems.append(f"it cuts into {schedule.collective.factor} chunks, not {point.factor}")
+    if point.rounds_per_chunk < point.bound:
+        problems.append(f"{point.rounds_per_chunk} rounds per chunk are below its bound {point.bound}")
+    if problems:
+        raise WeftError(
+            f"a bug in the engine {engine.name}: its schedule is wrong: {problems[0]}",
+            hint="nothing was written; please report it with the command",
+        )
+    return replace(point, schedule=schedule.with_provenance(**stamp))
+
+
+def _version() -> str:
+    import weft
+
+    return str(getattr(weft, "__version__", "unknown"))
