@@ -1,4 +1,4 @@
-"""Topologies, collectives, schedules, programs and sketches as plain text.
+"""Topologies, collectives, schedules and sketches as plain text.
 
 The same text on any terminal or pipe; numbers carry their units; long lists are cut and say so.
 """
@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from weft.dsl.collective import Collective, Placement
 from weft.dsl.hops import find_hops
-from weft.dsl.program import Block, Instr, Program, Slice
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import Sketch
 from weft.dsl.topology import Topology
@@ -225,47 +224,7 @@ def _gantt(s: Schedule, load: npt.NDArray[np.int64]) -> str:
     return "use of the outgoing links of every rank, step by step:\n" + "\n".join(lines)
 
 
-# --- programs and sketches ------------------------------------------------------------------------
-
-
-def program_text(program: Program) -> str:
-    """Facts, then the code of every thread block."""
-    head = facts([
-        ("program", program.name), ("collective", program.collective),
-        ("message", f"{program.message_chunks} chunks"), ("in place", program.in_place),
-        ("protocol", program.protocol), ("channels", program.channels),
-        ("instructions", program.instructions),
-    ])  # fmt: skip
-    parts = [head]
-    for number, rank in enumerate(program.ranks):
-        parts.append(f"rank {number}: input {rank.input_chunks}, output {rank.output_chunks}, "
-                     f"scratch {rank.scratch_chunks} chunks")  # fmt: skip
-        parts += [_block(i, block) for i, block in enumerate(rank)]
-    return "\n\n".join(parts)
-
-
-def _block(number: int, block: Block) -> str:
-    send = "-" if block.send is None else block.send
-    recv = "-" if block.recv is None else block.recv
-    lines = [f"  block {number}  channel {block.channel}  to {send}  from {recv}"]
-    lines += [f"    {i:3} {_instr(one)}" for i, one in enumerate(block.code)]
-    return "\n".join(lines)
-
-
-def _instr(one: Instr) -> str:
-    where = {
-        (True, True): f"{_slice(one.src)} -> {_slice(one.dst)}",
-        (True, False): _slice(one.src),
-        (False, True): f"-> {_slice(one.dst)}",
-        (False, False): "",
-    }[one.op.reads_src, one.op.writes_dst]
-    waits = " ".join(f"{block}.{step}" for block, step in one.waits)
-    text = f"{one.op:<4} {where:<16} x{one.count}"
-    return f"{text}  after {waits}" if waits else text
-
-
-def _slice(place: Slice) -> str:
-    return f"{place.buffer}[{place.offset}]"
+# --- sketches -------------------------------------------------------------------------------------
 
 
 def sketch_text(sketch: Sketch) -> str:
@@ -291,7 +250,3 @@ def _cut(title: str, text: str) -> str:
         lines = [*lines[: LONGEST_LIST + 1], f"… and {hidden} more"]
     return "\n".join(([f"{title}:"] if title else []) + lines)
 
-
-__all__ = [
-    "collective_text", "program_text", "schedule_text", "sketch_text", "topology_text",
-]  # fmt: skip
