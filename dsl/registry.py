@@ -67,12 +67,17 @@ class Registry:
         try:
             return getattr(import_module(module), attribute)
         except ModuleNotFoundError as error:
+            if str(error.name).partition(".")[0] == "weft":  # ours is never missing: a bug
+                raise
             raise Missing(
                 f"the {self.kind} {name!r} needs the Python package {error.name!r}",
                 hint=f"install it: pip install {str(error.name).partition('.')[0]}",
             ) from error
         except AttributeError:
-            raise Missing(f"the {self.kind} {name!r} is not in {module}: {target}") from None
+            raise Missing(
+                f"the {self.kind} {name!r} is not at {target}",
+                hint=f"reinstall the package of {module}",
+            ) from None
 
     def make(self, text: str, origin: str = "") -> Any:
         """An instance from ``name{option=value}``.

@@ -26,7 +26,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from .errors import SyntaxProblem, UnknownName, UserError, suggest
+from .errors import SyntaxProblem, UnknownName, UserError
 from .spans import Source, Span
 
 T = TypeVar("T")
@@ -92,9 +92,8 @@ def _parse_one(span: Span) -> Spec:
         raise SyntaxProblem("options stand in braces", where=rest, hint=_FORM)
     inside = _trim(_part(rest, 1, len(rest.text) - 1))
     options = tuple(map(_parse_option, _split(inside, ","))) if inside.text else ()
-    keys = [o.key for o in options]
-    for option in options:
-        if keys.count(option.key) > 1:
+    for i, option in enumerate(options):
+        if any(option.key == before.key for before in options[:i]):
             raise SyntaxProblem(f"option {option.key!r} is given twice", where=option.key_span)
     return Spec(name, options, span)
 
@@ -248,8 +247,7 @@ def _union(text: str, kinds: tuple[Any, ...]) -> Any:
 
 def _choice(text: str, known: dict[str, Any]) -> Any:
     if text not in known:
-        near = suggest(text, known)
-        raise ValueError(f"one of {', '.join(known)}" + (f" ({near})" if "mean" in near else ""))
+        raise ValueError(f"one of {', '.join(known)}")
     return known[text]
 
 

@@ -8,7 +8,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from importlib.util import find_spec
 
 from weft.dsl.registry import ENGINES
@@ -89,6 +88,8 @@ def _findings() -> Iterator[Finding]:
 
 
 def _package(module: str, package: str, *, needed: bool) -> Finding:
+    from importlib import metadata
+
     if find_spec(module) is None:
         return Finding(package, False, f"not installed: pip install {package}", needed)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..report import text as report
 from .console import Console
 from .exit_codes import Exit
 from .subjects import Kind, Subject, read_subject
@@ -28,6 +27,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _view(subject: Subject) -> tuple[str, dict[str, Any]]:
+    from ..report import text as report
+
     if subject.kind is Kind.SCHEDULE:
         schedule = subject.schedule()
         collective = schedule.collective

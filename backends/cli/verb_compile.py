@@ -1,0 +1,4 @@
+"""x"""
+EXAMPLES=""
+def configure(p): ...
+def run(a,c): return 0
