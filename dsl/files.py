@@ -59,7 +59,7 @@ def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
             no permission, a full disk). Nothing is left behind then.
     """
     if str(path) == "-":
-        sys.stdout.write(text)
+        _write_stdout(text)
         return
     file = _target(path)
     if file.is_dir():
@@ -87,6 +87,16 @@ def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
         raise
+
+
+def _write_stdout(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where="<stdout>") from None
 
 
 def write_folder(path: str | Path, texts: Mapping[str, str], *, force: bool = False) -> None:

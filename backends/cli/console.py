@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from weft.dsl.errors import UserError
 
 SCHEMA = 1
 """Version of the objects that ``--json`` prints."""
@@ -29,7 +32,8 @@ class Console:
         if self.json:
             text = json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False)
         if text:
-            print(text, flush=True)
+            with stdout_errors():
+                print(text, flush=True)
 
     def say(self, label: str, text: str) -> None:
         """One line per phase that is done: ``Solved   exact in 1.2s``."""
@@ -51,7 +55,21 @@ class Console:
         head, colon, rest = rendered.partition(":")
         print(_bold(head, "31") + colon + rest, file=sys.stderr, flush=True)
         if self.json:
-            print(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False), flush=True)
+            with stdout_errors():
+                print(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False), flush=True)
+
+
+@contextmanager
+def stdout_errors() -> Iterator[None]:
+    """A full disk behind stdout is the user's to mend; a closed pipe ends the program quietly."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"standard output cannot be written: {error.strerror}", where="<stdout>"
+        ) from None
 
 
 def live() -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft.dsl.errors import AnswerIsNo, Infeasible, NothingFound, UserError, WeftError
 
-from .console import Console
+from .console import Console, stdout_errors
 from .exit_codes import Exit
 from .parser import build_parser, verb_of
 
@@ -23,7 +23,8 @@ def run(argv: Sequence[str] | None) -> int:
     console = Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"))
     try:
         code = _dispatch(arguments, console)
-        sys.stdout.flush()
+        with stdout_errors():
+            sys.stdout.flush()
     except BaseException as error:
         code = _ending(error, arguments, console)
     return code
@@ -42,9 +43,9 @@ def _ending(error: BaseException, arguments: list[str], console: Console) -> int
     """The exit code of whatever stopped a verb, after telling about it."""
     try:
         return _report(error, arguments, console)
-    except OSError:  # nobody listens any more
+    except (OSError, UserError):  # nobody listens any more
         _silence()
-        return int(Exit.DONE) if isinstance(error, BrokenPipeError) else _code(error)
+        return _code(error)
 
 
 def _report(error: BaseException, arguments: list[str], console: Console) -> int:
@@ -56,10 +57,6 @@ def _report(error: BaseException, arguments: list[str], console: Console) -> int
         told = WeftError("interrupted, nothing was found or written")
         console.fail(told.render(), {"status": "interrupted", "error": told.to_json()})
         return Exit.INTERRUPTED
-    if isinstance(error, OSError) and _stdout_is_broken():
-        told = UserError(f"standard output cannot be written: {error.strerror}")
-        _silence()
-        error = told
     if isinstance(error, MemoryError):
         error = NothingFound("out of memory", hint="a smaller problem, or a larger machine")
     if not isinstance(error, WeftError):
@@ -100,14 +97,6 @@ def _bug(error: BaseException, arguments: list[str], console: Console) -> WeftEr
             stream.write(f"weft {' '.join(arguments)}\nPython {sys.version}\n\n{trace}")
         hint = f"the report in {path} helps us to mend it"
     return WeftError(what, hint=hint)
-
-
-def _stdout_is_broken() -> bool:
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
 
 
 def _silence() -> None:

@@ -118,7 +118,7 @@ def build_parser() -> Parser:
     return parser
 
 
-def common() -> argparse.ArgumentParser:
+def common() -> Parser:
     """Flags of every verb."""
     common = Parser(add_help=False)
     group = common.add_argument_group("output")

@@ -75,12 +75,13 @@ def read_subject(text: str) -> Subject:
 def _named(name: str) -> Subject:
     """A name of the catalogue of machines, or of sketches."""
     from weft.dsl.catalog import names
-    from weft.dsl.language import load_sketch, sketch_names
 
     machines = tuple(entry.name for entry in names())
-    sketches = tuple(sketch_names())
     if name.partition(":")[0] in machines:
         return Subject(Kind.TOPOLOGY, "", name)
+    from weft.dsl.language import load_sketch, sketch_names
+
+    sketches = tuple(sketch_names())
     if name in sketches:
         return Subject(Kind.SKETCH, load_sketch(name).text, name)
     if "/" in name or Path(name).suffix:

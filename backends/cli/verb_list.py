@@ -47,9 +47,8 @@ def describe(registry: Registry, name: str) -> dict[str, Any]:
     try:
         target = registry.load(name)
     except WeftError as error:
-        reason = f"{error.message}; {error.hint}"
-        return {"name": name, "available": False, "reason": reason, "summary": "",
-                "options": [], "cites": ""}  # fmt: skip
+        return {"name": name, "available": False, "reason": f"{error.message}; {error.hint}",
+                "summary": "", "options": [], "cites": ""}  # fmt: skip
     probe = getattr(target, "availability", None)
     reason = probe() if probe else None
     return {

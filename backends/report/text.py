@@ -92,9 +92,9 @@ def _matrix(topology: Topology) -> str:
         return f"~{_short(through[a, b])}" if (a, b) in through else "."
 
     cells = [[cell(a, b) if a != b else "-" for b in range(n)] for a in range(n)]
-    width = max(len(str(n)), *(len(c) for row in cells for c in row))
-    lines = [f"{'':4}" + " ".join(str(b).rjust(width) for b in range(n))]
-    lines += [f"{a:<4}" + " ".join(c.rjust(width) for c in row) for a, row in enumerate(cells)]
+    wide = max(len(str(n)), *(len(c) for row in cells for c in row))
+    lines = [f"{'':4}" + " ".join(str(b).rjust(wide) for b in range(n))]
+    lines += [f"{a:<4}" + " ".join(c.rjust(wide) for c in row) for a, row in enumerate(cells)]
     title = "GB/s from rank (row) to rank (column) in one hop (~ through switches, . not):"
     return title + "\n" + "\n".join(lines)
 
