@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -28,52 +29,161 @@ def read_text(path: str | Path) -> str:
     Raises:
         BadFile: absent, a directory, unreadable, too large, or not UTF-8.
     """
-    if str(path) == "-":
-        return sys.stdin.read()
-    file = Path(path)
+    where = "<stdin>" if str(path) == "-" else str(path)
     try:
+        if where == "<stdin>":
+            return sys.stdin.read()
+        file = Path(path)
         if file.is_dir():
-            raise BadFile("a directory, where a file is needed", where=str(path))
+            raise BadFile("a directory, where a file is needed", where=where)
         if file.stat().st_size > MAX_BYTES:
-            raise BadFile("the file is larger than 1 GiB", where=str(path))
+            raise BadFile("the file is larger than 1 GiB", where=where)
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise BadFile("no such file", where=str(path)) from None
+        raise BadFile("no such file", where=where) from None
     except UnicodeDecodeError:
-        raise BadFile("not a text file (UTF-8)", where=str(path)) from None
+        raise BadFile("not a text file (UTF-8)", where=where) from None
     except OSError as error:
-        raise BadFile(f"cannot be read: {error.strerror}", where=str(path)) from None
+        raise BadFile(f"cannot be read: {error.strerror}", where=where) from None
+    except ValueError as error:  # a NUL in the path
+        raise BadFile(f"cannot be read: {error}", where=repr(path)) from None
 
 
 def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
     """Write a file atomically; ``-`` is standard output.
+
+    A link is followed; a device or pipe (``/dev/stdout``) is written to, never replaced.
 
     Raises:
         UserError: it exists and ``force`` is not given, or cannot be written (a missing folder,
             no permission, a full disk). Nothing is left behind then.
     """
     if str(path) == "-":
-        sys.stdout.write(text)
+        _write_stdout(text)
         return
-    file = Path(path)
+    file = _target(path)
     if file.is_dir():
         raise UserError("the output is a directory", where=str(path), hint="name a file in it")
-    if file.exists() and not force:
+    regular = file.is_file() or not file.exists()
+    if file.exists() and regular and not force:
         raise UserError("the file exists", where=str(path), hint="-f overwrites it")
     temporary: str | None = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        if not regular:
+            file.write_text(text, encoding="utf-8")
+            return
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, file)
-    except OSError as error:
+    except BaseException as error:
+        # Also when interrupted: nothing half-written stays behind.
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        raise
+
+
+def _write_stdout(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where="<stdout>") from None
+
+
+def write_folder(path: str | Path, texts: Mapping[str, str], *, force: bool = False) -> None:
+    """Write a folder of files that appears whole or not at all: made aside, then renamed.
+
+    With ``force`` a folder that holds nothing but weft's JSON files is replaced, so that no file
+    of an earlier run stays between the new ones.
+
+    Raises:
+        UserError: it exists (not empty, without ``force``), is a file, holds other things, or
+            cannot be written. Nothing is left behind then.
+    """
+    folder = _target(path)
+    if folder.exists() and not folder.is_dir():
+        raise UserError("a file, where the output is a folder", where=str(path))
+    _check_replaceable(folder, path, force=force)
+    temporary: Path | None = None
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
+        for name, text in texts.items():
+            write_text(temporary / name, text)
+        temporary.chmod(0o777 & ~_umask())
+        _swap(temporary, folder)
+    except BaseException as error:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        if isinstance(error, UserError):
+            error.where = str(path)
+        raise
+
+
+def _swap(new: Path, folder: Path) -> None:
+    """Rename ``new`` to ``folder``; what was there is removed, or put back on failure."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}.old."))
+    folder.rename(aside / "old")
+    try:
+        new.rename(folder)
+    except BaseException:
+        (aside / "old").rename(folder)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _check_replaceable(folder: Path, path: str | Path, *, force: bool) -> None:
+    try:
+        held = sorted(folder.iterdir()) if folder.is_dir() else []
+        if held and not force:
+            raise UserError("the folder exists and is not empty", where=str(path),
+                            hint="-f replaces what weft wrote there")  # fmt: skip
+        for file in held:
+            if not (file.is_file() and _is_ours(file)):
+                raise UserError(
+                    f"the folder holds {file.name!r}, which weft did not write",
+                    where=str(path), hint="name a folder of its own",
+                )  # fmt: skip
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def _is_ours(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return file.suffix == ".json" and stream.read(64).replace(b" ", b"").startswith(b'{"weft":')
+
+
+def _target(path: str | Path) -> Path:
+    """Where a path leads, links followed; its folder must be there."""
+    try:
+        file = Path(os.path.realpath(path))
+        if not file.parent.is_dir():
+            raise UserError(
+                f"the folder {Path(path).parent} does not exist", where=str(path),
+                hint="make it first",
+            )  # fmt: skip
+        file.lstat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    except ValueError as error:
+        raise UserError(f"cannot be written: {error}", where=repr(path)) from None
+    return file
 
 
 def _umask() -> int:

@@ -195,9 +195,7 @@ class _Extension:
                 return image
         return None
 
-    def _refine(
-        self, before: list[int], after: list[int]
-    ) -> tuple[list[int], list[int]] | None:
+    def _refine(self, before: list[int], after: list[int]) -> tuple[list[int], list[int]] | None:
         """Split colours by neighbourhood until nothing changes; None if the copies differ."""
         while True:
             if Counter(before) != Counter(after):

@@ -1,90 +1,221 @@
-"""From a problem to checked schedules: reduce, solve, undo, verify, stamp.
+"""Synthesis from the outside: pick the engine, reduce, solve, undo, verify, stamp.
 
 An engine that copies only (allgather, alltoall …) gets the combining collectives through
-reductions: ``reverse`` (reduce_scatter is allgather turned round), ``compose`` (allreduce is
-reduce_scatter then allgather, or an allgather and a local sum). Whatever an engine returns is
-verified here, always; engines are not trusted.
+reductions: reduce_scatter is allgather turned round, allreduce is composed. Whatever comes back
+is verified here, always: engines are not trusted.
+
+>>> from weft.dsl.collective import make
+>>> from weft.dsl.problem import Problem
+>>> from weft.dsl.topology import Topology, both_ways, gpu
+>>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
+>>> outcome = synthesize(Problem(pair, make("allgather", 2)))
+>>> outcome.status, outcome.points[0].steps
+(<Status.OPTIMAL: 'optimal'>, 1)
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import replace
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from weft.dsl import collective as collective_form
 from weft.dsl.collective import Kind
-from weft.dsl.errors import UserError
+from weft.dsl.errors import Missing, UserError, WeftError
 from weft.dsl.problem import Objective, Problem
+from weft.dsl.registry import ENGINES
+from weft.dsl.spec import format_spec
 
 from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
 from .order import by_urgency
 from .reductions.allreduce import solve_allreduce
 from .reductions.reverse import reverse
 from .simulate import simulate
-from .verify import require_valid
+from .verify import verify
 
 
 def synthesize(
     problem: Problem,
-    engine: Engine,
+    engine: str | Engine = "exact",
     budget: Budget | None = None,
     observer: Observer | None = None,
 ) -> Outcome:
-    """Solve a problem with an engine; every schedule of the outcome is verified and stamped.
+    """Solve a problem with one engine; every schedule of the answer is verified and stamped.
 
-    For the objective ``time`` the points are those of the frontier, the quickest at
-    ``problem.bytes`` first.
+    ``engine`` is an instance or its text, ``exact{solver=z3}``. When the engine is interrupted
+    (KeyboardInterrupt) after a first schedule, that is the answer. For the objective ``time`` the
+    points are those of the frontier, the quickest at ``problem.bytes`` first.
 
     Raises:
-        UserError: no reduction leads to a problem that the engine takes; it says why.
-        CheckFailed: an engine returned a wrong schedule (a bug; nothing is returned then).
+        UnknownName, SyntaxProblem, UserError: the engine's text, or its refusal of the problem.
+        Missing: its solver is not installed.
+        WeftError: a schedule of the engine is wrong or beats its own bound (our bug).
     """
-    budget, observer = budget or Budget(), observer or Silent()
-    outcome = solve(problem, engine, budget, observer)
-    for point in outcome.points:
-        require_valid(point.schedule, problem.sketch)
-    points = [_stamped(p, problem, engine, budget) for p in outcome.points]
+    budget = budget or Budget()
+    chosen = choose_engine(engine)
+    recorder = _Recorder(observer or Silent())
+    try:
+        outcome = solve(problem, chosen, budget, recorder)
+    except KeyboardInterrupt:
+        if not recorder.found:
+            raise
+        outcome = Outcome(Status.FEASIBLE, pareto(recorder.found), ("interrupted",))
+    stamp = provenance(problem, chosen, budget)
+    points = [_checked(point, problem, chosen, stamp) for point in outcome.points]
     if problem.objective is Objective.TIME:
         points = _quickest_first(points, problem.bytes)
     return replace(outcome, points=tuple(points))
 
 
 def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) -> Outcome:
-    """Solve directly if the engine takes the problem, else through the first reduction that fits."""
-    why = engine.refuses(problem)
-    if why is None:
+    """Solve directly if the engine takes the problem, else through the reduction that fits.
+
+    Raises:
+        UserError: the engine refuses, and no reduction leads to a problem that it takes.
+    """
+    reason = engine.refuses(problem)
+    if reason is None:
         return engine.solve(problem, budget, observer)
-    collective = problem.collective
-    if collective.kind is Kind.ALLREDUCE and collective.combining:
-        return solve_allreduce(problem, _solver(engine), budget, observer)
-    if collective.combining:
+    if problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining:
+
+        def half(part: Problem, share: Budget, watcher: Observer) -> Outcome:
+            return solve(part, engine, share, watcher)
+
+        return solve_allreduce(problem, half, budget, observer)
+    if problem.collective.combining:
         dual, undo = reverse(problem)
-        outcome = solve(dual, engine, budget, observer)
-        points = tuple(replace(p, schedule=by_urgency(undo(p.schedule))) for p in outcome.points)
-        return replace(outcome, points=points)
-    raise UserError(f"engine {engine.name} refuses: {why}")
+
+        def back(point: Point) -> Point:
+            return replace(point, schedule=by_urgency(undo(point.schedule)))
+
+        outcome = solve(dual, engine, budget, _Translating(observer, back))
+        return replace(outcome, points=tuple(map(back, outcome.points)))
+    raise UserError(
+        f"the engine {engine.name} cannot solve this: {reason}",
+        hint="`weft list engines` shows the others",
+    )
 
 
-def _solver(engine: Engine):  # type: ignore[no-untyped-def]
-    return lambda problem, budget, observer: solve(problem, engine, budget, observer)
+def choose_engine(engine: str | Engine) -> Engine:
+    """The engine of a text such as ``exact{solver=z3}``, checked to be able to run here.
+
+    Raises:
+        As :func:`synthesize`.
+    """
+    chosen: Engine = ENGINES.make(engine, "--engine") if isinstance(engine, str) else engine
+    reason = chosen.availability()
+    if reason is not None:
+        raise Missing(f"the engine {chosen.name} cannot run here", hint=reason)
+    return chosen
 
 
-def _stamped(point: Point, problem: Problem, engine: Engine, budget: Budget) -> Point:
-    """The point with where it came from written into its schedule."""
-    schedule = point.schedule.with_provenance(
-        engine=repr(engine),
-        cites=engine.cites,
-        seed=budget.seed,
-        topology=problem.topology.digest(),
-        sketch=problem.sketch.name if problem.sketch else None,
+def provenance(problem: Problem, engine: Engine, budget: Budget) -> dict[str, Any]:
+    """What a schedule's file says of its origin: everything needed to make it again."""
+    return {
+        "engine": format_spec(engine),
+        "cites": engine.cites,
+        "seed": budget.seed,
+        "weft": _version(),
+        "objective": str(problem.objective),
+        "problem": problem_digest(problem),
+    }
+
+
+def problem_digest(problem: Problem) -> str:
+    """A digest of topology, collective, sketch and objective."""
+    parts = {
+        "topology": problem.topology.digest(),
+        "collective": collective_form.dump(problem.collective),
+        "sketch": None if problem.sketch is None else [r.label for r in problem.sketch.rules],
+        "objective": str(problem.objective),
+        "bytes": problem.bytes,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def pareto(points: Iterable[Point]) -> tuple[Point, ...]:
+    """The points that no other one beats in both steps and rounds per chunk, by steps."""
+    best: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk, p.factor)):
+        if not best or point.rounds_per_chunk < best[-1].rounds_per_chunk:
+            best.append(point)
+    return tuple(best)
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """Passes everything on, and remembers incumbents in case the engine is cut short."""
+
+    inner: Observer
+    found: list[Point] = field(default_factory=list)
+
+    def stage(self, name: str) -> None:
+        self.inner.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        self.found.append(point)
+        self.inner.incumbent(point)
+
+    def cancelled(self) -> bool:
+        return self.inner.cancelled()
+
+
+@dataclass(frozen=True, slots=True)
+class _Translating:
+    """Tells the observer of a problem what is found for its reduction."""
+
+    inner: Observer
+    back: Callable[[Point], Point]
+
+    def stage(self, name: str) -> None:
+        self.inner.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        self.inner.incumbent(self.back(point))
+
+    def cancelled(self) -> bool:
+        return self.inner.cancelled()
+
+
+def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, Any]) -> Point:
+    """The point with its schedule stamped, after the verifier has accepted it."""
+    schedule = point.schedule
+    verdict = verify(schedule, problem.sketch)
+    problems = list(verdict.problems)
+    if schedule.steps != point.steps or sum(schedule.rounds) != point.rounds:
+        problems.append(
+            f"it has {schedule.steps} steps and {sum(schedule.rounds)} rounds, "
+            f"not {point.steps} and {point.rounds}"
+        )
+    if schedule.collective.factor != point.factor:
+        problems.append(f"it cuts into {schedule.collective.factor} chunks, not {point.factor}")
+    if point.rounds_per_chunk < point.bound:
+        problems.append(
+            f"{point.rounds_per_chunk} rounds per chunk are below its bound {point.bound}"
+        )
+    if problems:
+        raise WeftError(
+            f"a bug in the engine {engine.name}: its schedule is wrong: {problems[0]}",
+            hint="nothing was written; please report it with the command",
+        )
+    stamped = schedule.with_provenance(
+        **stamp,
         rounds_per_chunk=str(point.rounds_per_chunk),
         bound=str(point.bound),
         certificate=point.certificate.text,
     )
-    return replace(point, schedule=replace(schedule, bytes=problem.bytes))
+    return replace(point, schedule=replace(stamped, bytes=problem.bytes))
 
 
 def _quickest_first(points: Sequence[Point], size: int | None) -> list[Point]:
     if size is None:
         raise UserError("the objective time needs a message size", hint="--size 1MiB")
     return sorted(points, key=lambda p: simulate(p.schedule, size).time_us)
+
+
+def _version() -> str:
+    import weft
+
+    return str(getattr(weft, "__version__", "unknown"))

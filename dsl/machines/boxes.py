@@ -141,7 +141,9 @@ def _boxes(box: Box, spec: Spec, nodes: int) -> Topology:
     width = spec.bandwidth("bw", Fraction(0))
     sharp = spec.choice("sharp", "off", ("on", "off")) == "on"
     if sharp and not any(s.multicast or s.reduces for s in box.switches):
-        raise UserError(f"no switch of {box.name} can multicast or reduce", where=spec.keys["sharp"])
+        raise UserError(
+            f"no switch of {box.name} can multicast or reduce", where=spec.keys["sharp"]
+        )
     gpus = [gpu(b * box.gpus + g, b) for b in range(nodes) for g in range(box.gpus)]
     switches: list[Node] = []
     links: list[Link] = []
@@ -227,9 +229,7 @@ def _with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
     """Declare box rotation, and each move of one box done in all boxes at once."""
     n, total = box.gpus, box.gpus * nodes
     wanted = [tuple((r + n) % total for r in range(total))] if nodes > 1 else []
-    wanted += [
-        tuple(r - r % n + move[r % n] for r in range(total)) for move in box.moves
-    ]
+    wanted += [tuple(r - r % n + move[r % n] for r in range(total)) for move in box.moves]
     found = [image for rank_image in wanted if (image := extend(topology, rank_image))]
     return Topology(
         topology.name, topology.nodes, topology.links, topology.resources, tuple(found),

@@ -246,9 +246,7 @@ def _grid_cables(shape: tuple[int, ...], wrap: bool) -> Iterator[tuple[int, int,
             stride *= d
 
 
-def _moved(
-    shape: tuple[int, ...], axis: int, move: Callable[[int, int], int]
-) -> tuple[int, ...]:
+def _moved(shape: tuple[int, ...], axis: int, move: Callable[[int, int], int]) -> tuple[int, ...]:
     """The permutation that changes one coordinate of every node."""
     stride, d = math.prod(shape[:axis]), shape[axis]
     return tuple(

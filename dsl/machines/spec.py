@@ -159,7 +159,9 @@ class Spec:
         """Raise UnknownName for an option that nobody asked for."""
         for key, span in self.keys.items():
             if key not in self.known:
-                raise UnknownName(f"option of {self.name}", key, filter(None, self.known), where=span)
+                raise UnknownName(
+                    f"option of {self.name}", key, filter(None, self.known), where=span
+                )
         if self.positional and "" not in self.known:
             raise UserError(
                 f"{self.name} takes no size",
@@ -240,6 +242,8 @@ def _integer(text: str, value: Value, least: int) -> int:
 
 def _quantity(value: Value, what: str) -> Fraction:
     try:
-        return parse_bandwidth(value.text) if what == "bandwidth" else parse_microseconds(value.text)
+        return (
+            parse_bandwidth(value.text) if what == "bandwidth" else parse_microseconds(value.text)
+        )
     except UserError as error:
         raise UserError(error.message, where=value.span, hint=error.hint) from None

@@ -66,7 +66,9 @@ def main() -> int:
     console = Console(width=110)
     console.print(f"{platform.machine()}, {os.cpu_count()} cores, {platform.python_implementation()} "
                   f"{platform.python_version()}, {platform.system()}")  # fmt: skip
-    table = Table("machine", "collective", "C,S,R", "CP-SAT", "CPU s", "z3 (paper)", "CPU s", "ratio")
+    table = Table(
+        "machine", "collective", "C,S,R", "CP-SAT", "CPU s", "z3 (paper)", "CPU s", "ratio"
+    )
     ours, theirs = measure(realize.solve, "cp-sat", 60), measure(paper.solve, "z3", limit)
     ours("ring:8", "allgather", 1, 4, 4), theirs("ring:8", "allgather", 1, 4, 4)  # imports
     agree = True

@@ -56,7 +56,9 @@ def machine_samples() -> list[str]:
 def test_the_catalogue_makes_the_graphs_of_the_grade_cases(case: str) -> None:
     reference = json.loads(CASES.read_text())[case]
     gpus = {name: i for i, name in enumerate(reference["gpu_ids"])}
-    wanted = signature([(gpus.get(a), a, gpus.get(b), b, w, t) for a, b, w, t in reference["edges"]])
+    wanted = signature(
+        [(gpus.get(a), a, gpus.get(b), b, w, t) for a, b, w, t in reference["edges"]]
+    )
     made = topology(GRADE_CASES[case])
     assert made.ranks == len(gpus)
     assert signature(as_rows(made)) == wanted

@@ -29,9 +29,7 @@ def recheck(lp: LinearProgram, answer: rational_lp.Certified) -> None:
     y = [Fraction(int(v), answer.denominator) for v in (*answer.dual_ub, *answer.dual_eq)]
     rows = [*lp.a_ub.toarray().tolist(), *lp.a_eq.toarray().tolist()]
     assert all(v <= 0 for v in y[: len(lp.b_ub)])
-    bound = sum(
-        (v * int(b) for v, b in zip(y, [*lp.b_ub, *lp.b_eq], strict=True)), Fraction(0)
-    )
+    bound = sum((v * int(b) for v, b in zip(y, [*lp.b_ub, *lp.b_eq], strict=True)), Fraction(0))
     for j in range(lp.columns):
         paid = sum((v * r[j] for v, r in zip(y, rows, strict=True)), Fraction(0))
         reduced = int(lp.cost[j]) - paid
@@ -142,9 +140,7 @@ def test_large_programs_stay_quick():
     rng = np.random.default_rng(1)
     matrix = random_array((2000, 40_000), density=0.0005, rng=rng).tocsr()
     matrix.data = rng.integers(1, 9, len(matrix.data)).astype(float)
-    fill = csr_array(
-        (np.ones(2000), (np.arange(2000), np.arange(2000))), shape=(2000, 40_000)
-    )
+    fill = csr_array((np.ones(2000), (np.arange(2000), np.arange(2000))), shape=(2000, 40_000))
     lp = LinearProgram(rng.integers(1, 9, 40_000), -(matrix + fill), -np.ones(2000, np.int64))
     answer = certified_minimum(lp)
     assert float(answer.lower) == pytest.approx(answer.value, rel=1e-6)

@@ -22,7 +22,7 @@ def price_certificate(topology: Topology, flow: FlowBound) -> Certificate:
     }
     text = (
         f"{flow.steps}-step flow LP: at {len(prices)} prices on links and steps, whose capacity in "
-        f"any step costs at most 1 per round, delivering one chunk per unit costs at least {value}; "
+        f"any step costs at most 1 per round, delivering a chunk per unit costs at least {value}; "
         f"so every schedule of {flow.steps} steps needs {value} rounds per chunk"
     )
     if flow.exact:

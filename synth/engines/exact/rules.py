@@ -34,7 +34,7 @@ def refusal(sketch: Sketch) -> str | None:
     """Why the engine cannot obey a sketch; None if it can."""
     for rule in sketch.of(Relay):
         if isinstance(rule, Relay) and rule.own_first:
-            return f"exact has no order inside a step, so it cannot obey {rule.label!r} (own data first)"
+            return f"exact has no order inside a step: it cannot obey {rule.label!r} (own first)"
     return None
 
 

@@ -1,0 +1,12 @@
+"""The command ``weft``: a thin shell over the library; its verbs are the modules of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (default: that of the process) and return its exit code."""
+    from .entry import run
+
+    return run(argv)

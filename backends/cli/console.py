@@ -1,0 +1,83 @@
+"""Where words go: results to stdout, everything else to stderr.
+
+``--json`` puts one object on stdout instead of text; stderr is the same either way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from weft.dsl.errors import UserError
+
+SCHEMA = 1
+"""Version of the objects that ``--json`` prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """How much to say, and in which form."""
+
+    json: bool = False
+    quiet: bool = False
+    verbose: int = 0
+
+    def result(self, text: str, data: Mapping[str, Any]) -> None:
+        """The answer of a verb: ``text`` for people, or ``data`` with ``--json``."""
+        if self.json:
+            text = json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False)
+        if text:
+            with stdout_errors():
+                print(text, flush=True)
+
+    def say(self, label: str, text: str) -> None:
+        """One line per phase that is done: ``Solved   exact in 1.2s``."""
+        if not self.quiet:
+            print(f"{label:<9}{text}", file=sys.stderr, flush=True)
+
+    def detail(self, text: str) -> None:
+        """A line that only ``-v`` shows."""
+        if self.verbose and not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Something the user should know, although it is no error."""
+        if not self.quiet:
+            print(f"{_bold('warning', '33')}: {text}", file=sys.stderr, flush=True)
+
+    def fail(self, rendered: str, data: Mapping[str, Any]) -> None:
+        """An error: rendered for people on stderr; with ``--json`` also as the one object."""
+        head, colon, rest = rendered.partition(":")
+        print(_bold(head, "31") + colon + rest, file=sys.stderr, flush=True)
+        if self.json:
+            with stdout_errors():
+                print(json.dumps({"schema": SCHEMA, **data}, ensure_ascii=False), flush=True)
+
+
+@contextmanager
+def stdout_errors() -> Iterator[None]:
+    """A full disk behind stdout is the user's to mend; a closed pipe ends the program quietly."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"standard output cannot be written: {error.strerror}", where="<stdout>"
+        ) from None
+
+
+def live() -> bool:
+    """Whether a person is looking at stderr, so that a line may move."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _bold(word: str, colour: str) -> str:
+    if live() and not os.environ.get("NO_COLOR"):
+        return f"\033[1;{colour}m{word}\033[0m"
+    return word

@@ -1,0 +1,118 @@
+"""From arguments to an exit code: parsing, dispatch, and every way a command can end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+
+from weft.dsl.errors import AnswerIsNo, Infeasible, NothingFound, UserError, WeftError
+
+from .console import Console, stdout_errors
+from .exit_codes import Exit
+from .parser import build_parser, verb_of
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Run one command line; never raises, whatever happens."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Known before parsing, because a parse error is reported in the form that was asked for.
+    console = Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"))
+    try:
+        code = _dispatch(arguments, console)
+        with stdout_errors():
+            sys.stdout.flush()
+    except BaseException as error:
+        code = _ending(error, arguments, console)
+    return code
+
+
+def _dispatch(arguments: list[str], console: Console) -> int:
+    try:
+        parser = build_parser()
+        args = parser.parse_args(arguments)
+    except SystemExit as end:  # --help and --version
+        return int(end.code or 0)
+    return verb_of(args.verb).run(args, console)
+
+
+def _ending(error: BaseException, arguments: list[str], console: Console) -> int:
+    """The exit code of whatever stopped a verb, after telling about it."""
+    try:
+        return _report(error, arguments, console)
+    except (OSError, UserError):  # nobody listens any more
+        _silence()
+        return _code(error)
+
+
+def _report(error: BaseException, arguments: list[str], console: Console) -> int:
+    if isinstance(error, BrokenPipeError):
+        # `weft show x | head`: the reader has what it wanted.
+        _silence()
+        return Exit.DONE
+    if isinstance(error, KeyboardInterrupt):
+        told = WeftError("interrupted, nothing was found or written")
+        console.fail(told.render(), {"status": "interrupted", "error": told.to_json()})
+        return Exit.INTERRUPTED
+    if isinstance(error, MemoryError):
+        error = NothingFound("out of memory", hint="a smaller problem, or a larger machine")
+    if not isinstance(error, WeftError):
+        error = _bug(error, arguments, console)
+    console.fail(error.render(), _data(error))
+    return error.exit_code
+
+
+def _data(error: WeftError) -> dict[str, object]:
+    data: dict[str, object] = {"status": _status(error), "error": error.to_json()}
+    if isinstance(error, Infeasible):
+        data["conflict"] = list(error.conflict)
+    return data
+
+
+def _status(error: WeftError) -> str:
+    if isinstance(error, Infeasible):
+        return "infeasible"
+    if isinstance(error, AnswerIsNo):
+        return "failed"
+    return "nothing" if isinstance(error, NothingFound) else "error"
+
+
+def _code(error: BaseException) -> int:
+    return error.exit_code if isinstance(error, WeftError) else int(Exit.BUG)
+
+
+def _bug(error: BaseException, arguments: list[str], console: Console) -> WeftError:
+    """Our mistake: a short message, and a report with the traceback for whoever mends it."""
+    trace = "".join(traceback.format_exception(error))
+    if console.verbose:
+        print(trace, file=sys.stderr)
+    what = f"a bug in weft: {type(error).__name__}: {error}"[:400]
+    hint = "run it again with -v to see the traceback"
+    with contextlib.suppress(OSError):
+        handle, path = tempfile.mkstemp(prefix="weft-bug-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(f"weft {' '.join(arguments)}\nPython {sys.version}\n\n{trace}")
+        hint = f"the report in {path} helps us to mend it"
+    return WeftError(what, hint=hint)
+
+
+def _silence() -> None:
+    """Let nothing more be written to stdout, not even by the interpreter's last flush."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _has(arguments: list[str], letter: str) -> bool:
+    return _count(arguments, letter) > 0
+
+
+def _count(arguments: list[str], letter: str) -> int:
+    """How often a short flag without a value occurs, alone or among others (``-vv``, ``-qv``)."""
+    words = {"q": "--quiet", "v": "--verbose"}
+    short = [a[1:] for a in arguments if a[:1] == "-" and a[1:] and set(a[1:]) <= set(words)]
+    return sum(a.count(letter) for a in short) + arguments.count(words[letter])

@@ -1,0 +1,237 @@
+"""What the arguments mean: topologies, collectives, groups, sketches, sizes, whole problems."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from weft.dsl.errors import BadFile, SyntaxProblem, UserError
+from weft.dsl.spans import Source, Span
+from weft.dsl.units import parse_bytes, parse_seconds, parse_size_range
+
+if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+    from weft.dsl.problem import Problem
+    from weft.dsl.sketch import Sketch
+    from weft.dsl.topology import Topology
+
+T = TypeVar("T")
+
+LARGEST_GROUP = 1 << 20
+"""A longer group or range of ranks is a slip of the pen."""
+
+
+def valued(flag: str, parse: Callable[[str], T]) -> Callable[[str], T]:
+    """For argparse's ``type=``: our own errors, which name the flag they came by."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except UserError as error:
+            error.where = error.where or f"{flag} {text[:60]}"
+            raise
+
+    return convert
+
+
+def whole(low: int, high: int = 1 << 31) -> Callable[[str], int]:
+    """A parser of whole numbers between two limits."""
+
+    def parse(text: str) -> int:
+        digits = text.strip().removeprefix("-")
+        if not digits.isdecimal() or not digits.isascii():
+            raise UserError(f"{text[:40]!r} is not a whole number")
+        value = int(text) if len(digits) < 20 else high + 1
+        if not low <= value <= high:
+            raise UserError(f"{text[:40]} is outside {low} … {high}")
+        return value
+
+    return parse
+
+
+def add_problem(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """The arguments that state a topology and a collective."""
+    group = parser.add_argument_group("problem")
+    group.add_argument(
+        "-t", "--topology", metavar="TOPO", required=required,
+        help="a catalogue name (dgx1, torus:4x4), a file, or -",
+    )  # fmt: skip
+    group.add_argument(
+        "-c", "--collective", metavar="COLL", required=required,
+        help="allgather, allreduce, broadcast …; or a custom one: a .json or .py file",
+    )  # fmt: skip
+    group.add_argument(
+        "--root", metavar="R", type=valued("--root", ranks),
+        help="root of broadcast, reduce, scatter, gather: a rank of the topology (default 0)",
+    )  # fmt: skip
+    group.add_argument(
+        "--roots", metavar="R,R", type=valued("--roots", ranks),
+        help="roots of the multiroot collectives (default: all)",
+    )  # fmt: skip
+    group.add_argument(
+        "--group", metavar="R,R", type=valued("--group", ranks),
+        help="process group: ranks of the topology, in the order of the group (0,1,4..7)",
+    )  # fmt: skip
+
+
+def size_flag(flag: str = "--size") -> dict[str, Any]:
+    """Keyword arguments of a flag that takes one size or a range."""
+    return {
+        "metavar": "SIZE", "type": valued(flag, parse_size_range),
+        "help": "message size or range: 1MiB, 1KiB:1GiB",
+    }  # fmt: skip
+
+
+def seconds(text: str) -> float:
+    """A positive time in seconds."""
+    value = parse_seconds(text)
+    if value <= 0:
+        raise UserError(f"time {text!r} is not positive", hint="write for example 60s")
+    return value
+
+
+def one_size(text: str) -> int:
+    """One size in bytes."""
+    return parse_bytes(text)
+
+
+def ranks(text: str) -> tuple[int, ...]:
+    """``0,1,4..7`` as (0, 1, 4, 5, 6, 7).
+
+    Raises:
+        UserError: nothing, or something else, is named.
+    """
+    result: list[int] = []
+    number = whole(0, LARGEST_GROUP)
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        first, dots, last = part.partition("..")
+        low = number(first)
+        high = number(last) if dots else low
+        if high < low:
+            raise UserError(f"the range {part} is empty", hint=f"write {high}..{low}")
+        result += range(low, high + 1)
+    if not result:
+        raise UserError("no rank is named", hint="write for example 0,1,4..7")
+    return tuple(result)
+
+
+def read_topology(text: str) -> Topology:
+    """A topology by catalogue name, path or ``-``."""
+    from weft.dsl.catalog import topology
+
+    return topology(text)
+
+
+def read_problem(args: argparse.Namespace) -> tuple[Topology, Collective]:
+    """The topology restricted to the process group, and the collective on it."""
+    topology = read_topology(args.topology)
+    group = args.group or tuple(range(topology.ranks))
+    if args.group:
+        topology = topology.restricted_to(args.group)
+    collective = read_collective(args, group)
+    return topology, collective
+
+
+def read_collective(args: argparse.Namespace, group: tuple[int, ...]) -> Collective:
+    """The collective of ``-c``; roots are ranks of the topology, given as places in the group.
+
+    Raises:
+        UserError: a root outside the group, or a collective for another number of ranks.
+    """
+    from weft.dsl.collective import make
+
+    if args.root is not None and args.roots is not None:
+        raise UserError("--root and --roots exclude each other")
+    named = args.roots if args.roots is not None else args.root or ()
+    if _is_file(args.collective):
+        if named:
+            raise UserError("a collective from a file has its own roots", where=args.collective)
+        collective = _collective_from(args.collective)
+        if collective.ranks != len(group):
+            raise UserError(
+                f"the collective is for {collective.ranks} ranks, the group has {len(group)}",
+                where=args.collective, hint="--group picks the ranks",
+            )  # fmt: skip
+        return collective
+    for root in named:
+        if root not in group:
+            shown = ", ".join(map(str, group[:32])) + (", …" if len(group) > 32 else "")
+            raise UserError(f"root {root} is outside the group", hint=f"its ranks are {shown}")
+    return make(_canonical(args.collective), len(group), roots=[group.index(r) for r in named])
+
+
+def _canonical(name: str) -> str:
+    """``all-gather``, ``All_Gather`` and ``allgather`` are one name."""
+    from weft.dsl.collective import Kind
+
+    plain = {k.replace("_", ""): str(k) for k in Kind}
+    return plain.get(name.lower().replace("-", "").replace("_", ""), name)
+
+
+def _is_file(text: str) -> bool:
+    return text == "-" or "/" in text or Path(text).suffix in (".json", ".py")
+
+
+def _collective_from(path: str) -> Collective:
+    from weft.dsl.collective import Collective, load
+    from weft.dsl.files import parse_json, read_text
+
+    text = read_text(path)
+    where = "<stdin>" if path == "-" else path
+    if Path(path).suffix != ".py":
+        return load(parse_json(text, where), where)
+    found = _run_python(Source(path, text)).get("collective")
+    if not isinstance(found, Collective):
+        raise BadFile(
+            "the file defines no `collective`", where=path,
+            hint="collective = weft.dsl.collective.custom(…)",
+        )  # fmt: skip
+    return found
+
+
+def _run_python(source: Source) -> dict[str, Any]:
+    """The names that a user's Python file defines; its errors point at its lines."""
+    import traceback
+
+    names: dict[str, Any] = {"__name__": "__weft__", "__file__": source.name}
+    try:
+        exec(compile(source.text, source.name, "exec"), names)
+    except SyntaxError as error:
+        where = _line(source, error.lineno or 1)
+        raise SyntaxProblem(f"not Python: {error.msg}", where=where) from None
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f.lineno for f in frames if f.filename == source.name and f.lineno]
+        where = _line(source, lines[-1] if lines else 1)
+        if isinstance(error, UserError):
+            raise UserError(error.message, where=where, hint=error.hint) from None
+        raise BadFile(f"{type(error).__name__}: {error}", where=where) from None
+    return names
+
+
+def _line(source: Source, number: int) -> Span:
+    """All of a line, from its first character that is not blank."""
+    lines = source.text.split("\n")
+    number = min(number, len(lines))
+    start = sum(len(line) + 1 for line in lines[: number - 1])
+    text = lines[number - 1]
+    return Span(source, start + len(text) - len(text.lstrip()), start + len(text.rstrip()))
+
+
+def make_problem(
+    args: argparse.Namespace, topology: Topology, collective: Collective, sketch: Sketch | None
+) -> Problem:
+    """The problem as ``synth`` poses it.
+
+    Raises:
+        UserError: the objective ``time`` without one size.
+    """
+    from weft.dsl.problem import Objective, Problem
+
+    objective = Objective(args.objective)
+    size = args.size
+    if objective is Objective.TIME and (size is None or size.low != size.high):
+        raise UserError("the objective time needs one message size", hint="--size 1MiB")
+    return Problem(topology, collective, sketch, objective, size.low if size else None)

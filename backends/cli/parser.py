@@ -1,0 +1,140 @@
+"""The argument parser: one module per verb, imported without the libraries it will use."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn, Protocol, cast
+
+from weft.dsl.errors import UserError, suggest
+
+from .console import Console
+
+VERBS = {
+    "synth": "find schedules for a topology and a collective",
+    "bound": "lower bounds, with their certificates",
+    "check": "verify a schedule or an XML program; lint a sketch, topology or collective",
+    "compile": "lower a schedule and emit a runnable artefact",
+    "simulate": "predicted time and bandwidth of a schedule",
+    "run": "execute on real data and compare with the expected result",
+    "show": "look at anything",
+    "topo": "topologies: list, show, import",
+    "sketch": "sketches: list, show, fmt",
+    "list": "engines, backends and passes, and whether they can run here",
+    "doctor": "what is installed, and what to install",
+}
+"""Every verb and its line in ``weft --help``; its module has the same name."""
+
+
+NESTED = ("topo", "sketch")
+"""Verbs that have verbs of their own."""
+
+
+class Verb(Protocol):
+    """What the module of a verb offers."""
+
+    EXAMPLES: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments."""
+
+    def run(self, args: argparse.Namespace, console: Console) -> int:
+        """Do it and return the exit code."""
+        ...
+
+
+def verb_of(name: str) -> Verb:
+    """The module of a verb."""
+    return cast(Verb, import_module(f"{__package__}.verb_{name}"))
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but a mistake is one of our errors, with the nearest right word."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("allow_abbrev", False)
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError instead of leaving the process."""
+        raise UserError(message, hint=f"{self.prog} --help shows the usage")
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> argparse.Namespace:
+        """As argparse, but an unknown flag suggests the nearest one of its verb."""
+        parsed, extra = self.parse_known_args(args, namespace)
+        if extra:
+            parser = self._verb_parser(parsed)
+            flags = [f for action in parser._actions for f in action.option_strings]
+            word = extra[0].partition("=")[0]
+            hint = suggest(word, flags) if word.startswith("-") else f"{parser.prog} --help"
+            noun = "option" if word.startswith("-") else "argument"
+            raise UserError(f"{parser.prog}: unknown {noun} {extra[0]!r}", hint=hint)
+        return cast(argparse.Namespace, parsed)
+
+    def _verb_parser(self, parsed: argparse.Namespace) -> argparse.ArgumentParser:
+        """The innermost parser that read the arguments (``weft topo show``)."""
+        parser: argparse.ArgumentParser = self
+        for dest in ("verb", "what"):
+            for action in parser._actions:
+                if isinstance(action, argparse._SubParsersAction) and action.dest == dest:
+                    parser = action.choices[getattr(parsed, dest)]
+                    break
+        return parser
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A word that is not among the choices: suggest the nearest."""
+        if action.choices is not None and value not in action.choices:
+            flag = action.option_strings[0] if action.option_strings else action.dest
+            noun = "verb" if flag in ("verb", "what") else f"value of {flag}:"
+            raise UserError(
+                f"{self.prog}: unknown {noun} {value!r}",
+                hint=suggest(str(value), map(str, action.choices)),
+            )
+
+
+def build_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        prog="weft",
+        description="Collective algorithms: synthesize, bound, check, compile, run.",
+        epilog="Exit codes: 0 done, 1 the answer is no, 2 the question is wrong, 3 nothing found "
+        "in time,\n4 something is missing, 70 our bug, 130 interrupted.",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, title="verbs")
+    for name, help_line in VERBS.items():
+        module = verb_of(name)
+        # A verb with verbs of its own (`weft topo show`) takes the common flags there.
+        parents = [] if name in NESTED else [common()]
+        sub = verbs.add_parser(
+            name, help=help_line, parents=parents, epilog=module.EXAMPLES,
+            description=help_line[0].upper() + help_line[1:] + ".",
+        )  # fmt: skip
+        module.configure(sub)
+    return parser
+
+
+def common() -> Parser:
+    """Flags of every verb."""
+    common = Parser(add_help=False)
+    group = common.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary lines")
+    group.add_argument("-v", "--verbose", action="count", default=0, help="more of both")
+    return common
+
+
+class _Version(argparse.Action):
+    """``--version``, read only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import platform
+
+        from .version import version
+
+        print(f"weft {version()} (Python {platform.python_version()})")
+        parser.exit()

@@ -1,0 +1,126 @@
+"""What a file is, told from its content: schedule, topology, collective, XML program or sketch."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from weft.dsl.errors import BadFile, UnknownName, suggest
+from weft.dsl.files import kind_of, parse_json, read_text
+
+
+class Kind(StrEnum):
+    """The nouns that a file can hold."""
+
+    SCHEDULE = "schedule"
+    TOPOLOGY = "topology"
+    COLLECTIVE = "collective"
+    XML = "msccl-xml"
+    SKETCH = "sketch"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A file's text, what it is, and its JSON where it has any."""
+
+    kind: Kind
+    text: str
+    where: str
+    data: Any = None
+
+    def schedule(self) -> Any:
+        """The schedule in it, well formed but not verified."""
+        from weft.dsl.schedule import load
+
+        return load(self.data, self.where)
+
+    def collective(self) -> Any:
+        """The collective in it."""
+        from weft.dsl.collective import load
+
+        return load(self.data, self.where)
+
+    def topology(self) -> Any:
+        """The topology in it, whatever its format; a catalogue name names itself."""
+        if self.data is None and not self.text:
+            from weft.dsl.catalog import topology
+
+            return topology(self.where)
+        from weft.dsl.importers import read_any
+        from weft.dsl.machines.spec import parse_options
+
+        return read_any(self.text, self.where, parse_options(self.where, _no_options(), 0))
+
+
+def read_subject(text: str) -> Subject:
+    """What a path, ``-`` or a name of the catalogue stands for.
+
+    Raises:
+        BadFile: no such file, or nothing that weft knows.
+        UnknownName: neither a file nor a name.
+    """
+    if text != "-" and not Path(text).exists():
+        return _named(text)
+    content = read_text(text)
+    where = "<stdin>" if text == "-" else text
+    if re.match(r"\s*[\[{]", content):
+        data = parse_json(content, where)
+        return Subject(_json_kind(data, where), content, where, data)
+    return Subject(_text_kind(content, where), content, where)
+
+
+def _named(name: str) -> Subject:
+    """A name of the catalogue of machines, or of sketches."""
+    from weft.dsl.catalog import names
+
+    machines = tuple(entry.name for entry in names())
+    if name.partition(":")[0] in machines:
+        return Subject(Kind.TOPOLOGY, "", name)
+    from weft.dsl.language import load_sketch, sketch_names
+
+    sketches = tuple(sketch_names())
+    if name in sketches:
+        return Subject(Kind.SKETCH, load_sketch(name).text, name)
+    if "/" in name or Path(name).suffix:
+        raise BadFile("no such file", where=name)
+    raise UnknownName("file or name", name, (*machines, *sketches))
+
+
+def _json_kind(data: Any, where: str) -> Kind:
+    if not isinstance(data, dict) or "weft" not in data:
+        # TACCL's and edge-list topologies do not say what they are; their reader does.
+        return Kind.TOPOLOGY
+    kind = kind_of(data, where)
+    known = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE)
+    if kind not in known:
+        raise BadFile(
+            f"a weft file of unknown kind {kind!r}", where=where, hint=suggest(kind, known)
+        )
+    return Kind(kind)
+
+
+def _text_kind(content: str, where: str) -> Kind:
+    first = re.search(r"<\s*([A-Za-z_]\w*)", content)
+    if content.lstrip().startswith("<") and first:
+        return Kind.XML if first[1] == "algo" else Kind.TOPOLOGY
+    body = re.sub(r"#[^\n]*", "", content)
+    if re.match(r"\s*sketch\b", body):
+        return Kind.SKETCH
+    if re.search(r"\bGPU\d+\b", content):
+        return Kind.TOPOLOGY
+    if not body.strip():
+        raise BadFile("the file is empty", where=where)
+    raise BadFile(
+        "neither a schedule, a topology, a collective, a sketch nor an XML program", where=where,
+        hint="weft's JSON files say what they are in their key \"weft\"; a sketch starts with "
+        "`sketch NAME`",
+    )  # fmt: skip
+
+
+def _no_options() -> Any:
+    from weft.dsl.spans import Source
+
+    return Source("topology", "")

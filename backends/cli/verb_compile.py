@@ -1,0 +1,8 @@
+"""x"""
+
+EXAMPLES = ""
+
+
+def configure(p): ...
+def run(a, c):
+    return 0

@@ -1,0 +1,74 @@
+"""``weft list``: what is registered, and whether it can run here."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from typing import Any
+
+from weft.dsl.errors import WeftError
+from weft.dsl.registry import REGISTRIES, Registry
+from weft.dsl.spec import options_of
+
+from .console import Console
+from .exit_codes import Exit
+from ..report.layout import table
+
+EXAMPLES = "examples:\n  weft list engines\n  weft list backends --json"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("kind", choices=tuple(REGISTRIES), metavar="engines|backends|passes")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print one line per registered name."""
+    registry = REGISTRIES[args.kind]
+    entries = [describe(registry, name) for name in registry.names()]
+    rows = [
+        (
+            e["name"],
+            "yes" if e["available"] else "no",
+            e["summary"] if e["available"] else e["reason"],
+        )
+        for e in entries
+    ]
+    details = [
+        f"{e['name']}: " + "; ".join(filter(None, (", ".join(e["options"]), e["cites"])))
+        for e in entries
+        if e["options"] or e["cites"]
+    ]
+    text = table(("name", "here", "what it is"), rows)
+    if details:
+        text += "\n\noptions and sources:\n  " + "\n  ".join(details)
+    console.result(text, {"status": "ok", args.kind: entries})
+    return Exit.DONE
+
+
+def describe(registry: Registry, name: str) -> dict[str, Any]:
+    """Name, summary, options with defaults, availability and the reason if it is not."""
+    try:
+        target = registry.load(name)
+    except WeftError as error:
+        return {"name": name, "available": False, "reason": f"{error.message}; {error.hint}",
+                "summary": "", "options": [], "cites": ""}  # fmt: skip
+    probe = getattr(target, "availability", None)
+    reason = probe() if probe else None
+    return {
+        "name": name,
+        "available": reason is None,
+        "reason": reason,
+        "summary": (inspect.getdoc(target) or "").partition("\n")[0],
+        "options": [_option(key, field) for key, field in options_of(target).items()],
+        "cites": str(getattr(target, "cites", "")),
+    }
+
+
+def _option(key: str, field: Any) -> str:
+    default = field.default
+    return (
+        f"{key}={getattr(default, 'value', default)}"
+        if isinstance(default, int | float | str | None)
+        else key
+    )

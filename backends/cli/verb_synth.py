@@ -1,0 +1,275 @@
+"""``weft synth``: find schedules, verify them, write them."""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import Infeasible, NothingFound, UserError
+
+from ..report.layout import number, rational, table
+from .console import Console
+from .exit_codes import Exit
+from .inputs import add_problem, make_problem, read_problem, seconds, size_flag, valued, whole
+from .progress import Progress, watching
+
+if TYPE_CHECKING:
+    from weft.dsl.problem import Problem
+    from weft.synth.bounds import Bounds
+    from weft.synth.engine import Outcome, Point
+
+EXAMPLES = """examples:
+  weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
+  weft synth -t dgx1 -c allgather --objective latency -o fast.json
+  weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/"""
+
+OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_problem(parser)
+    search = parser.add_argument_group("search")
+    search.add_argument("-s", "--sketch", metavar="SKETCH", help="a name or a file")
+    search.add_argument("-e", "--engine", metavar="ENGINE", default="exact",
+                        help="exact, exact{option=value} … (default: exact)")  # fmt: skip
+    search.add_argument("--objective", choices=OBJECTIVES, default="frontier",
+                        help="what to be best at (default: frontier; time needs --size)")  # fmt: skip
+    search.add_argument("--size", **size_flag())
+    search.add_argument("--time", metavar="TIME", type=valued("--time", seconds), default=60.0,
+                        help="budget of wall time (default: 60s)")  # fmt: skip
+    search.add_argument("--threads", metavar="N", type=valued("--threads", whole(1, 1024)),
+                        default=2, help="solver threads (default: 2)")  # fmt: skip
+    search.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
+                        help="of every random choice (default: 0)")  # fmt: skip
+    search.add_argument("--require-optimal", action="store_true",
+                        help="exit with 3 unless the answer is proved best")  # fmt: skip
+    out = parser.add_argument_group("files")
+    out.add_argument("-o", "--output", metavar="OUT",
+                     help="a folder (frontier), a file, or - (default: write nothing)")  # fmt: skip
+    out.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Solve, verify, print the table, write the files."""
+    from weft.dsl.problem import Objective
+    from weft.synth.api import synthesize
+    from weft.synth.bounds import bounds
+    from weft.synth.engine import Budget, Status
+
+    _check_output(args, console)
+    problem = _read(args, console)
+    budget = Budget(args.time, args.threads, args.seed)
+    with watching(console, args.time) as progress:
+        outcome = synthesize(problem, args.engine, budget, progress)
+    _raise_without_schedule(outcome, progress)
+    console.say("Solved", f"{args.engine} in {progress.seconds:.1f}s: {outcome.status}")
+    points = outcome.points
+    if problem.objective is not Objective.FRONTIER:
+        points = (_best(points, problem),)
+    console.say("Verified", f"{sum(len(p.schedule) for p in points)} transfers "
+                            f"in {len(points)} schedules")  # fmt: skip
+    bound = bounds(problem.topology, problem.collective)
+    files = _write(args, problem, points, console)
+    proved = outcome.status is Status.OPTIMAL
+    data = {
+        "status": str(outcome.status),
+        "topology": problem.topology.name,
+        "collective": problem.collective.name or str(problem.collective.kind),
+        "ranks": problem.collective.ranks,
+        "engine": args.engine,
+        "seconds": round(progress.seconds, 3),
+        "points": [point_json(p, f) for p, f in zip(points, files, strict=True)],
+        "bound": bound.to_json(),
+        **_standing(points, problem, bound),
+        "statements": list(outcome.statements),
+    }
+    if args.output == "-":
+        console.say("", f"\n{_table(points)}")
+    else:
+        console.result("\n".join([_table(points), *outcome.statements]), data)
+    if args.require_optimal and not proved:
+        console.warn("not proved best within the budget (--require-optimal)")
+        return Exit.NOTHING_FOUND
+    return Exit.DONE
+
+
+def _check_output(args: argparse.Namespace, console: Console) -> None:
+    """What can be said before a long search: clashes over stdout, and files in the way."""
+    from pathlib import Path
+
+    if args.output is None:
+        return
+    if args.output == "-" and console.json:
+        raise UserError("--json and -o - both want stdout", hint="name a file with -o")
+    if args.output == "-" and args.objective == "frontier":
+        raise UserError("a frontier is several files: stdout takes one",
+                        hint="-o FOLDER, or --objective latency|bandwidth|time")  # fmt: skip
+    path = Path(args.output)
+    if args.objective == "frontier" and path.is_file():
+        raise UserError("a file, where the frontier's folder should be", where=args.output)
+    if args.objective != "frontier" and path.is_dir():
+        raise UserError("the output is a directory", where=args.output, hint="name a file in it")
+    taken = path.is_file() or (path.is_dir() and any(path.iterdir()))
+    if taken and not args.force:
+        raise UserError("the output exists", where=args.output, hint="-f overwrites it")
+
+
+def _read(args: argparse.Namespace, console: Console) -> Problem:
+    from .sketches import read_sketch
+
+    topology, collective = read_problem(args)
+    console.say("Read", f"{topology.name}: {topology.ranks} ranks, {topology.hosts} hosts, "
+                        f"{len(topology.links)} links; {collective}")  # fmt: skip
+    for note in topology.notes:
+        console.detail(f"         {note}")
+    sketch = read_sketch(args.sketch, topology, collective) if args.sketch else None
+    return make_problem(args, topology, collective, sketch)
+
+
+def _raise_without_schedule(outcome: Outcome, progress: Progress) -> None:
+    from weft.synth.engine import Status
+
+    if outcome.status is Status.INFEASIBLE:
+        words = "; ".join(outcome.statements) or "no schedule obeys the rules"
+        raise Infeasible(words, conflict=outcome.conflict, hint=_conflict_hint(outcome.conflict))
+    if not outcome.points:
+        if progress.stopped:
+            raise KeyboardInterrupt
+        raise NothingFound(
+            f"no schedule within {progress.seconds:.0f}s",
+            hint="a longer --time, or --objective latency",
+        )
+
+
+def _conflict_hint(conflict: tuple[str, ...]) -> str:
+    return "these rules exclude each other:\n  " + "\n  ".join(conflict) if conflict else ""
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def algbw(point: Point) -> Fraction:
+    """GB/s that the schedule approaches for large messages: M over its rounds at full links."""
+    schedule = point.schedule
+    unit = schedule.topology.round_bandwidth()
+    return unit * schedule.collective.message_chunks / point.rounds if point.rounds else Fraction(0)
+
+
+def latency_us(point: Point) -> float:
+    """Time of a message without bytes: α alone."""
+    from weft.synth.simulate import simulate
+
+    return float(simulate(point.schedule, 0).time_us)
+
+
+def time_us(point: Point, message_bytes: int) -> float:
+    """Time of one message in the documented cost model."""
+    from weft.synth.simulate import simulate
+
+    return float(simulate(point.schedule, message_bytes).time_us)
+
+
+def _best(points: tuple[Point, ...], problem: Problem) -> Point:
+    from weft.dsl.problem import Objective
+
+    if problem.objective is Objective.BANDWIDTH:
+        return min(points, key=lambda p: (p.rounds_per_chunk, p.steps))
+    if problem.objective is Objective.LATENCY:
+        return min(points, key=lambda p: (latency_us(p), p.steps, p.rounds_per_chunk))
+    size = problem.bytes or 1
+    return min(points, key=lambda p: time_us(p, size))
+
+
+def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict[str, Any]:
+    """``value`` of the objective and ``gap``: how far it is from the proven bound, 0 for none."""
+    from weft.dsl.problem import Objective
+
+    if problem.objective is Objective.FRONTIER:
+        gaps = [p.rounds_per_chunk / p.bound - 1 for p in points if p.bound]
+        return {"value": None, "gap": number(max(gaps, default=Fraction(0)))}
+    point = points[0]
+    if problem.objective is Objective.BANDWIDTH:
+        value = algbw(point)
+        return {"value": number(value), "gap": _gap(float(bound.algbw_GBps), float(value))}
+    size = problem.bytes if problem.objective is Objective.TIME else 0
+    took = time_us(point, size or 0)
+    return {"value": number(took), "gap": _gap(took, float(bound.time_us(size or 0)))}
+
+
+def _gap(larger: float, smaller: float) -> float:
+    return max(0.0, larger / smaller - 1) if smaller else 0.0
+
+
+def point_json(point: Point, file: str | None) -> dict[str, Any]:
+    """One entry of ``points``."""
+    return {
+        "chunks": point.factor,
+        "steps": point.steps,
+        "rounds": point.rounds,
+        "rounds_per_chunk": rational(point.rounds_per_chunk),
+        "bound": rational(point.bound),
+        "algbw_GBps": number(algbw(point)),
+        "latency_us": number(latency_us(point)),
+        "optimal": {"latency": point.step_optimal, "bandwidth": point.bandwidth_optimal},
+        "proved": point.optimal,
+        "certificate": {"kind": point.certificate.kind, "text": point.certificate.text},
+        "file": file,
+    }
+
+
+def _table(points: tuple[Point, ...]) -> str:
+    rows = [
+        (p.steps, p.rounds, p.factor, str(p.rounds_per_chunk), str(p.bound), _proof(p),
+         float(algbw(p)), latency_us(p))
+        for p in points
+    ]  # fmt: skip
+    head = ("steps", "rounds", "chunks", "rounds/chunk", "bound", "optimal", "algbw GB/s", "α µs")
+    return table(head, rows)
+
+
+def _proof(point: Point) -> str:
+    claims = [
+        word
+        for word, holds in (("steps", point.step_optimal), ("bandwidth", point.bandwidth_optimal))
+        if holds
+    ]
+    return ", ".join(claims) or ("for its steps" if point.optimal else "not proved")
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _write(
+    args: argparse.Namespace, problem: Problem, points: tuple[Point, ...], console: Console
+) -> list[str | None]:
+    """Write the schedules; the path of each point's file."""
+    from pathlib import Path
+
+    from weft.dsl.files import write_folder, write_text
+    from weft.dsl.problem import Objective
+    from weft.dsl.schedule import dumps
+
+    if args.output is None:
+        return [None] * len(points)
+    if problem.objective is not Objective.FRONTIER:
+        write_text(args.output, dumps(points[0].schedule), force=args.force)
+        if args.output != "-":
+            console.say("Wrote", args.output)
+        return [args.output]
+    names = [file_name(p) for p in points]
+    texts = {name: dumps(p.schedule) for name, p in zip(names, points, strict=True)}
+    write_folder(args.output, texts, force=args.force)
+    console.say("Wrote", f"{len(texts)} files in {args.output}")
+    return [str(Path(args.output) / name) for name in names]
+
+
+def file_name(point: Point) -> str:
+    """``allgather-3steps-7rounds-6chunks.json``."""
+    collective = point.schedule.collective
+    label = "".join(c if c.isalnum() or c in "_-" else "-" for c in collective.name)
+    return (
+        f"{label or collective.kind}-{point.steps}steps-{point.rounds}rounds-"
+        f"{point.factor}chunks.json"
+    )

@@ -1,0 +1,86 @@
+"""Programs as listings: our own, and those of MSCCL XML files."""
+
+from __future__ import annotations
+
+from weft.dsl.program import Block, Instr, Program, Slice
+
+from ..read.model import Transfer, XmlAlgo, XmlBlock
+from .layout import facts
+
+LONGEST = 2000
+"""Lines of a listing after which the rest is only counted."""
+
+
+def program_text(program: Program) -> str:
+    """Facts, then the code of every thread block."""
+    head = facts([
+        ("program", program.name), ("collective", program.collective),
+        ("message", f"{program.message_chunks} chunks"), ("in place", program.in_place),
+        ("protocol", program.protocol), ("channels", program.channels),
+        ("instructions", program.instructions),
+    ])  # fmt: skip
+    lines = []
+    for number, rank in enumerate(program.ranks):
+        sizes = (rank.input_chunks, rank.output_chunks, rank.scratch_chunks)
+        lines += _rank(number, sizes)
+        for i, block in enumerate(rank):
+            lines += _block(i, block)
+    return head + "\n" + "\n".join(_cut(lines))
+
+
+def xml_text(algo: XmlAlgo) -> str:
+    """Facts, what runtimes would object to, then the code of every thread block."""
+    low, high = algo.min_bytes, algo.max_bytes
+    head = facts([
+        ("program", algo.name), ("collective", algo.coll), ("ranks", algo.ngpus),
+        ("message", f"{algo.message_chunks} chunks"),
+        ("valid", " and ".join("in place" if p else "out of place" for p in algo.placements)),
+        ("sizes", f"{low} … {high} bytes" if low is not None or high is not None else ""),
+        ("protocol", algo.protocol), ("channels", algo.channels), ("steps", algo.steps),
+    ])  # fmt: skip
+    lines = [f"remark: {remark}" for remark in algo.remarks]
+    for rank in algo.ranks:
+        lines += _rank(rank.id, (rank.input_chunks, rank.output_chunks, rank.scratch_chunks))
+        for block in rank.blocks:
+            lines += _xml_block(block)
+    return head + "\n" + "\n".join(_cut(lines))
+
+
+def _rank(number: int, sizes: tuple[int, int, int]) -> list[str]:
+    return ["", "rank {}: input {}, output {}, scratch {} chunks".format(number, *sizes)]
+
+
+def _block(number: int, block: Block) -> list[str]:
+    send = -1 if block.send is None else block.send
+    recv = -1 if block.recv is None else block.recv
+    head = _block_head(number, block.channel, send, recv)
+    return [head, *(f"    {i:3} {_instr(one)}" for i, one in enumerate(block.code))]
+
+
+def _xml_block(block: XmlBlock) -> list[str]:
+    head = _block_head(block.id, block.channel, block.send, block.recv)
+    return [head, *(f"    {one.step:3} {_instr(one)}" for one in block.transfers)]
+
+
+def _block_head(number: int, channel: int, send: int, recv: int) -> str:
+    peers = "".join(
+        f"  {word} {peer}" for word, peer in (("to", send), ("from", recv)) if peer >= 0
+    )
+    return f"  block {number}  channel {channel}{peers}"
+
+
+def _instr(one: Instr | Transfer) -> str:
+    source = _slice(one.src) if one.op.reads_src else ""
+    target = f"-> {_slice(one.dst)}" if one.op.writes_dst else ""
+    waits = " ".join(f"{block}.{step}" for block, step in one.waits)
+    text = f"{one.op:<4} {f'{source} {target}'.strip():<16} x{one.count}"
+    return f"{text}  after {waits}" if waits else text
+
+
+def _slice(place: Slice) -> str:
+    return f"{place.buffer}[{place.offset}]"
+
+
+def _cut(lines: list[str]) -> list[str]:
+    hidden = len(lines) - LONGEST
+    return lines if hidden <= 0 else [*lines[:LONGEST], f"… and {hidden} more lines"]

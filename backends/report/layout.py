@@ -1,0 +1,60 @@
+"""Plain text for people: aligned tables and exact numbers. The same text on any terminal or pipe.
+
+>>> print(table(("name", "steps"), [("ring", 7), ("tree", 3)]))
+name  steps
+ring      7
+tree      3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns under their names; numbers to the right, words to the left."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(head))]
+    widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
+    lines = []
+    for row in [list(head), *cells]:
+        parts = [
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(row, widths, right, strict=True)
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return "\n".join(lines)
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> str:
+    """One line per fact, names aligned; empty values are left out."""
+    shown = [(name, _cell(value)) for name, value in pairs if value not in ("", None, ())]
+    width = max((len(name) for name, _ in shown), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown)
+
+
+def rational(value: Fraction | None) -> str | None:
+    """The JSON form of an exact number: ``"7/6"``, ``"2"``."""
+    return None if value is None else str(value)
+
+
+def number(value: Fraction | float | None) -> float | int | None:
+    """The JSON form of a quantity with a unit: the nearest float, an integer where it is one."""
+    if value is None:
+        return None
+    nearest = float(value)
+    return int(nearest) if nearest.is_integer() and abs(nearest) < 1 << 53 else nearest
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _is_number(text: str) -> bool:
+    return text in ("-", "") or text[0].isdigit() or text[0] == "-"

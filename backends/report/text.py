@@ -1,0 +1,251 @@
+"""Topologies, collectives, schedules and sketches as plain text.
+
+The same text on any terminal or pipe; numbers carry their units; long lists are cut and say so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective, Placement
+from weft.dsl.hops import find_hops
+from weft.dsl.schedule import Schedule
+from weft.dsl.sketch import Sketch
+from weft.dsl.topology import Topology
+from weft.dsl.units import format_bytes
+
+from .layout import facts, table
+
+MATRIX_RANKS = 32
+"""A larger machine is shown by its kinds of links, not by a matrix."""
+
+GANTT_RANKS = 16
+LONGEST_LIST = 40
+SHADES = " ▁▂▃▄▅▆▇█"
+
+
+# --- topologies -----------------------------------------------------------------------------------
+
+
+def topology_text(topology: Topology) -> str:
+    """Facts, kinds of links, shared resources, and who reaches whom at which bandwidth."""
+    kinds = Counter(node.kind for node in topology.nodes)
+    head = facts([
+        ("topology", topology.name),
+        ("nodes", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
+        ("hosts", topology.hosts),
+        ("links", len(topology.links)),
+        ("round", f"{_short(topology.round_bandwidth())} GB/s" if topology.links else None),
+        ("symmetries", f"{len(topology.symmetries)} declared" if topology.symmetries else None),
+        ("digest", topology.digest()),
+    ])  # fmt: skip
+    parts = [head, _link_kinds(topology)]
+    if topology.resources:
+        rows = [(r.name, len(r.links), _short(r.bandwidth)) for r in topology.resources]
+        parts.append(_cut("shared resources", table(("name", "links", "GB/s"), rows)))
+    if topology.ranks <= MATRIX_RANKS:
+        parts.append(_matrix(topology))
+    if topology.notes:
+        parts.append("notes:\n" + "\n".join(f"  {note}" for note in topology.notes))
+    return "\n\n".join(parts)
+
+
+def _link_kinds(topology: Topology) -> str:
+    """Links that look alike, counted."""
+
+    def ends(src: int, dst: int) -> str:
+        a, b = topology.nodes[src], topology.nodes[dst]
+        across = a.host is not None and b.host is not None and a.host != b.host
+        return f"{a.kind} -> {b.kind}{' across hosts' if across else ''}"
+
+    count = Counter((ends(x.src, x.dst), x.bandwidth, x.latency, x.lanes) for x in topology.links)
+    rows = [
+        (name, number, _short(bandwidth), _short(latency), lanes)
+        for (name, bandwidth, latency, lanes), number in count.items()
+    ]
+    return _cut("", table(("links", "count", "GB/s", "α µs", "lanes"), rows))
+
+
+def _matrix(topology: Topology) -> str:
+    """GB/s from rank (row) to rank (column) in one hop; ``~`` through nodes that forward."""
+    n = topology.ranks
+    direct: dict[tuple[int, int], Fraction] = {}
+    for one in topology.links:
+        if one.src < n and one.dst < n:
+            pair = (one.src, one.dst)
+            direct[pair] = direct.get(pair, Fraction(0)) + one.bandwidth
+    through: dict[tuple[int, int], Fraction] = {}
+    for hop in find_hops(topology).hops:
+        width = min(topology.links[i].bandwidth for i in hop.route)
+        pair = (hop.src, hop.dst)
+        through[pair] = max(through.get(pair, Fraction(0)), width)
+
+    def cell(a: int, b: int) -> str:
+        if (a, b) in direct:
+            return _short(direct[a, b])
+        return f"~{_short(through[a, b])}" if (a, b) in through else "."
+
+    cells = [[cell(a, b) if a != b else "-" for b in range(n)] for a in range(n)]
+    wide = max(len(str(n)), *(len(c) for row in cells for c in row))
+    lines = [f"{'':4}" + " ".join(str(b).rjust(wide) for b in range(n))]
+    lines += [f"{a:<4}" + " ".join(c.rjust(wide) for c in row) for a, row in enumerate(cells)]
+    title = "GB/s from rank (row) to rank (column) in one hop (~ through switches, . not):"
+    return title + "\n" + "\n".join(lines)
+
+
+# --- collectives ----------------------------------------------------------------------------------
+
+
+def collective_text(collective: Collective) -> str:
+    """Facts, and where every chunk starts and ends while that is short."""
+    c = collective
+    head = facts([
+        ("collective", c.name or c.kind), ("ranks", c.ranks), ("chunks", c.chunks),
+        ("pieces", f"{c.factor} of every unit"), ("roots", ", ".join(map(str, c.roots))),
+        ("combining", c.combining), ("message", f"{c.message_chunks} chunks"),
+    ])  # fmt: skip
+    start, end = _holders(c.pre, c.chunks), _holders(c.post, c.chunks)
+    rows = [(k, _ranks(start[k]), _ranks(end[k])) for k in range(c.chunks)]
+    return head + "\n\n" + _cut("", table(("chunk", "starts on", "must end on"), rows))
+
+
+def _holders(placement: Placement, chunks: int) -> list[list[int]]:
+    held: list[list[int]] = [[] for _ in range(chunks)]
+    for rank, chunk in zip(placement.ranks.tolist(), placement.chunks.tolist(), strict=True):
+        held[chunk].append(rank)
+    return held
+
+
+def _ranks(ranks: list[int]) -> str:
+    """Sorted ranks with runs drawn together: ``0..3,7``."""
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(a) if a == b else f"{a}..{b}" for a, b in runs)
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """Facts, a table per step, the load of every link, and a Gantt chart up to 16 ranks."""
+    s = schedule
+    provenance = ", ".join(f"{k} {v}" for k, v in s.provenance.items())
+    rounds = sum(s.rounds)
+    head = facts([
+        ("schedule", s.collective), ("topology", s.topology.name),
+        ("steps", s.steps),
+        ("rounds", f"{rounds} ({Fraction(rounds, s.collective.factor)} per chunk)" if rounds else ""),
+        ("transfers", len(s)), ("segments", s.segments if s.segments > 1 else ""),
+        ("made for", format_bytes(s.bytes) if s.bytes else ""), ("made by", provenance),
+    ])  # fmt: skip
+    load = _load(s)
+    parts = [head, _steps(s, load), _links(s, load)]
+    if s.topology.ranks <= GANTT_RANKS and s.steps:
+        parts.append(_gantt(s, load))
+    return "\n\n".join(parts)
+
+
+def _load(s: Schedule) -> npt.NDArray[np.int64]:
+    """Chunks that cross each link in each step, shape (links, steps)."""
+    steps = np.repeat(s.step, np.diff(s.route_start))
+    load = np.zeros((len(s.topology.links), s.steps), np.int64)
+    np.add.at(load, (s.route_links, steps), 1)
+    return load
+
+
+def _busy(s: Schedule, load: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Share of each link's rounds in use per step, 1 for a full link; shape (links, steps)."""
+    unit = s.topology.round_bandwidth()
+    width = np.array([float(x.bandwidth / unit) for x in s.topology.links])
+    per_round = load / width[:, None]
+    rounds = np.array(s.rounds, float)
+    if len(rounds) != s.steps or not rounds.all():
+        rounds = np.maximum(per_round.max(axis=0, initial=0.0), 1e-9)
+    return np.asarray(per_round / rounds)
+
+
+def _steps(s: Schedule, load: npt.NDArray[np.int64]) -> str:
+    busy = _busy(s, load)
+    has_rounds = len(s.rounds) == s.steps
+    rows = []
+    for step in range(s.steps):
+        mine = s.step == step
+        used = load[:, step] > 0
+        rows.append((
+            step + 1, s.rounds[step] if has_rounds else None, int(mine.sum()),
+            int(s.reduce[mine].sum()), int(used.sum()),
+            f"{busy[used, step].mean():.0%}" if used.any() else "-",
+        ))  # fmt: skip
+    head = ("step", "rounds", "transfers", "reducing", "links in use", "their mean use")
+    return _cut("", table(head, rows))
+
+
+def _links(s: Schedule, load: npt.NDArray[np.int64]) -> str:
+    """The links by falling share of use, with the steps they work in."""
+    busy = _busy(s, load).mean(axis=1) if s.steps else np.zeros(len(load))
+    total = load.sum(axis=1)
+    names = [node.name for node in s.topology.nodes]
+    rows = []
+    for i in np.argsort(-busy, kind="stable"):
+        if total[i]:
+            one, at = s.topology.links[i], np.flatnonzero(load[i]) + 1
+            steps = f"{at[0]}..{at[-1]}" if len(at) > 1 else str(at[0])
+            rows.append((f"{names[one.src]} -> {names[one.dst]}", int(total[i]),
+                         _short(one.bandwidth), f"{busy[i]:.0%}", steps))  # fmt: skip
+    return _cut("", table(("link", "chunks", "GB/s", "use", "steps"), rows))
+
+
+def _gantt(s: Schedule, load: npt.NDArray[np.int64]) -> str:
+    """A row per rank, a cell per step as wide as its rounds: how full its outgoing links are."""
+    busy, n = _busy(s, load), s.topology.ranks
+    width = np.array([float(x.bandwidth) for x in s.topology.links])
+    source = np.array([x.src for x in s.topology.links])
+    cells = s.rounds if len(s.rounds) == s.steps else (1,) * s.steps
+    scale = max(1, -(-max(cells) // 12))
+    lines = []
+    for rank in range(n):
+        mine = source == rank
+        use = (
+            np.average(busy[mine], axis=0, weights=width[mine]) if mine.any() else np.zeros(s.steps)
+        )
+        marks = np.ceil(np.clip(use, 0, 1) * 8 - 1e-9).astype(int)
+        drawn = "|".join(
+            SHADES[m] * max(1, -(-r // scale)) for m, r in zip(marks, cells, strict=True)
+        )
+        lines.append(f"{s.topology.nodes[rank].name:>8} |{drawn}|")
+    return "use of the outgoing links of every rank, step by step:\n" + "\n".join(lines)
+
+
+# --- sketches -------------------------------------------------------------------------------------
+
+
+def sketch_text(sketch: Sketch) -> str:
+    """What it is for, and its rules as they were written."""
+    size = "" if sketch.size is None else "..".join(map(format_bytes, sketch.size))
+    head = facts([
+        ("sketch", sketch.name), ("machine", sketch.machine or "any"),
+        ("collective", sketch.collective or "any"), ("sizes", size),
+    ])  # fmt: skip
+    rows = [(type(rule).__name__, rule.label) for rule in sketch.rules]
+    return head + "\n\n" + _cut("", table(("rule", "label"), rows))
+
+
+def _short(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):.5g}"
+
+
+def _cut(title: str, text: str) -> str:
+    """A titled table without the rows beyond the longest list, and how many those are."""
+    lines = text.split("\n")
+    hidden = len(lines) - 1 - LONGEST_LIST
+    if hidden > 0:
+        lines = [*lines[: LONGEST_LIST + 1], f"… and {hidden} more"]
+    return "\n".join(([f"{title}:"] if title else []) + lines)

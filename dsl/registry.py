@@ -1,0 +1,103 @@
+"""Names to lazily imported things: a literal table for our own, entry points for outsiders.
+
+Nothing is imported until it is asked for, so that listing names loads no solver. Built-in names
+are not entry points: those live in installed metadata and go stale in an editable checkout.
+
+>>> "exact" in ENGINES.names()
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from .errors import Missing, UnknownName, UserError
+from .spec import Spec, build, parse_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Things of one kind by name: ``"name" -> "module:attribute"``.
+
+    ``group`` is the entry-point group in which installed packages may offer more of them.
+    """
+
+    kind: str
+    group: str
+    builtin: Mapping[str, str] = field(default_factory=dict)
+
+    def targets(self) -> dict[str, str]:
+        """Every name and where it leads, ours first, then the plug-ins', each in order of names.
+
+        Raises:
+            UserError: two packages give one name; the message names both.
+        """
+        # importlib.metadata costs 50 ms at start-up, more than all of ours together.
+        from importlib.metadata import entry_points
+
+        found = dict(self.builtin)
+        for point in sorted(entry_points(group=self.group), key=lambda p: (p.name, p.value)):
+            if found.get(point.name, point.value) != point.value:
+                raise UserError(
+                    f"two packages provide the {self.kind} {point.name!r}: "
+                    f"{found[point.name]} and {point.value}",
+                    hint="uninstall one of them",
+                )
+            found[point.name] = point.value
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        """Every known name, sorted."""
+        return tuple(sorted(self.targets()))
+
+    def load(self, name: str, *, spec: Spec | None = None) -> Any:
+        """What a name stands for; imports its module.
+
+        Raises:
+            UnknownName: nobody registered it; suggests the nearest.
+            Missing: its module needs a package that is not installed.
+        """
+        target = self.targets().get(name)
+        if target is None:
+            raise UnknownName(self.kind, name, self.names(), where=spec.span if spec else None)
+        module, _, attribute = target.partition(":")
+        try:
+            return getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if str(error.name).partition(".")[0] == "weft":  # ours is never missing: a bug
+                raise
+            raise Missing(
+                f"the {self.kind} {name!r} needs the Python package {error.name!r}",
+                hint=f"install it: pip install {str(error.name).partition('.')[0]}",
+            ) from error
+        except AttributeError:
+            raise Missing(
+                f"the {self.kind} {name!r} is not at {target}",
+                hint=f"reinstall the package of {module}",
+            ) from None
+
+    def make(self, text: str, origin: str = "") -> Any:
+        """An instance from ``name{option=value}``.
+
+        Raises:
+            SyntaxProblem, UnknownName, UserError, Missing: as :func:`~weft.dsl.spec.parse_spec`,
+            :func:`~weft.dsl.spec.build` and :meth:`load`.
+        """
+        spec = parse_spec(text, origin or self.kind)
+        return build(spec, self.load(spec.name, spec=spec))
+
+
+ENGINES = Registry("engine", "weft.engines", {"exact": "weft.synth.engines.exact:Exact"})
+"""What finds schedules: frozen dataclasses that follow ``weft.synth.engine.Engine``."""
+
+PASSES = Registry("pass", "weft.passes", {})
+"""What turns a program into a program."""
+
+BACKENDS = Registry("backend", "weft.backends", {})
+"""What turns a program into artefacts that a runtime reads."""
+
+REGISTRIES = {"engines": ENGINES, "backends": BACKENDS, "passes": PASSES}
+"""All of them, by the word ``weft list`` uses."""

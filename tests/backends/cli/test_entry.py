@@ -1,0 +1,178 @@
+"""The frame: exit codes, streams, errors, help."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from command import Weft
+
+from weft.backends.cli import entry
+from weft.backends.cli.exit_codes import Exit
+from weft.backends.cli.parser import VERBS
+from weft.dsl.errors import Infeasible, Missing, NothingFound, UserError
+
+HEAVY = ("numpy", "ortools", "z3", "scipy", "rich", "lark", "networkx")
+
+
+def subprocess_weft(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from weft.backends.cli import main; sys.exit(main())"
+    return subprocess.run([sys.executable, "-c", code, *arguments], text=True, timeout=60, **kwargs)
+
+
+def test_the_contract_of_exit_codes() -> None:
+    assert {c.name: int(c) for c in Exit} == {
+        "DONE": 0, "NO": 1, "WRONG_QUESTION": 2, "NOTHING_FOUND": 3, "MISSING": 4, "BUG": 70,
+        "INTERRUPTED": 130,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(weft: Weft, verb: str) -> None:
+    ran = weft(verb, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(f"usage: weft {verb}")
+    assert ran.err == ""
+
+
+def test_help_and_version_load_nothing_heavy() -> None:
+    code = (
+        "import sys; from weft.backends.cli import main\n"
+        "for a in (['--help'], ['--version'], ['synth', '--help']): assert main(a) == 0\n"
+        f"heavy = [m for m in {HEAVY!r} if m in sys.modules]\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        ((), "the following arguments are required: VERB", "--help"),
+        (("snyth",), "unknown verb 'snyth'", "'synth'"),
+        (("topo", "sow", "ring:3"), "unknown verb 'sow'", "'show'"),
+        (("topo", "show", "ring:3", "--jsn"), "unknown option '--jsn'", "'--json'"),
+        (("topo", "show", "ring:3", "more"), "unknown argument 'more'", "--help"),
+        (("topo", "show"), "required: TOPO", "--help"),
+        (("list", "engine"), "unknown value of kind: 'engine'", "'engines'"),
+        (("synth", "-t", "ring:3"), "-c/--collective", "--help"),
+        (("synth", "-t", "ring:3", "-c", "allgather", "--objective", "fast"), "'fast'", "latency"),
+        (("synth", "-t"), "expected one argument", "--help"),
+    ],
+)
+def test_wrong_usage_is_2_with_a_hint(
+    weft: Weft, arguments: tuple[str, ...], message: str, hint: str
+) -> None:
+    ran = weft(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert message in ran.err.splitlines()[0]
+    assert hint in ran.err.partition("\n\nhint: ")[2]
+
+
+def test_json_errors_are_one_object_on_stdout(weft: Weft) -> None:
+    ran = weft("topo", "show", "rong:3", "--json")
+    assert ran.code == 2
+    assert ran.json["schema"] == 1
+    assert ran.json["status"] == "error"
+    assert set(ran.json["error"]) == {"message", "where", "hint"}
+    assert "'ring'" in ran.json["error"]["hint"]
+    assert ran.err.startswith("error: ")
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let the verb ``doctor`` end like that."""
+
+    def run(*_: object) -> int:
+        raise error
+
+    real = entry.verb_of
+    monkeypatch.setattr(
+        entry, "verb_of", lambda name: SimpleNamespace(run=run) if name == "doctor" else real(name)
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "status"),
+    [
+        (Infeasible("no", conflict=("a", "b")), 1, "infeasible"),
+        (UserError("what"), 2, "error"),
+        (NothingFound("time"), 3, "nothing"),
+        (Missing("solver", hint="pip install it"), 4, "error"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (MemoryError(), 3, "nothing"),
+    ],
+)
+def test_every_ending_has_its_code_and_status(
+    weft: Weft, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, status: str
+) -> None:
+    raising(monkeypatch, error)
+    ran = weft("doctor", "--json")
+    assert (ran.code, ran.json["status"]) == (code, status)
+    assert "Traceback" not in ran.err
+    if isinstance(error, Infeasible):
+        assert ran.json["conflict"] == ["a", "b"]
+
+
+def test_a_bug_is_70_with_a_saved_report(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, ZeroDivisionError("by zero"))
+    ran = weft("doctor")
+    assert ran.code == 70
+    assert "a bug in weft: ZeroDivisionError: by zero" in ran.err
+    assert "Traceback" not in ran.err
+    found = re.search(r"report in (\S+)", ran.err)
+    assert found
+    report = Path(found[1])
+    assert "Traceback" in report.read_text()
+    assert "weft doctor" in report.read_text()
+    report.unlink()
+
+
+def test_only_v_shows_the_traceback(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, ZeroDivisionError("by zero"))
+    ran = weft("doctor", "-v")
+    assert ran.code == 70
+    assert "Traceback" in ran.err
+    Path(re.search(r"report in (\S+)", ran.err)[1]).unlink()  # type: ignore[index]
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess_weft("show", "dgx1", stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_told() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess_weft("show", "dgx1", "--json", stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert "standard output cannot be written: No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_results_and_words_do_not_mix(weft: Weft, tmp_path: Path) -> None:
+    ran = weft("topo", "import", "-", "-o", tmp_path / "t.json", "--json",
+               stdin=json.dumps(EDGES))  # fmt: skip
+    assert ran.code == 0
+    assert ran.json["ranks"] == 2
+    assert "Wrote" in ran.err
+    quiet = weft("topo", "import", "-", "-o", tmp_path / "u.json", "-q", stdin=json.dumps(EDGES))
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+
+
+EDGES = {
+    "weft": "topology", "schema": 1, "name": "pair",
+    "nodes": [{"name": "gpu0", "kind": "gpu"}, {"name": "gpu1", "kind": "gpu"}],
+    "links": [[0, 1, 25, "7/10", 1], [1, 0, 25, "7/10", 1]],
+}  # fmt: skip
