@@ -179,13 +179,21 @@ def _build(
         starts.append(len(rows))
     # The first block of an id counts, should there be two.
     numbers = {(b[0], b[1]): i for i, b in reversed(list(enumerate(blocks)))}
+    head = _columns([b[:5] for b in blocks], 5)
+    body = _columns(rows, 8)
+    block_rank, block_id, block_channel, block_send, block_recv = head
+    op, src_buffer, src_offset, dst_buffer, dst_offset, count, label, publishes = body
     return Listing(
-        len(chunks), protocol, channels, np.array(chunks, np.int64).reshape(-1, 3),
-        *_columns([b[:5] for b in blocks], 5), np.array(starts, np.int64), *_columns(rows, 8),
-        np.array(more_starts, np.int64), np.array(more, np.int64),
-        np.array(wait_starts, np.int64),
-        np.array([numbers.get((rank, b), -1) for rank, b, _ in waits], np.int64),
-        np.array([flag for _, _, flag in waits], np.int64),
+        ranks=len(chunks), protocol=protocol, channels=channels,
+        chunks=np.array(chunks, np.int64).reshape(-1, 3),
+        block_rank=block_rank, block_id=block_id, block_channel=block_channel,
+        block_send=block_send, block_recv=block_recv, block_start=np.array(starts, np.int64),
+        op=op, src_buffer=src_buffer, src_offset=src_offset, dst_buffer=dst_buffer,
+        dst_offset=dst_offset, count=count, label=label, publishes=publishes,
+        more_start=np.array(more_starts, np.int64), more_offset=np.array(more, np.int64),
+        wait_start=np.array(wait_starts, np.int64),
+        wait_block=np.array([numbers.get((rank, b), -1) for rank, b, _ in waits], np.int64),
+        wait_flag=np.array([flag for _, _, flag in waits], np.int64),
     )  # fmt: skip
 
 

@@ -18,7 +18,17 @@ from weft.dsl.collective import Collective
 from weft.dsl.errors import UserError
 from weft.dsl.program import Program
 
-from ..listing import BUFFERS, NOP, READS_SRC, RECEIVES, SENDS, WRITES_DST, Listing, of_program, of_xml
+from ..listing import (
+    BUFFERS,
+    NOP,
+    READS_SRC,
+    RECEIVES,
+    SENDS,
+    WRITES_DST,
+    Listing,
+    of_program,
+    of_xml,
+)
 from ..read.model import XmlAlgo
 from ..read.msccl_xml import read_msccl_xml
 from .interleave import POLICIES, Run, explain, interleave, unread

@@ -29,7 +29,7 @@ class RawStep(NamedTuple):
     src_offset: int
     dst: Buffer
     dst_offset: int
-    count: int
+    cnt: int
     depid: int
     deps: int
     hasdep: int
@@ -62,7 +62,7 @@ def transfers_of(steps: list[RawStep], remarks: Remarks) -> tuple[Transfer, ...]
             Transfer(
                 first.op, first.s,
                 Slice(first.src, draft.sources[0]), Slice(first.dst, wrap(first.dst_offset, 16)),
-                last.count, draft.waits, counter, last.hasdep != 0, tuple(draft.sources[1:]),
+                last.cnt, draft.waits, counter, last.hasdep != 0, tuple(draft.sources[1:]),
             )
         )  # fmt: skip
         counter += 1
@@ -112,7 +112,7 @@ def _grow(
     if pending:
         remarks.add("a nop between fused re steps: its dependence is waited for only after them",
                     ALL, step.place)  # fmt: skip
-    if step.count != chain.last.count:
+    if step.cnt != chain.last.cnt:
         remarks.add("fused re steps with different cnt: the last one's is used for all",
                     ALL, step.place)  # fmt: skip
     chain.sources.append(wrap(step.src_offset, 16))
@@ -143,9 +143,9 @@ def _remark(step: RawStep, remarks: Remarks) -> None:
         return
     if step.hasdep not in (0, 1):
         note("hasdep must be 0 or 1", rejected=True)
-    if not 0 <= step.count < MAX_COUNT:
-        note(f"cnt {step.count} is outside 0 … {MAX_COUNT - 1}", rejected=True)
-    if step.count == 0:
+    if not 0 <= step.cnt < MAX_COUNT:
+        note(f"cnt {step.cnt} is outside 0 … {MAX_COUNT - 1}", rejected=True)
+    if step.cnt == 0:
         note("cnt 0 moves nothing and writes index -1 of a table", "M")
     for offset in (step.src_offset, step.dst_offset):
         if wrap(offset, 16) != offset:
