@@ -40,13 +40,14 @@ class Listing:
         chunks: shape (ranks, 3), declared chunks of the buffers i, o, s.
         block_rank, block_id, block_channel, block_send, block_recv: one entry per block; a peer
             of -1 is none; ``block_id`` is the number that waits use on that rank.
-        block_start: shape (blocks + 1,); block b owns transfers ``block_start[b]:block_start[b+1]``.
+        block_start: shape (blocks + 1,); those of block b are
+            ``block_start[b]:block_start[b+1]``.
         op: index into :data:`OPS`; ``src_buffer``, ``dst_buffer``: index into :data:`BUFFERS`.
         label: how the transfer is called in messages (the step's ``s``).
         publishes: the flag value it publishes when done, -1 for none; ascending in a block.
         more_start, more_offset: further source offsets of fused reductions (CSR by transfer).
         wait_start, wait_block, wait_flag: what a transfer waits for (CSR by transfer): until the
-            block (number through all ranks; -1: there is no such block) published at least the flag.
+            block (number through all ranks; -1: there is none) published at least the flag.
     """
 
     ranks: int

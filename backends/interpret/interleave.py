@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..listing import Listing
 from .machine import Machine
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "earliest")
@@ -142,7 +141,6 @@ def explain(machine: Machine, run: Run) -> str:
 
 def _reason(machine: Machine, run: Run, block: int) -> tuple[int, str]:
     """The block that a stuck block waits for (-1: none), and in words."""
-    code: Listing = machine.listing
     i = run.at[block]
     counter = next(c for c, least in machine.needs[i] if run.counters[c] < least)
     flags = 2 * len(machine.connections)

@@ -228,7 +228,8 @@ class Memory:
         if op is Op.REDUCE:
             more = slice(int(code.more_start[t]), int(code.more_start[t + 1]))
             others = [local(source_buffer, x) for x in code.more_offset[more].tolist()]
-            assert src is not None and dst is not None
+            assert src is not None
+            assert dst is not None
             if any(np.may_share_memory(dst, s) for s in others):
                 return ((_sum_into, (dst, src, *others)),)
             return tuple((np.add, (dst, s, dst)) for s in (src, *others))

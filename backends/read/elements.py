@@ -42,9 +42,7 @@ class Element:
 # A token ends at the first of these; the fast path below takes a subset of the same language.
 _TOKEN = re.compile(r"[^=> /\n\r]*+")
 _BLANKS = re.compile(r"[ \n\r]*+")
-_TAG = re.compile(
-    r"<([^=> /\n\r!]{1,254}+)((?: [^=> /\n\r]{1,254}+=\"[^\"]*+\")*+)(/?)>"
-)
+_TAG = re.compile(r"<([^=> /\n\r!]{1,254}+)((?: [^=> /\n\r]{1,254}+=\"[^\"]*+\")*+)(/?)>")
 _ATTRIBUTE = re.compile(r" ([^=> /\n\r]+)=\"([^\"]*)\"")
 _CLOSE = re.compile(r"</([^=> /\n\r]{0,254}+)>")
 
@@ -102,8 +100,13 @@ def _skip(source: Source, at: int) -> int:
         word = _TOKEN.match(text, at + 4)
         stop = word.end() if word else at + 4
         if text.startswith("=", stop):
-            raise fail(source, stop, stop + 1, "'=' in the first word of a comment",
-                       "the runtimes take it for an attribute; put a space before the word")  # fmt: skip
+            raise fail(
+                source,
+                stop,
+                stop + 1,
+                "'=' in the first word of a comment",
+                "the runtimes take it for an attribute; put a space before the word",
+            )
         end = text.find("-->", at + 4)
         if end < 0:
             raise fail(source, at, at + 4, "the comment never ends")
@@ -162,7 +165,7 @@ def _value(source: Source, at: int, key: str) -> tuple[str, int]:
     if quote not in ('"', "'") or not quote:
         raise fail(source, at, at + 1, f"the value of {key[:40]!r} must open with a double quote")
     end = text.find('"', at + 1)
-    if quote == "'" :
+    if quote == "'":
         raise fail(source, at, at + 1, f"the value of {key[:40]!r} is in single quotes",
                    "the runtimes end a value only at a double quote")  # fmt: skip
     if end < 0 or end + 1 >= len(text):

@@ -180,8 +180,12 @@ class _Reader:
         for element in self._elements:
             if element.tag is Tag.CLOSE:
                 if element.name != parent.name:
-                    raise fail(self._source, element.start, element.end,
-                               f"</{element.name[:40]}> where </{parent.name}> must stand")  # fmt: skip
+                    raise fail(
+                        self._source,
+                        element.start,
+                        element.end,
+                        f"</{element.name[:40]}> where </{parent.name}> must stand",
+                    )
                 return
             if element.name == known:
                 yield element

@@ -106,9 +106,7 @@ def _continues(step: RawStep, chain: _Draft) -> bool:
     )  # fmt: skip
 
 
-def _grow(
-    chain: _Draft, step: RawStep, pending: list[tuple[int, int]], remarks: Remarks
-) -> None:
+def _grow(chain: _Draft, step: RawStep, pending: list[tuple[int, int]], remarks: Remarks) -> None:
     if pending:
         remarks.add("a nop between fused re steps: its dependence is waited for only after them",
                     ALL, step.place)  # fmt: skip
