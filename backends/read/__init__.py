@@ -1,0 +1,6 @@
+"""Readers of artefacts that other programs write: MSCCL algorithm XML."""
+
+from .model import Remark, Transfer, XmlAlgo, XmlBlock, XmlRank
+from .msccl_xml import read_msccl_xml
+
+__all__ = ["Remark", "Transfer", "XmlAlgo", "XmlBlock", "XmlRank", "read_msccl_xml"]
