@@ -11,6 +11,7 @@ import pytest
 from weft.dsl.catalog import names, topology
 from weft.dsl.errors import BadFile, BadTopology, UnknownName, UserError
 from weft.dsl.hops import hop_distances
+from weft.dsl.machines.boxes import box_names, load_box
 from weft.dsl.symmetry import generate, is_semiregular, orbits, verified
 from weft.dsl.topology import NodeKind, Topology
 
@@ -183,3 +184,47 @@ def test_bad_names_say_what_is_wrong(text: str, error: type[UserError], says: st
         topology(text)
     assert says in caught.value.render()
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", box_names())
+def test_no_symmetry_that_a_machine_file_declares_is_wrong(name: str) -> None:
+    assert len(topology(name).symmetries) == len(load_box(name).moves) > 0
+
+
+def test_a_machine_without_nics_cannot_be_joined() -> None:
+    with pytest.raises(BadTopology, match="how boxes of z52 are joined"):
+        topology("z52:nodes=2")
+
+
+def test_sharp_is_for_switches_that_can() -> None:
+    assert topology("dgx-h100:sharp=on").nodes[8].multicast
+    assert not topology("dgx-h100").nodes[8].multicast
+    with pytest.raises(UserError, match="no switch"):
+        topology("dgx-a100:sharp=on")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "switches", "reach"),
+    [("star", 1, True), ("rails", 8, False), ("rails+spine,oversub=2", 9, True),
+     ("planes:2", 2, False), ("pods:2", 3, True)],
+)  # fmt: skip
+def test_fabrics_join_the_nics_as_they_say(fabric: str, switches: int, reach: bool) -> None:
+    made = topology(f"dgx-a100:nodes=4,fabric={fabric}")
+    outside = [i for i, n in enumerate(made.nodes) if n.kind is NodeKind.SWITCH and n.host is None]
+    assert len(outside) == switches
+    # GPU 0 of one box reaches GPU 1 of the next over the fabric alone, or only through its box.
+    assert bool(hop_distances(made)[0, 9] == 1) == reach
+
+
+def test_an_oversubscribed_spine_has_that_much_less() -> None:
+    made = topology("dgx-a100:nodes=4,fabric=pods:2,oversub=4")
+    spine = made.node_index("spine")
+    assert {float(x.bandwidth) for x in made.links if x.dst == spine} == {16 * 25 / 4}
+
+
+def test_two_boxes_back_to_back() -> None:
+    made = topology("ndv2:nodes=2,fabric=direct")
+    between = [x for x in made.links if made.nodes[x.src].host != made.nodes[x.dst].host]
+    assert [(float(x.bandwidth), float(x.latency)) for x in between] == [(12.5, 1.3)] * 2
+    with pytest.raises(BadTopology, match="two boxes"):
+        topology("ndv2:nodes=3,fabric=direct")
