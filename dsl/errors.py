@@ -7,7 +7,9 @@
     │   ├── UnknownName    (2)   a name nobody registered; suggests the nearest
     │   ├── SyntaxProblem  (2)   text that does not parse, with its span
     │   ├── BadFile        (2)   a file that cannot be read, or says something impossible
-    │   └── BadTopology    (2)   a machine that cannot exist, or cannot do what is asked
+    │   ├── BadTopology    (2)   a machine that cannot exist, or cannot do what is asked
+    │   ├── BadSketch      (2)   a sketch that cannot hold on this machine
+    │   └── SeveralErrors  (2)   all that is wrong with one text, reported at once
     ├── AnswerIsNo         (1)   infeasible, a failed check, a wrong result
     │   ├── Infeasible     (1)   no schedule obeys all the rules; names those in conflict
     │   └── CheckFailed    (1)   a checker found the artefact wrong
@@ -83,6 +85,24 @@ class BadFile(UserError):
 
 class BadTopology(UserError):
     """A machine that cannot exist, or cannot do what is asked of it."""
+
+
+class BadSketch(UserError):
+    """A sketch that reads well and cannot hold on this machine."""
+
+
+class SeveralErrors(UserError):
+    """All that is wrong with one text, in its order; the first one speaks for them all."""
+
+    def __init__(self, errors: Iterable[WeftError]) -> None:
+        self.errors = tuple(errors)
+        first, more = self.errors[0], len(self.errors) - 1
+        message = f"{first.message} (and {more} more)" if more else first.message
+        super().__init__(message, where=first.where, hint=first.hint)
+
+    def render(self) -> str:
+        """Every error as it would be rendered alone."""
+        return "\n\n".join(error.render() for error in self.errors)
 
 
 class AnswerIsNo(WeftError):

@@ -85,7 +85,7 @@ def _routes_from(
 def hop_distances(topology: Topology) -> npt.NDArray[np.int32]:
     """Least number of GPU-to-GPU hops between ranks, shape (ranks, ranks); -1: unreachable."""
     n = topology.ranks
-    near = _gpu_neighbours(topology)
+    near = gpu_neighbours(topology)
     distance = np.full((n, n), -1, np.int32)
     for start in range(n):
         distance[start, start] = 0
@@ -99,8 +99,11 @@ def hop_distances(topology: Topology) -> npt.NDArray[np.int32]:
     return distance
 
 
-def _gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """GPUs that one hop reaches: a search that stops at the first GPU."""
+def gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """For each rank, sorted, the GPUs that one hop reaches: a search that stops at GPUs.
+
+    Exact where :func:`find_hops` may be incomplete. Cost O(ranks × links).
+    """
     out_links = links_from(topology)
     near = []
     for src in range(topology.ranks):

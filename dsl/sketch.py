@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .spans import Span
+from .topology import Hop
 
 Pair = tuple[int, int]
 """An ordered pair of ranks: a hop of any route."""
@@ -122,6 +123,18 @@ class Sketch:
     machine: str = ""
     collective: str = ""
     size: tuple[int, int] | None = None
+
+    def allows(self, hop: Hop) -> bool:
+        """Whether some chunk may take a hop, by the ``only`` and ``forbid`` rules."""
+        pair, route = (hop.src, hop.dst), frozenset(hop.route)
+        only = [r for r in self.rules if isinstance(r, Only)]
+        named = any(pair in r.pairs or (r.links and route <= r.links) for r in only)
+        forbidden = any(
+            pair in r.pairs or not route.isdisjoint(r.links)
+            for r in self.rules
+            if isinstance(r, Forbid)
+        )
+        return (named or not only) and not forbidden
 
     def of(self, *kinds: type[Rule]) -> tuple[Rule, ...]:
         """The rules of some kinds, in order."""
