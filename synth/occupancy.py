@@ -1,0 +1,81 @@
+"""What transfers occupy: the links of their routes, and everything those links share.
+
+Rows are numbered as in :meth:`Topology.usage`: links first, then shared resources. Here the same
+relation is sparse, so that a thousand ranks stay practical.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.schedule import Schedule
+from weft.dsl.topology import Topology
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class LinkTable:
+    """The links of a topology in columns, and the rows that each of them loads.
+
+    ``rows[start[i]:start[i+1]]`` are the rows of link i: itself, then its shared resources.
+    """
+
+    src: Ints
+    dst: Ints
+    start: Ints
+    rows: Ints
+
+    @staticmethod
+    def of(topology: Topology) -> LinkTable:
+        """The table of a topology."""
+        links = len(topology.links)
+        members = [[i] for i in range(links)]
+        for row, resource in enumerate(topology.resources, links):
+            for i in resource.links:
+                members[i].append(row)
+        start = np.concatenate([[0], np.cumsum([len(m) for m in members])]).astype(np.int64)
+        return LinkTable(
+            np.array([x.src for x in topology.links], np.int64),
+            np.array([x.dst for x in topology.links], np.int64),
+            start,
+            np.array([row for m in members for row in m], np.int64),
+        )
+
+    def rows_of(self, links: Ints) -> tuple[Ints, Ints]:
+        """For a column of links: (position in the column, row) of everything they load."""
+        counts = self.start[links + 1] - self.start[links]
+        position = np.repeat(np.arange(len(links)), counts)
+        ends = np.cumsum(counts)
+        inside = np.arange(len(position)) - np.repeat(ends - counts, counts)
+        return position, self.rows[self.start[links][position] + inside]
+
+
+def transfer_of_link(schedule: Schedule) -> Ints:
+    """For every entry of ``route_links``: the transfer it belongs to."""
+    return np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))
+
+
+def step_loads(schedule: Schedule, table: LinkTable | None = None) -> tuple[Ints, Ints, Ints]:
+    """Load of each row in each step, in chunks: columns (step, row, chunks), loads > 0 only.
+
+    A resource that holds two links of one route is loaded twice by it. O(links of all routes).
+    """
+    table = table or LinkTable.of(schedule.topology)
+    links = schedule.route_links.astype(np.int64)
+    position, rows = table.rows_of(links)
+    steps = schedule.step.astype(np.int64)[transfer_of_link(schedule)][position]
+    width = len(schedule.topology.links) + len(schedule.topology.resources)
+    keys, counts = np.unique(steps * width + rows, return_counts=True)
+    return keys // width, keys % width, counts
+
+
+def row_name(topology: Topology, row: int) -> str:
+    """A row in words: ``link gpu0 -> gpu1`` or ``resource nic0``."""
+    if row >= len(topology.links):
+        return f"resource {topology.resources[row - len(topology.links)].name}"
+    one = topology.links[row]
+    return f"link {row} ({topology.nodes[one.src].name} -> {topology.nodes[one.dst].name})"
