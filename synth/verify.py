@@ -129,9 +129,11 @@ def _shape_problems(s: Schedule) -> Iterator[str]:
     if {len(c) for c in columns} != {len(s)} or len(s.route_start) != len(s) + 1:
         yield "the columns of the schedule have different lengths"
         return
-    if s.route_start[0] != 0 or s.route_start[-1] != len(s.route_links) or (
-        np.diff(s.route_start) < 0
-    ).any():
+    if (
+        s.route_start[0] != 0
+        or s.route_start[-1] != len(s.route_links)
+        or (np.diff(s.route_start) < 0).any()
+    ):
         yield "the routes of the schedule do not fit its links"
         return
     limits = (("chunk", s.chunk, s.collective.chunks), ("src", s.src, s.topology.ranks),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from weft.dsl.collective import make
@@ -32,12 +32,13 @@ Solve = Callable[[Problem, Budget, Observer], Outcome]
 
 def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Observer) -> Outcome:
     """Solve the two halves with ``solve`` and combine their points into one frontier."""
-    half = replace(budget, seconds=budget.seconds / 2)
+    share = replace(budget, seconds=budget.seconds / 2)
+    observer = _Quiet(observer)
     n = problem.collective.ranks
-    gathers = solve(replace(problem, collective=make("allgather", n)), half, observer)
+    gathers = solve(replace(problem, collective=make("allgather", n)), share, observer)
     scatters = Outcome(Status.NOTHING)
     if problem.objective is not Objective.LATENCY:
-        scatters = solve(replace(problem, collective=make("reduce_scatter", n)), half, observer)
+        scatters = solve(replace(problem, collective=make("reduce_scatter", n)), share, observer)
     if not gathers.points:
         return gathers
     static = bounds(problem.topology, problem.collective)
@@ -54,10 +55,26 @@ def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Ob
         for p in points
         if not p.optimal
     )
-    halves = tuple(f"{name}: {s}" for name, o in (("allgather", gathers), ("reduce_scatter", scatters))
-                   for s in o.statements)  # fmt: skip
+    named = (("allgather", gathers), ("reduce_scatter", scatters))
+    halves = tuple(f"{name}: {s}" for name, half in named for s in half.statements)
     status = Status.FEASIBLE if gaps else Status.OPTIMAL
     return Outcome(status, tuple(points), (*gaps, *halves))
+
+
+@dataclass(frozen=True, slots=True)
+class _Quiet:
+    """Passes on all but incumbents: those of the halves are none of the whole."""
+
+    inner: Observer
+
+    def stage(self, name: str) -> None:
+        self.inner.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        """Not a schedule of the allreduce."""
+
+    def cancelled(self) -> bool:
+        return self.inner.cancelled()
 
 
 def _direct(gather: Point) -> Point:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from weft.dsl.collective import Collective
@@ -165,6 +165,7 @@ def point_at(
     if found is None:
         return None, lower
     answer, chunks, refuted = found
+    answer = _without_empty_steps(answer)
     value = Fraction(sum(answer.rounds), chunks)
     bound = lower
     if search.factor is not None and refuted and value > lower:
@@ -176,8 +177,19 @@ def point_at(
         search.topology, search.collective.split(chunks), answer.transfers, rounds=answer.rounds
     )
     point = Point(
-        by_urgency(schedule), steps, sum(answer.rounds), chunks, bound, certificate,
+        by_urgency(schedule), schedule.steps, sum(answer.rounds), chunks, bound, certificate,
         bandwidth_optimal=value == search.static,
     )  # fmt: skip
     observer.incumbent(point)
     return point, lower
+
+
+def _without_empty_steps(answer: Answer) -> Answer:
+    """A solver may leave a step unused where it was asked for more rounds than it needs."""
+    used = sorted({t.step for t in answer.transfers})
+    place = {step: i for i, step in enumerate(used)}
+    return replace(
+        answer,
+        transfers=tuple(replace(t, step=place[t.step]) for t in answer.transfers),
+        rounds=tuple(answer.rounds[step] for step in used),
+    )
