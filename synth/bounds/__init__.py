@@ -1,0 +1,22 @@
+"""Lower bounds on what any schedule can do, each with a certificate to check by hand.
+
+One file per argument: paths (:mod:`.distance`), cuts (:mod:`.cut`), link prices (:mod:`.flow`),
+partitions (:mod:`.partition`); what trees attain for allreduce is in :mod:`.trees`.
+
+>>> from weft.dsl.collective import make
+>>> from weft.dsl.topology import Topology, both_ways, gpu
+>>> ring = Topology("ring", tuple(gpu(i) for i in range(4)),
+...     tuple(x for i in range(4) for x in both_ways(i, (i + 1) % 4, 25, "0.7")))
+>>> found = bounds(ring, make("allgather", 4))
+>>> found.steps, found.latency_us, found.rounds_per_chunk
+(2, Fraction(7, 5), Fraction(3, 2))
+>>> print(found.certificate.text)  # doctest: +NORMALIZE_WHITESPACE
+3 chunks (M is 4) must go into {gpu0} over 2 links: 2·25 = 50 GB/s.
+T >= 0.75·M / (50 GB/s), that is 15 ps per byte of M
+"""
+
+from __future__ import annotations
+
+from .bounds import Bounds, bounds, lower_bound_us
+
+__all__ = ["Bounds", "bounds", "lower_bound_us"]

@@ -1,0 +1,309 @@
+"""Which argument bounds which collective, and the numbers of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import BadTopology
+from weft.dsl.topology import Topology
+from weft.dsl.units import BYTES_PER_US_PER_GBPS
+
+from ..engine import Certificate
+from . import distance, report
+from .cut import Cut, CutFinder, best_cut, best_of, host_cuts
+from .demand import Demand, copying_demand, is_allreduce, wanted_items
+from .flow import best_prices, level_sets
+from .partition import best_partition, least_cut
+from .trees import tree_time
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Lower bounds for one topology and collective, M being the message size.
+
+    Attributes:
+        latency_us: α of the farthest required pair, in µs.
+        steps: hops of the farthest required pair.
+        us_per_byte: least T/M in µs per byte; 0 if nothing must move.
+        rounds_per_chunk: the same in rounds: a chunk of the plain collective crosses a link of
+            ``topology.round_bandwidth()`` in one round.
+        certificate: why ``us_per_byte`` holds; the others are for latency and steps.
+        attainable: a T/M that schedules attain in the fluid limit (any number of chunks, no α),
+            where known; equal to ``us_per_byte`` it proves the bound tight.
+        remark: where ``attainable`` comes from.
+    """
+
+    latency_us: Fraction
+    steps: int
+    us_per_byte: Fraction
+    rounds_per_chunk: Fraction
+    certificate: Certificate
+    latency_certificate: Certificate
+    steps_certificate: Certificate
+    attainable: Fraction | None = None
+    remark: str = ""
+
+    @property
+    def tight(self) -> bool:
+        """Whether the bandwidth bound is known to be attained."""
+        return self.attainable == self.us_per_byte
+
+    @property
+    def ps_per_byte(self) -> Fraction:
+        """T/M in ps per byte, which is µs per MB."""
+        return self.us_per_byte * 10**6
+
+    @property
+    def seconds_per_byte(self) -> Fraction:
+        """T/M in seconds per byte."""
+        return self.us_per_byte / 10**6
+
+    @property
+    def algbw_GBps(self) -> Fraction | None:
+        """M/T in GB/s; None if nothing must move."""
+        if not self.us_per_byte:
+            return None
+        return 1 / (self.us_per_byte * BYTES_PER_US_PER_GBPS)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``bound`` object of the command line: rationals as strings."""
+
+        def text(value: Fraction | None) -> str | None:
+            return None if value is None else str(value)
+
+        def certificate(one: Certificate) -> dict[str, Any]:
+            return {"kind": one.kind, "text": one.text, "data": one.data}
+
+        return {
+            "latency_us": str(self.latency_us),
+            "steps": self.steps,
+            "seconds_per_byte": str(self.seconds_per_byte),
+            "rounds_per_chunk": str(self.rounds_per_chunk),
+            "algbw_GBps": text(self.algbw_GBps),
+            "certificate": certificate(self.certificate),
+            "latency_certificate": certificate(self.latency_certificate),
+            "steps_certificate": certificate(self.steps_certificate),
+            "attainable_seconds_per_byte": text(
+                None if self.attainable is None else self.attainable / 10**6
+            ),
+            "remark": self.remark,
+        }
+
+
+def lower_bound_us(found: Bounds, message_bytes: int) -> Fraction:
+    """No schedule moves a message of M bytes in less time (µs): the larger of both bounds."""
+    return max(found.latency_us, found.us_per_byte * message_bytes)
+
+
+def bounds(topology: Topology, collective: Collective) -> Bounds:
+    """All lower bounds of a collective on a machine.
+
+    Raises:
+        BadTopology: different numbers of ranks, or a rank that cannot hear one that it must.
+    """
+    if collective.ranks != topology.ranks:
+        raise BadTopology(
+            f"the collective is for {collective.ranks} ranks, "
+            f"{topology.name} has {topology.ranks}",
+            hint="restrict the topology to the process group first",
+        )
+    needs = distance.required_matrix(collective)
+    latency = distance.latency_path(topology, needs)
+    steps = distance.step_path(topology, needs)
+    flow = _bandwidth(topology, collective)
+    plain_chunks = Fraction(collective.message_chunks, collective.factor)
+    rounds = flow.us_per_byte * BYTES_PER_US_PER_GBPS * topology.round_bandwidth() * plain_chunks
+    return Bounds(
+        Fraction(0) if latency is None else latency.length,
+        0 if steps is None else int(steps.length),
+        flow.us_per_byte,
+        rounds,
+        flow.certificate,
+        report.path_certificate(topology, latency, "µs"),
+        report.path_certificate(topology, steps, "hops"),
+        flow.attainable,
+        flow.remark,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Bandwidth:
+    us_per_byte: Fraction
+    certificate: Certificate
+    attainable: Fraction | None = None
+    remark: str = ""
+
+
+_NOTHING = _Bandwidth(
+    Fraction(0), Certificate("none", "nothing must move"), Fraction(0), "nothing must move"
+)
+
+
+def _bandwidth(topology: Topology, collective: Collective) -> _Bandwidth:
+    demand = copying_demand(collective)
+    if demand is not None:
+        return _copying(topology, collective, demand)
+    if is_allreduce(collective):
+        return _allreduce(topology, collective)
+    return _any_cut(topology, collective)
+
+
+def _copying(topology: Topology, collective: Collective, demand: Demand) -> _Bandwidth:
+    """Copying collectives, and reducing ones as their duals."""
+    if not demand.classes:
+        return _NOTHING
+    if demand.unicast and len(np.unique(demand.dests)) > 1 == len(np.unique(demand.holders)):
+        demand = demand.reversed()  # scatter: a gather on the reversed machine
+    machine = topology.reversed() if demand.backwards else topology
+    found = best_cut(machine, demand)
+    if demand.spread or len(demand.sinks()) == 1:
+        attained = _attained_by_trees(topology, demand)
+        return _of_cut(topology, collective, found, demand.backwards, attained)
+    backward = best_cut(machine.reversed(), demand.reversed())
+    found = best_of(
+        found, None if backward is None else backward.turned(),
+        *host_cuts(machine, demand.across),
+    )  # fmt: skip
+    if demand.unicast:
+        return _unicast(topology, collective, demand, found)
+    return _of_cut(topology, collective, found, demand.backwards, "")
+
+
+def _attained_by_trees(topology: Topology, demand: Demand) -> str:
+    """Why the cut bound is attained, or nothing."""
+    if topology.resources:
+        return ""
+    if len(demand.sinks()) == 1 and demand.unicast:
+        return "attained: max-flow equals min-cut"
+    everybody = len(np.union1d(demand.dests, demand.holders)) == topology.ranks
+    if not everybody:
+        return ""
+    if len(topology.nodes) == topology.ranks:
+        return "attained by packing trees (Edmonds 1973)"
+    if _eulerian(topology):
+        return "attained by packing trees: as much enters every node as leaves it (edge splitting)"
+    return ""
+
+
+def _eulerian(topology: Topology) -> bool:
+    surplus = [Fraction(0)] * len(topology.nodes)
+    for one in topology.links:
+        surplus[one.src] -= one.bandwidth
+        surplus[one.dst] += one.bandwidth
+    return not any(surplus)
+
+
+def _per_byte(collective: Collective, chunks_per_GBps: Fraction) -> Fraction:
+    """From chunks per GB/s to µs per byte of M."""
+    return chunks_per_GBps / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
+
+
+def _of_cut(
+    topology: Topology, collective: Collective, cut: Cut | None, backwards: bool, attained: str
+) -> _Bandwidth:
+    if cut is None:
+        return _NOTHING
+    value = _per_byte(collective, cut.time)
+    shown = cut.turned() if backwards else cut
+    certificate = report.cut_certificate(topology, shown, collective.message_chunks, value)
+    return _Bandwidth(value, certificate, value if attained else None, attained)
+
+
+def _unicast(
+    topology: Topology, collective: Collective, demand: Demand, cut: Cut | None
+) -> _Bandwidth:
+    """Alltoall: prices; where some cut says as much, the cut is the certificate."""
+    machine = topology.reversed() if demand.backwards else topology
+    solved = best_prices(machine, demand)
+    if solved is None:
+        return _of_cut(topology, collective, cut, demand.backwards, "")
+    prices, flow_time = solved
+    finder = CutFinder.of(machine, demand.across)
+    cut = best_of(cut, *(finder.cut(inside) for inside in level_sets(machine, prices)))
+    attained = None if flow_time is None else _per_byte(collective, flow_time)
+    remark = "" if attained is None else "attained by a fractional multi-commodity flow"
+    if cut is not None and cut.time >= prices.time:
+        found = _of_cut(topology, collective, cut, demand.backwards, "")
+    else:
+        value = _per_byte(collective, prices.time)
+        found = _Bandwidth(
+            value,
+            report.price_certificate(topology, prices, collective.message_chunks, value),
+        )
+    return _Bandwidth(found.us_per_byte, found.certificate, attained, remark)
+
+
+def _allreduce(topology: Topology, collective: Collective) -> _Bandwidth:
+    """The better of cut and partition; every chunk of the collective is one more buffer."""
+    cut = least_cut(topology)
+    if cut is None:
+        return _NOTHING
+    partition = best_partition(topology, cut.time)
+    chunks, of = collective.chunks, collective.message_chunks
+    if partition is not None:
+        value = _per_byte(collective, partition.time * chunks)
+        certificate = report.partition_certificate(topology, partition, of, chunks, value)
+    else:
+        value = _per_byte(collective, cut.time * chunks)
+        whole = Cut(cut.inside, chunks, cut.crossing)
+        certificate = report.cut_certificate(topology, whole, of, value)
+    attainable, remark = _allreduce_attainable(topology, collective, value)
+    return _Bandwidth(value, certificate, attainable, remark)
+
+
+def _allreduce_attainable(
+    topology: Topology, collective: Collective, bound: Fraction
+) -> tuple[Fraction | None, str]:
+    """Reduce_scatter then allgather if that meets the bound, else the tree program."""
+    from weft.dsl.collective import make
+
+    half = copying_demand(make("allgather", topology.ranks))
+    if half is not None and half.classes and _attained_by_trees(topology, half):
+        forth, back = best_cut(topology, half), best_cut(topology.reversed(), half)
+        if forth is not None and back is not None:
+            composed = (forth.time + back.time) / topology.ranks * collective.chunks
+            if _per_byte(collective, composed) == bound:
+                return bound, "attained by reduce_scatter and allgather, one after the other"
+    trees = tree_time(topology)
+    if trees is None:
+        return None, ""
+    value = _per_byte(collective, trees * collective.chunks)
+    equal = " equal to the bound" if value == bound else ""
+    return value, f"attained by reducing to roots and broadcasting, shares by linear program{equal}"
+
+
+def _any_cut(topology: Topology, collective: Collective) -> _Bandwidth:
+    """Custom combining collectives: minimum cuts between required pairs, and between hosts."""
+    chunk, _, holder, dest = wanted_items(collective)
+    if not len(chunk):
+        return _NOTHING
+
+    def across(inside: npt.NDArray[np.bool_]) -> int:
+        return len(np.unique(chunk[inside[holder] & ~inside[dest]]))
+
+    finder = CutFinder.of(topology, across)
+    cuts = [*host_cuts(topology, across)]
+    cuts += [finder.cut(inside) for inside in _pair_cuts(topology, holder, dest)]
+    return _of_cut(topology, collective, best_of(*cuts), False, "")
+
+
+def _pair_cuts(
+    topology: Topology, holder: npt.NDArray[np.int64], dest: npt.NDArray[np.int64]
+) -> list[npt.NDArray[np.bool_]]:
+    """Source sides of minimum cuts for every required pair (at most 4096 of them)."""
+    from .network import Flow, network
+
+    net = network(topology)
+    flow = Flow(net, np.zeros((2, 0), np.int64), net.vertices)
+    flow.set(1, [])
+    sides = []
+    for src, dst in np.unique(np.stack([holder, dest], axis=1), axis=0)[:4096].tolist():
+        flow.solve(src, dst)
+        sides.append(flow.source_side()[: net.nodes])
+    return sides

@@ -1,0 +1,120 @@
+"""How much may cross a set of links, shared resources counted.
+
+The most that can cross links X is the largest sum of their loads; each load within its bandwidth,
+each resource within its own. Any *cover* bounds it from above: multipliers on links and resources
+that add up to at least 1 on every link of X. The cover is what a reader checks by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.topology import Topology
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Links that something must cross, and a cover that bounds what they carry.
+
+    Attributes:
+        links: indices of the links.
+        cover: (row, multiplier); row < len(topology.links) is a link, else resource row - links.
+        capacity: sum of multiplier times bandwidth, in GB/s.
+    """
+
+    links: tuple[int, ...]
+    cover: tuple[tuple[int, Fraction], ...]
+    capacity: Fraction
+
+    def to_json(self) -> dict[str, Any]:
+        """For :attr:`Certificate.data`: rationals as strings."""
+        return {
+            "links": list(self.links),
+            "cover": [[row, str(times)] for row, times in self.cover],
+            "capacity_GBps": str(self.capacity),
+        }
+
+
+def crossing(topology: Topology, links: Iterable[int]) -> Crossing:
+    """The capacity of a set of links (module docstring).
+
+    Exact where the resources are disjoint or nested on the set; where they overlap, the least
+    fractional cover by a linear program, rounded up to a rational one.
+    """
+    chosen = tuple(sorted(set(links)))
+    inside = set(chosen)
+    shared = [
+        (len(topology.links) + i, frozenset(inside.intersection(r.links)))
+        for i, r in enumerate(topology.resources)
+    ]
+    shared = [(row, members) for row, members in shared if members]
+    if _nested([members for _, members in shared]):
+        rows = _nested_cover(topology, chosen, shared)
+        cover = tuple((row, Fraction(1)) for row in rows)
+    else:
+        cover = _fractional_cover(topology, chosen, shared)
+    bandwidth = topology.capacities()
+    return Crossing(chosen, cover, sum((t * bandwidth[r] for r, t in cover), Fraction(0)))
+
+
+_Shared = list[tuple[int, frozenset[int]]]
+
+
+def _nested(sets: list[frozenset[int]]) -> bool:
+    """Whether any two sets are disjoint or one holds the other."""
+    if sum(map(len, sets)) == len(frozenset().union(*sets)):
+        return True
+    return all(not (a & b) or a <= b or b <= a for i, a in enumerate(sets) for b in sets[:i])
+
+
+def _nested_cover(topology: Topology, links: tuple[int, ...], shared: _Shared) -> list[int]:
+    """From small resources to large: pay for the resource where it is cheaper than its members."""
+    bandwidth = topology.capacities()
+    price = {i: bandwidth[i] for i in links}  # of each group, under its first link
+    rows = {i: [i] for i in links}
+    group = {i: i for i in links}
+    for row, members in sorted(shared, key=lambda x: len(x[1])):
+        inner = {group[i] for i in members}
+        total = sum((price[g] for g in inner), Fraction(0))
+        head = min(inner)
+        paid = [r for g in sorted(inner) for r in rows[g]]
+        for g in inner:
+            del price[g], rows[g]
+        group |= dict.fromkeys(members, head)
+        price[head], rows[head] = (
+            (bandwidth[row], [row]) if bandwidth[row] < total else (total, paid)
+        )
+    return sorted(r for paid in rows.values() for r in paid)
+
+
+def _fractional_cover(
+    topology: Topology, links: tuple[int, ...], shared: _Shared
+) -> tuple[tuple[int, Fraction], ...]:
+    from scipy.sparse import csr_array
+
+    from ..rational_lp import LinearProgram, certified_minimum
+    from .scaling import whole
+
+    place = {link: i for i, link in enumerate(links)}
+    rows = [(i, frozenset([i])) for i in links] + shared
+    cells = [(place[m], j) for j, (_, members) in enumerate(rows) for m in members]
+    at = np.array(cells).T
+    bandwidth = topology.capacities()
+    cost, _ = whole([bandwidth[row] for row, _ in rows])
+    lp = LinearProgram(
+        cost, csr_array((-np.ones(len(cells), np.int64), at), shape=(len(links), len(rows))),
+        -np.ones(len(links), np.int64), upper=np.ones(len(rows), np.int64),
+    )  # fmt: skip
+    answer = certified_minimum(lp)
+    if answer.x_numerators is None:  # an integral cover is always one: every link for itself
+        return tuple((i, Fraction(1)) for i in links)
+    return tuple(
+        (rows[j][0], Fraction(int(k), answer.x_denominator))
+        for j, k in enumerate(answer.x_numerators.tolist())
+        if k
+    )

@@ -1,0 +1,188 @@
+"""Cuts: what is held only inside a set of nodes and wanted outside must leave it.
+
+For every set S of nodes, T >= (chunks held only in S and wanted outside) / capacity out of S.
+The best S is found by Dinkelbach's iteration over max-flows: at time T every destination must get
+a flow of all it wants from a super-source that supplies the holders; a flow that falls short
+yields a cut with a larger ratio, and T becomes that ratio. For collectives whose chunks all go to
+the same ranks (broadcast, allgather, gather) this is the exact maximum over all cuts, and
+by Edmonds' theorem it is attained where there is no switch. (algorithms.md, Edmonds 1973,
+Dinkelbach 1967; ForestColl searches the same value by bisection.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.topology import Topology
+
+from .capacity import Crossing, crossing
+from .demand import Demand
+from .network import Flow, Network, network
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A set of nodes, the chunks that must leave it, and the links they must use."""
+
+    inside: Bools
+    chunks: int
+    crossing: Crossing
+
+    @property
+    def time(self) -> Fraction:
+        """Chunks per GB/s: times bytes per chunk / 1000 it is µs."""
+        return self.chunks / self.crossing.capacity
+
+    def turned(self) -> Cut:
+        """The same cut where every link runs the other way."""
+        return Cut(~self.inside, self.chunks, self.crossing)
+
+
+@dataclass(frozen=True, eq=False)
+class CutFinder:
+    """Evaluates sets of nodes and keeps nothing."""
+
+    topology: Topology
+    across: Callable[[Bools], int]
+    ends: Ints
+
+    @staticmethod
+    def of(topology: Topology, across: Callable[[Bools], int]) -> CutFinder:
+        """``across`` counts the chunks that must leave a set of ranks."""
+        ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2).T
+        return CutFinder(topology, across, ends)
+
+    def cut(self, inside: Bools) -> Cut | None:
+        """The cut of a set of nodes; None if nothing must leave it, or nothing can."""
+        chunks = self.across(inside[: self.topology.ranks])
+        leaving = np.flatnonzero(inside[self.ends[0]] & ~inside[self.ends[1]])
+        if not chunks or not len(leaving):
+            return None
+        return Cut(inside.copy(), chunks, crossing(self.topology, leaving.tolist()))
+
+
+def best_of(*cuts: Cut | None) -> Cut | None:
+    """The cut of the longest time; the first among equals."""
+    best: Cut | None = None
+    for one in cuts:
+        if one is not None and (best is None or one.time > best.time):
+            best = one
+    return best
+
+
+def best_cut(topology: Topology, demand: Demand) -> Cut | None:
+    """The best cut over per-destination flows (module docstring).
+
+    ``topology`` is the machine that the demand is to be read on. The maximum over all cuts when
+    ``demand.spread``, or there is one destination; in general a valid bound.
+    """
+    finder = CutFinder.of(topology, demand.across)
+    supply = _Supply(network(topology), demand)
+    sinks = _by_need(topology, demand)
+    best = best_of(finder.cut(_all_but(topology, sinks[0])))
+    for sink in sinks:
+        best = supply.improve(finder, sink, best)
+    return best
+
+
+def host_cuts(topology: Topology, across: Callable[[Bools], int]) -> Iterator[Cut | None]:
+    """The cuts out of and into every host and every single rank: candidates, not a maximum."""
+    finder = CutFinder.of(topology, across)
+    host = np.array([-1 if x.host is None else x.host for x in topology.nodes])
+    groups = [host == h for h in np.unique(host[host >= 0])]
+    if topology.ranks <= 256:
+        groups += [~_all_but(topology, v) for v in range(topology.ranks)]
+    for group in groups:
+        yield finder.cut(group)
+        yield finder.cut(~group)
+
+
+def _all_but(topology: Topology, rank: int) -> Bools:
+    inside = np.ones(len(topology.nodes), bool)
+    inside[rank] = False
+    return inside
+
+
+def _by_need(topology: Topology, demand: Demand) -> list[int]:
+    """Destinations, those first that want most for the bandwidth into them."""
+    entering = np.zeros(len(topology.nodes))
+    np.add.at(entering, [x.dst for x in topology.links], [float(x.bandwidth) for x in topology.links])
+    wanted = np.bincount(
+        demand.dests, np.repeat(demand.weight, np.diff(demand.dest_start)), demand.ranks
+    )
+    sinks = demand.sinks()
+    need = wanted[sinks] / np.maximum(entering[sinks], 1e-300)
+    return [int(v) for v in sinks[np.argsort(-need, kind="stable")]]
+
+
+class _Supply:
+    """The flow network of :func:`best_cut`: a super-source feeds the holders.
+
+    Classes with one holder share an arc to that rank; each of the others gets a vertex that
+    feeds all its holders. For a spread demand the arcs are the same for every destination.
+    """
+
+    def __init__(self, net: Network, demand: Demand) -> None:
+        self._demand = demand
+        self._net = net
+        single = np.diff(demand.holder_start) == 1
+        self._single = np.flatnonzero(single)
+        self._single_rank = demand.holders[demand.holder_start[:-1][single]]
+        self._many = np.flatnonzero(~single)
+        self._source = net.vertices
+        self._ranks = np.unique(self._single_rank)
+        own = net.vertices + 1 + np.arange(len(self._many))
+        fans = [demand.holders[demand.holder_start[k] : demand.holder_start[k + 1]] for k in self._many]
+        tails = np.concatenate([np.full(len(self._ranks) + len(own), self._source),
+                                np.repeat(own, [len(f) for f in fans])])  # fmt: skip
+        heads = np.concatenate([self._ranks, own, *fans])
+        self._fan = sum(map(len, fans))
+        vertices = net.vertices + 1 + len(own)
+        self._flow = Flow(net, np.array([tails, heads], np.int64), vertices)
+        self._everywhere = demand.spread
+        self._set_for: object = None
+
+    def improve(self, finder: CutFinder, sink: int, best: Cut | None) -> Cut | None:
+        """Better cuts between the holders and one destination, until its flow suffices."""
+        supplies = None
+        while True:
+            time = best.time if best is not None else Fraction(1, 10**12)
+            if supplies is None:
+                supplies = self._supplies(sink)
+            goal = self._set(time, supplies, sink)
+            if self._flow.solve(self._source, sink) >= goal:
+                return best
+            inside = self._flow.source_side()[: self._net.nodes]
+            found = best_of(best, finder.cut(inside))
+            if found is best:  # rounded sizes, or resources that the flow does not see
+                return best
+            best = found
+
+    def _supplies(self, sink: int) -> Ints:
+        """Chunks of every supply arc: of the ranks, then of the classes with many holders."""
+        demand = self._demand
+        wanted = np.ones(demand.classes, bool) if self._everywhere else demand.wanted_by(sink)
+        weight = np.where(wanted, demand.weight, 0)
+        by_rank = np.bincount(self._single_rank, weight[self._single], demand.ranks)
+        parts = [by_rank[self._ranks], weight[self._many]]
+        return np.concatenate(parts).astype(np.int64)
+
+    def _set(self, time: Fraction, supplies: Ints, sink: int) -> int:
+        """Set the sizes for one T; returns the flow that is needed."""
+        per_size = time * self._net.unit  # chunks that a machine arc of size 1 carries
+        p, q = per_size.numerator, per_size.denominator
+        chunks = [int(x) * q for x in supplies]
+        total = sum(chunks)
+        key = (time, None if self._everywhere else sink)
+        if key != self._set_for:
+            self._divisor = self._flow.set(p, chunks + [total] * self._fan)
+            self._set_for = key
+        return sum(x // self._divisor for x in chunks)

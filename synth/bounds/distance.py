@@ -1,0 +1,122 @@
+"""Latency and steps: the farthest pair of ranks of which one needs something of the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import BadTopology
+from weft.dsl.topology import Topology
+
+from .demand import wanted_items
+from .scaling import whole
+
+Ints = npt.NDArray[np.int64]
+_EXACT = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A shortest path: its node and link indices, and its length (µs, or hops)."""
+
+    nodes: tuple[int, ...]
+    links: tuple[int, ...]
+    length: Fraction
+
+
+def required_matrix(collective: Collective) -> npt.NDArray[np.bool_]:
+    """Entry (s, d): something that starts on s only must arrive on d; shape (ranks, ranks).
+
+    The same pairs as :func:`weft.dsl.problem.required_pairs`, as an array.
+    """
+    _, _, holder, dest = wanted_items(collective)
+    needs = np.zeros((collective.ranks, collective.ranks), bool)
+    needs[holder, dest] = True
+    return needs
+
+
+def farthest(
+    topology: Topology, needs: npt.NDArray[np.bool_], lengths: Ints, unit: Fraction
+) -> Path | None:
+    """The required pair with the longest shortest path; None if no pair is required.
+
+    ``lengths`` per link are integers, small enough for sums in float64 to be exact; ties go to
+    paths of fewer links.
+
+    Raises:
+        BadTopology: a required pair without a path.
+    """
+    graph, link_of, base = _graph(topology, lengths)
+    sources = np.flatnonzero(needs.any(axis=1))
+    if not len(sources):
+        return None
+    from scipy.sparse.csgraph import dijkstra
+
+    reach = dijkstra(graph, indices=sources)[:, : topology.ranks]
+    needed = needs[sources]
+    _check_reached(topology, sources, needed, reach)
+    distance = np.where(needed, np.floor(reach / base), -1)
+    row, dst = np.unravel_index(int(distance.argmax()), distance.shape)
+    src = int(sources[row])
+    _, before = dijkstra(graph, indices=src, return_predecessors=True)
+    nodes = [int(dst)]
+    while nodes[-1] != src:
+        nodes.append(int(before[nodes[-1]]))
+    nodes.reverse()
+    links = tuple(link_of[a, b] for a, b in zip(nodes, nodes[1:], strict=False))
+    return Path(tuple(nodes), links, unit * sum(int(lengths[i]) for i in links))
+
+
+def latency_path(topology: Topology, needs: npt.NDArray[np.bool_]) -> Path | None:
+    """The farthest pair by α, in µs."""
+    room = _EXACT // (len(topology.nodes) + 1) ** 2
+    lengths, unit = _floored([x.latency for x in topology.links], room)
+    return farthest(topology, needs, lengths, unit)
+
+
+def step_path(topology: Topology, needs: npt.NDArray[np.bool_]) -> Path | None:
+    """The farthest pair by hops: a transfer of one step ends at the first GPU it meets."""
+    into_gpu = [int(topology.nodes[x.dst].stores) for x in topology.links]
+    return farthest(topology, needs, np.array(into_gpu, np.int64), Fraction(1))
+
+
+def _floored(values: list[Fraction], room: int) -> tuple[Ints, Fraction]:
+    """As :func:`whole`, but rounded down where the unit is absurd: a bound may be too short."""
+    sizes, unit = whole(values, room)
+    over = [int(s) * unit > v for s, v in zip(sizes, values, strict=True)]
+    return sizes - np.array(over, np.int64), unit
+
+
+def _graph(topology: Topology, lengths: Ints) -> tuple[Any, dict[tuple[int, int], int], int]:
+    """A sparse graph of ``length * base + 1``, so that no arc is free and few links win ties."""
+    from scipy.sparse import csr_array
+
+    n = len(topology.nodes)
+    base = n + 1
+    weight = lengths * base + 1
+    link_of: dict[tuple[int, int], int] = {}
+    for i in np.argsort(-weight, kind="stable").tolist():  # the shortest parallel link stays
+        link_of[topology.links[i].src, topology.links[i].dst] = i
+    at = np.array(list(link_of), np.int64).reshape(-1, 2)
+    cells = weight[list(link_of.values())].astype(float)
+    return csr_array((cells, (at[:, 0], at[:, 1])), shape=(n, n)), link_of, base
+
+
+def _check_reached(
+    topology: Topology, sources: Ints, needed: npt.NDArray[np.bool_], reach: npt.NDArray[Any]
+) -> None:
+    lost = needed & np.isinf(reach)
+    if not lost.any():
+        return
+    row = int(np.flatnonzero(lost.any(axis=1))[0])
+    ranks = np.flatnonzero(lost[row]).tolist()
+    shown = ", ".join(map(str, ranks[:16])) + (", …" if len(ranks) > 16 else "")
+    raise BadTopology(
+        f"{topology.name}: rank {int(sources[row])} cannot reach rank {shown}, which it must",
+        hint="check the links, or leave those GPUs out of the group",
+    )

@@ -1,0 +1,186 @@
+"""Alltoall and other unicast demands: prices on links.
+
+Put a price on every link and shared resource. Each chunk travels at least its cheapest distance,
+and all that is carried in time T costs at most T times the price of everything at full bandwidth:
+
+    T >= sum over pairs (chunks * cheapest distance) / sum over rows (price * bandwidth)
+
+Any prices prove a bound; the best ones are the dual of the multi-commodity flow program, which
+has a flow per source (Shahrokhi and Matula 1990, for the duality; algorithms.md §7). Distances
+and sums are integers, so the solver is trusted with nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.errors import WeftError
+from weft.dsl.topology import Topology
+
+from ..rational_lp import Certified, LinearProgram, certified_minimum
+from .demand import Demand
+from .scaling import whole
+
+Ints = npt.NDArray[np.int64]
+
+MAX_COLUMNS = 150_000
+"""Flow programs larger than this are not tried; cuts alone bound them."""
+
+SECONDS = 60.0
+"""The longest a flow program may take."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Integer prices per row (links, then resources), and what they prove.
+
+    ``spent``: chunks times cheapest distance, summed; ``worth``: price times GB/s, summed.
+    """
+
+    rows: Ints
+    distance: Ints
+    spent: int
+    worth: Fraction
+
+    @property
+    def time(self) -> Fraction:
+        """Chunks per GB/s: times bytes per chunk / 1000 it is µs."""
+        return self.spent / self.worth
+
+
+def priced(topology: Topology, pairs: Ints, rows: Ints) -> Prices | None:
+    """What prices prove about chunks ``pairs[source, destination]``; None if they are all 0."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    links, n = topology.links, len(topology.nodes)
+    worth = sum(
+        (int(p) * b for p, b in zip(rows, topology.capacities(), strict=True) if p), Fraction(0)
+    )
+    if not worth:
+        return None
+    price = rows[: len(links)].copy()
+    for resource, extra in zip(topology.resources, rows[len(links) :].tolist(), strict=True):
+        price[list(resource.links)] += extra
+    least: dict[tuple[int, int], int] = {}
+    for link, p in zip(links, price.tolist(), strict=True):
+        key = (link.src, link.dst)
+        least[key] = min(p, least.get(key, p))
+    at = np.array(list(least), np.int64)
+    graph = csr_array((np.array(list(least.values()), float), (at[:, 0], at[:, 1])), shape=(n, n))
+    reach = dijkstra(graph, indices=np.arange(topology.ranks))[:, : topology.ranks]
+    distance = np.where(pairs > 0, reach, 0.0).astype(np.int64)
+    spent = sum(
+        int(w) * int(d) for w, d in zip(pairs[pairs > 0], distance[pairs > 0], strict=True)
+    )
+    return Prices(rows, distance, spent, worth)
+
+
+def best_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction | None] | None:
+    """The best prices by the flow program, and the time that a rational flow attains, if found.
+
+    None where the program is too large, or was not solved.
+    """
+    pairs = demand.pairs()
+    from_sources = (pairs.sum(axis=1) > 0).sum() <= (pairs.sum(axis=0) > 0).sum()
+    one_way, machine = (pairs, topology) if from_sources else (pairs.T, topology.reversed())
+    if int((one_way.sum(axis=1) > 0).sum()) * len(topology.links) > MAX_COLUMNS:
+        return None
+    program, unit = _flow_program(machine, one_way)
+    try:
+        answer = certified_minimum(program, seconds=SECONDS)
+    except WeftError:
+        return None
+    prices = priced(topology, pairs, _row_prices(answer, len(topology.capacities())))
+    if prices is None:
+        return None
+    return prices, None if answer.attained is None else answer.attained / unit
+
+
+def _row_prices(answer: Certified, rows: int) -> Ints:
+    """Capacity duals as small integers; below 2^30, so that distances are exact in floats."""
+    prices = -answer.dual_ub[:rows]
+    prices //= max(1, int(np.gcd.reduce(prices)))
+    excess = int(prices.max(initial=0)) >> 30
+    return prices if not excess else prices // (excess + 1)
+
+
+def _flow_program(topology: Topology, pairs: Ints) -> tuple[LinearProgram, Fraction]:
+    """Least T with a flow per source; T is in chunks per capacity unit.
+
+    Columns: flow of source s on each link that does not return to it, then T. Rows: capacity of
+    every link and resource; conservation for every source at every other node.
+    """
+    from scipy.sparse import coo_array
+
+    sources = np.flatnonzero(pairs.sum(axis=1))
+    links, n = topology.links, len(topology.nodes)
+    ends = np.array([(x.src, x.dst) for x in links], np.int64).T
+    size, unit = whole(topology.capacities())
+    kept = ends[1][None, :] != sources[:, None]
+    at, link = np.nonzero(kept)
+    column = np.arange(len(at))
+    last = len(at)
+    usage = _usage(topology)
+    cap_row, cap_link = usage
+    # Every (resource row, link) pair, once per source that may use the link.
+    order = np.argsort(link, kind="stable")
+    count = np.bincount(link, minlength=len(links))
+    start = np.cumsum(count) - count
+    reps = count[cap_link]
+    inner = np.arange(reps.sum()) - np.repeat(np.cumsum(reps) - reps, reps)
+    load_col = column[order[np.repeat(start[cap_link], reps) + inner]]
+    load_row = np.repeat(cap_row, reps)
+    a_ub: Any = coo_array(
+        (np.concatenate([np.ones(len(load_col), np.int64), -size]),
+         (np.concatenate([load_row, np.arange(len(size))]),
+          np.concatenate([load_col, np.full(len(size), last)]))),
+        shape=(len(size), last + 1),
+    ).tocsr()  # fmt: skip
+    values = np.concatenate([np.ones(last, np.int64), -np.ones(last, np.int64)])
+    row = np.concatenate([at * n + ends[1][link], at * n + ends[0][link]])
+    a_eq: Any = coo_array(
+        (values, (row, np.concatenate([column, column]))), shape=(len(sources) * n, last + 1)
+    ).tocsr()
+    need = np.zeros((len(sources), n), np.int64)
+    need[:, : topology.ranks] = pairs[sources]
+    others = np.ones((len(sources), n), bool)
+    others[np.arange(len(sources)), sources] = False
+    rows = np.flatnonzero(others.ravel())
+    cost = np.zeros(last + 1, np.int64)
+    cost[last] = 1
+    program = LinearProgram(
+        cost, a_ub, np.zeros(len(size), np.int64), a_eq[rows], need.ravel()[rows]
+    )
+    return program, unit
+
+
+def _usage(topology: Topology) -> tuple[Ints, Ints]:
+    """Pairs (row, link) of :meth:`Topology.usage`, without the dense matrix."""
+    rows, links = [np.arange(len(topology.links))], [np.arange(len(topology.links))]
+    for i, resource in enumerate(topology.resources):
+        rows.append(np.full(len(resource.links), len(topology.links) + i))
+        links.append(np.array(resource.links, np.int64))
+    return np.concatenate(rows), np.concatenate(links)
+
+
+def level_sets(topology: Topology, prices: Prices) -> list[npt.NDArray[np.bool_]]:
+    """Sets of nodes close to a rank under the prices: where an optimum is a cut, one of these is."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    links, n = topology.links, len(topology.nodes)
+    price = prices.rows[: len(links)].copy()
+    for resource, extra in zip(topology.resources, prices.rows[len(links) :], strict=True):
+        price[list(resource.links)] += extra
+    free = [(x.src, x.dst) for x, p in zip(links, price.tolist(), strict=True) if not p]
+    at = np.array(free, np.int64).reshape(-1, 2)
+    graph = csr_array((np.ones(len(at)), (at[:, 0], at[:, 1])), shape=(n, n))
+    starts = np.arange(min(topology.ranks, 64))
+    reach = np.isfinite(dijkstra(graph, indices=starts, unweighted=True))
+    return list(np.unique(reach, axis=0))

@@ -1,0 +1,132 @@
+"""Max-flow on a machine: resources that are ports become vertices.
+
+A resource whose links all leave one node (or all enter one) is that node's port: the links are
+led through a new vertex, joined to the node by one arc of the resource's bandwidth. Other shapes
+of resources are no matter of cuts between vertices; here they are left out, which only makes the
+machine faster, and the bound of a cut is computed with them (:mod:`.capacity`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.topology import Topology
+
+from .scaling import whole
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_ROOM = 1 << 61
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Vertices 0 … nodes-1 are the machine's, the others are ports.
+
+    Attributes:
+        arcs: shape (2, arcs), tails and heads.
+        size: scaled bandwidth of each arc; times ``unit`` it is GB/s.
+        faithful: every resource of the machine is a port here.
+    """
+
+    nodes: int
+    vertices: int
+    arcs: Ints
+    size: Ints
+    unit: Fraction
+    faithful: bool
+
+
+def network(topology: Topology) -> Network:
+    """The machine with its ports as vertices."""
+    tails = [x.src for x in topology.links]
+    heads = [x.dst for x in topology.links]
+    bandwidth = [x.bandwidth for x in topology.links]
+    vertices, faithful = len(topology.nodes), True
+    moved: tuple[set[int], set[int]] = (set(), set())
+    for resource in topology.resources:
+        side = _port_side(topology, resource.links, moved)
+        if side is None:
+            faithful = faithful and len(resource.links) == 1
+            continue
+        moved[side].update(resource.links)
+        ends = (tails, heads)[side]
+        node = ends[resource.links[0]]
+        for i in resource.links:
+            ends[i] = vertices
+        tails.append((node, vertices)[side])
+        heads.append((vertices, node)[side])
+        bandwidth.append(resource.bandwidth)
+        vertices += 1
+    for resource in topology.resources:
+        if len(resource.links) == 1:
+            i = resource.links[0]
+            bandwidth[i] = min(bandwidth[i], resource.bandwidth)
+    size, unit = whole(bandwidth)
+    arcs = np.array([tails, heads], np.int64).reshape(2, -1)
+    return Network(len(topology.nodes), vertices, arcs, size, unit, faithful)
+
+
+def _port_side(
+    topology: Topology, links: tuple[int, ...], moved: tuple[set[int], set[int]]
+) -> int | None:
+    """0: all links leave one node; 1: all enter one; None: neither, or a port has them already."""
+    if len(links) == 1:
+        return None
+    for side, ends in enumerate(("src", "dst")):
+        one = len({getattr(topology.links[i], ends) for i in links}) == 1
+        if one and not moved[side].intersection(links):
+            return side
+    return None
+
+
+class Flow:
+    """A max-flow solver on a network plus extra arcs, whose sizes can be set again and again.
+
+    Sizes beyond 64 bits are scaled down, machine arcs rounded up and extra arcs down: a cut that
+    is found is then still a cut, it may only be missed.
+    """
+
+    def __init__(self, net: Network, extra: Ints, vertices: int) -> None:
+        from ortools.graph.python import max_flow
+
+        self._net = net
+        self._solver: Any = max_flow.SimpleMaxFlow()
+        tails = np.concatenate([net.arcs[0], extra[0]]).astype(np.int32)
+        heads = np.concatenate([net.arcs[1], extra[1]]).astype(np.int32)
+        self._arcs = self._solver.add_arcs_with_capacity(
+            tails, heads, np.zeros(len(tails), np.int64)
+        )
+        self._vertices = vertices
+        self._extra = len(extra[0])
+
+    def set(self, factor: int, extra: list[int]) -> int:
+        """Machine arcs get ``size * factor``, extra arcs the given sizes; returns the divisor."""
+        total = int(self._net.size.sum()) * factor + sum(extra)
+        divisor = 1 if total < _ROOM else -(-total // (_ROOM >> 2))
+        if divisor == 1:
+            machine = self._net.size * factor
+        else:
+            machine = np.array([-(-int(s) * factor // divisor) for s in self._net.size], np.int64)
+        rest = np.array([x // divisor for x in extra], np.int64)
+        self._solver.set_arcs_capacity(self._arcs, np.concatenate([machine, rest]))
+        return divisor
+
+    def solve(self, source: int, sink: int) -> int:
+        """The value of a maximum flow, in the sizes as set (after division)."""
+        status = self._solver.solve(source, sink)
+        if status != self._solver.OPTIMAL:
+            raise AssertionError(f"max flow ended with {status}")
+        return int(self._solver.optimal_flow())
+
+    def source_side(self) -> Bools:
+        """Which vertices are on the source side of a minimum cut of the last flow."""
+        inside = np.zeros(self._vertices, bool)
+        inside[self._solver.get_source_side_min_cut()] = True
+        return inside

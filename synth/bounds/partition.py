@@ -1,0 +1,217 @@
+"""Allreduce: cuts, and partitions.
+
+*Cut.* Whatever the ranks inside S contribute must be heard outside: T >= M / capacity out of S.
+
+*Partition.* Let p groups hold all ranks, and look at one element of the buffer. Some group is
+the first to know the whole sum; by then at least p - 1 messages went between groups, since each
+other group was heard. Each of the p - 1 others must then still get a message. Every message leaves
+its group, so T >= 2 (p-1) M / capacity of all links that leave their group (the bound of one-way
+gossip, Golumbic 1974). It holds where nodes between the groups only forward: a switch that
+adds or multicasts must be in a group.
+
+The best partition is found exactly over sums of group capacities: f(P) = T·out(P) - 2 is
+submodular, and the least sum of f over the groups of a partition comes from a greedy vector
+with one min-cut per rank (Dilworth truncation: Frank and Tardos 1988; Cunningham 1985). T is
+improved by Dinkelbach's iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.topology import Topology
+
+from .capacity import Crossing, crossing
+from .cut import Cut, CutFinder
+from .network import Flow, Network, network
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Disjoint groups of ranks, and the links that messages between them must use.
+
+    ``shells[i]`` are the nodes of group i and the switches taken along; ``outward``: the
+    links counted leave a shell (they enter one otherwise).
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    shells: tuple[tuple[int, ...], ...]
+    outward: bool
+    crossing: Crossing
+
+    @property
+    def messages(self) -> int:
+        """Messages between groups that each element of the buffer needs."""
+        return 2 * (len(self.groups) - 1)
+
+    @property
+    def time(self) -> Fraction:
+        """Buffers per GB/s: times M / 1000 it is µs."""
+        return self.messages / self.crossing.capacity
+
+
+def least_cut(topology: Topology) -> Cut | None:
+    """The global directed minimum cut between ranks: one flow each way between rank 0 and all."""
+    n = topology.ranks
+    if n < 2:
+        return None
+    finder = CutFinder.of(topology, lambda inside: int(inside.any() and not inside.all()))
+    net = network(topology)
+    flow = Flow(net, np.zeros((2, 0), np.int64), net.vertices)
+    flow.set(1, [])
+    best: Cut | None = None
+    least: int | None = None
+    for pair in [p for v in range(1, n) for p in ((0, v), (v, 0))]:
+        value = flow.solve(*pair)
+        if least is None or value < least:
+            least = value
+            found = finder.cut(flow.source_side()[: net.nodes])
+            if found is not None and (best is None or found.time > best.time):
+                best = found
+    return best
+
+
+def best_partition(topology: Topology, start: Fraction) -> Partition | None:
+    """The best partition bound above ``start``, found from both sides; None if there is none.
+
+    With switches that reduce or multicast only the hosts are tried, where they hold them all.
+    """
+    capable = [i for i, x in enumerate(topology.nodes) if x.multicast or x.reduces]
+    candidates = [_by_host(topology, capable)]
+    if not capable:
+        singles = [(v,) for v in range(topology.ranks)]
+        candidates += [evaluate(topology, singles, singles, outward) for outward in (True, False)]
+    best = _better(candidates, start)
+    if capable:
+        return best
+    forwards = len(topology.nodes) > topology.ranks or bool(topology.resources)
+    for outward in (True, False) if forwards else (True,):
+        best = _improve(topology, outward, best, start)
+    return best
+
+
+def evaluate(
+    topology: Topology, groups: Sequence[Sequence[int]], shells: Sequence[Sequence[int]],
+    outward: bool,
+) -> Partition | None:  # fmt: skip
+    """The bound of given groups with given shells; None for fewer than two groups."""
+    if len(groups) < 2:
+        return None
+    near, far = (np.array(e, np.int64) for e in zip(*((x.src, x.dst) for x in topology.links), strict=True))
+    if not outward:
+        near, far = far, near
+    chosen = np.zeros(len(near), bool)
+    for shell in shells:
+        inside = np.zeros(len(topology.nodes), bool)
+        inside[list(shell)] = True
+        chosen |= inside[near] & ~inside[far]
+    if not chosen.any():
+        return None
+    return Partition(
+        tuple(tuple(g) for g in groups), tuple(tuple(s) for s in shells), outward,
+        crossing(topology, np.flatnonzero(chosen).tolist()),
+    )  # fmt: skip
+
+
+def _better(found: Sequence[Partition | None], start: Fraction) -> Partition | None:
+    best: Partition | None = None
+    for one in found:
+        if one is not None and one.time > (start if best is None else best.time):
+            best = one
+    return best
+
+
+def _by_host(topology: Topology, capable: list[int]) -> Partition | None:
+    hosts = [x.host for x in topology.nodes]
+    boxes = sorted({h for h in hosts[: topology.ranks] if h is not None})
+    if None in hosts[: topology.ranks] or any(hosts[i] not in boxes for i in capable):
+        return None
+    groups = [[v for v in range(topology.ranks) if hosts[v] == h] for h in boxes]
+    shells = [[v for v, at in enumerate(hosts) if at == h] for h in boxes]
+    return _better([evaluate(topology, groups, shells, way) for way in (True, False)], Fraction(0))
+
+
+def _improve(
+    topology: Topology, outward: bool, best: Partition | None, start: Fraction
+) -> Partition | None:
+    """Dinkelbach: take the partition that violates the present bound most, until none does."""
+    net = network(topology if outward else topology.reversed())
+    truncation = _Truncation(net, topology.ranks)
+    while True:
+        time = start if best is None else best.time
+        groups = truncation.violating(time * net.unit) if time else None
+        if groups is None:
+            return best
+        shells = [truncation.shell(g) for g in groups]
+        found = _better([best, evaluate(topology, groups, shells, outward)], start)
+        if found is best:  # resources that the flow does not see
+            return best
+        best = found
+
+
+class _Truncation:
+    """The greedy vector of the Dilworth truncation, by max-flows.
+
+    For rank j the set S (j in S, S within 0 … j) of least T·out(S) - x(S - j) is a minimum cut:
+    j is the source, later ranks are tied to the sink, an earlier rank i is paid x_i to join.
+    """
+
+    def __init__(self, net: Network, ranks: int) -> None:
+        self._net, self._ranks = net, ranks
+        ground, sink = net.vertices, net.vertices + 1
+        rank = np.arange(ranks)
+        tails = np.concatenate([np.full(ranks, ground), rank])
+        heads = np.concatenate([rank, np.full(ranks, sink)])
+        self._ground, self._sink = ground, sink
+        self._flow = Flow(net, np.array([tails, heads], np.int64), net.vertices + 2)
+
+    def violating(self, time: Fraction) -> list[list[int]] | None:
+        """The partition with the least sum of T·out - 2, if that sum is below -2.
+
+        ``time`` is T times the unit of the network's sizes.
+        """
+        p, q = time.numerator, time.denominator
+        x: list[int] = []
+        block = list(range(self._ranks))  # block[v]: the first rank of v's block
+        endless = int(self._net.size.sum()) * p + 2 * q * self._ranks + 1
+        for j in range(self._ranks):
+            value, inside = self._least(j, x, p, endless)
+            if inside is None:
+                return None
+            x.append(value - 2 * q)
+            tight = np.flatnonzero(inside[: j + 1])
+            heads = {block[v] for v in tight.tolist()} | {block[j]}
+            first = min(heads)
+            block = [first if b in heads else b for b in block]
+        if sum(x) + 2 * q >= 0:
+            return None
+        return [[v for v in range(self._ranks) if block[v] == b] for b in sorted(set(block))]
+
+    def _least(self, j: int, x: list[int], p: int, endless: int) -> tuple[int, Bools | None]:
+        """Least T·out(S) - x(S - j), scaled, and the set; None if the sizes are beyond 64 bits."""
+        late = self._ranks - j - 1
+        joining = [max(0, v) for v in x] + [endless] + [0] * late
+        leaving = [max(0, -v) for v in x] + [0] + [endless] * late
+        if self._flow.set(p, joining + leaving) != 1:
+            return 0, None
+        value = self._flow.solve(self._ground, self._sink)
+        return value - sum(max(0, v) for v in x), self._flow.source_side()
+
+    def shell(self, group: Sequence[int]) -> list[int]:
+        """The nodes around a group for which the capacity out of it is least."""
+        inside = set(group)
+        endless = int(self._net.size.sum()) + 1
+        joining = [endless if v in inside else 0 for v in range(self._ranks)]
+        leaving = [0 if v in inside else endless for v in range(self._ranks)]
+        self._flow.set(1, joining + leaving)
+        self._flow.solve(self._ground, self._sink)
+        nodes = np.flatnonzero(self._flow.source_side()[: self._net.nodes])
+        return [int(v) for v in nodes if v < self._ranks and v in inside or v >= self._ranks]

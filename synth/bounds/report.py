@@ -1,0 +1,165 @@
+"""Certificates in words and numbers that a reader can check by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from weft.dsl.topology import Topology
+
+from ..engine import Certificate
+from .capacity import Crossing
+from .cut import Cut
+from .distance import Path
+from .flow import Prices
+from .partition import Partition
+
+_SHOWN = 24
+
+
+def number(value: Fraction) -> str:
+    """A rational, with its decimal where it is not an integer: ``175/3 (58.3333)``."""
+    if value.denominator == 1:
+        return str(value)
+    exact = f"{float(value):.6g}"
+    return exact if Fraction(exact) == value else f"{value} ({exact})"
+
+
+def names(topology: Topology, nodes: Iterable[int]) -> str:
+    """Node names in braces; long lists are cut short."""
+    listed = [topology.nodes[i].name for i in nodes]
+    shown = ", ".join(listed[:_SHOWN])
+    return "{" + shown + (f", … {len(listed)} nodes" if len(listed) > _SHOWN else "") + "}"
+
+
+def capacity_words(topology: Topology, crossing: Crossing) -> str:
+    """The links that must be used and what they carry: ``6 links, 4·25 + 2·50 = 200 GB/s``."""
+    bandwidth = topology.capacities()
+    groups: dict[tuple[Fraction, Fraction], int] = {}
+    for row, times in crossing.cover:
+        key = (times, bandwidth[row])
+        groups[key] = groups.get(key, 0) + 1
+    terms = [
+        "·".join(
+            [*([str(count)] if count > 1 else []), *([str(times)] if times != 1 else []), number(b)]
+        )
+        for (times, b), count in sorted(groups.items())
+    ]
+    shared = [row - len(topology.links) for row, _ in crossing.cover if row >= len(topology.links)]
+    via = f" (shared: {', '.join(topology.resources[i].name for i in shared[:_SHOWN])})" if shared else ""
+    total = f" = {number(crossing.capacity)}" if len(terms) > 1 or sum(groups.values()) > 1 else ""
+    many = len(crossing.links)
+    return f"{many} link{'s' if many > 1 else ''}{via}: {' + '.join(terms)}{total} GB/s"
+
+
+def time_words(share: str, capacity: Fraction, us_per_byte: Fraction) -> str:
+    """The arithmetic from a share of M and a capacity to T/M."""
+    return (
+        f"T >= {share} / ({number(capacity)} GB/s), "
+        f"that is {number(us_per_byte * 10**6)} ps per byte of M"
+    )
+
+
+def cut_certificate(
+    topology: Topology, cut: Cut, message_chunks: int, us_per_byte: Fraction, what: str = "chunks"
+) -> Certificate:
+    """The certificate of a cut: the smaller side is named."""
+    inside = [int(i) for i in cut.inside.nonzero()[0]]
+    outside = [int(i) for i in (~cut.inside).nonzero()[0]]
+    way, side = ("out of", inside) if len(inside) <= len(outside) else ("into", outside)
+    text = (
+        f"{cut.chunks} {what} (M is {message_chunks}) must go {way} {names(topology, side)} over "
+        f"{capacity_words(topology, cut.crossing)}. "
+        + time_words(f"{number(Fraction(cut.chunks, message_chunks))}·M", cut.crossing.capacity, us_per_byte)
+    )
+    data = {
+        "inside": inside, "chunks": cut.chunks, "message_chunks": message_chunks,
+        "us_per_byte": str(us_per_byte), **cut.crossing.to_json(),
+    }  # fmt: skip
+    return Certificate("cut", text, data)
+
+
+def partition_certificate(
+    topology: Topology, partition: Partition, message_chunks: int, chunks: int, us_per_byte: Fraction
+) -> Certificate:
+    """The certificate of a partition bound (one-way gossip)."""
+    groups = partition.groups
+    p = len(groups)
+    if all(len(g) == 1 for g in groups):
+        listed = f"the {p} single ranks"
+    else:
+        listed = ", ".join(names(topology, g) for g in groups[:_SHOWN])
+        listed = f"{p} groups {listed}" + (", …" if p > _SHOWN else "")
+    way = "leaves its group" if partition.outward else "enters a group"
+    text = (
+        f"Between {listed} every byte needs at least 2·({p} - 1) = {partition.messages} messages: "
+        f"{p - 1} until one group knows the sum, {p - 1} to tell the others. Each message {way} over "
+        f"{capacity_words(topology, partition.crossing)}. "
+        + time_words(
+            f"{number(Fraction(partition.messages * chunks, message_chunks))}·M",
+            partition.crossing.capacity, us_per_byte,
+        )
+    )  # fmt: skip
+    data = {
+        "groups": [list(g) for g in groups], "shells": [list(s) for s in partition.shells],
+        "outward": partition.outward, "messages": partition.messages, "chunks": chunks,
+        "message_chunks": message_chunks, "us_per_byte": str(us_per_byte),
+        **partition.crossing.to_json(),
+    }  # fmt: skip
+    return Certificate("partition", text, data)
+
+
+def price_certificate(
+    topology: Topology, prices: Prices, message_chunks: int, us_per_byte: Fraction
+) -> Certificate:
+    """The certificate of link prices."""
+    bandwidth = topology.capacities()
+    listed = [(int(p), row) for row, p in enumerate(prices.rows.tolist()) if p]
+    terms = [f"{_row_name(topology, row)}: {p}" for p, row in listed[:_SHOWN]]
+    text = (
+        f"Price {len(listed)} links and resources ({'; '.join(terms)}"
+        f"{'; …' if len(listed) > _SHOWN else ''}). The chunks of all pairs travel priced distances "
+        f"that add up to {prices.spent} (M is {message_chunks} chunks); all links together offer "
+        f"{number(prices.worth)} GB/s of price. "
+        + time_words(
+            f"{number(Fraction(prices.spent, message_chunks))}·M", prices.worth, us_per_byte
+        )
+    )
+    data = {
+        "prices": {str(row): p for p, row in listed}, "spent": prices.spent,
+        "worth_GBps": str(prices.worth), "message_chunks": message_chunks,
+        "us_per_byte": str(us_per_byte),
+        "terms": {str(row): str(bandwidth[row] * p) for p, row in listed},
+    }  # fmt: skip
+    return Certificate("prices", text, data)
+
+
+def path_certificate(topology: Topology, path: Path | None, unit: str) -> Certificate:
+    """The certificate of a farthest pair."""
+    if path is None:
+        return Certificate("path", "no rank needs anything of another one", {"nodes": [], "links": []})
+    ends = [topology.nodes[path.nodes[0]].name, topology.nodes[path.nodes[-1]].name]
+    steps = _path_words(topology, path.nodes, path.links, with_latency=unit == "µs")
+    text = (
+        f"{ends[1]} needs something of {ends[0]}, and no path between them is shorter than "
+        f"{steps} = {number(path.length)} {unit}"
+    )
+    data = {"nodes": list(path.nodes), "links": list(path.links), "length": str(path.length)}
+    return Certificate("path", text, data)
+
+
+def _path_words(
+    topology: Topology, nodes: Sequence[int], links: Sequence[int], *, with_latency: bool
+) -> str:
+    words = topology.nodes[nodes[0]].name
+    for node, i in zip(nodes[1:], links, strict=True):
+        arrow = f" -{number(topology.links[i].latency)}-> " if with_latency else " -> "
+        words += arrow + topology.nodes[node].name
+    return words
+
+
+def _row_name(topology: Topology, row: int) -> str:
+    if row >= len(topology.links):
+        return topology.resources[row - len(topology.links)].name
+    one = topology.links[row]
+    return f"{topology.nodes[one.src].name}->{topology.nodes[one.dst].name}"

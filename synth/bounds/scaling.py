@@ -1,0 +1,31 @@
+"""Rationals as 64-bit integers over one unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+_ROOM = 1 << 40  # products with numbers of chunks still fit into 64 bits
+
+
+def whole(values: Sequence[Fraction], room: int = _ROOM) -> tuple[npt.NDArray[np.int64], Fraction]:
+    """Integers and a unit such that ``integer * unit`` is the value, or just above it.
+
+    Exact unless the common denominator is absurd; then values are rounded *up*, which for
+    bandwidths keeps every lower bound on time valid. ``room`` is the largest integer wanted.
+
+    >>> whole([Fraction(25), Fraction(25, 2)])
+    (array([2, 1]), Fraction(25, 2))
+    """
+    scale = math.lcm(*(v.denominator for v in values)) if values else 1
+    numerators = [int(v * scale) for v in values]
+    unit = math.gcd(*numerators) or 1
+    largest = max(numerators, default=0)
+    if largest <= unit * room:
+        return np.array([n // unit for n in numerators], np.int64), Fraction(unit, scale)
+    coarse = Fraction(largest, scale * room)
+    return np.array([math.ceil(v / coarse) for v in values], np.int64), coarse

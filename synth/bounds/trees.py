@@ -1,0 +1,115 @@
+"""The allreduce that trees attain: reduce to roots, broadcast from them, sharing the links.
+
+Share w_v of the buffer is reduced to rank v and broadcast from it. By Edmonds' multi-root
+branching theorem loads q allow broadcasting the shares iff every rank has, within q, a flow of
+value 1 from a super-source that supplies w; the reduction is the same on reversed hops with loads
+r; and q + r must fit every link and shared resource. (algorithms.md §3.4.) This is what can be
+*attained*; it is a lower bound only for schedules of this shape, so it is reported beside the
+bound and never as one. Non-copying switches are replaced by their GPU-to-GPU hops.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.errors import WeftError
+from weft.dsl.hops import find_hops
+from weft.dsl.topology import Topology
+
+from ..rational_lp import LinearProgram, certified_minimum
+from .scaling import whole
+
+Ints = npt.NDArray[np.int64]
+
+MAX_COLUMNS = 20_000
+"""Tree programs larger than this are not tried."""
+
+SECONDS = 20.0
+"""The longest a tree program may take."""
+
+
+def tree_time(topology: Topology) -> Fraction | None:
+    """Buffers per GB/s (times M / 1000 it is µs) of the best fractional packing of trees.
+
+    A rational solution that was checked exactly; None where the program is too large, was
+    not solved, or its solution could not be made rational.
+    """
+    n = topology.ranks
+    if n < 2 or n * len(topology.links) > MAX_COLUMNS:
+        return None
+    hops = find_hops(topology).hops
+    if 2 * n * len(hops) > MAX_COLUMNS:
+        return None
+    ends = np.array([(h.src, h.dst) for h in hops], np.int64).T
+    bandwidth, unit = _bandwidth(topology)
+    size = np.array(bandwidth, np.int64)
+    routes = [set(h.route) for h in hops]
+    load = _loads(topology, routes)
+    try:
+        answer = certified_minimum(_program(n, ends, load, size), seconds=SECONDS)
+    except WeftError:
+        return None
+    return None if answer.attained is None else answer.attained / unit
+
+
+def _bandwidth(topology: Topology) -> tuple[Ints, Fraction]:
+    """Integer bandwidths that are exact, or rounded down so that the trees stay possible."""
+    sizes, unit = whole(topology.capacities())
+    over = [int(s) * unit > b for s, b in zip(sizes, topology.capacities(), strict=True)]
+    return sizes - np.array(over, np.int64), unit
+
+
+def _loads(topology: Topology, routes: list[set[int]]) -> tuple[Ints, Ints, Ints]:
+    """Entries (row, hop, times): how often a hop loads a link or a resource."""
+    cells = [(i, h, 1) for h, route in enumerate(routes) for i in route]
+    for k, resource in enumerate(topology.resources):
+        members = set(resource.links)
+        row = len(topology.links) + k
+        cells += [(row, h, len(members & route)) for h, route in enumerate(routes) if members & route]
+    table = np.array(cells, np.int64).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def _program(n: int, ends: Ints, load: tuple[Ints, Ints, Ints], size: Ints) -> LinearProgram:
+    """Columns: g[v, h], then their reverses, q[h], r[h], w[v], T. See the module docstring."""
+    from scipy.sparse import coo_array
+
+    hops = ends.shape[1]
+    flows, q = n * hops, 2 * n * hops
+    w, last = q + 2 * hops, q + 2 * hops + n
+    cells: list[tuple[Any, Any, Any]] = []
+    rows = 0
+    sink, hop = np.divmod(np.arange(flows), hops)
+    for phase, (tail, head) in enumerate((ends, ends[::-1])):
+        first = phase * flows
+        # Shares: what leaves u on the way to v, less what enters, is at most w_u; at v the flow
+        # must make up for what v has not itself: in(v) - out(v) >= 1 - w_v.
+        cells.append((rows + sink * n + tail[hop], first + np.arange(flows), 1))
+        cells.append((rows + sink * n + head[hop], first + np.arange(flows), -1))
+        pair = np.arange(n * n)
+        cells.append((rows + pair, w + pair % n, -1))
+        rows += n * n
+        cells.append((rows + np.arange(flows), first + np.arange(flows), 1))
+        cells.append((rows + np.arange(flows), q + phase * hops + hop, -1))
+        rows += flows
+    row, at, times = load
+    for phase in (0, 1):
+        cells.append((rows + row, q + phase * hops + at, times))
+    cells.append((rows + np.arange(len(size)), np.full(len(size), last), -size))
+    rows += len(size)
+    right = np.zeros(rows, np.int64)
+    for phase in (0, 1):
+        right[phase * (n * n + flows) + np.arange(n) * (n + 1)] = -1
+    parts = [np.broadcast_arrays(*(np.asarray(x, np.int64) for x in c)) for c in cells]
+    i, j, a = (np.concatenate([p[k] for p in parts]) for k in range(3))
+    a_ub = coo_array((a, (i, j)), shape=(rows, last + 1)).tocsr()
+    a_eq = coo_array(
+        (np.ones(n, np.int64), (np.zeros(n, np.int64), w + np.arange(n))), shape=(1, last + 1)
+    ).tocsr()
+    cost = np.zeros(last + 1, np.int64)
+    cost[last] = 1
+    return LinearProgram(cost, a_ub, right, a_eq, np.ones(1, np.int64))
