@@ -1,0 +1,76 @@
+"""The commands of README and docs run, in order, and print what the page shows.
+
+In a ``console`` block every line that starts with ``$ weft`` is run (the others, ``$ make …``,
+are for readers). The lines below it are the expected output, compared as doctest does with
+ELLIPSIS (``...`` matches anything) and white space folded; a command followed by no output is
+only run. ``$ cat > NAME <<'EOF'`` writes a file. A block that says ``<!-- exit 1 -->`` on the line
+before it expects that exit code from its last command. All of a page runs in one folder.
+"""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from weft.backends.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?:<!-- exit (\d+) -->\n)?```console\n(.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a page, what it should print, how it should end."""
+
+    line: str
+    output: str
+    code: int
+
+
+def commands(text: str) -> Iterator[Command]:
+    """The commands of all console blocks of a page."""
+    for match in BLOCK.finditer(text):
+        code = int(match[1] or 0)
+        parts = re.split(r"^\$ ", match[2], flags=re.MULTILINE)[1:]
+        for i, part in enumerate(parts):
+            line, _, output = part.partition("\n")
+            while line.endswith("\\"):
+                more, _, output = output.partition("\n")
+                line = line[:-1] + " " + more.strip()
+            yield Command(line, output.strip(), code if i == len(parts) - 1 else 0)
+
+
+def here_document(command: Command) -> tuple[str, str] | None:
+    """The name and text of a file that a command writes."""
+    match = re.match(r"cat > (\S+) <<'EOF'$", command.line)
+    return (match[1], command.output.removesuffix("EOF")) if match else None
+
+
+def test_every_page_has_commands() -> None:
+    assert sum(1 for page in PAGES for _ in commands(page.read_text())) > 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_page(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for command in commands(page.read_text()):
+        if (document := here_document(command)) is not None:
+            Path(document[0]).write_text(document[1])
+            continue
+        if not command.line.startswith("weft "):
+            continue
+        code = main(shlex.split(command.line, comments=True)[1:])
+        captured = capsys.readouterr()
+        shown = captured.out + captured.err
+        assert code == command.code, f"$ {command.line}\n{shown}"
+        if command.output:
+            flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            same = doctest.OutputChecker().check_output(command.output, shown, flags)
+            assert same, f"$ {command.line}\nexpected:\n{command.output}\ngot:\n{shown}"
