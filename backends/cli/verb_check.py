@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from ..report.layout import table
 from .console import Console
 from .exit_codes import Exit
+from .judging import Check, checks_text, of_findings
 from .sketches import lint_sketch, read_sketch
 from .subjects import Kind, Subject, read_subject
 
@@ -19,44 +18,36 @@ EXAMPLES = """examples:
 exit code 1 if a check fails"""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at, and what was found."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a schedule, MSCCL XML, sketch, topology or "
                         "collective (told by its content), or -")  # fmt: skip
     parser.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a schedule must obey this sketch too")  # fmt: skip
+    parser.add_argument("--target", choices=("msccl", "rccl", "executor"),
+                        help="the runtime an XML program is for (default: any)")  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the checks for what the file holds."""
     subject = read_subject(args.file)
-    checks = _CHECKERS[subject.kind](subject, args.sketch)
+    checks = _CHECKERS[subject.kind](subject, args)
     good = all(check.ok for check in checks)
-    rows = [("ok" if c.ok else "FAILED", c.name, c.detail) for c in checks]
-    console.result(table(("", "check", "finding"), rows), {
+    console.result(checks_text(checks), {
         "status": "ok" if good else "failed",
         "kind": str(subject.kind),
-        "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks],
+        "checks": [c.to_json() for c in checks],
     })  # fmt: skip
     return Exit.DONE if good else Exit.NO
 
 
-def _schedule(subject: Subject, sketch_name: str | None) -> list[Check]:
+def _schedule(subject: Subject, args: argparse.Namespace) -> list[Check]:
     from weft.synth.verify import verify
 
     schedule = subject.schedule()
     sketch = None
-    if sketch_name:
-        sketch = read_sketch(sketch_name, schedule.topology, schedule.collective)
+    if args.sketch:
+        sketch = read_sketch(args.sketch, schedule.topology, schedule.collective)
     verdict = verify(schedule, sketch)
     facts = f"{len(schedule)} transfers in {schedule.steps} steps, {schedule.collective}"
     checks = [Check("form", True, f"{facts} on {schedule.topology.name}")]
@@ -66,15 +57,17 @@ def _schedule(subject: Subject, sketch_name: str | None) -> list[Check]:
     return checks + [Check("schedule", False, str(problem)) for problem in verdict.problems]
 
 
-def _xml(subject: Subject, _: str | None) -> list[Check]:
+def _xml(subject: Subject, args: argparse.Namespace) -> list[Check]:
     from ..check import check_xml
+    from ..read import read_msccl_xml
 
-    verdict = check_xml(subject.text, subject.where)
-    found = [Check("program", False, str(problem)) for problem in verdict.problems]
-    return found or [Check("program", True, "no race of sends, deadlock or broken limit")]
+    algo = read_msccl_xml(subject.text, subject.where)
+    size = f"{algo.coll} on {algo.ngpus} ranks, {algo.channels} channels, {algo.steps} steps"
+    good = "no wrong address, unmatched message, deadlock, race or broken limit"
+    return [Check("form", True, size), *of_findings(check_xml(algo, args.target), good)]
 
 
-def _topology(subject: Subject, _: str | None) -> list[Check]:
+def _topology(subject: Subject, _: argparse.Namespace) -> list[Check]:
     from weft.dsl.hops import hop_distances
 
     topology = subject.topology()
@@ -92,18 +85,18 @@ def _topology(subject: Subject, _: str | None) -> list[Check]:
     return checks + [Check("note", True, note) for note in topology.notes]
 
 
-def _collective(subject: Subject, _: str | None) -> list[Check]:
+def _collective(subject: Subject, _: argparse.Namespace) -> list[Check]:
     return [Check("form", True, str(subject.collective()))]
 
 
-def _sketch(subject: Subject, _: str | None) -> list[Check]:
+def _sketch(subject: Subject, _: argparse.Namespace) -> list[Check]:
     remarks = lint_sketch(subject.text, subject.where)
     return [Check("sketch", False, remark) for remark in remarks] or [
         Check("sketch", True, "no remarks")
     ]
 
 
-_CHECKERS: dict[Kind, Callable[[Subject, str | None], list[Check]]] = {
+_CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace], list[Check]]] = {
     Kind.SCHEDULE: _schedule,
     Kind.XML: _xml,
     Kind.TOPOLOGY: _topology,

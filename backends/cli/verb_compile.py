@@ -1,8 +1,156 @@
-"""x"""
+"""``weft compile``: a schedule becomes a program and an artefact, checked and executed before it
+is written."""
 
-EXAMPLES = ""
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import CheckFailed, UserError
+from weft.dsl.registry import PASSES
+from weft.dsl.spec import parse_specs
+
+from .console import Console
+from .exit_codes import Exit
+from .inputs import size_flag, valued, whole
+from .judging import require_good
+from .subjects import Kind, read_subject
+
+if TYPE_CHECKING:
+    from weft.dsl.program import Program
+    from weft.dsl.schedule import Schedule
+
+EXAMPLES = """examples:
+  weft compile allgather.json --to msccl-xml -o allgather.xml
+  weft compile allgather.json --to msccl-xml --in-place --instances 2 --target rccl -o ag.xml"""
+
+FORMATS = ("msccl-xml",)
+RUNTIMES = ("msccl", "rccl", "executor")
+PROTOCOLS = ("Simple", "LL", "LL128")
 
 
-def configure(p): ...
-def run(a, c):
-    return 0
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("file", metavar="FILE", help="a schedule, or -")
+    parser.add_argument("--to", choices=FORMATS, default="msccl-xml",
+                        help="the artefact (default: msccl-xml)")  # fmt: skip
+    add_lowering(parser)
+    parser.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
+    parser.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
+    parser.add_argument("--no-run", action="store_true",
+                        help="do not execute the artefact before writing it")  # fmt: skip
+    parser.add_argument("--interleavings", metavar="N", default=12,
+                        type=valued("--interleavings", whole(1, 100_000)),
+                        help="orders of that execution (default: 12)")  # fmt: skip
+    parser.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
+                        help="of the orders and the data (default: 0)")  # fmt: skip
+
+
+def add_lowering(parser: argparse.ArgumentParser) -> None:
+    """The flags that say how a schedule becomes a program."""
+    group = parser.add_argument_group("lowering")
+    group.add_argument("--target", choices=RUNTIMES, default="msccl",
+                       help="the runtime whose limits hold (default: msccl)")  # fmt: skip
+    group.add_argument("--instances", metavar="N", type=valued("--instances", whole(1, 64)),
+                       default=1, help="copies side by side (default: 1)")  # fmt: skip
+    group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(1, 32)), default=1,
+                       help="channels per connection (default: 1)")  # fmt: skip
+    group.add_argument("--protocol", choices=PROTOCOLS, default="Simple", help="default: Simple")
+    group.add_argument("--in-place", action="store_true", help="input and output are one buffer")
+    group.add_argument("-p", "--passes", metavar="PASSES",
+                       help="e.g. fuse,elide,sync,prune (default: all)")  # fmt: skip
+    group.add_argument("--name", metavar="NAME", default="", help="how the artefact calls itself")
+    group.add_argument("--size", **size_flag())
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Lower, check, emit, execute, write."""
+    from weft.dsl.files import write_text
+
+    if console.json and args.output == "-":
+        raise UserError("--json and the artefact both want stdout", hint="name a file with -o")
+    subject = read_subject(args.file)
+    if subject.kind is not Kind.SCHEDULE:
+        raise UserError(f"a schedule is needed, not a {subject.kind}", where=subject.where)
+    schedule: Schedule = subject.schedule()
+    program, text = lower_and_emit(schedule, args)
+    blocks = max(len(rank.blocks) for rank in program.ranks)
+    console.say("Lowered", f"{program.instructions} instructions, {program.channels} channels, "
+                           f"at most {blocks} thread blocks per rank")  # fmt: skip
+    checks = [{"name": "program", "ok": True, "detail": "no error found"}]
+    console.say("Checked", f"program and {args.to} for {args.target}")
+    if not args.no_run:
+        detail = _execute(text, schedule, args)
+        checks.append({"name": "execution", "ok": True, "detail": detail})
+        console.say("Executed", detail)
+    write_text(args.output, text, force=args.force)
+    if args.output != "-":
+        console.say("Wrote", args.output)
+        console.result("", _facts(program, blocks, args) | {"checks": checks})
+    return Exit.DONE
+
+
+def lower_and_emit(schedule: Schedule, args: argparse.Namespace) -> tuple[Program, str]:
+    """The program of a verified schedule and its MSCCL XML, both found good by the checkers.
+
+    Raises:
+        CheckFailed: a checker rejects the schedule, a program on the way, or the text.
+        UserError: the target cannot express it, or an option makes no sense.
+    """
+    from weft.dsl.program import Program, Protocol
+    from weft.synth.verify import require_valid
+
+    from ..check import check_program, check_xml
+    from ..compile import CompileOptions, compile_schedule
+    from ..emit.msccl_xml import DEFAULT_MAX_BYTES, emit
+    from ..pipeline import DEFAULT_PASSES
+    from ..read import read_msccl_xml
+    from ..target import target
+
+    def verify(program: Program) -> None:
+        require_good(check_program(program), "program")
+
+    require_valid(schedule)
+    runtime = target(args.target)
+    passes = tuple(map(PASSES.create, parse_specs(args.passes, "--passes"))) if args.passes else None
+    program = compile_schedule(schedule, CompileOptions(
+        target=runtime, instances=args.instances, in_place=args.in_place,
+        protocol=Protocol(args.protocol), lanes=args.lanes, name=args.name,
+        passes=DEFAULT_PASSES if passes is None else passes, verify=verify,
+    ))  # fmt: skip
+    low = args.size.low if args.size else 0
+    high = args.size.high if args.size else DEFAULT_MAX_BYTES
+    text = emit(program, runtime, min_bytes=low, max_bytes=high)
+    require_good(check_xml(read_msccl_xml(text, "the emitted XML"), args.target), "XML")
+    return program, text
+
+
+def _execute(text: str, schedule: Schedule, args: argparse.Namespace) -> str:
+    from ..interpret import run_xml
+
+    done = run_xml(text, "the emitted XML", schedule.collective,
+                   interleavings=args.interleavings, seed=args.seed)  # fmt: skip
+    if not done.ok:
+        raise CheckFailed(
+            f"the artefact computes something else: {done.detail}",
+            hint="nothing was written; this is a bug in weft, please report it",
+        )
+    return done.detail
+
+
+def _facts(program: Program, blocks: int, args: argparse.Namespace) -> dict[str, Any]:
+    collective = program.collective
+    return {
+        "status": "ok",
+        "collective": collective.name or str(collective.kind),
+        "ranks": collective.ranks,
+        "to": args.to,
+        "target": args.target,
+        "protocol": str(program.protocol),
+        "in_place": program.in_place,
+        "chunks": program.message_chunks,
+        "channels": program.channels,
+        "thread_blocks": blocks,
+        "instructions": program.instructions,
+        "file": args.output,
+    }

@@ -185,6 +185,7 @@ def _best(points: tuple[Point, ...], problem: Problem) -> Point:
 def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict[str, Any]:
     """``value`` of the objective and ``gap``: how far it is from the proven bound, 0 for none."""
     from weft.dsl.problem import Objective
+    from weft.synth.bounds import lower_bound_us
 
     if problem.objective is Objective.FRONTIER:
         gaps = [p.rounds_per_chunk / p.bound - 1 for p in points if p.bound]
@@ -192,10 +193,10 @@ def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dic
     point = points[0]
     if problem.objective is Objective.BANDWIDTH:
         value = algbw(point)
-        return {"value": number(value), "gap": _gap(float(bound.algbw_GBps), float(value))}
+        return {"value": number(value), "gap": _gap(float(bound.algbw_GBps or 0), float(value))}
     size = problem.bytes if problem.objective is Objective.TIME else 0
     took = time_us(point, size or 0)
-    return {"value": number(took), "gap": _gap(took, float(bound.time_us(size or 0)))}
+    return {"value": number(took), "gap": _gap(took, float(lower_bound_us(bound, size or 0)))}
 
 
 def _gap(larger: float, smaller: float) -> float:
