@@ -1,0 +1,245 @@
+"""Program to MSCCL XML, in the one form that all known parsers read.
+
+One tag per line, space indentation, double quotes, one space between attributes, decimal integers,
+no declaration: the runtimes' reader is hand-written and rejects or misreads much of what XML
+allows. Every attribute is present. Beyond the syntax, what the readers do *not* check but break on
+is refused here: offsets of 16 bits, counts, block numbers, elements per rank.
+
+>>> from weft.dsl.collective import make
+>>> from weft.dsl.program import Block, Program, RankProgram
+>>> from ..target import MSCCL
+>>> idle = RankProgram((Block(0, None, None, ()),), 1, 1, 0)
+>>> print(emit(Program("idle", make("allgather", 1), (idle,), 1), MSCCL, max_bytes=1024), end="")
+<algo name="idle" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="1" coll="allgather" \
+inplace="0" outofplace="1" minBytes="0" maxBytes="1024">
+  <gpu id="0" i_chunks="1" o_chunks="1" s_chunks="0">
+    <tb id="0" send="-1" recv="-1" chan="0">
+    </tb>
+  </gpu>
+</algo>
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from weft.dsl.collective import Kind
+from weft.dsl.errors import UserError
+from weft.dsl.program import Block, Instr, Op, Program, Protocol, RankProgram
+
+from ..target import Target
+
+DEFAULT_MAX_BYTES = 1 << 30
+NAME_LENGTH = 63
+
+Waits = tuple[tuple[int, int], ...]
+
+
+def emit(
+    program: Program,
+    target: Target,
+    *,
+    name: str | None = None,
+    min_bytes: int = 0,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> str:
+    """The text of the file for messages of ``min_bytes`` to ``max_bytes``.
+
+    MSCCL takes messages *below* ``max_bytes`` and allocates scratch for that size at start-up; the
+    other runtimes include the bound.
+
+    Raises:
+        UserError: the program does not fit the target, in words; a size range that is empty; a
+            name that the format cannot hold.
+    """
+    label = program.name if name is None else name
+    _check_header(program, target, label, min_bytes, max_bytes)
+    lines = [_algo(program, target, label, min_bytes, max_bytes)]
+    for rank, code in enumerate(program.ranks):
+        lines += _gpu(program, target, rank, code)
+    lines.append("</algo>\n")
+    return "\n".join(lines)
+
+
+def _algo(program: Program, target: Target, label: str, least: int, most: int) -> str:
+    return (
+        f'<algo name="{label}" proto="{program.protocol}" nchannels="{program.channels}" '
+        f'nchunksperloop="{program.message_chunks}" ngpus="{len(program.ranks)}" '
+        f'coll="{collective_name(program, target)}" inplace="{int(program.in_place)}" '
+        f'outofplace="{int(not program.in_place)}" minBytes="{least}" maxBytes="{most}">'
+    )
+
+
+def collective_name(program: Program, target: Target) -> str:
+    """How the target spells the collective.
+
+    Raises:
+        UserError: it knows neither it nor collectives of the user's own.
+    """
+    kind = program.collective.kind
+    spelled = target.collectives.get(kind, target.fallback)
+    if spelled is None:
+        known = ", ".join(sorted(map(str, target.collectives)))
+        raise UserError(
+            f"{target.name} has no collective {kind}",
+            hint=f"it knows {known}; --to msccl-xml with target msccl writes a custom one",
+        )
+    return spelled
+
+
+def _check_header(program: Program, target: Target, label: str, least: int, most: int) -> None:
+    if not re.fullmatch(r"[^\x00-\x1f\"'<>&=]+", label) or len(label) > NAME_LENGTH:
+        raise UserError(
+            f"{label!r} cannot be the name in an MSCCL file",
+            hint=f"1 to {NAME_LENGTH} characters, without quotes, <, >, & and =",
+        )
+    if not 0 <= least < most < 1 << 63:
+        raise UserError(
+            f"no message has {least} to {most} bytes", hint="sizes are positive, least < most"
+        )
+    if program.in_place and program.collective.kind is Kind.ALLTOALL:
+        raise UserError("no runtime calls alltoall in place", hint="compile it out of place")
+    _at_most(len(program.ranks), target.max_children, "ranks", target)
+    _at_most(program.channels, target.max_channels, "channels", target)
+
+
+def _at_most(value: int, limit: int, what: str, target: Target, hint: str = "") -> None:
+    if value > limit:
+        raise UserError(f"the program needs {value} {what}; {target.name} takes {limit}", hint=hint)
+
+
+def _gpu(program: Program, target: Target, rank: int, code: RankProgram) -> Iterator[str]:
+    code = _low_targets_first(code, target)
+    _check_rank(program, target, rank, code)
+    inputs, outputs = _buffer_sizes(program, target, code)
+    published = {wait for block in code for instr in block.code for wait in instr.waits}
+    numbers = [_step_numbers(block) for block in code]
+    yield (
+        f'  <gpu id="{rank}" i_chunks="{inputs}" o_chunks="{outputs}" '
+        f's_chunks="{code.scratch_chunks}">'
+    )
+    for index, block in enumerate(code):
+        send, recv = (-1 if peer is None else peer for peer in (block.send, block.recv))
+        yield f'    <tb id="{index}" send="{send}" recv="{recv}" chan="{block.channel}">'
+        flags = _flags(index, block, published, target)
+        for instr, flag, number in zip(block.code, flags, numbers[index], strict=True):
+            waits = [(b, numbers[b][i]) for b, i in instr.waits]
+            yield from _steps(instr, flag, number, waits)
+        yield "    </tb>"
+    yield "  </gpu>"
+
+
+def _steps(instr: Instr, flag: bool, number: int, waits: list[tuple[int, int]]) -> Iterator[str]:
+    """One instruction: nops for all dependences but the last, then itself."""
+    first = number - max(0, len(waits) - 1)
+    for s, (block, step) in enumerate(waits[:-1], first):
+        yield (
+            f'      <step s="{s}" type="nop" srcbuf="i" srcoff="-1" dstbuf="o" dstoff="-1" cnt="0" '
+            f'depid="{block}" deps="{step}" hasdep="0"/>'
+        )
+    block, step = waits[-1] if waits else (-1, -1)
+    yield (
+        f'      <step s="{number}" type="{instr.op.value}" '
+        f'srcbuf="{instr.src.buffer.value}" srcoff="{instr.src.offset}" '
+        f'dstbuf="{instr.dst.buffer.value}" dstoff="{instr.dst.offset}" cnt="{instr.count}" '
+        f'depid="{block}" deps="{step}" hasdep="{int(flag)}"/>'
+    )
+
+
+def _step_numbers(block: Block) -> list[int]:
+    """The number of each instruction: nops before it count, as the runtimes count them."""
+    numbers, step = [], 0
+    for instr in block.code:
+        step += max(0, len(instr.waits) - 1)
+        numbers.append(step)
+        step += 1
+    return numbers
+
+
+def _flags(index: int, block: Block, published: set[tuple[int, int]], target: Target) -> list[bool]:
+    """``hasdep`` of each instruction: somebody waits for it, or a chain of ``re`` must end.
+
+    The runtimes merge consecutive ``re`` of one destination and source buffer, up to the next
+    dependence or flag, take the last count for all, and lose data beyond 15.
+    """
+    flags, chain = [], 0
+    for at, instr in enumerate(block.code):
+        flag = (index, at) in published
+        chain = chain + 1 if instr.op is Op.REDUCE and not instr.waits and chain else 1
+        if instr.op is Op.REDUCE and at + 1 < len(block.code):
+            after = block.code[at + 1]
+            if after.op is Op.REDUCE and not after.waits:
+                flag = flag or chain >= target.max_fused_reduces or after.count != instr.count
+        if flag or instr.op is not Op.REDUCE:
+            chain = 0
+        flags.append(flag)
+    return flags
+
+
+def _low_targets_first(code: RankProgram, target: Target) -> RankProgram:
+    """Renumber so that blocks somebody waits for have the low numbers, if any is out of reach."""
+    named = {b for block in code for instr in block.code for b, _ in instr.waits}
+    if not named or max(named) <= target.max_dependence:
+        return code
+    order = sorted(range(len(code.blocks)), key=lambda b: (b not in named, b))
+    place = {old: new for new, old in enumerate(order)}
+    blocks = (code.blocks[old] for old in order)
+
+    def moved(instr: Instr) -> Instr:
+        waits = tuple(sorted((place[b], i) for b, i in instr.waits))
+        return Instr(instr.op, instr.src, instr.dst, instr.count, waits)
+
+    return RankProgram(
+        tuple(Block(b.channel, b.send, b.recv, tuple(map(moved, b.code))) for b in blocks),
+        code.input_chunks, code.output_chunks, code.scratch_chunks,
+    )  # fmt: skip
+
+
+def _buffer_sizes(program: Program, target: Target, code: RankProgram) -> tuple[int, int]:
+    """Declared chunks of input and output: MSCCL wants a custom collective's to be equal."""
+    if program.collective.kind in target.collectives:
+        return code.input_chunks, code.output_chunks
+    return program.message_chunks, program.message_chunks
+
+
+def _check_rank(program: Program, target: Target, rank: int, code: RankProgram) -> None:
+    steps = [len(b.code) + sum(max(0, len(i.waits) - 1) for i in b.code) for b in code]
+    hint = "more lanes or fewer chunks and instances make it smaller"
+    where = f"on rank {rank}"
+    _at_most(len(steps), target.max_blocks, f"thread blocks {where}", target, hint)
+    for index, count in enumerate(steps):
+        _at_most(count, target.max_steps, f"steps in block {index} {where}", target, hint)
+    nodes = 1 + len(program.ranks) + len(steps) + sum(steps)
+    _at_most(nodes, target.max_nodes, f"XML elements {where}", target, hint)
+    waited = max((b for block in code for i in block.code for b, _ in i.waits), default=0)
+    _at_most(waited, target.max_dependence, f"as the number of a block waited for {where}", target)
+    for block in code:
+        _check_block(target, where, block)
+    if not target.send_publishes and program.protocol is not Protocol.SIMPLE:
+        _refuse_late_sends(program, target, where, code)
+
+
+def _check_block(target: Target, where: str, block: Block) -> None:
+    for instr in block.code:
+        if instr.op not in target.ops:
+            raise UserError(
+                f"{target.name} does not execute {instr.op.value} (it is there {where})",
+                hint=f"compile for the target {target.name}",
+            )
+        if not 1 <= instr.count <= target.max_count:
+            _at_most(instr.count, target.max_count, f"chunks in one step {where}", target)
+        last = max(instr.src.offset, instr.dst.offset) + instr.count - 1
+        _at_most(last, target.max_offset, f"as a chunk offset {where}", target)
+
+
+def _refuse_late_sends(program: Program, target: Target, where: str, code: RankProgram) -> None:
+    """There the flag after an LL send can be seen before the send has read its source."""
+    for block in code:
+        for instr in block.code:
+            if any(code.blocks[b].code[i].op.sends for b, i in instr.waits):
+                raise UserError(
+                    f"{instr.op.value} overwrites {where} what another block sends, which "
+                    f"{target.name} does not order under {program.protocol}",
+                    hint="use the protocol Simple",
+                )

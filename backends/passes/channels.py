@@ -1,0 +1,90 @@
+"""Give every message a channel, so that each connection stays within what a thread block can do.
+
+Before::
+
+    0 -> 1: 300 messages                             (a block runs at most 256 steps)
+
+After::
+
+    0 -> 1 on channel 0: 150 messages                0 -> 1 on channel 1: 150 messages
+
+A connection (source, destination, channel) is one FIFO with one thread block on each end. Instances
+have channels of their own. On one channel a rank may have 32 send peers; where it has more, the
+distance in rank picks one of several: two peers at one end never differ by a multiple of the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from weft.dsl.errors import UserError
+
+from ..target import Target
+from .flow import Column, Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Spread each connection over ``lanes`` channels, and over more where ``steps`` demand it.
+
+    ``steps``: how many messages one connection may carry. A lane takes a range of the chunks of
+    its connection, so that neighbours stay together.
+    """
+
+    name: ClassVar[str] = "channels"
+    lanes: int = 1
+    steps: int = 1 << 30
+
+    def apply(self, flow: Flow, target: Target) -> Flow:
+        """The flow with channels.
+
+        Raises:
+            UserError: less than one lane, or more channels than the target has.
+        """
+        if self.lanes < 1 or self.steps < 1:
+            raise UserError("a connection needs at least one lane, of at least one step")
+        m = flow.messages
+        if not len(m):
+            return flow
+        ranks = flow.collective.ranks
+        pair = (m.instance * ranks + m.src) * ranks + m.dst
+        lane = _ranges(pair, m.chunk, self.lanes, self.steps)
+        width = int(lane.max()) + 1
+        group = _peer_group(m.src, m.dst, ranks, target.max_peers)
+        groups = int(group.max()) + 1
+        needed = width * groups * flow.instances
+        if needed > target.max_channels:
+            raise UserError(
+                f"{needed} channels are needed ({flow.instances} instances × {groups} groups of "
+                f"peers × {width} lanes); {target.name} has {target.max_channels}",
+                hint="use fewer instances or lanes, or fewer chunks",
+            )
+        return flow.with_messages(channel=(m.instance * groups + group) * width + lane)
+
+
+def _ranges(pair: Column, chunk: Column, lanes: int, steps: int) -> Column:
+    """Cut the chunks of each connection into ranges of about as many messages each."""
+    order = np.lexsort((chunk, pair))
+    sorted_pair, sorted_chunk = pair[order], chunk[order]
+    _, start, size = np.unique(sorted_pair, return_index=True, return_counts=True)
+    position = np.arange(len(pair)) - np.repeat(start, size)
+    # All messages of one chunk share the lane of the first, which keeps them in order.
+    first = np.ones(len(pair), bool)
+    first[1:] = (sorted_pair[1:] != sorted_pair[:-1]) | (sorted_chunk[1:] != sorted_chunk[:-1])
+    position = position[np.maximum.accumulate(np.where(first, np.arange(len(pair)), 0))]
+    wanted = np.maximum(lanes, -(-size // steps))
+    lane = np.empty(len(pair), np.int64)
+    lane[order] = position * np.repeat(wanted, size) // np.repeat(size, size)
+    return lane
+
+
+def _peer_group(src: Column, dst: Column, ranks: int, limit: int) -> Column:
+    """Zero where no rank has more peers than ``limit`` on one side; else by distance in rank."""
+    pairs = np.unique(src * ranks + dst)
+    degree = max(np.bincount(pairs // ranks).max(), np.bincount(pairs % ranks).max())
+    if degree <= limit:
+        return np.zeros(len(src), np.int64)
+    return ((dst - src) % ranks) // limit

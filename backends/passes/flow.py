@@ -1,0 +1,130 @@
+"""The flow: messages between slots, between the schedule and the program.
+
+A schedule says which chunk goes where; a program says which thread block does what. The flow lies
+between: every message has its slots on both ends, and the passes add to it, column by column, the
+channel, the thread blocks, how many chunks travel together, and the level that orders them.
+
+A **slot** is one chunk of one buffer of a rank, as one integer: ``buffer << 32 | offset``, so
+that consecutive chunks are consecutive integers and whole columns can be compared at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective
+from weft.dsl.program import Buffer, Slice
+
+Column = npt.NDArray[np.int64]
+
+BUFFERS = (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH)
+INPUT, OUTPUT, SCRATCH = (i << 32 for i in range(3))
+NONE = -1
+"""No slot, no block."""
+
+
+def slice_of(slot: int) -> Slice:
+    """The buffer and offset of a slot.
+
+    >>> slice_of(OUTPUT + 3)
+    Slice(buffer=<Buffer.OUTPUT: 'o'>, offset=3)
+    """
+    return Slice(BUFFERS[slot >> 32], slot & 0xFFFFFFFF)
+
+
+def next_slots(slot: Column, by: Column) -> Column:
+    """The slots ``by`` chunks further, no slot staying no slot."""
+    return np.where(slot == NONE, NONE, slot + by)
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """Columns with one entry per message, shape (messages,).
+
+    ``send`` is the slot it is read from, ``recv`` where it lands. ``operand``: the slot that is
+    added to it as it lands (receive-reduce-copy). ``add_from``/``add_to``: the local reduction
+    that follows where the runtime has no such operation. ``turn`` orders the arrivals of one step
+    at one slot. ``contended``: its slot is read or written by another message of its step.
+    """
+
+    chunk: Column
+    src: Column
+    dst: Column
+    step: Column
+    turn: Column
+    send: Column
+    recv: Column
+    operand: Column
+    add_from: Column
+    add_to: Column
+    contended: Column
+    instance: Column
+    channel: Column
+    count: Column
+    level: Column
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Messages:
+        """Some rows, in that order."""
+        return Messages(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class LocalOps:
+    """Columns of copies and reductions inside a rank: ``reduce`` tells them apart.
+
+    They happen after the messages of ``step`` (-1: before everything).
+    """
+
+    rank: Column
+    step: Column
+    reduce: Column
+    source: Column
+    target: Column
+    instance: Column
+    count: Column
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> LocalOps:
+        """Some rows, in that order."""
+        return LocalOps(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Thread blocks of connections.
+
+    ``connection`` of each message indexes ``send_block`` and ``recv_block`` (positions within
+    their ranks) and ``mixed``: whether the receiving block also sends. ``peers[r][b]`` is
+    (channel, send peer, receive peer) of block b of rank r.
+    """
+
+    connection: Column
+    send_block: Column
+    recv_block: Column
+    mixed: npt.NDArray[np.bool_]
+    peers: tuple[tuple[tuple[int, int, int], ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """All messages and local operations of a collective, with its scratch sizes per rank."""
+
+    collective: Collective
+    in_place: bool
+    messages: Messages
+    local: LocalOps
+    scratch: Column
+    instances: int = 1
+    blocks: Blocks | None = None
+
+    def with_messages(self, **columns: Column) -> Flow:
+        """The same flow with some message columns replaced."""
+        return replace(self, messages=replace(self.messages, **columns))

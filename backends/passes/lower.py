@@ -1,0 +1,394 @@
+"""Schedule to flow: every chunk on every rank gets the slots where it lives.
+
+Before::
+
+    step 0: chunk 0: 0 -> 1        step 0: chunk 1: 1 -> 0        (allgather on two ranks)
+
+After::
+
+    0 -> 1 from i[0] into o[0]     1 -> 0 from i[0] into o[1]
+    rank 0 copies i[0] to o[0]     rank 1 copies i[0] to o[1]
+
+A **place** is a chunk on a rank. It starts in the input, if the collective puts it there, and moves
+once, with its first arrival, to its *home*: the output where the collective wants it there,
+scratch otherwise. The first partial sum is formed on the way (destination ≠ operand), so the input
+is never written. In place, an input slot is called by the letter of the output that aliases it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from weft.dsl.collective import Collective, Kind, Placement
+from weft.dsl.errors import CheckFailed, UserError
+from weft.dsl.schedule import Schedule
+
+from ..target import Target
+from .flow import INPUT, NONE, OUTPUT, SCRATCH, Column, Flow, LocalOps, Messages
+
+NEVER = np.int64(1) << 40
+BEFORE = -1
+"""The step of what happens before the first message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lower:
+    """Give every chunk its slots; ``in_place``: input and output are one buffer.
+
+    >>> from weft.dsl.topology import Topology, both_ways, gpu
+    >>> from weft.dsl.collective import make
+    >>> from weft.dsl.schedule import Schedule, Transfer
+    >>> from ..target import MSCCL
+    >>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25))
+    >>> s = Schedule.of(pair, make("allgather", 2), [Transfer(0, 0, 1, (0,)), Transfer(1, 1, 0, (1,))])
+    >>> flow = Lower().apply(s, MSCCL)
+    >>> [hex(x) for x in flow.messages.recv.tolist()], len(flow.local)
+    (['0x100000000', '0x100000001'], 2)
+    """
+
+    name: ClassVar[str] = "lower"
+    in_place: bool = False
+
+    def apply(self, schedule: Schedule, target: Target) -> Flow:
+        """The flow of a schedule.
+
+        Raises:
+            UserError: segments, or in place for a collective that has no such form.
+            CheckFailed: a rank sends what it does not hold, or never gets what it must end with.
+        """
+        _refuse(schedule, self.in_place)
+        arrivals = _Arrivals.of(schedule)
+        places = _Places.of(schedule, arrivals, self.in_place)
+        scratch = _Scratch(schedule.collective.ranks)
+        local = _LocalRows()
+        _save_endangered_input(places, scratch, local, self.in_place)
+        home = _homes(places, scratch)
+        messages = _messages(schedule, arrivals, places, home, scratch, target.fuses)
+        _final_copies(places, local)
+        _group_sums(schedule.collective, places, home, messages, local)
+        return Flow(
+            schedule.collective, self.in_place, messages, local.columns(), scratch.sizes
+        )
+
+
+def _refuse(schedule: Schedule, in_place: bool) -> None:
+    c = schedule.collective
+    if schedule.segments != 1:
+        raise UserError(
+            f"the schedule repeats its pattern on {schedule.segments} segments; MSCCL XML has no loop "
+            "for that",
+            hint="cut the chunks instead: a schedule with segments=1 and more chunks",
+        )
+    if in_place and (c.kind is Kind.ALLTOALL or c.in_place_shift(0) is None):
+        raise UserError(
+            f"{c.kind} has no in-place form",
+            hint="compile it out of place",
+        )
+
+
+class _Arrivals:
+    """The transfers, sorted by (destination place, step, source), doubles dropped."""
+
+    def __init__(self, rows: Column, place: Column) -> None:
+        self.rows = rows  #: indices of transfers
+        self.place = place  #: rank * chunks + chunk of the destination, ascending
+
+    @staticmethod
+    def of(schedule: Schedule) -> _Arrivals:
+        place = schedule.dst.astype(np.int64) * schedule.collective.chunks + schedule.chunk
+        rows = np.lexsort((schedule.src, schedule.step, place))
+        if len(rows):
+            same = _same_as_before(place[rows], schedule.step[rows], schedule.src[rows])
+            _refuse_double_sums(schedule, rows, same)
+            rows = rows[~same]
+        return _Arrivals(rows, place[rows])
+
+
+def _refuse_double_sums(schedule: Schedule, rows: Column, same: Column) -> None:
+    step, place = schedule.step[rows], (schedule.dst[rows], schedule.chunk[rows])
+    mixed = _same_as_before(*place, step) & (np.diff(schedule.reduce[rows], prepend=False) != 0)
+    mixed[0] = False
+    for bad, what in ((same & schedule.reduce[rows], "adds the same transfer twice"),
+                      (mixed, "both stores and adds what arrives")):  # fmt: skip
+        if bad.any():
+            t = schedule[int(rows[np.flatnonzero(bad)[0]])]
+            raise CheckFailed(f"step {t.step}: rank {t.dst} {what} for chunk {t.chunk}")
+
+
+def _same_as_before(*columns: Column) -> Column:
+    """Whether each entry equals the one before it in all columns."""
+    same = np.ones(len(columns[0]), bool)
+    for column in columns:
+        same[1:] &= column[1:] == column[:-1]
+    same[:1] = False
+    return same
+
+
+class _Places:
+    """Chunks on ranks: where they start, where they must end, when they first arrive."""
+
+    def __init__(self, collective: Collective, keys: Column) -> None:
+        self.collective = collective
+        self.keys = keys
+        self.rank = keys // collective.chunks
+        self.chunk = keys % collective.chunks
+        self.initial = np.full(len(keys), NONE, np.int64)
+        self.final = np.full(len(keys), NONE, np.int64)
+        self.grouped = np.zeros(len(keys), bool)
+        self.first = np.full(len(keys), NEVER, np.int64)
+
+    @staticmethod
+    def of(schedule: Schedule, arrivals: _Arrivals, in_place: bool) -> _Places:
+        c = schedule.collective
+        pre, post = _keys(c, c.pre), _keys(c, c.post)
+        src = schedule.src.astype(np.int64) * c.chunks + schedule.chunk
+        places = _Places(c, np.unique(np.concatenate([pre, post, src, arrivals.place])))
+        places.initial[places.index(pre)] = _initial_slots(c, in_place)
+        places.final[places.index(post)] = OUTPUT + c.post.offsets.astype(np.int64)
+        in_group = np.zeros(c.chunks, bool)
+        in_group[[chunk for group in c.local_reduce for chunk in group]] = True
+        places.grouped = in_group[places.chunk] & (places.final != NONE)
+        np.minimum.at(places.first, places.index(arrivals.place), schedule.step[arrivals.rows])
+        return places
+
+    def index(self, keys: Column) -> Column:
+        """The position of each key (all are there)."""
+        return np.searchsorted(self.keys, keys)
+
+
+def _keys(c: Collective, placement: Placement) -> Column:
+    return placement.ranks.astype(np.int64) * c.chunks + placement.chunks
+
+
+def _initial_slots(c: Collective, in_place: bool) -> Column:
+    """Input slots of the precondition, by the output's letter where the two alias."""
+    offsets = c.pre.offsets.astype(np.int64)
+    if not in_place:
+        return INPUT + offsets
+    shift = np.array([c.in_place_shift(r) for r in range(c.ranks)], np.int64)
+    aliased = offsets + shift[c.pre.ranks]
+    inside = (aliased >= 0) & (aliased < c.output_chunks)
+    return np.where(inside, OUTPUT + aliased, INPUT + offsets)
+
+
+class _Scratch:
+    """Hands out scratch slots, consecutive within a rank."""
+
+    def __init__(self, ranks: int) -> None:
+        self.sizes = np.zeros(ranks, np.int64)
+
+    def take(self, rank: Column) -> Column:
+        """One new slot for each entry; entries of one rank get consecutive ones, in order."""
+        order = np.argsort(rank, kind="stable")
+        counts = np.bincount(rank, minlength=len(self.sizes))
+        starts = np.concatenate([[0], np.cumsum(counts)])[:-1]
+        place = np.empty(len(rank), np.int64)
+        place[order] = np.arange(len(rank)) - starts[rank[order]]
+        slots = SCRATCH + self.sizes[rank] + place
+        self.sizes = self.sizes + counts
+        return slots
+
+
+class _LocalRows:
+    """Collects local operations: (rank, step, reduce, source, target) columns."""
+
+    def __init__(self) -> None:
+        self.parts: list[Column] = []
+
+    def add(self, rank: Column, step: Column, reduce: bool, source: Column, to: Column) -> None:
+        self.parts.append(
+            np.stack([rank, step, np.full(len(rank), int(reduce)), source, to]).astype(np.int64)
+        )
+
+    def columns(self) -> LocalOps:
+        table = np.concatenate(self.parts, axis=1) if self.parts else np.zeros((5, 0), np.int64)
+        table = table[:, np.lexsort((table[4], table[3], table[2], table[1], table[0]))]
+        zeros = np.zeros(table.shape[1], np.int64)
+        return LocalOps(*table, instance=zeros, count=zeros + 1)
+
+
+def _save_endangered_input(
+    places: _Places, scratch: _Scratch, local: _LocalRows, in_place: bool
+) -> None:
+    """In place, another chunk may end where one starts: that one moves to scratch first."""
+    if not in_place:
+        return
+    wanted = np.flatnonzero(places.final != NONE)
+    wide = np.int64(1) << 36  # wider than any slot
+    ends = places.rank[wanted] * wide + places.final[wanted]
+    order = np.argsort(ends, kind="stable")
+    starts = np.flatnonzero((places.initial >= OUTPUT) & (places.initial != places.final))
+    key = places.rank[starts] * wide + places.initial[starts]
+    endangered = starts[np.isin(key, ends[order])]
+    saved = scratch.take(places.rank[endangered])
+    step = np.full(len(endangered), BEFORE - 1)  # before anything is written over it
+    local.add(places.rank[endangered], step, False, places.initial[endangered], saved)
+    places.initial[endangered] = saved
+
+
+def _homes(places: _Places, scratch: _Scratch) -> Column:
+    """The slot of each place after its first arrival."""
+    moves = places.first != NEVER
+    home = np.where((places.final != NONE) & ~places.grouped, places.final, places.initial)
+    rest = moves & ((places.final == NONE) | places.grouped)
+    home[rest] = scratch.take(places.rank[rest])
+    return home
+
+
+def _messages(
+    schedule: Schedule, arrivals: _Arrivals, places: _Places, home: Column, scratch: _Scratch,
+    fuses: bool,
+) -> Messages:  # fmt: skip
+    """Slots of all transfers, in the order of arrival places."""
+    rows = arrivals.rows
+    chunk, src, dst, step = (
+        x[rows].astype(np.int64)
+        for x in (schedule.chunk, schedule.src, schedule.dst, schedule.step)
+    )
+    source = places.index(src * places.collective.chunks + chunk)
+    there = places.index(arrivals.place)
+    send = np.where(step > places.first[source], home[source], places.initial[source])
+    _refuse_unheld(send, chunk, src, step)
+    opens = ~_same_as_before(there)
+    before = np.where(opens, places.initial[there], home[there])
+    operand = np.where(schedule.reduce[rows], before, NONE)
+    recv, add_from, add_to = home[there], np.full(len(rows), NONE), np.full(len(rows), NONE)
+    if not fuses:
+        recv, add_from, add_to = _unfused(src, dst, chunk, recv, operand, scratch)
+        operand = np.full(len(rows), NONE)
+    zeros = np.zeros(len(rows), np.int64)
+    written = np.where(add_to == NONE, recv, add_to)
+    touched = _sent_in_step(src, step, send, dst, written)
+    return Messages(
+        chunk, src, dst, step, _turns(there, step), send, recv, operand, add_from, add_to,
+        (touched | _shared_arrival(there, step)) & (add_to == NONE), zeros, zeros, zeros + 1, zeros,
+    )  # fmt: skip
+
+
+def _refuse_unheld(send: Column, chunk: Column, src: Column, step: Column) -> None:
+    unheld = np.flatnonzero(send == NONE)
+    if len(unheld):
+        i = int(unheld[np.argmin(step[unheld])])
+        raise CheckFailed(
+            f"step {step[i]}: rank {src[i]} sends chunk {chunk[i]} before it holds it",
+            hint="weft check SCHEDULE says what is wrong with it",
+        )
+
+
+def _unfused(
+    src: Column, dst: Column, chunk: Column, home: Column, operand: Column, scratch: _Scratch
+) -> tuple[Column, Column, Column]:
+    """Receive and add as two operations: (where it lands, what is added, to what).
+
+    The first arrival lands at home and the operand is added to it; a later one lands in a scratch
+    slot of its own (one per sender and chunk) and is added to what is at home.
+    """
+    adds = operand != NONE
+    later = np.flatnonzero(adds & (operand == home))
+    add_from, add_to = np.where(adds, operand, NONE), np.where(adds, home, NONE)
+    # Slots by (receiver, sender, chunk), so that chunks which travel together land together.
+    keys, inverse = np.unique(
+        np.stack([dst[later], src[later], chunk[later]]), axis=1, return_inverse=True
+    )
+    landing = home.copy()
+    landing[later] = scratch.take(keys[0])[inverse.reshape(-1)]
+    add_from[later] = landing[later]
+    return landing, add_from, add_to
+
+
+def _turns(there: Column, step: Column) -> Column:
+    """Position among the arrivals of one step at one place."""
+    group = np.cumsum(~_same_as_before(there, step))
+    start = np.searchsorted(group, group)
+    return (np.arange(len(there)) - start).astype(np.int64)
+
+
+def _shared_arrival(there: Column, step: Column) -> Column:
+    same = _same_as_before(there, step)
+    follows = np.zeros(len(same), bool)
+    follows[:-1] = same[1:]
+    return same | follows
+
+
+def _sent_in_step(
+    src: Column, step: Column, send: Column, dst: Column, written: Column
+) -> Column:
+    """Whether the slot a message writes is also read by a send of the same step."""
+    wide = np.int64(1) << 36
+    _, ids = np.unique(
+        np.stack([np.concatenate([src, dst]) * wide + np.concatenate([send, written]),
+                  np.concatenate([step, step])]), axis=1, return_inverse=True,
+    )  # fmt: skip
+    ids = ids.reshape(-1)
+    reads, writes = ids[: len(src)], ids[len(src) :]
+    return np.isin(writes, reads)
+
+
+def _final_copies(places: _Places, local: _LocalRows) -> None:
+    """What never arrives and must be in the output is copied there."""
+    stays = (places.final != NONE) & (places.first == NEVER) & ~places.grouped
+    missing = np.flatnonzero((places.final != NONE) & (places.first == NEVER) & (places.initial == NONE))
+    if len(missing):
+        i = missing[0]
+        raise CheckFailed(
+            f"rank {places.rank[i]} never gets chunk {places.chunk[i]}, which it must end with",
+            hint="weft check SCHEDULE says what is wrong with it",
+        )
+    copies = np.flatnonzero(stays & (places.initial != places.final))
+    step = np.full(len(copies), BEFORE)
+    local.add(places.rank[copies], step, False, places.initial[copies], places.final[copies])
+
+
+def _group_sums(
+    c: Collective, places: _Places, home: Column, messages: Messages, local: _LocalRows
+) -> None:
+    """Sum the members of a group that a rank holds into the output, in order of arrival.
+
+    The first member is the one that lies in the output already, or starts in the input.
+    """
+    rows = np.flatnonzero(places.grouped)
+    if not len(rows):
+        return
+    group_of = np.full(c.chunks, NONE, np.int64)
+    for index, group in enumerate(c.local_reduce):
+        group_of[list(group)] = index
+    moved = places.first[rows] != NEVER
+    value = np.where(moved, home[rows], places.initial[rows])
+    arrived = _last_steps(places, messages)[rows]
+    rank, to, group = places.rank[rows], places.final[rows], group_of[places.chunk[rows]]
+    order = np.lexsort((arrived, value != to, group, rank))
+    rank, to, group, value, arrived = (x[order] for x in (rank, to, group, value, arrived))
+    opens = ~_same_as_before(rank, group)
+    # A sum that overwrites its own input waits until the last message has read it.
+    step = np.maximum(_last_reads(rank, to, messages), _running_max(arrived, opens))
+    copies = opens & (value != to)
+    local.add(rank[copies], step[copies], False, value[copies], to[copies])
+    local.add(rank[~opens], step[~opens], True, value[~opens], to[~opens])
+
+
+def _last_steps(places: _Places, messages: Messages) -> Column:
+    """The last step in which each place gets something; BEFORE for none."""
+    last = np.full(len(places.keys), BEFORE, np.int64)
+    there = places.index(messages.dst * places.collective.chunks + messages.chunk)
+    np.maximum.at(last, there, messages.step)
+    return last
+
+
+def _last_reads(rank: Column, slot: Column, messages: Messages) -> Column:
+    """The last step in which a message reads each (rank, slot); BEFORE for none."""
+    wide = np.int64(1) << 36
+    key, sent = rank * wide + slot, messages.src * wide + messages.send
+    names, inverse = np.unique(np.concatenate([key, sent]), return_inverse=True)
+    last = np.full(len(names), BEFORE, np.int64)
+    np.maximum.at(last, inverse[len(key) :], messages.step)
+    return last[inverse[: len(key)]]
+
+
+def _running_max(values: Column, opens: Column) -> Column:
+    """The running maximum within groups; ``opens`` marks the first entry of each."""
+    group = np.cumsum(opens)
+    span = np.int64(values.max(initial=0)) + 2
+    return np.maximum.accumulate(values + group * span) - group * span
