@@ -26,6 +26,7 @@ RECEIVES = np.array([op.receives for op in OPS])
 READS_SRC = np.array([op.reads_src for op in OPS])
 WRITES_DST = np.array([op.writes_dst for op in OPS])
 REDUCE = OPS.index(Op.REDUCE)
+COPY = OPS.index(Op.COPY)
 NOP = OPS.index(Op.NOP)
 _OP_INDEX = {op: i for i, op in enumerate(OPS)}
 _BUFFER_INDEX = {b: i for i, b in enumerate(BUFFERS)}

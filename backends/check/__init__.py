@@ -1,0 +1,20 @@
+"""The program checker: limits, bounds, connections, waits, deadlock and races.
+
+It knows nothing of how a program was made; it judges an XML file or a Program through one
+common form, the :class:`~weft.backends.listing.Listing`.
+"""
+
+from .checker import check_program, check_xml
+from .findings import Finding, Severity, errors
+from .targets import TARGETS, Target, target_named
+
+__all__ = [
+    "TARGETS",
+    "Finding",
+    "Severity",
+    "Target",
+    "check_program",
+    "check_xml",
+    "errors",
+    "target_named",
+]

@@ -1,0 +1,126 @@
+"""Addresses: every chunk a transfer touches must be there, counts included.
+
+Two sizes matter: what the file *declares* (the parsers test offsets against it, without the
+count), and what the caller really *allocates* for the collective.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.dsl.program import Program
+
+from ..listing import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Ints, Listing
+from ..read.model import XmlAlgo
+from .findings import Finding, Severity, at_transfers
+
+_CHECKED_SRC = np.array([str(op) in ("s", "rrs", "rrcs", "cpy", "re") for op in OPS])
+_CHECKED_DST = np.array([str(op) in ("r", "rcs", "rrcs", "cpy", "re") for op in OPS])
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The caller's buffers.
+
+    Attributes:
+        size: shape (ranks, 3), chunks of i, o, s that are really there.
+        shift: input chunk k is output chunk k + shift, in place; shape (ranks,).
+    """
+
+    size: Ints
+    shift: Ints
+
+
+def buffers_of_xml(algo: XmlAlgo) -> Buffers:
+    """By the ``coll`` attribute; where it has no fixed meaning, what is declared."""
+    n, whole = algo.ngpus, algo.message_chunks
+    part = whole // n if n else whole
+    declared = np.array(
+        [(r.input_chunks, r.output_chunks, r.scratch_chunks) for r in algo.ranks], np.int64
+    ).reshape(-1, 3)
+    size = declared.copy()
+    shift = np.zeros(n, np.int64)
+    match algo.coll:
+        case "allreduce" | "alltoall" | "broadcast" | "reduce" | "custom":
+            size[:, :2] = whole
+        case "allgather":
+            size[:, :2] = part, whole
+            shift = np.arange(n) * part
+        case "reduce_scatter" | "reducescatter":
+            size[:, :2] = whole, part
+            shift = np.arange(n) * -part
+    return Buffers(size, shift)
+
+
+def buffers_of_program(program: Program) -> Buffers:
+    """By the program's collective, cut into the program's chunks."""
+    c = program.collective
+    pieces = max(1, program.message_chunks // c.message_chunks)
+    size = np.array([(0, 0, r.scratch_chunks) for r in program.ranks], np.int64).reshape(-1, 3)
+    size[:, 0] = c.input_chunks * pieces
+    size[:, 1] = c.output_chunks * pieces
+    shift = [(c.in_place_shift(r) or 0) * pieces for r in range(len(program.ranks))]
+    return Buffers(size, np.array(shift, np.int64))
+
+
+def bounds(listing: Listing, buffers: Buffers) -> list[Finding]:
+    """Accesses outside what is declared or what is there."""
+    rank = listing.block_rank[listing.block_of_transfer()]
+    found: list[Finding] = []
+    for transfer, buffer, offset, checked in _accesses(listing):
+        where, count = rank[transfer], listing.count[transfer]
+        declared = listing.chunks[where, buffer]
+        real = buffers.size[where, buffer]
+        # The parsers look at the first chunk only, and at some sides only.
+        rejected = checked & ((offset < 0) | (offset >= declared))
+        outside = (offset < 0) | (offset + count > real)
+        outside &= ~rejected
+        for bad, limit, word in ((rejected, declared, "declared"), (outside, real, "there")):
+            where = np.flatnonzero(bad)
+            found += _report(listing, transfer, buffer, offset, where, limit, word)
+    return found
+
+
+def _report(
+    listing: Listing, transfer: Ints, buffer: Ints, offset: Ints, bad: Ints, limit: Ints, word: str
+) -> list[Finding]:  # fmt: skip
+    def message(k: int) -> str:
+        j = bad[k]
+        first, count = int(offset[j]), int(listing.count[transfer[j]])
+        shown = f"{first}" if count <= 1 else f"{first} … {first + count - 1}"
+        name = BUFFERS[buffer[j]]
+        return f"addresses {name}[{shown}], but {limit[j]} chunks of {name!s} are {word}"
+
+    return at_transfers("bounds", listing, transfer[bad], message)
+
+
+def _accesses(listing: Listing) -> list[tuple[Ints, Ints, Ints, Ints]]:
+    """(transfer, buffer, offset, tested by the parsers) of sources, fused sources, destinations."""
+    op = listing.op
+    moves = (listing.count > 0) & (op != NOP)
+    src = np.flatnonzero(READS_SRC[op] & moves)
+    dst = np.flatnonzero(WRITES_DST[op] & moves)
+    more = np.repeat(np.arange(listing.transfers), np.diff(listing.more_start))
+    return [
+        (src, listing.src_buffer[src], listing.src_offset[src], _CHECKED_SRC[op[src]]),
+        (more, listing.src_buffer[more], listing.more_offset, np.ones(len(more), bool)),
+        (dst, listing.dst_buffer[dst], listing.dst_offset[dst], _CHECKED_DST[op[dst]]),
+    ]
+
+
+def consistent(algo: XmlAlgo) -> list[Finding]:
+    """microsoft/msccl's rule: i_chunks and o_chunks must be what the collective has."""
+    multiple = {"allgather": (algo.ngpus, 1), "reduce_scatter": (1, algo.ngpus)}
+    factors = multiple.get(algo.coll, (1, 1))
+    found = []
+    for r in algo.ranks:
+        declared = (("i_chunks", r.input_chunks), ("o_chunks", r.output_chunks))
+        for (name, chunks), factor in zip(declared, factors, strict=True):
+            if chunks > 0 and chunks * factor != algo.message_chunks:
+                text = f"{name} {chunks} × {factor} is not nchunksperloop {algo.message_chunks}"
+                found.append(Finding("bounds", Severity.ERROR, text, r.id))
+        if r.scratch_chunks < 0:
+            found.append(Finding("bounds", Severity.ERROR, "s_chunks is negative", r.id))
+    return found[:20]

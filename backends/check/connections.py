@@ -1,0 +1,127 @@
+"""Connections: peers that exist, one block at each end, as many messages sent as received.
+
+A connection (source, destination, channel) carries no tags: the k-th send meets the k-th receive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..listing import RECEIVES, SENDS, Ints, Listing
+from .findings import Finding, Severity, at_blocks, at_transfers
+
+
+@dataclass(frozen=True)
+class Connections:
+    """The connections of a listing.
+
+    Attributes:
+        ends: shape (connections, 3): source, destination, channel.
+        send, recv: shape (blocks,), the connection that a block sends to, takes from, or -1.
+    """
+
+    ends: Ints
+    send: Ints
+    recv: Ints
+
+
+def connect(listing: Listing) -> Connections:
+    """Number the connections that some block names."""
+    rank, channel = listing.block_rank, listing.block_channel
+    out = np.stack([rank, listing.block_send, channel], axis=1)
+    into = np.stack([listing.block_recv, rank, channel], axis=1)
+    sends, receives = listing.block_send >= 0, listing.block_recv >= 0
+    ends, index = np.unique(
+        np.concatenate([out[sends], into[receives]]), axis=0, return_inverse=True
+    )
+    index = index.reshape(-1)
+    send = np.full(listing.blocks, -1, np.int64)
+    recv = np.full(listing.blocks, -1, np.int64)
+    send[sends] = index[: int(sends.sum())]
+    recv[receives] = index[int(sends.sum()) :]
+    return Connections(ends.reshape(-1, 3), send, recv)
+
+
+def structure(listing: Listing) -> list[Finding]:
+    """Block numbers and peers: 0, 1, 2 … on each rank; peers that exist and are others."""
+    found: list[Finding] = []
+    order = np.lexsort((listing.block_id, listing.block_rank))
+    rank, number = listing.block_rank[order], listing.block_id[order]
+    first = np.searchsorted(rank, np.arange(listing.ranks))
+    wanted = np.arange(len(order)) - first[rank] if len(order) else order
+    bad = np.flatnonzero(number != wanted)
+    found += at_blocks(
+        "structure", listing, order[bad],
+        lambda k: f"tb ids must be 0, 1, 2 …, and {wanted[bad[k]]} is missing or there twice",
+    )  # fmt: skip
+    found += _odd_peers(listing, listing.block_send, "send")
+    found += _odd_peers(listing, listing.block_recv, "receive")
+    block = listing.block_of_transfer()
+    for does, peer, word in (
+        (SENDS, listing.block_send, "sends"), (RECEIVES, listing.block_recv, "receives"),
+    ):  # fmt: skip
+        alone = np.flatnonzero(does[listing.op] & (peer[block] < 0))
+        text = f"{word}, but its block has no such peer"
+        found += at_transfers("structure", listing, alone, text)
+    return found
+
+
+def _odd_peers(listing: Listing, peer: Ints, verb: str) -> list[Finding]:
+    odd = np.flatnonzero((peer < -1) | (peer >= listing.ranks) | (peer == listing.block_rank))
+    return at_blocks(
+        "structure", listing, odd, lambda k: f"{verb} peer {peer[odd[k]]} is no other rank"
+    )
+
+
+def pairing(listing: Listing, links: Connections) -> list[Finding]:
+    """One block at each end; the same messages at both ends."""
+    found: list[Finding] = []
+    number = len(links.ends)
+    for side, word in ((links.send, "sending"), (links.recv, "receiving")):
+        ends = np.bincount(side[side >= 0], minlength=number)
+        for c in np.flatnonzero(ends > 1)[:20].tolist():
+            text = f"{ends[c]} thread blocks share the {word} end of {_name(links, c)}"
+            found.append(_finding(links, c, text))
+        for c in np.flatnonzero(ends == 0)[:20].tolist():
+            text = f"{_name(links, c)} has no {word} block: setting it up hangs"
+            found.append(_finding(links, c, text))
+    return found or _messages(listing, links)
+
+
+def _messages(listing: Listing, links: Connections) -> list[Finding]:
+    """Numbers and counts of messages; each connection has one block at each end here."""
+    block = listing.block_of_transfer()
+    some = listing.count > 0
+    columns = []
+    for does, side in ((SENDS, links.send), (RECEIVES, links.recv)):
+        moves = np.flatnonzero(does[listing.op] & some)
+        order = np.argsort(side[block[moves]], kind="stable")
+        moves = moves[order]
+        where = side[block[moves]]
+        columns.append((moves, where, np.bincount(where, minlength=len(links.ends))))
+    (sends, _, sent), (receives, _, received) = columns
+    found = []
+    for c in np.flatnonzero(sent != received)[:20].tolist():
+        text = f"{sent[c]} sends but {received[c]} receives on {_name(links, c)}"
+        found.append(_finding(links, c, text))
+    if found:
+        return found
+    # Sorted by connection and of equal numbers, the k-th entries meet.
+    bad = np.flatnonzero(listing.count[sends] != listing.count[receives])
+    return at_transfers(
+        "connections", listing, receives[bad],
+        lambda k: f"takes {listing.count[receives[bad[k]]]} chunks, but "
+                  f"{listing.describe(int(sends[bad[k]]))} sends "
+                  f"{listing.count[sends[bad[k]]]}",
+    )  # fmt: skip
+
+
+def _name(links: Connections, c: int) -> str:
+    source, target, channel = links.ends[c].tolist()
+    return f"the connection from rank {source} to rank {target} on channel {channel}"
+
+
+def _finding(links: Connections, c: int, text: str) -> Finding:
+    return Finding("connections", Severity.ERROR, text, int(links.ends[c, 0]))

@@ -1,0 +1,107 @@
+"""What a check found, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from ..listing import Listing
+
+MOST = 20
+"""Findings of one kind that are listed one by one; the rest is a number."""
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"  #: it is rejected, hangs, or computes something else
+    WARNING = "warning"  #: it may be rejected or go wrong elsewhere, or under other conditions
+    NOTE = "note"  #: worth knowing
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding: which check, how bad, what, and at which rank, thread block and step."""
+
+    check: str
+    severity: Severity
+    message: str
+    rank: int | None = None
+    block: int | None = None
+    step: int | None = None
+
+    @property
+    def where(self) -> str:
+        """``rank 1 tb 0 step 3``, as far as it is known."""
+        parts = (("rank", self.rank), ("tb", self.block), ("step", self.step))
+        return " ".join(f"{name} {value}" for name, value in parts if value is not None)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{self.severity}: {self.check}: {place}{self.message}"
+
+
+def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those that make the program wrong."""
+    return tuple(f for f in findings if f.severity is Severity.ERROR)
+
+
+def at_transfers(
+    check: str,
+    listing: Listing,
+    where: npt.NDArray[np.int64],
+    message: Callable[[int], str] | str,
+    severity: Severity = Severity.ERROR,
+) -> list[Finding]:
+    """A finding for each transfer in ``where``; ``message`` may depend on the position there."""
+    blocks = np.searchsorted(listing.block_start, where[:MOST], side="right") - 1
+    found = [
+        Finding(
+            check,
+            severity,
+            _say(message, k),
+            rank=int(listing.block_rank[block]),
+            block=int(listing.block_id[block]),
+            step=int(listing.label[where[k]]),
+        )
+        for k, block in enumerate(blocks.tolist())
+    ]
+    return found + _rest(check, severity, len(where), message)
+
+
+def at_blocks(
+    check: str,
+    listing: Listing,
+    where: npt.NDArray[np.int64],
+    message: Callable[[int], str] | str,
+    severity: Severity = Severity.ERROR,
+) -> list[Finding]:
+    """A finding for each block in ``where``; ``message`` may depend on the position there."""
+    found = [
+        Finding(
+            check,
+            severity,
+            _say(message, k),
+            rank=int(listing.block_rank[block]),
+            block=int(listing.block_id[block]),
+        )
+        for k, block in enumerate(where[:MOST].tolist())
+    ]
+    return found + _rest(check, severity, len(where), message)
+
+
+def _say(message: Callable[[int], str] | str, k: int) -> str:
+    return message if isinstance(message, str) else message(k)
+
+
+def _rest(
+    check: str, severity: Severity, count: int, message: Callable[[int], str] | str
+) -> list[Finding]:
+    if count <= MOST:
+        return []
+    last = _say(message, count - 1)
+    return [Finding(check, severity, f"… and {count - MOST} more like: {last}")]

@@ -1,0 +1,198 @@
+"""Limits of a runtime: steps, thread blocks, channels, counts, fused reductions, unknown ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.dsl.program import Protocol
+
+from ..listing import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
+from ..read.model import XmlAlgo
+from .findings import Finding, Severity, at_blocks, at_transfers
+from .targets import (
+    BLOCKS_PER_CHANNEL,
+    CHILDREN,
+    MAX_COUNT,
+    MAX_ITERATIONS,
+    MAX_OFFSET,
+    NODES,
+    Target,
+)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What limits need to know of the steps in a file: one entry per block of the listing.
+
+    ``number`` of steps with nops, the ``largest`` s, ``waits`` in all.
+    """
+
+    number: Ints
+    largest: Ints
+    waits: Ints
+
+
+def steps_of_xml(algo: XmlAlgo) -> Steps:
+    """As written in the file."""
+    rows = [(b.steps, b.largest_s, b.waits) for r in algo.ranks for b in r.blocks]
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    return Steps(table[:, 0], table[:, 1], table[:, 2])
+
+
+def steps_of_listing(listing: Listing) -> Steps:
+    """As a file would have them: one nop for each wait of an instruction after the first."""
+    waits = np.diff(listing.wait_start)
+    steps = np.where(listing.op == NOP, waits, np.maximum(waits, 1))
+    total = np.concatenate([[0], np.cumsum(steps)])[listing.block_start]
+    all_waits = listing.wait_start[listing.block_start]
+    return Steps(np.diff(total), np.diff(total) - 1, np.diff(all_waits))
+
+
+def limits(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
+    """Everything that this runtime's size limits and instruction set forbid."""
+    return [
+        *_steps(listing, steps, target),
+        *_blocks(listing, steps, target),
+        *_channels(listing, target),
+        *_instructions(listing, target),
+    ]
+
+
+def _steps(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
+    longest = np.maximum(steps.number, steps.largest + 1)
+    bad = np.flatnonzero(longest > target.steps)
+    found = at_blocks(
+        "limits", listing, bad,
+        lambda k: f"{longest[bad[k]]} steps; {target.name} has at most {target.steps}",
+    )  # fmt: skip
+    nodes = np.bincount(listing.block_rank, steps.number + 1, listing.ranks) + 1 + listing.ranks
+    for rank in np.flatnonzero(nodes > NODES)[:3].tolist():
+        text = f"{int(nodes[rank])} elements are read on this rank, more than {NODES}"
+        found.append(Finding("limits", Severity.ERROR, text, rank))
+    crowded = np.flatnonzero(steps.number > CHILDREN)
+    text = f"more than {CHILDREN} steps in a tb crash the parsers"
+    return found + at_blocks("limits", listing, crowded, text)
+
+
+def _blocks(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
+    found = []
+    number = np.bincount(listing.block_rank, minlength=listing.ranks)
+    for rank in np.flatnonzero(number > min(target.blocks, CHILDREN))[:3].tolist():
+        text = f"{number[rank]} thread blocks; {target.name} has at most {target.blocks}"
+        found.append(Finding("limits", Severity.ERROR, text, rank))
+    if listing.ranks > CHILDREN:
+        text = f"more than {CHILDREN} ranks in a file crash the parsers"
+        found.append(Finding("limits", Severity.ERROR, text))
+    for rank in np.flatnonzero(number == 0)[:3].tolist():
+        text = "no thread block: its kernel is not launched"
+        found.append(Finding("limits", Severity.ERROR, text, rank))
+    return found
+
+
+def _channels(listing: Listing, target: Target) -> list[Finding]:
+    found = []
+    if not 1 <= listing.channels <= target.channels:
+        text = f"nchannels is {listing.channels}; {target.name} has 1 … {target.channels}"
+        found.append(Finding("limits", Severity.ERROR, text))
+    channel = listing.block_channel
+    bad = np.flatnonzero((channel < 0) | (channel >= listing.channels))
+    found += at_blocks(
+        "limits", listing, bad,
+        lambda k: f"channel {channel[bad[k]]} is not below nchannels {listing.channels}: "
+                  "it is never connected",
+    )  # fmt: skip
+    for peer, verb in ((listing.block_send, "send"), (listing.block_recv, "receive")):
+        used = peer >= 0
+        keys, counts = np.unique(
+            np.stack([listing.block_rank[used], channel[used]]), axis=1, return_counts=True
+        )
+        for k in np.flatnonzero(counts > BLOCKS_PER_CHANNEL)[:3].tolist():
+            text = (
+                f"{counts[k]} blocks {verb} on channel {keys[1, k]}, more than {BLOCKS_PER_CHANNEL}"
+            )
+            found.append(Finding("limits", Severity.ERROR, text, int(keys[0, k])))
+    return found
+
+
+def _instructions(listing: Listing, target: Target) -> list[Finding]:
+    name = target.name
+    found: list[Finding] = []
+    for op in sorted(set(OPS) - target.ops):
+        refused = np.flatnonzero(listing.op == OPS.index(op))
+        text = f"{name} refuses {op} at launch ({len(refused)} steps)"
+        found += at_transfers("limits", listing, refused[:1], text)
+    count = listing.count
+    odd = np.flatnonzero((listing.op != NOP) & ((count < 0) | (count > MAX_COUNT)))
+    found += at_transfers(
+        "limits", listing, odd, lambda k: f"cnt {count[odd[k]]} is outside 0 … {MAX_COUNT}"
+    )
+    far = (READS_SRC[listing.op] & (listing.src_offset > MAX_OFFSET)) | (
+        WRITES_DST[listing.op] & (listing.dst_offset > MAX_OFFSET)
+    )
+    found += at_transfers(
+        "limits", listing, np.flatnonzero(far), f"an offset is above {MAX_OFFSET}"
+    )
+    return found + _waits(listing, target) + _fusions(listing, target)
+
+
+def _waits(listing: Listing, target: Target) -> list[Finding]:
+    """Thread blocks that waits can name: an 8-bit number."""
+    owner = np.repeat(np.arange(listing.transfers), np.diff(listing.wait_start))
+    there = listing.wait_block >= 0
+    number = listing.block_id[listing.wait_block[there]]
+    largest = min(127, target.blocks - 1)
+    far = np.flatnonzero(number > largest)
+    return at_transfers(
+        "limits", listing, owner[there][far],
+        lambda k: f"waits for tb {number[far[k]]}; depid reaches {largest}",
+    )  # fmt: skip
+
+
+def _fusions(listing: Listing, target: Target) -> list[Finding]:
+    if not target.fused:
+        return []
+    most = target.fused - (listing.protocol is Protocol.SIMPLE)
+    sources = 1 + np.diff(listing.more_start)
+    bad = np.flatnonzero((listing.op == REDUCE) & (sources > most))
+    return at_transfers(
+        "limits", listing, bad,
+        lambda k: f"{sources[bad[k]]} fused re under {listing.protocol}; {target.name} computes "
+                  f"at most {most} right",
+    )  # fmt: skip
+
+
+def sizes(algo: XmlAlgo, target: Target) -> list[Finding]:
+    """The attributes of ``<algo>`` that decide when a file is chosen."""
+    found = []
+
+    def note(text: str, severity: Severity = Severity.ERROR) -> None:
+        found.append(Finding("sizes", severity, text))
+
+    low = algo.min_bytes or 0
+    high = algo.max_bytes if algo.max_bytes is not None else 1 << 27
+    unlimited = high == 0 and target.size_inclusive
+    if target.letter == "M":
+        if low < 0 or high < 0:
+            note("minBytes or maxBytes is negative")
+        elif low > high:
+            note(f"minBytes {low} is more than maxBytes {high}")
+        if algo.nthreads % 32 or algo.nthreads < 0:
+            note(f"nthreads {algo.nthreads} is not a multiple of 32")
+        if algo.coll == "alltoall" and algo.inplace:
+            note("msccl refuses alltoall in place: never selected", Severity.WARNING)
+    empty = low > high if target.size_inclusive else low >= high
+    if empty and not unlimited:
+        note(f"no message size is from {low} to {high} bytes: never selected", Severity.WARNING)
+    if algo.outofplace is False and not algo.inplace and target.letter != "M":
+        note("neither inplace nor outofplace: never selected", Severity.WARNING)
+    if algo.message_chunks < 1:
+        note(f"nchunksperloop is {algo.message_chunks}")
+    elif not unlimited:
+        chunk = -(-high // algo.message_chunks)
+        turns = -(-chunk // target.payload[algo.protocol])
+        if turns > MAX_ITERATIONS:
+            note(f"{turns} loop iterations at maxBytes; flags count to {MAX_ITERATIONS}",
+                 Severity.WARNING)  # fmt: skip
+    return found

@@ -1,0 +1,174 @@
+"""Data races: two accesses to one chunk, one a write, that nothing orders.
+
+Happens-before is the operation graph without credit edges. For each operation a clock says, per
+block, the last operation of that block that precedes it; along a topological order it suffices to
+compare every access with the last write before it, and every write with the reads since then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..listing import COPY, NOP, READS_SRC, WRITES_DST, Ints, Listing
+from .bounds import Buffers
+from .connections import Connections
+from .findings import Finding, Severity
+from .graph import Graph, expand, topological_order
+
+MOST_CLOCKS = 40_000_000
+"""Operations × blocks beyond which the proof is not attempted here."""
+
+
+def races(
+    listing: Listing,
+    links: Connections,
+    buffers: Buffers,
+    *,
+    in_place: bool,
+    weak_send_flags: bool = False,
+) -> list[Finding]:
+    """Unordered conflicting accesses of a program that does not deadlock.
+
+    Every chunk is its own operation and there is one iteration: other iterations touch other
+    elements, and merging chunks only adds order. ``weak_send_flags`` as in :func:`expand`.
+    """
+    graph = expand(listing, links, weak_send_flags=weak_send_flags)
+    how = "in place" if in_place else "out of place"
+    if graph.size * listing.blocks > MOST_CLOCKS:
+        text = f"too large for the race proof here ({graph.size} operations), {how}"
+        return [Finding("races", Severity.WARNING, text)]
+    order = topological_order(graph)
+    if len(order) < graph.size:
+        return []  # it deadlocks, and is reported for that
+    clocks = _clocks(graph, order)
+    accesses = _accesses(graph, buffers, in_place)
+    first, second, place = _unordered(graph, clocks, order, accesses)
+    found = []
+    severity = Severity.WARNING if weak_send_flags else Severity.ERROR
+    for a, b, p in list(zip(first.tolist(), second.tolist(), place.tolist(), strict=True))[:20]:
+        transfer = int(graph.transfer[b])
+        block = int(np.searchsorted(listing.block_start, transfer, side="right")) - 1
+        what = "is unordered with" if not weak_send_flags else (
+            "may, under LL on rccl, overtake reads of a send whose flag it waits for:"
+        )  # fmt: skip
+        text = f"{_letter(buffers, listing, block, p, in_place)} {what} {graph.describe(a)}, {how}"
+        found.append(
+            Finding("races", severity, text, int(listing.block_rank[block]),
+                    int(listing.block_id[block]), int(listing.label[transfer]))
+        )  # fmt: skip
+    if len(first) > 20:
+        found.append(Finding("races", severity, f"… and {len(first) - 20} more, {how}"))
+    return found
+
+
+def _clocks(graph: Graph, order: Ints) -> npt.NDArray[np.int32]:
+    """Shape (operations, blocks): the last operation of a block that precedes, or -1."""
+    matrix = graph.matrix(credit=False).tocsc()
+    start, before = matrix.indptr.tolist(), matrix.indices.tolist()
+    clocks = np.full((graph.size, graph.listing.blocks), -1, np.int32)
+    block = graph.block().tolist()
+    for node in order.tolist():
+        row = clocks[node]
+        for other in before[start[node] : start[node + 1]]:
+            np.maximum(row, clocks[other], out=row)
+        row[block[node]] = node
+    return clocks
+
+
+@dataclass(frozen=True)
+class _Accesses:
+    """Columns: operation, rank-wide address (rank * 2^32 + address), whether it writes."""
+
+    operation: Ints
+    place: Ints
+    writes: npt.NDArray[np.bool_]
+
+
+def _bases(buffers: Buffers, in_place: bool) -> Ints:
+    """First address of i, o, s on each rank, shape (ranks, 3)."""
+    far = 1 << 24
+    base = np.empty_like(buffers.size)
+    base[:, 1] = far
+    base[:, 0] = far + buffers.shift if in_place else 2 * far
+    base[:, 2] = 3 * far
+    return base
+
+
+def _accesses(graph: Graph, buffers: Buffers, in_place: bool) -> _Accesses:
+    listing = graph.listing
+    base = _bases(buffers, in_place)
+    rank = listing.block_rank[graph.block()]
+    t = graph.transfer
+    op = listing.op[t]
+    moves = (listing.count[t] > 0) & (op != NOP)
+    src = np.flatnonzero(READS_SRC[op] & moves)
+    dst = np.flatnonzero(WRITES_DST[op] & moves)
+    number = np.diff(listing.more_start)[t]
+    more = np.repeat(np.arange(graph.size), number)
+    within = np.arange(len(more)) - np.repeat(np.cumsum(number) - number, number)
+    further = listing.more_offset[listing.more_start[t[more]] + within]
+    columns = []
+    for at, buffer, offset in (
+        (src, listing.src_buffer, listing.src_offset[t[src]]),
+        (more, listing.src_buffer, further),
+        (dst, listing.dst_buffer, listing.dst_offset[t[dst]]),
+    ):
+        address = base[rank[at], buffer[t[at]]] + offset + graph.piece[at] * graph.merge
+        columns.append((at, (rank[at] << 32) + address))
+    writes = [np.full(len(at), side == 2) for side, (at, _) in enumerate(columns)]
+    # A copy onto itself (the own chunk of an allgather, in place) changes nothing that others
+    # read; it still must not run while somebody writes, so it counts as a read.
+    copies = dst[listing.op[t[dst]] == COPY]
+    read_at = dict(zip(src.tolist(), columns[0][1].tolist(), strict=True))
+    where = np.searchsorted(dst, copies)
+    same = columns[2][1][where] == [read_at[c] for c in copies.tolist()]
+    writes[2][where[same]] = False
+    return _Accesses(
+        np.concatenate([a for a, _ in columns]),
+        np.concatenate([p for _, p in columns]),
+        np.concatenate(writes),
+    )
+
+
+def _unordered(
+    graph: Graph, clocks: npt.NDArray[np.int32], order: Ints, accesses: _Accesses
+) -> tuple[Ints, Ints, Ints]:
+    """Pairs (earlier in the order, later) that conflict and are not ordered, and their place."""
+    when = np.empty(graph.size, np.int64)
+    when[order] = np.arange(graph.size)
+    # In one operation the read comes before the write.
+    sort = np.lexsort((accesses.writes, when[accesses.operation], accesses.place))
+    operation, place = accesses.operation[sort], accesses.place[sort]
+    writes = accesses.writes[sort]
+    position = np.arange(len(sort))
+    begin = np.searchsorted(place, place)
+    last = np.maximum.accumulate(np.where(writes, position, -1))
+    previous = np.concatenate([[-1], last[:-1]]) if len(last) else last
+    ordered_by = np.where(previous >= begin, previous, -1)
+    after_write = np.flatnonzero(ordered_by >= 0)
+    # Each read is followed by the next write of its place, if any.
+    following = np.where(writes, position, len(sort))
+    following = np.minimum.accumulate(following[::-1])[::-1]
+    read = np.flatnonzero(~writes & (following < len(sort)))
+    read = read[place[following[read]] == place[read]]
+    first = np.concatenate([ordered_by[after_write], read])
+    second = np.concatenate([after_write, following[read]])
+    a, b = operation[first], operation[second]
+    bad = clocks[b, graph.block()[a]] < a
+    bad &= a != b
+    return a[bad], b[bad], place[second[bad]]
+
+
+def _letter(buffers: Buffers, listing: Listing, block: int, place: int, in_place: bool) -> str:
+    """``o[3]`` for an address."""
+    rank = int(listing.block_rank[block])
+    address = place & ((1 << 32) - 1)
+    base = _bases(buffers, in_place)[rank]
+    for buffer, name in ((2, "s"), (1, "o"), (0, "i")):
+        offset = address - int(base[buffer])
+        if 0 <= offset < int(buffers.size[rank, buffer]):
+            return f"{name}[{offset}]"
+    return "a chunk"
