@@ -79,3 +79,11 @@ def row_name(topology: Topology, row: int) -> str:
         return f"resource {topology.resources[row - len(topology.links)].name}"
     one = topology.links[row]
     return f"link {row} ({topology.nodes[one.src].name} -> {topology.nodes[one.dst].name})"
+
+
+def transfer_name(schedule: Schedule, i: int) -> str:
+    """A transfer in words: ``transfer 3 (chunk 0, rank 1 -> 2, step 4)``."""
+    return (
+        f"transfer {i} (chunk {schedule.chunk[i]}, rank {schedule.src[i]} -> {schedule.dst[i]}, "
+        f"step {schedule.step[i]})"
+    )

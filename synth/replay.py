@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -146,7 +147,7 @@ def _runs(column: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> Iterator[tup
         return
     cuts = np.flatnonzero(np.diff(column)) + 1
     bounds = [0, *cuts.tolist(), len(column)]
-    yield from zip(bounds[:-1], bounds[1:], strict=True)
+    yield from pairwise(bounds)
 
 
 # --- contribution sets as bits --------------------------------------------------------------------
@@ -181,7 +182,8 @@ class _Block:
     def _encode(self, placement: Placement, rows: Ints) -> Words:
         sets = placement.sets[rows]
         if not self.uniform:
-            return self.bits[sets]
+            bits: Words = self.bits[sets]
+            return bits
         # One bit: the content the chunk starts with. Any other set can never be: no bit.
         start = np.full(len(self.chunks), -1, np.int64)
         pre_rows, _ = self._select(self.collective.pre)
@@ -190,13 +192,15 @@ class _Block:
             self.collective.pre.sets[pre_rows]
         ]
         same = names[sets] == start[self.index[placement.chunks[rows]]]
-        return same.astype(np.uint64)[:, None]
+        bit: Words = same.astype(np.uint64)[:, None]
+        return bit
 
     def wrong_at_end(self, state: Words) -> Ints:
         """Rows of the postcondition whose place holds something else."""
         rows, places = self._select(self.collective.post)
         want, have = self._encode(self.collective.post, rows), state[places]
-        return rows[(want != have).any(axis=1) | ~want.any(axis=1)]
+        wrong: Ints = rows[(want != have).any(axis=1) | ~want.any(axis=1)]
+        return wrong
 
     def describe(self, post_rows: Ints, state: Words) -> list[Unmet]:
         """What is wrong at some rows of the postcondition."""
@@ -224,7 +228,8 @@ class _Block:
         ranks = self.collective.ranks
         mine = places[self.index[places // ranks] >= 0]
         local = self.index[mine // ranks] * ranks + mine % ranks
-        return mine[~state[local].any(axis=1)]
+        nothing: Ints = mine[~state[local].any(axis=1)]
+        return nothing
 
 
 def _blocks(c: Collective) -> Iterator[_Block]:

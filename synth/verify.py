@@ -1,4 +1,4 @@
-"""The verifier: replays a schedule on contribution sets and says what is wrong, transfer by transfer.
+"""The verifier: replays a schedule on contribution sets and says what is wrong, and where.
 
 It knows no engine and shares no code with any. What it holds a schedule to:
 
@@ -12,7 +12,7 @@ It knows no engine and shares no code with any. What it holds a schedule to:
 4. *postcondition*: exactly the wanted contributions, and whole groups for ``local_reduce``;
 5. *rounds*, where given: in a step of r rounds a link or shared resource of k times the round
    bandwidth carries at most r·k chunks (SCCL's k-synchronous steps);
-6. *the sketch*, where given (:mod:`weft.synth.rules`).
+6. *the sketch*, where given (:mod:`weft.synth.sketch_check`).
 
 Ranks, chunks, transfers and steps are numbered from 0 in all messages, as in the file.
 """
@@ -29,8 +29,9 @@ from weft.dsl.errors import CheckFailed
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import Sketch
 
-from .occupancy import Ints, LinkTable, row_name, step_loads, transfer_of_link
+from .occupancy import Ints, LinkTable, row_name, step_loads, transfer_name, transfer_of_link
 from .replay import DOUBLE, EMPTY, LOST, Replay, Unmet, replay
+from .sketch_check import broken_rules
 
 PROBLEMS_TOLD = 50
 """A verdict lists at most this many problems; the rest are counted."""
@@ -105,17 +106,7 @@ def _problems(schedule: Schedule, sketch: Sketch | None, result: Replay) -> Iter
     yield from _end_problems(schedule, result)
     yield from _round_problems(schedule, table)
     if sketch is not None:
-        from .rules import broken_rules
-
-        yield from broken_rules(schedule, sketch)
-
-
-def name_transfer(schedule: Schedule, i: int) -> str:
-    """A transfer in words: ``transfer 3 (chunk 0, rank 1 -> 2, step 4)``."""
-    return (
-        f"transfer {i} (chunk {schedule.chunk[i]}, rank {schedule.src[i]} -> {schedule.dst[i]}, "
-        f"step {schedule.step[i]})"
-    )
+        yield from broken_rules(schedule, sketch, result.redundant)
 
 
 # --- shape ----------------------------------------------------------------------------------------
@@ -145,11 +136,11 @@ def _shape_problems(s: Schedule) -> Iterator[str]:
     outside = (s.route_links < 0) | (s.route_links >= links)
     for k in np.flatnonzero(outside).tolist():
         i = int(transfer_of_link(s)[k])
-        yield f"{name_transfer(s, i)}: its route names link {s.route_links[k]} of {links}"
+        yield f"{transfer_name(s, i)}: its route names link {s.route_links[k]} of {links}"
     for i in (np.flatnonzero(np.diff(s.step) < 0) + 1).tolist():
-        yield f"{name_transfer(s, i)} stands after one of step {s.step[i - 1]}: not sorted by step"
+        yield f"{transfer_name(s, i)} stands after one of step {s.step[i - 1]}: not sorted by step"
     for i in np.flatnonzero(s.src == s.dst).tolist():
-        yield f"{name_transfer(s, i)}: a rank sends to itself"
+        yield f"{transfer_name(s, i)}: a rank sends to itself"
 
 
 # --- routes ---------------------------------------------------------------------------------------
@@ -160,25 +151,23 @@ def _route_problems(s: Schedule, table: LinkTable) -> Iterator[str]:
         return
     lengths = np.diff(s.route_start)
     for i in np.flatnonzero(lengths == 0).tolist():
-        yield f"{name_transfer(s, i)}: its route is empty"
+        yield f"{transfer_name(s, i)}: its route is empty"
     some = np.flatnonzero(lengths > 0)
     links = s.route_links.astype(np.int64)
     first, last = links[s.route_start[some]], links[s.route_start[some + 1] - 1]
     for i in some[table.src[first] != s.src[some]].tolist():
-        yield f"{name_transfer(s, i)}: its route starts at {_node(s, table.src, s.route(i)[0])}"
+        yield f"{transfer_name(s, i)}: its route starts at {_node(s, table.src, s.route(i)[0])}"
     for i in some[table.dst[last] != s.dst[some]].tolist():
-        yield f"{name_transfer(s, i)}: its route ends at {_node(s, table.dst, s.route(i)[-1])}"
+        yield f"{transfer_name(s, i)}: its route ends at {_node(s, table.dst, s.route(i)[-1])}"
     owner = transfer_of_link(s)
     inner = np.flatnonzero(owner[:-1] == owner[1:])  # link k is followed by k + 1 in its route
     for k in inner[table.dst[links[inner]] != table.src[links[inner + 1]]].tolist():
-        yield (
-            f"{name_transfer(s, int(owner[k]))}: its route breaks: {row_name(s.topology, links[k])} "
-            f"is followed by {row_name(s.topology, links[k + 1])}"
-        )
+        here, after = (row_name(s.topology, int(i)) for i in links[k : k + 2])
+        yield f"{transfer_name(s, int(owner[k]))}: its route breaks: {here}, then {after}"
     stores = np.array([node.stores for node in s.topology.nodes])
     for k in inner[stores[table.dst[links[inner]]]].tolist():
         node = _node(s, table.dst, int(links[k]))
-        yield f"{name_transfer(s, int(owner[k]))}: its route passes through {node}, which stores"
+        yield f"{transfer_name(s, int(owner[k]))}: its route passes through {node}, which stores"
     yield from _loop_problems(s, table, owner, links)
 
 
@@ -188,7 +177,7 @@ def _loop_problems(s: Schedule, table: LinkTable, owner: Ints, links: Ints) -> I
     keys, counts = np.unique(owner * nodes + table.dst[links], return_counts=True)
     for key in keys[counts > 1].tolist():
         name = s.topology.nodes[key % nodes].name
-        yield f"{name_transfer(s, key // nodes)}: its route enters {name} twice"
+        yield f"{transfer_name(s, key // nodes)}: its route enters {name} twice"
 
 
 def _node(s: Schedule, ends: Ints, link: int) -> str:
@@ -207,7 +196,7 @@ def _arrival_problems(s: Schedule) -> Iterator[str]:
         i, j = int(order[k]), int(order[k + 1])
         if not (s.reduce[i] and s.reduce[j]):
             yield (
-                f"{name_transfer(s, j)}: rank {s.dst[j]} also gets chunk {s.chunk[j]} from rank "
+                f"{transfer_name(s, j)}: rank {s.dst[j]} also gets chunk {s.chunk[j]} from rank "
                 f"{s.src[i]} in that step, and not both are reductions"
             )
 
@@ -223,7 +212,7 @@ def _content_problems(s: Schedule, result: Replay) -> Iterator[str]:
     for i in np.flatnonzero(result.fault).tolist():
         text = _FAULTS[int(result.fault[i])]
         detail = text.format(src=s.src[i], dst=s.dst[i], chunk=s.chunk[i])
-        yield f"{name_transfer(s, i)}: {detail}"
+        yield f"{transfer_name(s, i)}: {detail}"
 
 
 def _end_problems(s: Schedule, result: Replay) -> Iterator[str]:

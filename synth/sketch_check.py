@@ -1,0 +1,276 @@
+"""Whether a schedule obeys a sketch, rule by rule; each problem names the rule and its line.
+
+Part of the verifier: independent of how engines apply the same rules. The readings that the rules
+of :mod:`weft.dsl.sketch` leave open are fixed here:
+
+* *only*: rules add up; a transfer is allowed if one of them names its pair, or all its links.
+* *relay*: a transfer of a chunk that starts on a source s, from the host of s to another host,
+  uses a pair of ``through``. *Own data first*: over such a pair a chunk that starts on the
+  relay itself is never sent in a later step than one that does not.
+* *peers*: the distinct ranks that a rank sends to through the switch, and those that it receives
+  from, are each at most ``limit``. Few and many are wishes, not rules.
+* *symmetry*: the image of every transfer (chunk, ranks, step, reduction) is a transfer. Pieces of
+  one unit may be permuted, and routes may use any parallel links or switches.
+* *max hops*: a contribution that arrives has travelled at most so many transfers.
+* *fixed sends*: ``piece`` is the number of the chunk within its unit, from 0; steps count from 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Placement
+from weft.dsl.schedule import Schedule
+from weft.dsl.sketch import (
+    Chunks,
+    FixedSend,
+    Forbid,
+    MaxHops,
+    MaxSteps,
+    Only,
+    Pair,
+    Relay,
+    Rule,
+    Sketch,
+    SwitchPolicy,
+    Symmetry,
+)
+
+from .occupancy import Ints, LinkTable, transfer_name, transfer_of_link
+
+Mask = npt.NDArray[np.bool_]
+
+_TOLD = 8  # transfers named for one rule
+
+
+def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Mask) -> Iterator[str]:
+    """What a schedule (in range, sorted by step) does against a sketch, in words.
+
+    ``redundant`` marks the transfers that bring what is there already.
+    """
+    only = [r for r in sketch.rules if isinstance(r, Only)]
+    if only:
+        stray = ~np.logical_or.reduce([_named(schedule, r) for r in only])
+        yield from _broken(schedule, only, stray, "no such rule names this hop")
+    for rule in sketch.rules:
+        match rule:
+            case Only():
+                pass
+            case Forbid():
+                yield from _broken(schedule, [rule], _forbidden(schedule, rule), "forbidden")
+            case Relay():
+                yield from _relay(schedule, rule)
+            case SwitchPolicy():
+                yield from _peers(schedule, rule)
+            case Symmetry():
+                yield from _symmetry(schedule, rule)
+            case FixedSend():
+                yield from _fixed_send(schedule, rule)
+            case MaxHops():
+                late = _hops_travelled(schedule, redundant) > rule.count
+                yield from _broken(schedule, [rule], late, f"more than {rule.count} hops")
+            case Chunks(count=count) if schedule.collective.factor != count:
+                yield f"{_title(rule)}: units are cut into {schedule.collective.factor} chunks"
+            case MaxSteps(count=count) if schedule.steps > count:
+                yield f"{_title(rule)}: the schedule has {schedule.steps} steps"
+            case Chunks() | MaxSteps():
+                pass
+            case _:
+                yield f"{_title(rule)}: the verifier does not know this kind of rule"
+
+
+def _title(*rules: Rule) -> str:
+    def one(rule: Rule) -> str:
+        return f"{rule.label!r} ({rule.span})" if rule.span else repr(rule.label)
+
+    noun = "rule" if len(rules) == 1 else "rules"
+    return f"{noun} {', '.join(map(one, rules))}"
+
+
+def _broken(s: Schedule, rules: Iterable[Rule], bad: Mask, why: str) -> Iterator[str]:
+    where = np.flatnonzero(bad).tolist()
+    title = _title(*rules)
+    for i in where[:_TOLD]:
+        yield f"{transfer_name(s, i)}: {title}: {why}"
+    if len(where) > _TOLD:
+        yield f"{title}: {len(where) - _TOLD} more transfers break it"
+
+
+# --- hops -----------------------------------------------------------------------------------------
+
+
+def _pair_mask(s: Schedule, pairs: Iterable[Pair]) -> Mask:
+    """Transfers whose (source, destination) is one of some pairs."""
+    n = s.topology.ranks
+    keys = np.array([u * n + v for u, v in pairs], np.int64)
+    mask: Mask = np.isin(s.src.astype(np.int64) * n + s.dst, keys)
+    return mask
+
+
+def _links_used(s: Schedule, links: frozenset[int]) -> Ints:
+    """How many links of each transfer's route are among ``links``."""
+    hit = np.isin(s.route_links, np.array(sorted(links), np.int64))
+    counts = np.bincount(transfer_of_link(s), weights=hit, minlength=len(s))
+    return counts.astype(np.int64)
+
+
+def _named(s: Schedule, rule: Only) -> Mask:
+    if not rule.links:
+        return _pair_mask(s, rule.pairs)
+    return _pair_mask(s, rule.pairs) | (_links_used(s, rule.links) == np.diff(s.route_start))
+
+
+def _forbidden(s: Schedule, rule: Forbid) -> Mask:
+    return _pair_mask(s, rule.pairs) | (_links_used(s, rule.links) > 0)
+
+
+def _starts(s: Schedule) -> Mask:
+    """Where chunks start: shape (chunks, ranks)."""
+    table = np.zeros((s.collective.chunks, s.collective.ranks), bool)
+    table[s.collective.pre.chunks, s.collective.pre.ranks] = True
+    return table
+
+
+def _relay(s: Schedule, rule: Relay) -> Iterator[str]:
+    starts = _starts(s)
+    names: dict[int | None, int] = {}
+    host = np.array([names.setdefault(h, len(names)) for h in s.topology.host_of])
+    # home[c, h]: chunk c starts on a source in host h.
+    home = np.zeros((s.collective.chunks, len(names)), bool)
+    for source in sorted(rule.sources):
+        home[:, host[source]] |= starts[:, source]
+    leaves = home[s.chunk, host[s.src]] & (host[s.src] != host[s.dst])
+    relayed = _pair_mask(s, rule.through)
+    yield from _broken(s, [rule], leaves & ~relayed, "the chunk leaves its host elsewhere")
+    if rule.own_first:
+        yield from _own_first(s, rule, relayed, starts[s.chunk, s.src])
+
+
+def _own_first(s: Schedule, rule: Relay, relayed: Mask, own: Mask) -> Iterator[str]:
+    pair = s.src.astype(np.int64) * s.topology.ranks + s.dst
+    late = np.zeros(len(s), bool)
+    for key in np.unique(pair[relayed]).tolist():
+        mine = np.flatnonzero(pair == key)
+        foreign = s.step[mine][~own[mine]]
+        if len(foreign):
+            late[mine] = own[mine] & (s.step[mine] > foreign.min())
+    yield from _broken(s, [rule], late, "the relay's own chunk comes after another's")
+
+
+def _peers(s: Schedule, rule: SwitchPolicy) -> Iterator[str]:
+    if rule.limit is None:
+        return
+    table = LinkTable.of(s.topology)
+    through = np.zeros(len(s), bool)
+    through[transfer_of_link(s)[table.dst[s.route_links] == rule.switch]] = True
+    pairs = np.unique(np.stack([s.src[through], s.dst[through]], axis=1), axis=0)
+    for column, verb in ((0, "sends to"), (1, "receives from")):
+        for rank, count in sorted(Counter(pairs[:, column].tolist()).items()):
+            if count > rule.limit:
+                name = s.topology.nodes[rule.switch].name
+                yield f"{_title(rule)}: rank {rank} {verb} {count} peers through {name}"
+
+
+# --- symmetry -------------------------------------------------------------------------------------
+
+_Sends = tuple[tuple[int, int, int, bool], ...]
+
+
+def _symmetry(s: Schedule, rule: Symmetry) -> Iterator[str]:
+    n = s.topology.ranks
+    if sorted(rule.image) != list(range(n)):
+        yield f"{_title(rule)}: it is no permutation of the {n} ranks"
+        return
+    here = _units(s, tuple(range(n)))
+    for unit, chunks in _units(s, rule.image).items():
+        if len(here.get(unit, ())) != len(chunks):
+            yield f"{_title(rule)}: it does not map {s.collective} to itself (chunk {chunks[0]})"
+            return
+    sends, moved = _sends(s, tuple(range(n))), _sends(s, rule.image)
+    for unit, chunks in _units(s, rule.image).items():
+        images = Counter(moved.get(c, ()) for c in chunks)
+        images.subtract(sends.get(c, ()) for c in here[unit])
+        lost = [x for x, count in images.items() if count > 0]
+        if lost:
+            chunk = next(c for c in chunks if moved.get(c, ()) == lost[0])
+            yield f"{_title(rule)}: the images of the transfers of chunk {chunk} are not all there"
+
+
+def _units(s: Schedule, image: tuple[int, ...]) -> dict[object, list[int]]:
+    """Chunks by what they are after renaming the ranks: where they start and end, holding what."""
+    sets = [frozenset(image[r] for r in members) for members in s.collective.contributions]
+
+    def rows(p: Placement) -> dict[int, set[tuple[int, frozenset[int]]]]:
+        table: defaultdict[int, set[tuple[int, frozenset[int]]]] = defaultdict(set)
+        for rank, chunk, k in zip(
+            p.ranks.tolist(), p.chunks.tolist(), p.sets.tolist(), strict=True
+        ):
+            table[chunk].add((image[rank], sets[k]))
+        return table
+
+    pre, post = rows(s.collective.pre), rows(s.collective.post)
+    units: defaultdict[object, list[int]] = defaultdict(list)
+    for chunk in range(s.collective.chunks):
+        units[frozenset(pre.get(chunk, ())), frozenset(post.get(chunk, ()))].append(chunk)
+    return units
+
+
+def _sends(s: Schedule, image: tuple[int, ...]) -> dict[int, _Sends]:
+    """The transfers of each chunk after renaming the ranks, in one order."""
+    where = np.array(image)
+    table: defaultdict[int, list[tuple[int, int, int, bool]]] = defaultdict(list)
+    columns = (s.step, where[s.src], where[s.dst], s.reduce)
+    for chunk, *send in zip(s.chunk.tolist(), *(c.tolist() for c in columns), strict=True):
+        table[chunk].append((send[0], send[1], send[2], send[3]))
+    return {chunk: tuple(sorted(sends)) for chunk, sends in table.items()}
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+
+def _hops_travelled(s: Schedule, redundant: Mask) -> Ints:
+    """For each transfer: the most transfers that anything in what it brings has taken, itself too.
+
+    What holds before a step counts; a sum has travelled as far as its farthest part.
+    """
+    ranks = s.topology.ranks
+    depth = np.full(s.collective.chunks * ranks, -1, np.int64)
+    depth[s.collective.pre.chunks.astype(np.int64) * ranks + s.collective.pre.ranks] = 0
+    place = s.chunk.astype(np.int64) * ranks
+    source, target = place + s.src, place + s.dst
+    travelled = np.zeros(len(s), np.int64)
+    cuts = np.searchsorted(s.step, np.arange(s.steps + 1))
+    for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        arrives = depth[source[begin:end]] + 1
+        travelled[begin:end] = arrives
+        at, adds = target[begin:end], s.reduce[begin:end]
+        stores = ~adds & ~redundant[begin:end]
+        depth[at[stores]] = arrives[stores]
+        np.maximum.at(depth, at[adds], arrives[adds])
+    return travelled
+
+
+def _fixed_send(s: Schedule, rule: FixedSend) -> Iterator[str]:
+    c = s.collective
+    chosen = np.isin(np.arange(c.chunks), c.pre.chunks[c.pre.ranks == rule.owner])
+    if rule.target is not None:
+        chosen &= np.isin(np.arange(c.chunks), c.post.chunks[c.post.ranks == rule.target])
+    if rule.piece is not None:
+        chosen &= np.arange(c.chunks) % c.factor == rule.piece
+    there = _pair_mask(s, [rule.pair]) & chosen[s.chunk]
+    if rule.step is not None:
+        there &= s.step == rule.step - 1
+    if not rule.must:
+        yield from _broken(s, [rule], there, "this send is ruled out")
+        return
+    if not chosen.any():
+        yield f"{_title(rule)}: the collective has no such chunk"
+    sent = np.zeros(c.chunks, bool)
+    sent[s.chunk[there]] = True
+    when = f" in step {rule.step - 1}" if rule.step is not None else ""
+    for chunk in np.flatnonzero(chosen & ~sent).tolist()[:_TOLD]:
+        yield f"{_title(rule)}: chunk {chunk} is not sent {rule.pair[0]} -> {rule.pair[1]}{when}"
