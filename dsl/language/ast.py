@@ -1,0 +1,375 @@
+"""The syntax tree of a sketch: frozen, and every node knows where it was written.
+
+Trees are equal if they mean the same text: spans do not count, comments and blank lines do, so
+that ``parse(format(tree)) == tree`` says that the formatter loses nothing.
+
+A node that ends in ``Rule`` is a line of the sketch; :class:`Block` groups lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..spans import Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syntax:
+    """Anything written: ``span`` says where (None in trees that a program built)."""
+
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+# ---- index arithmetic
+
+
+class Operator(StrEnum):
+    """What index arithmetic can do; ``//`` and ``%`` round down as in Python."""
+
+    ADD = "+"
+    SUBTRACT = "-"
+    MULTIPLY = "*"
+    DIVIDE = "//"
+    MODULO = "%"
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Syntax):
+    """A number, not negative."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Syntax):
+    """A loop variable, a parameter, or a node or family of nodes of the machine."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted(Syntax):
+    """A node whose name is no word: ``"leaf-3"``."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Syntax):
+    """``left operator right``; ``2p`` is the product of the number 2 and the name p."""
+
+    operator: Operator
+    left: Expression
+    right: Expression
+
+
+Expression = Number | Name | Quoted | Binary
+
+# ---- which ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Range(Syntax):
+    """``low..high``, both included."""
+
+    low: Expression
+    high: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Syntax):
+    """``(0, 2, 4..7)``: at least two items, or one range."""
+
+    items: tuple[Expression | Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any(Syntax):
+    """``any``: every rank (for a switch policy: every switch)."""
+
+
+Ranks = Expression | Range | Group | Any
+
+# ---- which links
+
+
+@dataclass(frozen=True, slots=True)
+class Pair(Syntax):
+    """``src -> dst``, or both ways ``src <-> dst``: all pairs of the two sides."""
+
+    src: Ranks
+    dst: Ranks
+    both_ways: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BetweenNodes(Syntax):
+    """Pairs of GPUs in different boxes; as the head of a block, numbers are local ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithinNode(Syntax):
+    """Pairs of GPUs in one box; as the head of a block, numbers are local ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameLocalRank(Syntax):
+    """Pairs of GPUs at the same place of different boxes."""
+
+
+Selector = Pair | BetweenNodes | WithinNode | SameLocalRank
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(Syntax):
+    """What any of ``selectors`` names, without what any of ``exceptions`` names."""
+
+    selectors: tuple[Selector, ...]
+    exceptions: tuple[Selector, ...] = ()
+
+
+# ---- which symmetry
+
+
+@dataclass(frozen=True, slots=True)
+class Rotate(Syntax):
+    """Ranks r -> r + ``by``, round the machine, each node, or each block of so many ranks."""
+
+    by: Expression
+    within_node: bool = False
+    blocks: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RotateNodes(Syntax):
+    """Each box takes the place of the one ``by`` further on (None: the next one)."""
+
+    by: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permute(Syntax):
+    """A permutation in cycle notation; ranks that no cycle names stay."""
+
+    cycles: tuple[tuple[Expression, ...], ...]
+    within_node: bool = False
+
+
+Generator = Rotate | RotateNodes | Permute
+
+# ---- lines
+
+
+@dataclass(frozen=True, slots=True)
+class Trivia:
+    """What stands around a line and means nothing to a machine.
+
+    ``above`` holds comments with their ``#``, and ``""`` for a blank line; ``beside`` is the
+    comment at the end of the line itself, or empty.
+    """
+
+    above: tuple[str, ...] = ()
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line(Syntax):
+    """A line, with the comments that belong to it."""
+
+    trivia: Trivia = field(default=Trivia())
+
+
+@dataclass(frozen=True, slots=True)
+class Argument(Syntax):
+    """``nodes=4`` of a machine; ``nodes`` alone (value None) passes the parameter of that name."""
+
+    name: str
+    value: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLine(Line):
+    """The machine: catalogue text, or a catalogue name with arguments."""
+
+    text: str
+    arguments: tuple[Argument, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveLine(Line):
+    """The collective."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLine(Line):
+    """Message sizes in bytes, from ``low`` to ``high``, both included."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleLine(Line):
+    """A rule; ``label`` is what ``as`` gives it, None if it names itself."""
+
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyRule(RuleLine):
+    """``only links …``."""
+
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True)
+class ForbidRule(RuleLine):
+    """``forbid links …``."""
+
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True)
+class RelayRule(RuleLine):
+    """``relay sources through pairs``: how chunks of some ranks leave their box."""
+
+    sources: Group | Any
+    through: tuple[Pair, ...]
+    own_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Few(Syntax):
+    """``few peers``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Many(Syntax):
+    """``many peers``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost(Syntax):
+    """``at most … peers``."""
+
+    limit: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchRule(RuleLine):
+    """``switch name: few peers``."""
+
+    switch: Name | Quoted | Any
+    policy: Few | Many | AtMost
+
+
+@dataclass(frozen=True, slots=True)
+class SymmetryRule(RuleLine):
+    """``symmetry: …``: the schedule looks the same after each of these moves."""
+
+    generators: tuple[Generator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksRule(RuleLine):
+    """``chunks N``."""
+
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class MaxHopsRule(RuleLine):
+    """``max hops N``."""
+
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class MaxStepsRule(RuleLine):
+    """``max steps N``."""
+
+    count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class SendRule(RuleLine):
+    """``[never] send chunk … of rank … [to rank …] over src -> dst [at step …]``.
+
+    ``piece`` None is every chunk of the owner, ``target`` None whoever it is for, ``step`` None
+    any step.
+    """
+
+    piece: Expression | None
+    owner: Expression
+    src: Expression
+    dst: Expression
+    target: Expression | None = None
+    step: Expression | None = None
+    never: bool = False
+
+
+Rule = (
+    OnlyRule | ForbidRule | RelayRule | SwitchRule | SymmetryRule
+    | ChunksRule | MaxHopsRule | MaxStepsRule | SendRule
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Loop(Syntax):
+    """``for variable in values``."""
+
+    variable: str
+    values: Group
+
+
+Scope = BetweenNodes | WithinNode | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Line):
+    """Lines under a head; ``tail`` holds the comments after the last one.
+
+    The span is that of the head.
+    """
+
+    head: Scope
+    body: tuple[Rule | Block, ...]
+    tail: tuple[str, ...] = ()
+
+
+Header = MachineLine | CollectiveLine | SizeLine
+Statement = Header | Rule | Block
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter(Syntax):
+    """A parameter of the sketch, and what it is when nobody says."""
+
+    name: str
+    default: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SketchText(Line):
+    """A whole sketch. ``trivia`` and span are those of its ``sketch`` line."""
+
+    name: str
+    parameters: tuple[Parameter, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    tail: tuple[str, ...] = ()
+
+    def rules(self) -> Iterator[Rule]:
+        """All rules in the order they are written, those inside blocks too."""
+        return _rules(self.statements)
+
+
+def _rules(statements: tuple[Statement, ...]) -> Iterator[Rule]:
+    for one in statements:
+        if isinstance(one, Block):
+            yield from _rules(one.body)
+        elif not isinstance(one, Header):
+            yield one

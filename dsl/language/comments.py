@@ -1,0 +1,124 @@
+"""Gives every comment and blank line of a text to the line of the sketch it belongs to.
+
+A comment above a line belongs to that line, one beside it too. After the last line of a block,
+comments that are indented like its body are the block's *tail*; what stands below the last line
+of all is the tail of the sketch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from .ast import Block, SketchText, Statement, Trivia
+from .tokens import comments, without_comments
+
+Written = TypeVar("Written", bound=Statement)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """A line without code: its comment (empty: a blank line) and the comment's column."""
+
+    text: str
+    column: int
+
+
+def attach(tree: SketchText, text: str) -> SketchText:
+    """The tree with the comments and blank lines of its text."""
+    return _Attacher(text).sketch(tree)
+
+
+class _Attacher:
+    """Hands out each note once, from the top of the text to its end."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.split("\n")
+        self._code = without_comments(text).split("\n")
+        self._comments = comments(text)
+        self._next = 0  # the first line that is not handed out yet
+
+    def sketch(self, tree: SketchText) -> SketchText:
+        trivia = self._trivia(_line_of(tree))
+        statements = tuple(map(self._statement, tree.statements))
+        tail = _tidy(note.text for note in self._notes())
+        self._next = len(self._lines)
+        return replace(tree, trivia=trivia, statements=statements, tail=_no_blank_end(tail))
+
+    def _statement(self, one: Written) -> Written:
+        line = _line_of(one)
+        if self._next > line:  # on the line of its `for …:`, which has the comments
+            return self._block(one, inline=True) if isinstance(one, Block) else one
+        with_trivia = replace(one, trivia=self._trivia(line))
+        if isinstance(with_trivia, Block):
+            return self._block(with_trivia, inline=False)
+        return with_trivia
+
+    def _block(self, block: Block, *, inline: bool) -> Block:
+        first = block.body[0]
+        if _line_of(first) == _line_of(block):
+            return replace(block, body=tuple(map(self._statement, block.body)))
+        body = list(map(self._statement, block.body))
+        # A blank line below the head says nothing.
+        above = body[0].trivia.above
+        start = next((i for i, note in enumerate(above) if note), len(above))
+        body[0] = replace(body[0], trivia=replace(body[0].trivia, above=above[start:]))
+        assert first.span is not None, "a parsed line knows its place"
+        margin = self._column(first.span.start, _line_of(first))
+        return replace(block, body=tuple(body), tail=self._tail(margin))
+
+    def _trivia(self, line: int) -> Trivia:
+        """What stands above a line and beside it."""
+        above = _tidy(note.text for note in self._notes())
+        if self._next == 0 and not any(self._code[i].strip() for i in range(line)):
+            start = next((i for i, note in enumerate(above) if note), len(above))
+            above = above[start:]
+        self._next = line + 1
+        return Trivia(above, self._comments.get(line, (0, ""))[1])
+
+    def _notes(self) -> list[_Note]:
+        """The lines without code from here to the next one with code."""
+        notes = []
+        for line in range(self._next, len(self._lines)):
+            if self._code[line].strip():
+                break
+            offset, text = self._comments.get(line, (0, ""))
+            notes.append(_Note(text, self._column(offset, line) if text else 0))
+        return notes
+
+    def _tail(self, margin: int) -> tuple[str, ...]:
+        """The comments from here that are indented at least so much, and those lines used up."""
+        notes = self._notes()
+        count = 0
+        for i, note in enumerate(notes):
+            if note.text and note.column < margin:
+                break
+            if note.text:
+                count = i + 1
+        self._next += count
+        return _tidy(note.text for note in notes[:count])
+
+    def _column(self, offset: int, line: int) -> int:
+        start = sum(len(text) + 1 for text in self._lines[:line])
+        before = self._lines[line][: offset - start]
+        return len(before.expandtabs(8))
+
+
+def _line_of(one: Statement | SketchText) -> int:
+    """The line (from 0) that a statement begins on."""
+    assert one.span is not None, "a parsed line knows its place"
+    return one.span.line - 1
+
+
+def _tidy(notes: Iterable[str]) -> tuple[str, ...]:
+    """Notes with several blank lines in a row made one."""
+    kept: list[str] = []
+    for note in notes:
+        if note or not kept or kept[-1]:
+            kept.append(note)
+    return tuple(kept)
+
+
+def _no_blank_end(notes: tuple[str, ...]) -> tuple[str, ...]:
+    return notes[:-1] if notes and not notes[-1] else notes

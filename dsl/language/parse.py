@@ -1,0 +1,101 @@
+"""Text to syntax tree. All syntax errors of a text are found and reported together.
+
+>>> tree = parse("sketch two  # a name\\nchunks 2\\n")
+>>> tree.name, tree.statements[0].count.value
+('two', 2)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..errors import SeveralErrors, WeftError
+from ..spans import Source
+from .ast import SketchText
+from .build import Builder
+from .comments import attach
+from .diagnose import explain
+from .tokens import Code, Rejected, read_tree, without_comments
+
+MAX_ERRORS = 20
+"""After this many syntax errors a text is given up."""
+
+
+def parse(text: str, name: str = "<sketch>") -> SketchText:
+    """The syntax tree of a sketch; ``name`` is the file it came from.
+
+    Raises:
+        SyntaxProblem: it does not parse; the span says where, the message what was expected.
+        SeveralErrors: several such.
+    """
+    source = Source(name, text)
+    tree, problems = _read(source)
+    built = None
+    if tree is not None:
+        builder = Builder(source)
+        built = builder.build(tree)
+        problems += builder.problems
+    raise_all(problems)
+    assert isinstance(built, SketchText), "a text without problems has a tree"
+    return attach(built, text)
+
+
+def raise_all(problems: Sequence[WeftError]) -> None:
+    """Raise nothing, the one problem, or all of them in the order of the text."""
+    def order(problem: WeftError) -> int:
+        return getattr(problem.where, "start", -1)
+
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise SeveralErrors(sorted(problems, key=order))
+
+
+def _read(source: Source) -> tuple[Code | None, list[WeftError]]:
+    """The parse tree of what can be read, and what is wrong with the rest.
+
+    After an error its line is blanked (with what is indented under it) and the text read again.
+    """
+    code = without_comments(source.text)
+    start = "document"
+    problems: list[WeftError] = []
+    while len(problems) < MAX_ERRORS:
+        try:
+            return read_tree(code, start), problems
+        except Rejected as rejected:
+            problem = explain(source, code, rejected)
+            problems.append(problem)
+            if start == "document" and _is_first_line(code, rejected.offset):
+                start = "rest"
+            code = _without_line(code, rejected)
+    return None, problems
+
+
+def _is_first_line(code: str, offset: int) -> bool:
+    begin = len(code) - len(code.lstrip())
+    return code.count("\n", begin, offset) == 0
+
+
+def _without_line(code: str, rejected: Rejected) -> str:
+    """The text with the offending line, and all that is indented more right below it, blank."""
+    if rejected.found == "$END":
+        begin = len(code.rstrip())
+    else:
+        begin = rejected.offset
+    lines = code.split("\n")
+    bad = code.count("\n", 0, begin)
+    if rejected.accepted == {"_INDENT"} and rejected.found != "$END":
+        # The line is fine; the head of an empty block above it is not.
+        bad = max((i for i in range(bad) if lines[i].strip()), default=bad)
+    depth = _indentation(lines[bad])
+    last = bad + 1
+    while last < len(lines) and (not lines[last].strip() or _indentation(lines[last]) > depth):
+        last += 1
+    blank = [re.sub(r"[^\r]", " ", line) for line in lines[bad:last]]
+    return "\n".join([*lines[:bad], *blank, *lines[last:]])
+
+
+def _indentation(line: str) -> int:
+    text = line.expandtabs(8)
+    return len(text) - len(text.lstrip())

@@ -1,0 +1,122 @@
+"""From text to a parse tree: comments set aside, lines and indentation as tokens, LALR(1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from threading import Lock
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedInput
+from lark.indenter import DedentError, Indenter
+
+Code = Tree[Token]
+
+_COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|#[^\n]*')
+# The indenter keeps its stack between tokens, so one text is read at a time.
+_ONE_AT_A_TIME = Lock()
+
+
+class Rejected(Exception):
+    """Where a text stops being a sketch, and which terminals could have stood there.
+
+    ``found`` is the type of the token, or empty where no token could be read. An indentation
+    that matches no line above is ``found == "_DEDENT"`` with nothing accepted.
+    """
+
+    def __init__(self, offset: int, found: str, accepted: frozenset[str] = frozenset()) -> None:
+        super().__init__(offset, found, accepted)
+        self.offset = offset
+        self.found = found
+        self.accepted = accepted
+
+
+def without_comments(text: str) -> str:
+    """The text with comments overwritten by spaces, so that all offsets stay."""
+    return _COMMENT.sub(lambda m: m[1] or " " * len(m[0]), text)
+
+
+def comments(text: str) -> dict[int, tuple[int, str]]:
+    """The comment of each line (from 0) that has one: its offset in the text, and itself."""
+    found = {}
+    for match in _COMMENT.finditer(text):
+        if match[1] is None:
+            line = text.count("\n", 0, match.start())
+            found[line] = (match.start(), match[0].rstrip())
+    return found
+
+
+def read_tree(code: str, start: str = "document") -> Code:
+    """The parse tree of a text without comments.
+
+    Raises:
+        Rejected: it is no sketch.
+    """
+    # A last line without its end is a line; offsets do not move.
+    with _ONE_AT_A_TIME:
+        steps = _lark().parse_interactive(code + "\n", start=start)
+        try:
+            for _ in steps.iter_parse():
+                pass
+            tree: Code = steps.feed_eof()
+            return tree
+        except _Misindented as error:
+            raise Rejected(error.offset, "_DEDENT") from None
+        except UnexpectedInput as error:
+            token = getattr(error, "token", None)
+            accepted = frozenset(steps.accepts())
+            kind = token.type if token is not None else ""
+            # An indentation is the end of the token for the new line.
+            offset = token.end_pos if kind == "_INDENT" else error.pos_in_stream
+            if kind == "$END" or offset is None:
+                offset = len(code)
+            raise Rejected(offset, kind, accepted) from None
+
+
+def spelling(terminal: str) -> str | None:
+    """How a keyword or sign is written; None for a kind of token that has many spellings."""
+    pattern = _lark().get_terminal(terminal).pattern
+    if pattern.type == "str":
+        return pattern.value
+    word = re.fullmatch(r"([a-z]+)\\b", pattern.value)
+    return word[1] if word else None
+
+
+@cache
+def _lark() -> Lark:
+    grammar = resources.files(__package__) / "grammar.lark"
+    return Lark(
+        grammar.read_text(encoding="utf-8"),
+        parser="lalr",
+        lexer="contextual",
+        start=["document", "rest"],
+        postlex=_Lines(),
+        propagate_positions=True,
+        maybe_placeholders=True,
+    )
+
+
+class _Misindented(DedentError):
+    def __init__(self, offset: int) -> None:
+        super().__init__("unexpected dedent")
+        self.offset = offset
+
+
+class _Lines(Indenter):
+    """Turns the spaces after a line's end into ``_INDENT`` and ``_DEDENT``."""
+
+    NL_type = "_NL"
+    OPEN_PAREN_types: list[str] = []  # noqa: RUF012 - the base class declares it so
+    CLOSE_PAREN_types: list[str] = []  # noqa: RUF012
+    INDENT_type = "_INDENT"
+    DEDENT_type = "_DEDENT"
+    tab_len = 8
+
+    def handle_NL(self, token: Token) -> Iterator[Token]:
+        """As the base class does, but an error knows where it is."""
+        try:
+            yield from super().handle_NL(token)
+        except DedentError:
+            raise _Misindented(token.end_pos or 0) from None
