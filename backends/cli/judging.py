@@ -37,10 +37,11 @@ def of_findings(findings: Sequence[Finding], good: str) -> list[Check]:
     """Findings of the program checker as checks; only errors fail."""
     from ..check import Severity, errors
 
-    told = [
-        Check(f.check, f.severity is not Severity.ERROR, str(f).partition(": ")[2].partition(": ")[2])
-        for f in findings
-    ]
+    told = []
+    for f in findings:
+        wrong = f.severity is Severity.ERROR
+        words = (None if wrong else str(f.severity), f.where, f.message)
+        told.append(Check(f.check, not wrong, ": ".join(filter(None, words))))
     return told if errors(findings) else [Check("program", True, good), *told]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
 from .judging import Check, checks_text, of_findings
 from .sketches import lint_sketch, read_sketch
 from .subjects import Kind, Subject, read_subject
+from .verb_topo import machine_line
 
 EXAMPLES = """examples:
   weft check allgather.json
@@ -49,7 +51,8 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> list[Check]:
     if args.sketch:
         sketch = read_sketch(args.sketch, schedule.topology, schedule.collective)
     verdict = verify(schedule, sketch)
-    facts = f"{len(schedule)} transfers in {schedule.steps} steps, {schedule.collective}"
+    size = f"{count(len(schedule), 'transfer')} in {count(schedule.steps, 'step')}"
+    facts = f"{size}, {schedule.collective}"
     checks = [Check("form", True, f"{facts} on {schedule.topology.name}")]
     if verdict.ok:
         obeys = f", and the sketch {sketch.name}" if sketch else ""
@@ -62,7 +65,10 @@ def _xml(subject: Subject, args: argparse.Namespace) -> list[Check]:
     from ..read import read_msccl_xml
 
     algo = read_msccl_xml(subject.text, subject.where)
-    size = f"{algo.coll} on {algo.ngpus} ranks, {algo.channels} channels, {algo.steps} steps"
+    size = ", ".join((
+        f"{algo.coll} on {count(algo.ngpus, 'rank')}", count(algo.channels, "channel"),
+        count(algo.steps, "instruction"),
+    ))  # fmt: skip
     good = "no wrong address, unmatched message, deadlock, race or broken limit"
     return [Check("form", True, size), *of_findings(check_xml(algo, args.target), good)]
 
@@ -71,8 +77,7 @@ def _topology(subject: Subject, _: argparse.Namespace) -> list[Check]:
     from weft.dsl.hops import hop_distances
 
     topology = subject.topology()
-    size = f"{topology.ranks} ranks, {topology.hosts} hosts, {len(topology.links)} links"
-    checks = [Check("form", True, f"{topology.name}: {size}")]
+    checks = [Check("form", True, machine_line(topology))]
     distance = hop_distances(topology)
     lost = [(a, b) for a, b in zip(*(distance < 0).nonzero(), strict=True)]
     if lost:
@@ -81,7 +86,7 @@ def _topology(subject: Subject, _: argparse.Namespace) -> list[Check]:
         detail += f" (and {len(lost) - 1} more such pairs)" if len(lost) > 1 else ""
         checks.append(Check("connected", False, detail))
     else:
-        checks.append(Check("connected", True, f"every rank within {distance.max()} hops"))
+        checks.append(Check("connected", True, f"every rank within {count(int(distance.max()), 'hop')}"))
     return checks + [Check("note", True, note) for note in topology.notes]
 
 

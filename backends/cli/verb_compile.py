@@ -7,24 +7,27 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import CheckFailed, UserError
-from weft.dsl.registry import PASSES
+from weft.dsl.registry import BACKENDS, PASSES
 from weft.dsl.spec import parse_specs
 
+from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
 from .inputs import size_flag, valued, whole
 from .judging import require_good
+from .outputs import check_file_output
 from .subjects import Kind, read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.program import Program
     from weft.dsl.schedule import Schedule
 
+    from ..msccl import Backend
+
 EXAMPLES = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
   weft compile allgather.json --to msccl-xml --in-place --instances 2 --target rccl -o ag.xml"""
 
-FORMATS = ("msccl-xml",)
 RUNTIMES = ("msccl", "rccl", "executor")
 PROTOCOLS = ("Simple", "LL", "LL128")
 
@@ -32,8 +35,8 @@ PROTOCOLS = ("Simple", "LL", "LL128")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a schedule, or -")
-    parser.add_argument("--to", choices=FORMATS, default="msccl-xml",
-                        help="the artefact (default: msccl-xml)")  # fmt: skip
+    parser.add_argument("--to", metavar="BACKEND", default="msccl-xml",
+                        help="the artefact; `weft list backends` (default: msccl-xml)")  # fmt: skip
     add_lowering(parser)
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
     parser.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
@@ -67,20 +70,21 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Lower, check, emit, execute, write."""
     from weft.dsl.files import write_text
 
-    if console.json and args.output == "-":
-        raise UserError("--json and the artefact both want stdout", hint="name a file with -o")
+    check_file_output(args, console)
+    backend: Backend = BACKENDS.make(args.to, "--to")
     subject = read_subject(args.file)
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(f"a schedule is needed, not a {subject.kind}", where=subject.where)
     schedule: Schedule = subject.schedule()
-    program, text = lower_and_emit(schedule, args)
+    program, text = lower_and_emit(schedule, backend, args)
     blocks = max(len(rank.blocks) for rank in program.ranks)
-    console.say("Lowered", f"{program.instructions} instructions, {program.channels} channels, "
-                           f"at most {blocks} thread blocks per rank")  # fmt: skip
+    console.say("Lowered", f"{count(program.instructions, 'instruction')}, "
+                           f"{count(program.channels, 'channel')}, "
+                           f"at most {count(blocks, 'thread block')} per rank")  # fmt: skip
     checks = [{"name": "program", "ok": True, "detail": "no error found"}]
     console.say("Checked", f"program and {args.to} for {args.target}")
     if not args.no_run:
-        detail = _execute(text, schedule, args)
+        detail = _execute(text, schedule, backend, args)
         checks.append({"name": "execution", "ok": True, "detail": detail})
         console.say("Executed", detail)
     write_text(args.output, text, force=args.force)
@@ -90,8 +94,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return Exit.DONE
 
 
-def lower_and_emit(schedule: Schedule, args: argparse.Namespace) -> tuple[Program, str]:
-    """The program of a verified schedule and its MSCCL XML, both found good by the checkers.
+def lower_and_emit(
+    schedule: Schedule, backend: Backend, args: argparse.Namespace
+) -> tuple[Program, str]:
+    """The program of a verified schedule and its artefact, both found good by the checkers.
 
     Raises:
         CheckFailed: a checker rejects the schedule, a program on the way, or the text.
@@ -100,11 +106,9 @@ def lower_and_emit(schedule: Schedule, args: argparse.Namespace) -> tuple[Progra
     from weft.dsl.program import Program, Protocol
     from weft.synth.verify import require_valid
 
-    from ..check import check_program, check_xml
+    from ..check import check_program
     from ..compile import CompileOptions, compile_schedule
-    from ..emit.msccl_xml import DEFAULT_MAX_BYTES, emit
     from ..pipeline import DEFAULT_PASSES
-    from ..read import read_msccl_xml
     from ..target import target
 
     def verify(program: Program) -> None:
@@ -118,18 +122,16 @@ def lower_and_emit(schedule: Schedule, args: argparse.Namespace) -> tuple[Progra
         protocol=Protocol(args.protocol), lanes=args.lanes, name=args.name,
         passes=DEFAULT_PASSES if passes is None else passes, verify=verify,
     ))  # fmt: skip
-    low = args.size.low if args.size else 0
-    high = args.size.high if args.size else DEFAULT_MAX_BYTES
-    text = emit(program, runtime, min_bytes=low, max_bytes=high)
-    require_good(check_xml(read_msccl_xml(text, "the emitted XML"), args.target), "XML")
+    text = backend.emit(program, runtime, args.size)
+    require_good(backend.findings(text, "the artefact", args.target), "artefact")
     return program, text
 
 
-def _execute(text: str, schedule: Schedule, args: argparse.Namespace) -> str:
-    from ..interpret import run_xml
-
-    done = run_xml(text, "the emitted XML", schedule.collective,
-                   interleavings=args.interleavings, seed=args.seed)  # fmt: skip
+def _execute(
+    text: str, schedule: Schedule, backend: Backend, args: argparse.Namespace
+) -> str:
+    done = backend.execute(text, "the artefact", schedule.collective,
+                           interleavings=args.interleavings, seed=args.seed)  # fmt: skip
     if not done.ok:
         raise CheckFailed(
             f"the artefact computes something else: {done.detail}",

@@ -80,8 +80,10 @@ def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collectiv
     if subject.kind is Kind.XML:
         return subject.text, None
     if subject.kind is Kind.SCHEDULE:
+        from ..msccl import MscclXml
+
         schedule = subject.schedule()
-        return lower_and_emit(schedule, args)[1], schedule.collective
+        return lower_and_emit(schedule, MscclXml(), args)[1], schedule.collective
     raise UserError(f"a program or a schedule is needed, not a {subject.kind}", where=subject.where)
 
 
