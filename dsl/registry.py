@@ -86,17 +86,25 @@ class Registry:
             SyntaxProblem, UnknownName, UserError, Missing: as :func:`~weft.dsl.spec.parse_spec`,
             :func:`~weft.dsl.spec.build` and :meth:`load`.
         """
-        spec = parse_spec(text, origin or self.kind)
+        return self.create(parse_spec(text, origin or self.kind))
+
+    def create(self, spec: Spec) -> Any:
+        """An instance from a spec; errors as :meth:`make`."""
         return build(spec, self.load(spec.name, spec=spec))
 
 
 ENGINES = Registry("engine", "weft.engines", {"exact": "weft.synth.engines.exact:Exact"})
 """What finds schedules: frozen dataclasses that follow ``weft.synth.engine.Engine``."""
 
-PASSES = Registry("pass", "weft.passes", {})
+PASSES = Registry("pass", "weft.passes", {
+    "elide": "weft.backends.passes.elide:Elide",
+    "fuse": "weft.backends.passes.fuse:Fuse",
+    "prune": "weft.backends.passes.prune:Prune",
+    "sync": "weft.backends.passes.sync:Sync",
+})  # fmt: skip
 """What turns a program into a program."""
 
-BACKENDS = Registry("backend", "weft.backends", {})
+BACKENDS = Registry("backend", "weft.backends", {"msccl-xml": "weft.backends.msccl:MscclXml"})
 """What turns a program into artefacts that a runtime reads."""
 
 REGISTRIES = {"engines": ENGINES, "backends": BACKENDS, "passes": PASSES}

@@ -51,13 +51,20 @@ def whole(low: int, high: int = 1 << 31) -> Callable[[str], int]:
     return parse
 
 
-def add_problem(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """The arguments that state a topology and a collective."""
-    group = parser.add_argument_group("problem")
-    group.add_argument(
-        "-t", "--topology", metavar="TOPO", required=required,
-        help="a catalogue name (dgx1, torus:4x4), a file, or -",
-    )  # fmt: skip
+def add_problem(
+    parser: argparse.ArgumentParser, *, topology: bool = True, required: bool = True
+) -> None:
+    """The arguments that state a topology and a collective on it (or the collective alone)."""
+    group = parser.add_argument_group("problem" if topology else "collective")
+    if topology:
+        group.add_argument(
+            "-t", "--topology", metavar="TOPO", required=required,
+            help="a catalogue name (dgx1, torus:4x4), a file, or -",
+        )  # fmt: skip
+        group.add_argument(
+            "--group", metavar="R,R", type=valued("--group", ranks),
+            help="process group: ranks of the topology, in the order of the group (0,1,4..7)",
+        )  # fmt: skip
     group.add_argument(
         "-c", "--collective", metavar="COLL", required=required,
         help="allgather, allreduce, broadcast …; or a custom one: a .json or .py file",
@@ -69,10 +76,6 @@ def add_problem(parser: argparse.ArgumentParser, *, required: bool = True) -> No
     group.add_argument(
         "--roots", metavar="R,R", type=valued("--roots", ranks),
         help="roots of the multiroot collectives (default: all)",
-    )  # fmt: skip
-    group.add_argument(
-        "--group", metavar="R,R", type=valued("--group", ranks),
-        help="process group: ranks of the topology, in the order of the group (0,1,4..7)",
     )  # fmt: skip
 
 
@@ -130,11 +133,11 @@ def read_problem(args: argparse.Namespace) -> tuple[Topology, Collective]:
     group = args.group or tuple(range(topology.ranks))
     if args.group:
         topology = topology.restricted_to(args.group)
-    collective = read_collective(args, group)
+    collective = collective_for(args, group)
     return topology, collective
 
 
-def read_collective(args: argparse.Namespace, group: tuple[int, ...]) -> Collective:
+def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collective:
     """The collective of ``-c``; roots are ranks of the topology, given as places in the group.
 
     Raises:

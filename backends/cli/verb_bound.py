@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ..report.layout import facts, number, table
+from ..report.layout import exact, facts, number, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, read_problem, size_flag
@@ -42,7 +42,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _at(bound: Bounds, size: int) -> dict[str, Any]:
-    least = float(bound.time_us(size))
+    from weft.synth.bounds import lower_bound_us
+
+    least = float(lower_bound_us(bound, size))
     return {
         "bytes": size,
         "us": number(least),
@@ -51,16 +53,28 @@ def _at(bound: Bounds, size: int) -> dict[str, Any]:
 
 
 def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
-    data = bound.to_json()
+    latency, algbw = bound.latency_us, bound.algbw_GBps
     head = facts([
         ("problem", title),
-        ("latency", f"at least {data['latency_us']} µs and {data['steps']} steps"),
-        ("bandwidth", f"at most {data['algbw_GBps']:.6g} GB/s algbw" if data["algbw_GBps"] else "no limit"),
-        ("rounds/chunk", data["rounds_per_chunk"]),
-        ("seconds/byte", data["seconds_per_byte"]),
+        ("latency", f"at least {exact(latency)} µs"),
+        ("", bound.latency_certificate.text),
+        ("steps", f"at least {bound.steps}"),
+        ("", bound.steps_certificate.text),
+        ("bandwidth", f"at most {exact(algbw)} GB/s algbw" if algbw else "nothing must move"),
+        ("", f"at least {exact(bound.rounds_per_chunk)} rounds per chunk" if algbw else ""),
+        ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
+        ("tight", _tightness(bound) if algbw else None),
     ])  # fmt: skip
-    parts = [head, *bound.explain()]
+    parts = [head]
     if sizes:
         rows = [(s["bytes"], float(s["us"]), s["algbw_GBps"]) for s in sizes]
         parts.append(table(("bytes", "at least µs", "at most GB/s"), rows))
     return "\n\n".join(parts)
+
+
+def _tightness(bound: Bounds) -> str | None:
+    if bound.attainable is None:
+        return None
+    if bound.tight:
+        return f"yes, {bound.remark}" if bound.remark else "yes"
+    return f"{exact(bound.attainable * 10**6)} ps/B is known to be attained: {bound.remark}"

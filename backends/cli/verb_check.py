@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from ..report.layout import table
+from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
+from .judging import Check, checks_text, of_findings
 from .sketches import lint_sketch, read_sketch
 from .subjects import Kind, Subject, read_subject
+from .verb_topo import machine_line
 
 EXAMPLES = """examples:
   weft check allgather.json
@@ -19,46 +20,39 @@ EXAMPLES = """examples:
 exit code 1 if a check fails"""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing looked at, and what was found."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a schedule, MSCCL XML, sketch, topology or "
                         "collective (told by its content), or -")  # fmt: skip
     parser.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a schedule must obey this sketch too")  # fmt: skip
+    parser.add_argument("--target", choices=("msccl", "rccl", "executor"),
+                        help="the runtime an XML program is for (default: any)")  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the checks for what the file holds."""
     subject = read_subject(args.file)
-    checks = _CHECKERS[subject.kind](subject, args.sketch)
+    checks = _CHECKERS[subject.kind](subject, args)
     good = all(check.ok for check in checks)
-    rows = [("ok" if c.ok else "FAILED", c.name, c.detail) for c in checks]
-    console.result(table(("", "check", "finding"), rows), {
+    console.result(checks_text(checks), {
         "status": "ok" if good else "failed",
         "kind": str(subject.kind),
-        "checks": [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks],
+        "checks": [c.to_json() for c in checks],
     })  # fmt: skip
     return Exit.DONE if good else Exit.NO
 
 
-def _schedule(subject: Subject, sketch_name: str | None) -> list[Check]:
+def _schedule(subject: Subject, args: argparse.Namespace) -> list[Check]:
     from weft.synth.verify import verify
 
     schedule = subject.schedule()
     sketch = None
-    if sketch_name:
-        sketch = read_sketch(sketch_name, schedule.topology, schedule.collective)
+    if args.sketch:
+        sketch = read_sketch(args.sketch, schedule.topology, schedule.collective)
     verdict = verify(schedule, sketch)
-    facts = f"{len(schedule)} transfers in {schedule.steps} steps, {schedule.collective}"
+    size = f"{count(len(schedule), 'transfer')} in {count(schedule.steps, 'step')}"
+    facts = f"{size}, {schedule.collective}"
     checks = [Check("form", True, f"{facts} on {schedule.topology.name}")]
     if verdict.ok:
         obeys = f", and the sketch {sketch.name}" if sketch else ""
@@ -66,20 +60,24 @@ def _schedule(subject: Subject, sketch_name: str | None) -> list[Check]:
     return checks + [Check("schedule", False, str(problem)) for problem in verdict.problems]
 
 
-def _xml(subject: Subject, _: str | None) -> list[Check]:
+def _xml(subject: Subject, args: argparse.Namespace) -> list[Check]:
     from ..check import check_xml
+    from ..read import read_msccl_xml
 
-    verdict = check_xml(subject.text, subject.where)
-    found = [Check("program", False, str(problem)) for problem in verdict.problems]
-    return found or [Check("program", True, "no race of sends, deadlock or broken limit")]
+    algo = read_msccl_xml(subject.text, subject.where)
+    size = ", ".join((
+        f"{algo.coll} on {count(algo.ngpus, 'rank')}", count(algo.channels, "channel"),
+        count(algo.steps, "instruction"),
+    ))  # fmt: skip
+    good = "no wrong address, unmatched message, deadlock, race or broken limit"
+    return [Check("form", True, size), *of_findings(check_xml(algo, args.target), good)]
 
 
-def _topology(subject: Subject, _: str | None) -> list[Check]:
+def _topology(subject: Subject, _: argparse.Namespace) -> list[Check]:
     from weft.dsl.hops import hop_distances
 
     topology = subject.topology()
-    size = f"{topology.ranks} ranks, {topology.hosts} hosts, {len(topology.links)} links"
-    checks = [Check("form", True, f"{topology.name}: {size}")]
+    checks = [Check("form", True, machine_line(topology))]
     distance = hop_distances(topology)
     lost = [(a, b) for a, b in zip(*(distance < 0).nonzero(), strict=True)]
     if lost:
@@ -88,22 +86,22 @@ def _topology(subject: Subject, _: str | None) -> list[Check]:
         detail += f" (and {len(lost) - 1} more such pairs)" if len(lost) > 1 else ""
         checks.append(Check("connected", False, detail))
     else:
-        checks.append(Check("connected", True, f"every rank within {distance.max()} hops"))
+        checks.append(Check("connected", True, f"every rank within {count(int(distance.max()), 'hop')}"))
     return checks + [Check("note", True, note) for note in topology.notes]
 
 
-def _collective(subject: Subject, _: str | None) -> list[Check]:
+def _collective(subject: Subject, _: argparse.Namespace) -> list[Check]:
     return [Check("form", True, str(subject.collective()))]
 
 
-def _sketch(subject: Subject, _: str | None) -> list[Check]:
+def _sketch(subject: Subject, _: argparse.Namespace) -> list[Check]:
     remarks = lint_sketch(subject.text, subject.where)
     return [Check("sketch", False, remark) for remark in remarks] or [
         Check("sketch", True, "no remarks")
     ]
 
 
-_CHECKERS: dict[Kind, Callable[[Subject, str | None], list[Check]]] = {
+_CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace], list[Check]]] = {
     Kind.SCHEDULE: _schedule,
     Kind.XML: _xml,
     Kind.TOPOLOGY: _topology,

@@ -1,8 +1,96 @@
-"""x"""
+"""``weft run``: execute on real data, in many orders, and compare with the definition."""
 
-EXAMPLES = ""
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from weft.dsl.errors import UserError
+
+from .console import Console
+from .exit_codes import Exit
+from .inputs import add_problem, collective_for, size_flag, valued, whole
+from .judging import Check, checks_text, of_findings
+from .subjects import Kind, Subject, read_subject
+from .verb_compile import add_lowering, lower_and_emit
+
+if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+
+    from ..read import XmlAlgo
+
+EXAMPLES = """examples:
+  weft run allgather.xml --on numpy
+  weft run custom.xml --on numpy -c gather --root 2
+  weft run allgather.json --on numpy --in-place --interleavings 200"""
+
+LARGEST_BYTES = 1 << 28
+"""Bytes of one rank's message beyond which the interpreter is the wrong tool."""
 
 
-def configure(p): ...
-def run(a, c):
-    return 0
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("file", metavar="FILE", help="MSCCL XML, or a schedule, or -")
+    parser.add_argument("--on", choices=("numpy",), default="numpy",
+                        help="what executes it (default: numpy)")  # fmt: skip
+    parser.add_argument("--dtype", metavar="TYPE,TYPE", default="float32,int32",
+                        help="data types (default: float32,int32)")  # fmt: skip
+    parser.add_argument("--interleavings", metavar="N", default=200,
+                        type=valued("--interleavings", whole(1, 1_000_000)),
+                        help="orders of execution (default: 200)")  # fmt: skip
+    parser.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
+                        help="of the orders and the data (default: 0)")  # fmt: skip
+    add_problem(parser, topology=False, required=False)
+    add_lowering(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Check it, execute it, compare."""
+    from ..check import check_xml
+    from ..interpret import run_algo
+    from ..read import read_msccl_xml
+
+    started = time.monotonic()
+    subject = read_subject(args.file)
+    text, collective = _program(subject, args)
+    algo = read_msccl_xml(text, subject.where)
+    if args.collective:
+        collective = collective_for(args, tuple(range(algo.ngpus)))
+    findings = check_xml(algo, args.target if subject.kind is Kind.SCHEDULE else None)
+    checks = of_findings(findings, "no error found")
+    if all(c.ok for c in checks):
+        types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
+        done = run_algo(algo, collective, dtypes=types, interleavings=args.interleavings,
+                        elements_per_chunk=_elements(args, algo, types), seed=args.seed)  # fmt: skip
+        checks.append(Check("execution", done.ok, done.detail))
+    good = all(c.ok for c in checks)
+    console.result(checks_text(checks), {
+        "status": "ok" if good else "failed",
+        "collective": algo.coll,
+        "ranks": algo.ngpus,
+        "seconds": round(time.monotonic() - started, 3),
+        "checks": [c.to_json() for c in checks],
+    })  # fmt: skip
+    return Exit.DONE if good else Exit.NO
+
+
+def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collective | None]:
+    """The XML to execute, and what it must achieve where that is known."""
+    if subject.kind is Kind.XML:
+        return subject.text, None
+    if subject.kind is Kind.SCHEDULE:
+        from ..msccl import MscclXml
+
+        schedule = subject.schedule()
+        return lower_and_emit(schedule, MscclXml(), args)[1], schedule.collective
+    raise UserError(f"a program or a schedule is needed, not a {subject.kind}", where=subject.where)
+
+
+def _elements(args: argparse.Namespace, algo: XmlAlgo, types: tuple[str, ...]) -> int:
+    """Elements per chunk so that the message has about ``--size`` bytes; few without one."""
+    if args.size is None:
+        return 5
+    if args.size.high > LARGEST_BYTES:
+        raise UserError("the interpreter takes messages up to 256MiB", where="--size")
+    return max(1, args.size.high // (max(1, algo.message_chunks) * 4 * max(1, len(types))))

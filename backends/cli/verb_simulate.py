@@ -79,10 +79,11 @@ def evaluate(
     schedule: Schedule, message_bytes: int, model: CostModel, bound: Bounds
 ) -> dict[str, Any]:
     """One entry of ``sizes``."""
+    from weft.synth.bounds import lower_bound_us
     from weft.synth.simulate import simulate
 
     took = float(simulate(schedule, message_bytes, model).time_us)
-    least = float(bound.time_us(message_bytes))
+    least = float(lower_bound_us(bound, message_bytes))
     algbw = message_bytes / took / 1000 if took else None
     factor = bus_factor(schedule)
     return {

@@ -1,8 +1,76 @@
-"""x"""
+"""``weft sketch``: the sketches that come with weft, a look at one, and canonical formatting."""
 
-EXAMPLES = ""
+from __future__ import annotations
+
+import argparse
+
+from weft.dsl.errors import UserError
+
+from .console import Console
+from .exit_codes import Exit
+from .parser import Parser, common
+from .subjects import Kind, read_subject
+
+EXAMPLES = """examples:
+  weft sketch list
+  weft sketch show dgx2-relay
+  weft sketch fmt my.sketch            formats the file in place; - for a filter
+  weft sketch fmt --check my.sketch    exit code 1 if it is not canonical"""
 
 
-def configure(p): ...
-def run(a, c):
-    return 0
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the three sub-verbs."""
+    what = parser.add_subparsers(dest="what", metavar="list|show|fmt", required=True,
+                                 parser_class=Parser)  # fmt: skip
+    what.add_parser("list", help="all sketches that come with weft", parents=[common()])
+    show = what.add_parser("show", help="the text of a sketch", parents=[common()])
+    show.add_argument("sketch", metavar="SKETCH", help="a name, a file, or -")
+    fmt = what.add_parser("fmt", help="write a sketch in its canonical form", parents=[common()])
+    fmt.add_argument("sketch", metavar="FILE", help="the file, changed in place; - to stdout")
+    fmt.add_argument("--check", action="store_true",
+                     help="change nothing; exit code 1 if it is not canonical")  # fmt: skip
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """List, show or format."""
+    if args.what == "list":
+        return _list(console)
+    subject = read_subject(args.sketch)
+    if subject.kind is not Kind.SKETCH:
+        raise UserError(f"a sketch is needed, not a {subject.kind}", where=subject.where)
+    if args.what == "show":
+        console.result(subject.text.rstrip("\n"), {"status": "ok", "text": subject.text})
+        return Exit.DONE
+    return _format(subject.text, args, console)
+
+
+def _list(console: Console) -> int:
+    from ..report.layout import table
+    from .sketches import named_sketches
+
+    rows = named_sketches()
+    data = [{"name": name, "summary": summary} for name, summary in rows]
+    console.result(table(("name", "what it is"), rows), {"status": "ok", "sketches": data})
+    return Exit.DONE
+
+
+def _format(text: str, args: argparse.Namespace, console: Console) -> int:
+    from weft.dsl.files import write_text
+    from weft.dsl.language.format import format
+    from weft.dsl.language.parse import parse
+
+    canonical = format(parse(text, "<stdin>" if args.sketch == "-" else args.sketch))
+    changed = canonical != text
+    data = {"changed": changed, "file": args.sketch}
+    if args.check:
+        status = "failed" if changed else "ok"
+        console.result("not canonical" if changed else "canonical", {"status": status, **data})
+        return Exit.NO if changed else Exit.DONE
+    if args.sketch == "-":
+        console.result(canonical.rstrip("\n"), {"status": "ok", "text": canonical, **data})
+        return Exit.DONE
+    if changed:
+        write_text(args.sketch, canonical, force=True)
+    console.say("Wrote" if changed else "Kept", args.sketch)
+    console.result("", {"status": "ok", **data})
+    return Exit.DONE

@@ -6,12 +6,13 @@ import argparse
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import Infeasible, NothingFound, UserError
+from weft.dsl.errors import Infeasible, NothingFound
 
-from ..report.layout import number, rational, table
+from ..report.layout import count, number, rational, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, make_problem, read_problem, seconds, size_flag, valued, whole
+from .outputs import check_file_output, check_folder_output
 from .progress import Progress, watching
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     points = outcome.points
     if problem.objective is not Objective.FRONTIER:
         points = (_best(points, problem),)
-    console.say("Verified", f"{sum(len(p.schedule) for p in points)} transfers "
-                            f"in {len(points)} schedules")  # fmt: skip
+    console.say("Verified", f"{count(sum(len(p.schedule) for p in points), 'transfer')} in "
+                            f"{count(len(points), 'schedule')}")  # fmt: skip
     bound = bounds(problem.topology, problem.collective)
     files = _write(args, problem, points, console)
     proved = outcome.status is Status.OPTIMAL
@@ -96,32 +97,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _check_output(args: argparse.Namespace, console: Console) -> None:
-    """What can be said before a long search: clashes over stdout, and files in the way."""
-    from pathlib import Path
-
-    if args.output is None:
-        return
-    if args.output == "-" and console.json:
-        raise UserError("--json and -o - both want stdout", hint="name a file with -o")
-    if args.output == "-" and args.objective == "frontier":
-        raise UserError("a frontier is several files: stdout takes one",
-                        hint="-o FOLDER, or --objective latency|bandwidth|time")  # fmt: skip
-    path = Path(args.output)
-    if args.objective == "frontier" and path.is_file():
-        raise UserError("a file, where the frontier's folder should be", where=args.output)
-    if args.objective != "frontier" and path.is_dir():
-        raise UserError("the output is a directory", where=args.output, hint="name a file in it")
-    taken = path.is_file() or (path.is_dir() and any(path.iterdir()))
-    if taken and not args.force:
-        raise UserError("the output exists", where=args.output, hint="-f overwrites it")
+    """Before a long search."""
+    if args.objective == "frontier":
+        check_folder_output(args)
+    else:
+        check_file_output(args, console)
 
 
 def _read(args: argparse.Namespace, console: Console) -> Problem:
     from .sketches import read_sketch
+    from .verb_topo import machine_line
 
     topology, collective = read_problem(args)
-    console.say("Read", f"{topology.name}: {topology.ranks} ranks, {topology.hosts} hosts, "
-                        f"{len(topology.links)} links; {collective}")  # fmt: skip
+    console.say("Read", f"{machine_line(topology)}; {collective}")  # fmt: skip
     for note in topology.notes:
         console.detail(f"         {note}")
     sketch = read_sketch(args.sketch, topology, collective) if args.sketch else None
@@ -185,6 +173,7 @@ def _best(points: tuple[Point, ...], problem: Problem) -> Point:
 def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict[str, Any]:
     """``value`` of the objective and ``gap``: how far it is from the proven bound, 0 for none."""
     from weft.dsl.problem import Objective
+    from weft.synth.bounds import lower_bound_us
 
     if problem.objective is Objective.FRONTIER:
         gaps = [p.rounds_per_chunk / p.bound - 1 for p in points if p.bound]
@@ -192,10 +181,10 @@ def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dic
     point = points[0]
     if problem.objective is Objective.BANDWIDTH:
         value = algbw(point)
-        return {"value": number(value), "gap": _gap(float(bound.algbw_GBps), float(value))}
+        return {"value": number(value), "gap": _gap(float(bound.algbw_GBps or 0), float(value))}
     size = problem.bytes if problem.objective is Objective.TIME else 0
     took = time_us(point, size or 0)
-    return {"value": number(took), "gap": _gap(took, float(bound.time_us(size or 0)))}
+    return {"value": number(took), "gap": _gap(took, float(lower_bound_us(bound, size or 0)))}
 
 
 def _gap(larger: float, smaller: float) -> float:
@@ -261,7 +250,7 @@ def _write(
     names = [file_name(p) for p in points]
     texts = {name: dumps(p.schedule) for name, p in zip(names, points, strict=True)}
     write_folder(args.output, texts, force=args.force)
-    console.say("Wrote", f"{len(texts)} files in {args.output}")
+    console.say("Wrote", f"{count(len(texts), 'file')} in {args.output}")
     return [str(Path(args.output) / name) for name in names]
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from .console import Console
 from .exit_codes import Exit
 from .inputs import ranks, read_topology, valued
+from .outputs import check_file_output
 from .parser import Parser, common
-from ..report.layout import table
+from ..report.layout import count, table
 
 if TYPE_CHECKING:
     from weft.dsl.topology import Topology
@@ -44,6 +45,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """List, show or import."""
     if args.what == "list":
         return _list(console)
+    if args.what == "import":
+        check_file_output(args, console)
     topology = read_topology(args.topology)
     if args.what == "show":
         return _show(topology.restricted_to(args.group) if args.group else topology, console)
@@ -69,21 +72,24 @@ def _show(topology: Topology, console: Console) -> int:
 
 
 def _import(topology: Topology, args: argparse.Namespace, console: Console) -> int:
-    from weft.dsl.errors import UserError
     from weft.dsl.files import write_text
     from weft.dsl.topology_json import dump
 
-    if console.json and args.output == "-":
-        raise UserError("--json and the topology both want stdout", hint="name a file with -o")
     write_text(args.output, json.dumps(dump(topology), indent=1) + "\n", force=args.force)
-    console.say("Read", f"{topology.name}: {topology.ranks} ranks, {topology.hosts} hosts, "
-                        f"{len(topology.links)} links")  # fmt: skip
+    console.say("Read", machine_line(topology))
     for note in topology.notes:
         console.say("Assumed", note)
     if args.output != "-":
         console.say("Wrote", args.output)
         console.result("", {"status": "ok", **facts_of(topology), "file": args.output})
     return Exit.DONE
+
+
+def machine_line(topology: Topology) -> str:
+    """``dgx1: 8 ranks, 1 host, 32 links``."""
+    sizes = (count(topology.ranks, "rank"), count(topology.hosts, "host"),
+             count(len(topology.links), "link"))  # fmt: skip
+    return f"{topology.name}: {', '.join(sizes)}"
 
 
 def facts_of(topology: Topology) -> dict[str, Any]:

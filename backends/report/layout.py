@@ -35,6 +35,17 @@ def facts(pairs: Iterable[tuple[str, object]]) -> str:
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown)
 
 
+def count(number: int, noun: str) -> str:
+    """``1 step``, ``3 steps``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def exact(value: Fraction) -> str:
+    """An exact number for people: ``7/6 (1.16667)``, or plainly where it is short."""
+    decimal = f"{float(value):.6g}"
+    return decimal if Fraction(decimal) == value else f"{value} ({decimal})"
+
+
 def rational(value: Fraction | None) -> str | None:
     """The JSON form of an exact number: ``"7/6"``, ``"2"``."""
     return None if value is None else str(value)

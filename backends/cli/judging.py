@@ -1,0 +1,56 @@
+"""What the checkers say, in the one form that the verbs print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import CheckFailed
+
+from ..report.layout import table
+
+if TYPE_CHECKING:
+    from ..check import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at, and what was found."""
+
+    name: str
+    ok: bool
+    detail: str
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry of ``checks``."""
+        return {"name": self.name, "ok": self.ok, "detail": self.detail}
+
+
+def checks_text(checks: Iterable[Check]) -> str:
+    """A line per check."""
+    rows = [("ok" if c.ok else "FAILED", c.name, c.detail) for c in checks]
+    return table(("", "check", "finding"), rows)
+
+
+def of_findings(findings: Sequence[Finding], good: str) -> list[Check]:
+    """Findings of the program checker as checks; only errors fail."""
+    from ..check import Severity, errors
+
+    told = []
+    for f in findings:
+        wrong = f.severity is Severity.ERROR
+        words = (None if wrong else str(f.severity), f.where, f.message)
+        told.append(Check(f.check, not wrong, ": ".join(filter(None, words))))
+    return told if errors(findings) else [Check("program", True, good), *told]
+
+
+def require_good(findings: Sequence[Finding], what: str) -> None:
+    """Raise CheckFailed with the first error among the findings, if any."""
+    from ..check import errors
+
+    wrong = errors(findings)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise CheckFailed(f"{wrong[0].check}: {wrong[0].message}{more}",
+                          where=f"{what} {wrong[0].where}".strip())  # fmt: skip

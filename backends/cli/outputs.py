@@ -1,0 +1,64 @@
+"""What can be said of an output before the work begins: clashes over stdout, files in the way."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from weft.dsl.errors import UserError
+
+from .console import Console
+
+
+def check_file_output(args: argparse.Namespace, console: Console) -> None:
+    """For verbs that write one file to ``args.output``.
+
+    Raises:
+        UserError: it exists without ``-f``, is a folder, has no folder, or is stdout with ``--json``.
+    """
+    if args.output is None:
+        return
+    if args.output == "-":
+        if console.json:
+            raise UserError("--json and -o - both want stdout", hint="name a file with -o")
+        return
+    path = Path(args.output)
+    if _exists(path, args.output) and path.is_dir():
+        raise UserError("the output is a directory", where=args.output, hint="name a file in it")
+    if path.is_file() and not args.force:
+        raise UserError("the file exists", where=args.output, hint="-f overwrites it")
+
+
+def check_folder_output(args: argparse.Namespace) -> None:
+    """For verbs that write a folder to ``args.output``.
+
+    Raises:
+        UserError: it is stdout, a file, or holds something without ``-f``.
+    """
+    if args.output is None:
+        return
+    if args.output == "-":
+        raise UserError("a frontier is several files: stdout takes one",
+                        hint="-o FOLDER, or --objective latency|bandwidth|time")  # fmt: skip
+    path = Path(args.output)
+    if not _exists(path, args.output):
+        return
+    if not path.is_dir():
+        raise UserError("a file, where the frontier's folder should be", where=args.output,
+                        hint="name a folder, or choose one --objective")  # fmt: skip
+    if any(path.iterdir()) and not args.force:
+        raise UserError("the folder exists and is not empty", where=args.output,
+                        hint="-f replaces what weft wrote there")  # fmt: skip
+
+
+def _exists(path: Path, text: str) -> bool:
+    """Whether it is there; if not, its folder must be."""
+    try:
+        if path.exists():
+            return True
+        if not path.absolute().parent.is_dir():
+            raise UserError(f"the folder {path.parent} does not exist", where=text,
+                            hint="make it first")  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot be written: {error}", where=repr(text)) from None
+    return False

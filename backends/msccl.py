@@ -1,0 +1,81 @@
+"""What a program can be turned into, and what can run it, as the registry and the CLI see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from weft.dsl.units import SizeRange
+
+if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+    from weft.dsl.program import Program
+
+    from .check import Finding
+    from .interpret import Execution
+    from .target import Target
+
+
+class Backend(Protocol):
+    """A format of artefacts: it writes one, judges one, and can execute one for a test."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """None if it can be used here, else the reason and what to install; cheap."""
+        ...
+
+    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
+        """The text of the artefact for messages of these sizes (None: the format's default)."""
+        ...
+
+    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
+        """What is wrong with an artefact, told from its text alone."""
+        ...
+
+    def execute(
+        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int
+    ) -> Execution:
+        """Execute the artefact on real data and compare with the collective."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MscclXml:
+    """MSCCL XML, which microsoft/msccl, RCCL and msccl-executor-nccl read."""
+
+    name: ClassVar[str] = "msccl-xml"
+    cites: ClassVar[str] = "Cowan et al., MSCCLang, ASPLOS 2023, arXiv:2201.11840"
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """Nothing is needed to write text."""
+        return None
+
+    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
+        """The XML text.
+
+        Raises:
+            UserError: the program does not fit the target.
+        """
+        from .emit.msccl_xml import DEFAULT_MAX_BYTES, emit
+
+        low, high = (sizes.low, sizes.high) if sizes else (0, DEFAULT_MAX_BYTES)
+        return emit(program, target, min_bytes=low, max_bytes=high)
+
+    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
+        """What the program checker finds in the file."""
+        from .check import check_xml
+        from .read import read_msccl_xml
+
+        return check_xml(read_msccl_xml(text, where), target)
+
+    def execute(
+        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int
+    ) -> Execution:
+        """Run the file in the interpreter."""
+        from .interpret import run_xml
+
+        return run_xml(text, where, collective, interleavings=interleavings, seed=seed)
