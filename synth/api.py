@@ -216,6 +216,6 @@ def _quickest_first(points: Sequence[Point], size: int | None) -> list[Point]:
 
 
 def _version() -> str:
-    import weft
+    from weft import __version__
 
-    return str(getattr(weft, "__version__", "unknown"))
+    return __version__
