@@ -17,8 +17,11 @@ from .machines.boxes import box_names, build, load_box, synopsis
 from .machines.families import FAMILIES
 from .machines.spec import Spec, Value, parse_options, parse_spec
 from .spans import Source
-from .symmetry import extend, is_automorphism
+from .symmetry import extend, guess, is_automorphism
 from .topology import Topology
+
+GUESSED = 64
+"""Up to so many ranks, symmetries are sought where a dead cable left none of those declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,8 @@ def _without(machine: Topology, dead: tuple[Value, ...]) -> Topology:
         image if is_automorphism(left, image) else extend(left, image[: left.ranks])
         for image in machine.symmetries
     )
-    return replace(left, symmetries=tuple(image for image in images if image))
+    kept = tuple(image for image in images if image)
+    return replace(left, symmetries=kept or (guess(left) if left.ranks <= GUESSED else ()))
 
 
 def _ends(machine: Topology, value: Value) -> set[int]:

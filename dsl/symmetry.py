@@ -107,6 +107,56 @@ def is_semiregular(elements: Iterable[Sequence[int]], ranks: int) -> bool:
     return True
 
 
+def guess(topology: Topology) -> tuple[Image, ...]:
+    """Generators of a semiregular group, found among rotations, bit flips and mirror images.
+
+    What an importer declares for a machine it did not build. Not all symmetries: those by which
+    people number GPUs. Cost: some hundred candidates, most of them refuted by one comparison.
+    """
+    n = topology.ranks
+    direct = _rank_matrix(topology)
+    generators: list[Image] = []
+    group: set[Image] = {tuple(range(n))}
+    for candidate in _usual_moves(n):
+        where = np.asarray(candidate)
+        if candidate in group or not np.array_equal(direct[np.ix_(where, where)], direct):
+            continue
+        elements = generate([*(g[:n] for g in generators), candidate], limit=n)
+        if elements is None or not is_semiregular(elements, n):
+            continue
+        if (image := extend(topology, candidate)) is not None:
+            generators.append(image)
+            group = set(elements)
+    return tuple(generators)
+
+
+def _usual_moves(n: int) -> list[Image]:
+    """Rotations of all ranks or inside equal blocks, bit flips, mirror images."""
+    sizes = [k for k in range(n, 1, -1) if n % k == 0]
+    moves = [
+        tuple(r - r % k + (r % k + step) % k for r in range(n))
+        for k in sizes
+        for step in (1, *(s for s in sizes[::-1] if s < k and k % s == 0))
+    ]
+    moves += [tuple(r - r % k + (k - 1 - r % k) for r in range(n)) for k in sizes]
+    bits = [b for b in range(1, n) if n % (1 << b.bit_length()) == 0]
+    return list(dict.fromkeys(moves + [tuple(r ^ b for r in range(n)) for b in bits]))
+
+
+def _rank_matrix(topology: Topology) -> IntArray:
+    """A number for the links from rank to rank, equal where they are equal, shape (n, n)."""
+    n = topology.ranks
+    between: dict[tuple[int, int], list[int]] = {}
+    for one, kind in zip(topology.links, _link_classes(topology).tolist(), strict=True):
+        if one.src < n and one.dst < n:
+            between.setdefault((one.src, one.dst), []).append(kind)
+    known: dict[tuple[int, ...], int] = {}
+    matrix = np.zeros((n, n), np.int64)
+    for ends, kinds in between.items():
+        matrix[ends] = known.setdefault(tuple(sorted(kinds)), len(known) + 1)
+    return matrix
+
+
 def orbits(images: Iterable[Sequence[int]], size: int) -> IntArray:
     """The smallest node of each node's orbit under the generated group, shape (size,)."""
     label = np.arange(size)

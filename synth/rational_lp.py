@@ -32,6 +32,8 @@ import numpy.typing as npt
 
 from weft.dsl.errors import Infeasible, NothingFound, UserError
 
+from .lp_quotient import quotient
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -40,6 +42,7 @@ UNBOUNDED = np.iinfo(np.int64).max
 
 _EXACT = 1 << 62  # sums of absolute values below this are exact in int64
 _LARGEST = 1 << 53
+_SMALL = 200  # programs with fewer columns are solved as they are
 _STEP_DENOMINATOR = 20_000  # one step of the rational reconstruction
 _LARGEST_DENOMINATOR = 1 << 40
 _FLOAT_ERROR = 1e-9  # how far a float dual is believed to be from its rational value
@@ -144,18 +147,16 @@ def certified_minimum(
         Infeasible: the solver says that no x is feasible (in floats: that is not proved here).
         NothingFound: no answer within ``seconds``, or no prices could be made feasible.
     """
-    result = _solve(lp, method, seconds)
-    x: Floats = np.maximum(result.x, 0.0)
-    prices = np.concatenate([result.ineqlin.marginals, result.eqlin.marginals])
-    primal = _rational_primal(lp, x)
-    best = _best_dual(lp, prices, float(result.fun), primal[0] if primal else None)
+    found = _solve(lp, method, seconds)
+    primal = _rational_primal(lp, found.x)
+    best = _best_dual(lp, found.prices, found.value, primal[0] if primal else None)
     if best is None:
         raise NothingFound("the dual of a linear program could not be made feasible exactly")
     lower, numerators, denominator = best
     rows = len(lp.b_ub)
     attained, x_numerators, x_denominator = primal or (None, None, 1)
     return Certified(
-        lower, float(result.fun), x, numerators[:rows], numerators[rows:], denominator,
+        lower, found.value, found.x, numerators[:rows], numerators[rows:], denominator,
         attained, x_numerators, x_denominator,
     )  # fmt: skip
 
@@ -195,28 +196,66 @@ def integer_rows(matrix: list[list[Fraction]], rhs: list[Fraction]) -> tuple[Any
 # --- the float solver -------------------------------------------------------------------------
 
 
-def _solve(lp: LinearProgram, method: str, seconds: float | None) -> Any:
+@dataclass(frozen=True, eq=False)
+class _Floats:
+    """What the float solver says: solution, prices of the rows, value."""
+
+    x: Floats
+    prices: Floats
+    value: float
+
+
+def _solve(lp: LinearProgram, method: str, seconds: float | None) -> _Floats:
+    """Solve the quotient by colour refinement where it is much smaller, else the program."""
+    from scipy import sparse
+
+    matrix: Any = sparse.vstack([lp.a_ub, lp.a_eq]).tocsr()
+    right = np.concatenate([lp.b_ub, lp.b_eq])
+    rows, n = len(lp.b_ub), lp.columns
+    kind = np.arange(len(right)) >= rows
+    upper = np.full(n, UNBOUNDED) if lp.upper is None else lp.upper
+    small = None
+    if n >= _SMALL:
+        small = quotient(
+            matrix, np.stack([kind, right], axis=1), np.stack([lp.cost, upper], axis=1)
+        )
+    if small is None:
+        return _highs(matrix, right, kind, lp.cost, upper, method, seconds)
+    at, columns = small.row_at, small.column_at
+    found = _highs(
+        small.shrink(matrix), right[at], kind[at], lp.cost[columns] * small.column_size,
+        upper[columns], method, seconds,
+    )  # fmt: skip
+    return _Floats(small.lift_solution(found.x), small.lift_prices(found.prices), found.value)
+
+
+def _highs(
+    matrix: Any, right: Ints, equal: npt.NDArray[np.bool_], cost: Ints, upper: Ints, method: str,
+    seconds: float | None,
+) -> _Floats:  # fmt: skip
     from scipy import optimize
 
     linprog: Any = optimize.linprog  # its stubs know no variable method
-    bounds: Any = (0, None)
-    if lp.upper is not None:
-        high = np.where(lp.upper == UNBOUNDED, np.inf, lp.upper.astype(float))
-        bounds = np.stack([np.zeros(lp.columns), high], axis=1)
-    options = {} if seconds is None else {"time_limit": seconds}
+    high = np.where(upper == UNBOUNDED, np.inf, upper.astype(float))
+    floats = matrix.astype(float)
     result = linprog(
-        lp.cost.astype(float),
-        A_ub=lp.a_ub.astype(float) if len(lp.b_ub) else None,
-        b_ub=lp.b_ub.astype(float) if len(lp.b_ub) else None,
-        A_eq=lp.a_eq.astype(float) if len(lp.b_eq) else None,
-        b_eq=lp.b_eq.astype(float) if len(lp.b_eq) else None,
-        bounds=bounds, method=method, options=options,
-    )  # fmt: skip
+        cost.astype(float),
+        A_ub=floats[~equal] if not equal.all() else None,
+        b_ub=right[~equal].astype(float) if not equal.all() else None,
+        A_eq=floats[equal] if equal.any() else None,
+        b_eq=right[equal].astype(float) if equal.any() else None,
+        bounds=np.stack([np.zeros(len(cost)), high], axis=1),
+        method=method,
+        options={} if seconds is None else {"time_limit": seconds},
+    )
     if result.status == 2:
         raise Infeasible("a linear program has no solution")
     if result.status != 0 or result.x is None:
         raise NothingFound(f"a linear program was not solved: {result.message}")
-    return result
+    prices = np.zeros(len(right))
+    prices[~equal] = result.ineqlin.marginals
+    prices[equal] = result.eqlin.marginals
+    return _Floats(np.maximum(result.x, 0.0), prices, float(result.fun))
 
 
 # --- from floats to rationals -----------------------------------------------------------------

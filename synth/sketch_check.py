@@ -121,7 +121,8 @@ def _links_used(s: Schedule, links: frozenset[int]) -> Ints:
 def _named(s: Schedule, rule: Only) -> Mask:
     if not rule.links:
         return _pair_mask(s, rule.pairs)
-    return _pair_mask(s, rule.pairs) | (_links_used(s, rule.links) == np.diff(s.route_start))
+    all_named: Mask = _links_used(s, rule.links) == np.diff(s.route_start)
+    return _pair_mask(s, rule.pairs) | all_named
 
 
 def _forbidden(s: Schedule, rule: Forbid) -> Mask:

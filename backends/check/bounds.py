@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from weft.dsl.program import Program
 
@@ -96,7 +97,7 @@ def _report(
     return at_transfers("bounds", listing, transfer[bad], message)
 
 
-def _accesses(listing: Listing) -> list[tuple[Ints, Ints, Ints, Ints]]:
+def _accesses(listing: Listing) -> list[tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]]:
     """(transfer, buffer, offset, tested by the parsers) of sources, fused sources, destinations."""
     op = listing.op
     moves = (listing.count > 0) & (op != NOP)

@@ -11,6 +11,16 @@ from ..files import parse_json
 from ..machines.spec import Spec
 from ..topology import Topology
 from ..topology_json import load
+from .edge_list import read_edge_list
+from .nccl_xml import read_nccl_xml
+from .nvidia_smi import read_nvidia_smi
+from .smi_matrix import looks_like_matrix
+from .taccl import read_taccl
+
+FORMATS = (
+    "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
+    "NCCL or RCCL topology XML (<system>), the text of nvidia-smi topo -m"
+)
 
 
 def read_any(text: str, where: str, options: Spec) -> Topology:
@@ -20,6 +30,23 @@ def read_any(text: str, where: str, options: Spec) -> Topology:
         BadFile: none of them, or not readable. BadTopology: an impossible machine.
     """
     start = text.lstrip("\ufeff \t\r\n")
+    if start.startswith("<"):
+        return read_nccl_xml(start, where, options)
     if start.startswith(("{", "[")):
-        return load(parse_json(text, where), where)
-    raise BadFile("not a format that is known", where=where)
+        return _read_json(text.lstrip("\ufeff"), where, options)
+    if looks_like_matrix(text):
+        return read_nvidia_smi(text, where, options)
+    what = "the file is empty" if not start else "the format is not known"
+    raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
+
+
+def _read_json(text: str, where: str, options: Spec) -> Topology:
+    data = parse_json(text, where)
+    if isinstance(data, dict):
+        if "weft" in data:
+            return load(data, where)
+        if "edges" in data or options.has("entry"):
+            return read_edge_list(data, where, options)
+        if "gpus_per_node" in data:
+            return read_taccl(data, where, options)
+    raise BadFile("this JSON is no topology", where=where, hint=f"weft reads {FORMATS}")

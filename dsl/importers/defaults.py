@@ -1,0 +1,44 @@
+"""What the formats do not say: α, and bandwidths where only a kind or a generation is given.
+
+α in µs per hop. Direct NVLink and xGMI 0.7, an NVSwitch hop 0.35 (TE-CCL, SIGCOMM 2024); a PCIe or
+CPU hop 0.3 and a hop between NIC and network 1.25 (the values of our grade cases; TE-CCL has 1.3 for
+EDR InfiniBand). Measured values of the machine at hand are better: ``weft profile``.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+CABLE_ALPHA = Fraction(7, 10)
+NVSWITCH_ALPHA = Fraction(35, 100)
+PCIE_ALPHA = Fraction(3, 10)
+NET_ALPHA = Fraction(125, 100)
+
+ALPHA_NOTE = (
+    "alpha is not in the file; assumed per hop: GPU-GPU cable 0.7us, NVSwitch 0.35us, "
+    "PCIe and CPU 0.3us, NIC 1.25us"
+)
+
+NVLINK = {
+    "p100": Fraction(20), "v100": Fraction(25), "a100": Fraction(25), "h100": Fraction(25),
+    "b200": Fraction(50),
+}  # fmt: skip
+"""GB/s per NVLink and direction, NVIDIA data sheets."""
+
+NVLINKS_PER_GPU = {"p100": 4, "v100": 6, "a100": 12, "h100": 18, "b200": 18}
+"""NVLinks of one GPU, NVIDIA data sheets."""
+
+GENERATION_NIC = {
+    "p100": Fraction(25, 2), "v100": Fraction(25, 2), "a100": Fraction(25), "h100": Fraction(50),
+    "b200": Fraction(50),
+}  # fmt: skip
+"""GB/s of the NIC that NVIDIA's own box of that generation has: EDR, HDR, NDR."""
+
+GENERATION_PCIE = {
+    "p100": Fraction(12), "v100": Fraction(12), "a100": Fraction(24), "h100": Fraction(48),
+    "b200": Fraction(48),
+}  # fmt: skip
+"""GB/s of x16 PCIe Gen3, Gen4, Gen5 as NCCL counts it."""
+
+CPU_LINK = Fraction(10)
+"""GB/s between sockets where the CPU is not known: NCCL's value for Intel since Skylake."""

@@ -1,0 +1,343 @@
+"""NCCL's and RCCL's topology XML (``NCCL_TOPO_FILE``, ``NCCL_TOPO_DUMP_FILE``).
+
+Read as the libraries read it (``src/graph/{xml,topo}.cc``; ``inputs.md`` §9): PCIe widths, NVLink and
+xGMI bandwidth per link, NVSwitch chips merged into one, CPUs of one host joined in pairs. Ranks are
+in the order of ``rank``. Not in the file: α, and the network between boxes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import pairwise
+
+from ..errors import BadFile
+from ..machines.spec import MAX_GPUS, Spec
+from ..topology import NodeKind, Topology
+from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, NVSWITCH_ALPHA, PCIE_ALPHA
+from .plan import Cable, Part, Plan, Plug, boxes
+from .xml_tree import Element, parse_xml
+
+_PCI_SPEED = {"2.5": 15, "5": 30, "8": 60, "16": 120, "32": 240, "64": 480}
+"""NCCL's k of a PCIe transfer rate in GT/s: bandwidth = width · k / 80 GB/s."""
+
+_NVLINK = ((60, "18"), (70, "20"), (80, "20"), (86, "12"), (90, "20.6"), (100, "40.1"))
+"""GB/s per NVLink by compute capability, as NCCL counts it."""
+
+_XGMI = (("90", 24), ("91", 36), ("94", 48), ("95", 48))
+"""GB/s per xGMI link by the start of the gfx number, as RCCL counts it (gfx90a is 36)."""
+
+_OUTLIER_MBPS = 3_200_000
+"""No port is that fast: the file counts kbit/s by mistake (seen: 200000000 for 200 Gb/s)."""
+
+_MANAGEMENT_MBPS = 10_000
+
+
+@dataclass(slots=True)
+class _Gpu:
+    element: Element
+    busid: str
+    rank: int
+
+
+@dataclass(slots=True)
+class _Net:
+    """A port of a NIC node, in Mbit/s."""
+
+    name: str
+    nic: int
+    speed: int
+    where: str
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What the walk over the tree has found so far. Node numbers: parts from 0, GPUs separately."""
+
+    parts: list[Part] = field(default_factory=list)
+    gpus: list[tuple[_Gpu, int, Cable]] = field(default_factory=list)
+    cables: list[Cable] = field(default_factory=list)
+    nets: list[_Net] = field(default_factory=list)
+    hosts: dict[str, list[int]] = field(default_factory=dict)
+    nics: dict[tuple[int, str], int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, kind: NodeKind, name: str) -> int:
+        count = sum(part.name.startswith(f"{name}.") for part in self.parts)
+        self.parts.append(Part(f"{name}.{count}", kind))
+        return len(self.parts) - 1
+
+
+def read_nccl_xml(text: str, where: str, options: Spec) -> Topology:
+    """A topology from NCCL's or RCCL's XML.
+
+    Options: ``nodes=``, ``fabric=``, ``oversub=``, ``nic_bw=``, ``nic_alpha=``; ``bw=`` per NVLink or
+    xGMI link; ``min_nic=`` (slower NICs are ignored); ``pcie=auto|on|off`` (auto: PCIe only where the
+    GPUs of one box are not connected without it, or to reach the NICs).
+
+    Raises:
+        BadFile: not such a file, with its line.
+    """
+    root = parse_xml(text, where)
+    if root.tag != "system":
+        raise BadFile(
+            f"<{root.tag}> is not the root of a NCCL topology", where=root.where,
+            hint="a topology file starts with <system>",
+        )  # fmt: skip
+    reading = _Reading(notes=[ALPHA_NOTE])
+    for number, cpu in enumerate(root.find("cpu")):
+        _read_cpu(reading, cpu, number)
+    found = _ranked(reading, where)
+    plan, direct = _plan(reading, found, options)
+    plan = replace(plan, plugs=_plugs(reading, len(found), options))
+    wanted = options.choice("pcie", "auto", ("auto", "on", "off"))
+    alone = options.integer("nodes", 1) == 1
+    if wanted == "off" or (wanted == "auto" and alone and _connects(direct, plan.gpus)):
+        plan = replace(plan, cables=tuple(direct), plugs=() if alone else plan.plugs)
+        reading.notes.append("all GPUs are joined without PCIe, which is left out (pcie=on keeps it)")
+    return boxes(plan, where, options, reading.notes)
+
+
+def _read_cpu(reading: _Reading, cpu: Element, number: int) -> None:
+    node = reading.add(NodeKind.HOST, "cpu")
+    host = reading.hosts.setdefault(cpu.get("host_hash"), [])
+    bandwidth = _cpu_link(cpu)
+    for other in host:
+        reading.cables.append(Cable(other, node, bandwidth, PCIE_ALPHA))
+    host.append(node)
+    if len(host) == 2:
+        reading.notes.append(
+            f"CPU to CPU: {float(bandwidth):g}GB/s, as the library assumes for "
+            f"{cpu.get('vendor') or cpu.get('arch') or 'this CPU'}"
+        )
+    for child in cpu.children:
+        _read_device(reading, child, node)
+
+
+def _read_device(reading: _Reading, element: Element, parent: int) -> None:
+    """A ``pci`` or ``nic`` element under a CPU or a bridge."""
+    if element.tag == "nic":
+        _read_nic(reading, element, parent, None)
+        return
+    if element.tag != "pci":
+        return
+    cable = Cable(parent, -1, _pci_bandwidth(element), PCIE_ALPHA)
+    busid = element.get("busid").lower()
+    gpus = list(element.find("gpu"))
+    nics = list(element.find("nic"))
+    if gpus:
+        rank = gpus[0].get("rank")
+        if rank:
+            number = _integer(gpus[0], "rank")
+            reading.gpus.append((_Gpu(gpus[0], busid, number), parent, cable))
+        else:
+            reading.notes.append(f"GPU {busid} has no rank and is left out")
+        return
+    for nic in nics:
+        _read_nic(reading, nic, parent, element)
+    children = [child for child in element.children if child.tag == "pci"]
+    if children:
+        node = reading.add(NodeKind.SWITCH, "pci")
+        reading.cables.append(replace(cable, b=node))
+        for child in children:
+            _read_device(reading, child, node)
+
+
+def _read_nic(reading: _Reading, nic: Element, parent: int, pci: Element | None) -> None:
+    """The ports of a NIC; the functions of one PCI device are one node."""
+    nets = list(nic.find("net"))
+    if not nets:
+        return
+    device = pci.get("busid").lower().rpartition(".")[0] if pci else nic.where
+    node = reading.nics.get((parent, device))
+    if node is None:
+        node = reading.add(NodeKind.NIC, "nic")
+        reading.nics[parent, device] = node
+        width = _pci_bandwidth(pci) if pci else _UNKNOWN_PCI
+        reading.cables.append(Cable(parent, node, width, PCIE_ALPHA))
+    for net in nets:
+        speed = _integer(net, "speed") if net.get("speed") else 0
+        speed = speed if speed > 0 else 10_000
+        name = net.get("name") or f"net{len(reading.nets)}"
+        if speed >= _OUTLIER_MBPS:
+            reading.notes.append(f"{name}: speed {speed} Mbit/s cannot be; read as {speed // 1000}")
+            speed //= 1000
+        reading.nets.append(_Net(name, node, speed, net.where))
+
+
+def _ranked(reading: _Reading, where: str) -> list[tuple[_Gpu, int, Cable]]:
+    """The GPUs in the order of their ranks."""
+    if not reading.gpus:
+        raise BadFile(
+            "no GPU with a rank", where=where,
+            hint="a file that NCCL completes at run time names no GPUs; give the dump "
+            "(NCCL_TOPO_DUMP_FILE) instead",
+        )  # fmt: skip
+    if len(reading.gpus) > MAX_GPUS:
+        raise BadFile(f"more than {MAX_GPUS} GPUs", where=where)
+    found = sorted(reading.gpus, key=lambda g: g[0].rank)
+    for (one, _, _), (two, _, _) in pairwise(found):
+        if one.rank == two.rank:
+            raise BadFile(f"two GPUs have rank {one.rank}", where=two.element.where)
+    busids: dict[str, _Gpu] = {}
+    for one, _, _ in found:
+        if one.busid in busids:
+            raise BadFile(f"two GPUs have bus id {one.busid}", where=one.element.where)
+        busids[one.busid] = one
+    return found
+
+
+def _plan(
+    reading: _Reading, found: list[tuple[_Gpu, int, Cable]], options: Spec
+) -> tuple[Plan, list[Cable]]:
+    """The box with everything, and the cables that are not PCIe."""
+    n = len(found)
+    cables = [replace(c, a=c.a + n, b=c.b + n) for c in reading.cables]
+    for rank, (_, parent, cable) in enumerate(found):
+        cables.append(replace(cable, a=parent + n, b=rank))
+    direct = _direct(reading, found, options)
+    parts = tuple(reading.parts)
+    return Plan(n, parts, (*direct, *cables)), direct
+
+
+def _direct(
+    reading: _Reading, found: list[tuple[_Gpu, int, Cable]], options: Spec
+) -> list[Cable]:
+    """NVLink, xGMI and C2C cables; the NVSwitch is added when somebody is on it."""
+    n = len(found)
+    place = {gpu.busid: rank for rank, (gpu, _, _) in enumerate(found)}
+    counts: dict[tuple[int, int], int] = {}
+    switched: dict[int, int] = {}
+    cables: list[Cable] = []
+    for rank, (gpu, parent, _) in enumerate(found):
+        for link in gpu.element.find("nvlink", "xgmi"):
+            count = _integer(link, "count")
+            target, kind = link.get("target").lower(), link.get("tclass").lower()
+            if target in place and place[target] != rank:
+                counts[rank, place[target]] = counts.get((rank, place[target]), 0) + count
+            elif kind.startswith("0x068001"):
+                lane = _lane(gpu, options)
+                cables.append(Cable(rank, _cpu_above(reading, parent) + n, lane * count, CABLE_ALPHA))
+            elif kind.startswith(("0x03", "0x12")):
+                reading.notes.append(f"{link.where}: link to {target}, which is no GPU here, left out")
+            elif count:
+                switched[rank] = switched.get(rank, 0) + count
+        for c2c in gpu.element.find("c2c"):
+            width = Fraction(_integer(c2c, "bw") * _integer(c2c, "count"), 1000)
+            if width:
+                cables.append(Cable(rank, _cpu_above(reading, parent) + n, width, CABLE_ALPHA))
+    cables += _peer_cables(reading, found, counts, options)
+    if switched:
+        node = reading.add(NodeKind.SWITCH, "nvswitch") + n
+        for rank, count in switched.items():
+            width = _lane(found[rank][0], options) * count
+            cables.append(Cable(rank, node, width, NVSWITCH_ALPHA, count))
+    return cables
+
+
+def _peer_cables(
+    reading: _Reading,
+    found: list[tuple[_Gpu, int, Cable]],
+    counts: dict[tuple[int, int], int],
+    options: Spec,
+) -> Iterator[Cable]:
+    """Each cable is listed at both ends; one listed at one end is taken as both."""
+    for (a, b), count in sorted(counts.items()):
+        other = counts.get((b, a))
+        if other is None:
+            reading.notes.append(f"rank {a} lists a link to {b} that {b} does not; taken as both ways")
+        elif other != count:
+            raise BadFile(
+                f"rank {a} lists {count} links to {b}, rank {b} lists {other} to {a}",
+                where=found[max(a, b)][0].element.where,
+            )
+        if count and (a < b or other is None):
+            lane = min(_lane(found[a][0], options), _lane(found[b][0], options))
+            yield Cable(a, b, lane * count, CABLE_ALPHA, count)
+
+
+def _cpu_above(reading: _Reading, node: int) -> int:
+    above = {c.b: c.a for c in reading.cables if reading.parts[c.b].kind is not NodeKind.HOST}
+    while node in above:
+        node = above[node]
+    return node
+
+
+def _lane(gpu: _Gpu, options: Spec) -> Fraction:
+    """GB/s of one NVLink or xGMI link of a GPU."""
+    gcn = gpu.element.get("gcn")
+    if gcn:
+        number = gcn.removeprefix("gfx").lower()
+        if number == "90a":
+            default = Fraction(36)
+        else:
+            default = Fraction(next((w for start, w in _XGMI if number.startswith(start)), 48))
+    else:
+        sm = _integer(gpu.element, "sm") if gpu.element.get("sm") else 80
+        default = Fraction(next((w for least, w in reversed(_NVLINK) if sm >= least), "18"))
+    return options.bandwidth("bw", default)
+
+
+def _plugs(reading: _Reading, gpus: int, options: Spec) -> tuple[Plug, ...]:
+    """The network ports that carry data: not the management ones."""
+    fastest = max((net.speed for net in reading.nets), default=0)
+    least = int(options.bandwidth("min_nic", Fraction(1, 10**9)) * 8000)
+    if not options.has("min_nic"):
+        # A port of 10 Gbit/s or less beside ones four times as fast, or of 1 Gbit/s, is not for data.
+        least = _MANAGEMENT_MBPS + 1 if fastest >= 4 * _MANAGEMENT_MBPS else 1001
+    used = [net for net in reading.nets if net.speed >= least]
+    slow = [net for net in reading.nets if net.speed < least]
+    if slow:
+        listed = ", ".join(f"{net.name} ({net.speed / 1000:g} Gbit/s)" for net in slow[:8])
+        reading.notes.append(f"NICs too slow for data are left out: {listed}")
+    if used and options.integer("nodes", 1) == 1:
+        reading.notes.append(f"{len(used)} NICs are left out: they serve several boxes (nodes=2)")
+    return tuple(Plug(net.nic + gpus, Fraction(net.speed, 8000)) for net in used)
+
+
+def _connects(cables: list[Cable], gpus: int) -> bool:
+    """Whether the cables alone join all GPUs."""
+    group = {v: v for c in cables for v in (c.a, c.b)} | {v: v for v in range(gpus)}
+
+    def root(v: int) -> int:
+        while group[v] != v:
+            group[v] = group[group[v]]
+            v = group[v]
+        return v
+
+    for c in cables:
+        group[root(c.a)] = root(c.b)
+    return len({root(v) for v in range(gpus)}) == 1
+
+
+_UNKNOWN_PCI = Fraction(60 * 16, 80)
+
+
+def _pci_bandwidth(element: Element) -> Fraction:
+    speed = re.match(r"\d+(\.\d+)?", element.get("link_speed").strip())
+    key = speed.group().removesuffix(".0") if speed else ""
+    width = _integer(element, "link_width") if element.get("link_width") else 0
+    return Fraction((width or 16) * _PCI_SPEED.get(key, 60), 80)
+
+
+def _cpu_link(cpu: Element) -> Fraction:
+    """GB/s between two CPUs of a host, as the libraries assume."""
+    vendor, arch = cpu.get("vendor"), cpu.get("arch")
+    if vendor == "GenuineIntel":
+        skylake = cpu.get("familyid") == "6" and _integer(cpu, "modelid") >= 0x55
+        return Fraction(10 if skylake else 6)
+    if "Shanghai" in vendor or vendor == "CentaurHauls":
+        return Fraction(6)
+    known = {"AuthenticAMD": 16}.get(vendor) or {"ppc64": 32, "arm64": 6}.get(arch)
+    return Fraction(known) if known else CPU_LINK
+
+
+def _integer(element: Element, name: str) -> int:
+    text = element.get(name).strip()
+    if not re.fullmatch(r"-?[0-9]{1,12}", text):
+        raise BadFile(
+            f"{name}={text[:40]!r} of <{element.tag}> is not a whole number", where=element.where
+        )
+    return int(text)

@@ -1,0 +1,270 @@
+"""A topology from the text of ``nvidia-smi topo -m``.
+
+NV# between two GPUs is that many NVLinks, either to each other or, where every pair shows the same
+number and a GPU has not so many links, to an NVSwitch. If NVLink joins all GPUs, PCIe is left out and
+each NIC belongs to the GPUs it is nearest to; otherwise the classes PIX, PXB, PHB, NODE and SYS give
+the PCIe tree. Neither the GPU's generation nor any bandwidth is in the text: what is assumed is noted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build
+from ..machines.spec import Spec
+from ..symmetry import guess
+from ..topology import NodeKind, Topology
+from .defaults import (
+    ALPHA_NOTE,
+    CABLE_ALPHA,
+    CPU_LINK,
+    GENERATION_NIC,
+    GENERATION_PCIE,
+    NET_ALPHA,
+    NVLINK,
+    NVLINKS_PER_GPU,
+    NVSWITCH_ALPHA,
+    PCIE_ALPHA,
+)
+from .plan import Cable, Part, Plan, Plug, boxes, copied
+from .smi_matrix import PATHS, Matrix, read_matrix
+
+Pairs = dict[tuple[int, int], int]
+"""NVLinks between GPUs a < b."""
+
+
+def read_nvidia_smi(text: str, where: str, options: Spec) -> Topology:
+    """A topology from the matrix.
+
+    Options: ``gpu=p100|v100|a100|h100|b200``; ``bw=`` per NVLink (with PCIe: ``pcie_bw=``,
+    ``cpu_bw=``); ``nodes=``, ``fabric=``, ``nic_bw=`` and the like.
+
+    Raises:
+        BadFile: not such a text. BadTopology: the two halves of the matrix differ.
+    """
+    matrix = read_matrix(text, where)
+    nvlinks = _nvlinks(matrix)
+    switched = _is_switched(nvlinks, matrix.gpus, options)
+    generation = options.choice("gpu", _generation(nvlinks, matrix.gpus, switched), NVLINK)
+    lane = options.bandwidth("bw", NVLINK[generation])
+    notes = [ALPHA_NOTE, *_generation_notes(generation, lane, options)]
+    if switched or _joined(nvlinks, matrix.gpus):
+        return _over_nvlink(matrix, nvlinks, switched, generation, where, options, notes)
+    return _over_pcie(matrix, nvlinks, lane, generation, where, options, notes)
+
+
+def _nvlinks(matrix: Matrix) -> Pairs:
+    return {
+        (a, b): count
+        for b in range(matrix.gpus)
+        for a in range(b)
+        if matrix.cells[a][b].startswith("NV") and (count := int(matrix.cells[a][b][2:]))
+    }
+
+
+def _is_switched(nvlinks: Pairs, gpus: int, options: Spec) -> bool:
+    """Every pair shows the same count, and together more links than a GPU has.
+
+    Without ``gpu=``, more than any GPU has: four GPUs with NV6 may be GH200 cabled directly, or
+    V100 on a switch.
+    """
+    counts = set(nvlinks.values())
+    if len(nvlinks) != gpus * (gpus - 1) // 2 or len(counts) != 1 or gpus < 3:
+        return False
+    each = next(iter(counts))
+    most = NVLINKS_PER_GPU.get(options.word("gpu")[0], max(NVLINKS_PER_GPU.values()))
+    return each * (gpus - 1) > most
+
+
+def _generation(nvlinks: Pairs, gpus: int, switched: bool) -> str:
+    """The oldest GPU that has so many NVLinks (V100 where P100 would do, which is rarer)."""
+    if not nvlinks:
+        return "a100"
+    if switched:
+        most = next(iter(nvlinks.values()))
+    else:
+        load = Counter[int]()
+        for (a, b), count in nvlinks.items():
+            load[a] += count
+            load[b] += count
+        most = max(load.values())
+    return next((g for g in ("v100", "a100", "h100") if most <= NVLINKS_PER_GPU[g]), "h100")
+
+
+def _generation_notes(generation: str, lane: Fraction, options: Spec) -> list[str]:
+    if options.has("gpu") or options.has("bw"):
+        return []
+    note = (
+        f"the GPU's generation is not in the text; from the NVLink counts {generation} is assumed, "
+        f"{float(lane):g}GB/s per NVLink (gpu= or bw= says otherwise)"
+    )
+    return [note]
+
+
+def _joined(nvlinks: Pairs, gpus: int) -> bool:
+    reached, edge = {0}, [0]
+    while edge:
+        at = edge.pop()
+        for a, b in nvlinks:
+            for near, far in ((a, b), (b, a)):
+                if near == at and far not in reached:
+                    reached.add(far)
+                    edge.append(far)
+    return len(reached) == gpus
+
+
+def _over_nvlink(
+    matrix: Matrix,
+    nvlinks: Pairs,
+    switched: bool,
+    generation: str,
+    where: str,
+    options: Spec,
+    notes: list[str],
+) -> Topology:
+    n, lane = matrix.gpus, NVLINK[generation]
+    switches: tuple[BoxSwitch, ...] = ()
+    cables: tuple[Cables, ...] = ()
+    if switched:
+        # bw= is per NVLink, a port of the switch has all of the GPU's.
+        count = next(iter(nvlinks.values()))
+        port = options.bandwidth("bw", lane) * count
+        switches = (BoxSwitch("nvswitch", tuple(range(n)), port, NVSWITCH_ALPHA),)
+        notes.append(f"every pair shows NV{count}: the GPUs are on an NVSwitch, {count} links each")
+        options = replace(options, options={k: v for k, v in options.options.items() if k != "bw"})
+    else:
+        if len(set(nvlinks.values())) == 1 and n > 2 and not options.has("gpu"):
+            notes.append("equal NV# counts are read as direct cables; gpu= tells an NVSwitch apart")
+        pairs = tuple((a, b, count) for (a, b), count in sorted(nvlinks.items()))
+        cables = (Cables(pairs, lane, CABLE_ALPHA),)
+    attach = _nearest_gpus(matrix, notes)
+    nics = None
+    if attach:
+        pcie = GENERATION_PCIE[generation]
+        nics = Nics(attach, GENERATION_NIC[generation], NET_ALPHA, pcie, "star")
+        if options.integer("nodes", 1) > 1 and not options.has("nic_bw"):
+            notes.append(f"NIC bandwidth assumed {float(nics.bandwidth):g}GB/s (nic_bw=)")
+    made = build(Box(where, where, n, switches, cables, nics, _moves(n, switches, cables)), options)
+    return replace(made, name=where, notes=tuple(notes))
+
+
+def _moves(
+    n: int, switches: tuple[BoxSwitch, ...], cables: tuple[Cables, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Symmetries of the GPUs of one box."""
+    if n > 64:
+        return ()
+    plan_parts = tuple(Part(s.name, NodeKind.SWITCH) for s in switches)
+    wires = [Cable(a, b, c.bandwidth * m, c.alpha, m) for c in cables for a, b, m in c.pairs]
+    wires += [Cable(g, n + i, s.bandwidth, s.alpha) for i, s in enumerate(switches) for g in s.gpus]
+    return tuple(image[:n] for image in guess(copied(Plan(n, plan_parts, tuple(wires)), "box", 1)))
+
+
+def _nearest_gpus(matrix: Matrix, notes: list[str]) -> tuple[tuple[int, ...], ...]:
+    """For each NIC that is somebody's nearest, the GPUs it serves.
+
+    GPUs that have the same nearest NICs share them one for one if the numbers allow it.
+    """
+    n, total = matrix.gpus, len(matrix.names)
+    best: dict[tuple[int, ...], list[int]] = {}
+    for g in range(n):
+        classes = {c: PATHS.index(matrix.cells[g][c]) for c in range(n, total)
+                   if matrix.cells[g][c] in PATHS}  # fmt: skip
+        if classes:
+            least = min(classes.values())
+            best.setdefault(tuple(c for c, k in classes.items() if k == least), []).append(g)
+    served: dict[int, list[int]] = {}
+    for nics, gpus in best.items():
+        for i, nic in enumerate(nics):
+            if len(nics) % len(gpus) == 0:
+                served.setdefault(nic, []).append(gpus[i % len(gpus)])
+            else:
+                served.setdefault(nic, []).extend(gpus)
+    idle = [_nic_name(matrix, c) for c in range(n, total) if c not in served]
+    if idle:
+        notes.append(f"no GPU is nearest to {', '.join(idle)}: left out (storage, management)")
+    return tuple(tuple(sorted(served[c])) for c in sorted(served))
+
+
+def _nic_name(matrix: Matrix, column: int) -> str:
+    name = matrix.names[column]
+    return f"{name} ({matrix.legend[name]})" if name in matrix.legend else name
+
+
+def _over_pcie(
+    matrix: Matrix,
+    nvlinks: Pairs,
+    lane: Fraction,
+    generation: str,
+    where: str,
+    options: Spec,
+    notes: list[str],
+) -> Topology:
+    width = options.bandwidth("pcie_bw", GENERATION_PCIE[generation])
+    between = options.bandwidth("cpu_bw", CPU_LINK)
+    plan = _tree(matrix, width, between)
+    cables = [
+        Cable(a, b, lane * count, CABLE_ALPHA, count) for (a, b), count in sorted(nvlinks.items())
+    ]
+    speed = GENERATION_NIC[generation]
+    n = matrix.gpus
+    plugs = tuple(Plug(c, speed) for c in range(n, len(matrix.names)))
+    notes.append(
+        f"NVLink does not join all GPUs: the PCIe tree follows the classes, x16 at {float(width):g}GB/s "
+        f"(pcie_bw=), CPU to CPU at {float(between):g}GB/s (cpu_bw=)"
+    )
+    if plugs and options.integer("nodes", 1) > 1 and not options.has("nic_bw"):
+        notes.append(f"NIC bandwidth assumed {float(speed):g}GB/s (nic_bw=)")
+    whole = replace(plan, cables=(*cables, *plan.cables), plugs=plugs)
+    return boxes(whole, where, options, notes)
+
+
+def _tree(matrix: Matrix, width: Fraction, between: Fraction) -> Plan:
+    """Devices under PCIe switches (PIX), under bridges (PXB), under the CPU of a NUMA node."""
+    total = len(matrix.names)
+    parts = [Part(f"nic.{c - matrix.gpus}", NodeKind.NIC) for c in range(matrix.gpus, total)]
+    cables: list[Cable] = []
+    parents = list(range(total))
+    for level, name in (("PIX", "pix"), ("PXB", "pxb")):
+        for number, group in enumerate(_groups(matrix, level)):
+            tops = sorted({parents[d] for d in group})
+            if len(tops) > 1:
+                parts.append(Part(f"{name}.{number}", NodeKind.SWITCH))
+                node = matrix.gpus + len(parts) - 1
+                cables += [Cable(top, node, width, PCIE_ALPHA) for top in tops]
+                for d in group:
+                    parents[d] = node
+    cpus: list[int] = []
+    for number, group in enumerate(_groups(matrix, "NODE")):
+        parts.append(Part(f"cpu.{number}", NodeKind.HOST))
+        node = matrix.gpus + len(parts) - 1
+        tops = sorted({parents[d] for d in group})
+        cables += [Cable(top, node, width, PCIE_ALPHA) for top in tops]
+        cables += [Cable(cpu, node, between, PCIE_ALPHA) for cpu in cpus]
+        cpus.append(node)
+    return Plan(matrix.gpus, tuple(parts), tuple(cables))
+
+
+def _groups(matrix: Matrix, level: str) -> list[list[int]]:
+    """Devices joined by classes up to a level; NVLink hides the class, the NUMA column tells it."""
+    total = len(matrix.names)
+    near = set(PATHS[: PATHS.index(level) + 1])
+    group = list(range(total))
+    for a in range(total):
+        for b in range(a):
+            same_numa = (
+                level == "NODE"
+                and a < matrix.gpus
+                and matrix.numa[a] is not None
+                and matrix.numa[a] == matrix.numa[b]
+                and matrix.cells[a][b].startswith("NV")
+            )
+            if matrix.cells[a][b] in near or same_numa:
+                old, new = group[a], group[b]
+                group = [new if x == old else x for x in group]
+    members: dict[int, list[int]] = {}
+    for device, label in enumerate(group):
+        members.setdefault(label, []).append(device)
+    return list(members.values())

@@ -1,0 +1,181 @@
+"""One box as a tree of PCIe, cables and NICs, then as many boxes as wanted.
+
+What the XML and the matrix importers build: GPUs ``0 … gpus-1``, then switches, CPUs and NICs, all
+cables full duplex. :func:`simplified` removes what carries nothing; :func:`boxes` copies the box and
+joins the copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ..errors import BadTopology
+from ..machines.fabric import Port, join, parse_fabric
+from ..machines.spec import Spec, check_size
+from ..symmetry import Image, extend, guess
+from ..topology import Link, Node, NodeKind, Topology, both_ways, gpu
+from .defaults import NET_ALPHA
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A node that is no GPU."""
+
+    name: str
+    kind: NodeKind
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """A full-duplex cable between two nodes of the box."""
+
+    a: int
+    b: int
+    bandwidth: Fraction
+    alpha: Fraction
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plug:
+    """A network port of a NIC node, in GB/s."""
+
+    nic: int
+    bandwidth: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One box."""
+
+    gpus: int
+    parts: tuple[Part, ...]
+    cables: tuple[Cable, ...]
+    plugs: tuple[Plug, ...] = ()
+
+    def kind(self, node: int) -> NodeKind:
+        """What a node is."""
+        return NodeKind.GPU if node < self.gpus else self.parts[node - self.gpus].kind
+
+
+def simplified(plan: Plan, *, nics: bool) -> Plan:
+    """Without dead ends, and with chains of PCIe bridges as one hop of the narrowest's width.
+
+    Without ``nics`` these are dead ends too.
+    """
+    keep = {plug.nic for plug in plan.plugs} if nics else set()
+    near: dict[int, list[Cable]] = {v: [] for v in range(plan.gpus + len(plan.parts))}
+    for cable in plan.cables:
+        near[cable.a].append(cable)
+        near[cable.b].append(cable)
+    doubtful = [v for v in near if v >= plan.gpus and v not in keep]
+    while doubtful:
+        node = doubtful.pop()
+        at = near.get(node)
+        if at is None or not _removable(plan, node, at):
+            continue
+        del near[node]
+        ends = [c.a if c.b == node else c.b for c in at]
+        for end, cable in zip(ends, at, strict=True):
+            near[end].remove(cable)
+        if len(at) == 2:
+            new = _spliced(node, *at)
+            near[new.a].append(new)
+            near[new.b].append(new)
+        doubtful += [v for v in ends if v >= plan.gpus and v not in keep]
+    left = [c for v, at in near.items() for c in at if c.a == v]
+    return _renumbered(plan, left, keep)
+
+
+def _removable(plan: Plan, node: int, at: list[Cable]) -> bool:
+    if len(at) < 2:
+        return True
+    ends = {c.a for c in at} | {c.b for c in at}
+    return plan.kind(node) is NodeKind.SWITCH and len(at) == 2 and len(ends) == 3
+
+
+def _spliced(node: int, one: Cable, two: Cable) -> Cable:
+    a = one.a if one.b == node else one.b
+    b = two.a if two.b == node else two.b
+    return Cable(a, b, min(one.bandwidth, two.bandwidth), max(one.alpha, two.alpha))
+
+
+def _renumbered(plan: Plan, cables: list[Cable], keep: set[int]) -> Plan:
+    used = {v for c in cables for v in (c.a, c.b)} | keep
+    others = [v for v in range(plan.gpus, plan.gpus + len(plan.parts)) if v in used]
+    place = {v: v for v in range(plan.gpus)} | {v: plan.gpus + i for i, v in enumerate(others)}
+    return Plan(
+        plan.gpus,
+        tuple(plan.parts[v - plan.gpus] for v in others),
+        tuple(replace(c, a=place[c.a], b=place[c.b]) for c in cables),
+        tuple(replace(p, nic=place[p.nic]) for p in plan.plugs if p.nic in keep),
+    )
+
+
+def boxes(plan: Plan, name: str, options: Spec, notes: Iterable[str]) -> Topology:
+    """The box, or ``nodes=`` of it joined as ``fabric=`` (default star) says.
+
+    Also ``oversub=``, ``nic_bw=`` (of every port) and ``nic_alpha=``.
+
+    Raises:
+        BadTopology: several boxes without NICs.
+    """
+    nodes = options.integer("nodes", 1)
+    check_size(options, nodes * plan.gpus, nodes * len(plan.cables))
+    text, span = options.word("fabric", "star")
+    oversub = options.factor("oversub")
+    fabric = replace(parse_fabric(text, span), oversub=oversub)
+    plan = simplified(plan, nics=nodes > 1)
+    if nodes > 1 and not plan.plugs:
+        raise BadTopology(
+            f"{name} has no NIC that is fast enough to join boxes",
+            hint="min_nic=0.1GB/s counts slower ones, where there are any",
+        )
+    copies = copied(plan, name, nodes)
+    if nodes > 1:
+        alpha = options.microseconds("nic_alpha", NET_ALPHA)
+        place = _places(plan, nodes)
+        ports = tuple(
+            Port(place[b][p.nic], b, slot, options.bandwidth("nic_bw", p.bandwidth), alpha)
+            for b in range(nodes)
+            for slot, p in enumerate(plan.plugs)
+        )
+        copies = join(copies, ports, fabric)
+        notes = (*notes, f"the network between boxes is not in the file; assumed fabric={text}")
+    return replace(copies, symmetries=_symmetries(copies, plan.gpus, nodes), notes=tuple(notes))
+
+
+def _places(plan: Plan, nodes: int) -> list[list[int]]:
+    """The node of every copy's node: all GPUs first, box by box, then the rest, box by box."""
+    parts, n = len(plan.parts), plan.gpus
+    return [
+        [*range(b * n, b * n + n), *range(nodes * n + b * parts, nodes * n + (b + 1) * parts)]
+        for b in range(nodes)
+    ]
+
+
+def copied(plan: Plan, name: str, nodes: int) -> Topology:
+    """Copies of the box side by side, nothing between them."""
+    all_nodes: list[Node] = [gpu(b * plan.gpus + g, b) for b in range(nodes) for g in range(plan.gpus)]
+    links: list[Link] = []
+    for b, place in enumerate(_places(plan, nodes)):
+        all_nodes += [Node(_numbered(part.name, b), part.kind, b) for part in plan.parts]
+        for c in plan.cables:
+            links += both_ways(place[c.a], place[c.b], c.bandwidth, c.alpha, lanes=c.lanes)
+    return Topology(name, tuple(all_nodes), tuple(links))
+
+
+def _numbered(name: str, box: int) -> str:
+    """``cpu.1`` in box 2 is ``cpu2.1``."""
+    kind, _, rest = name.partition(".")
+    return f"{kind}{box}.{rest}" if rest else f"{kind}{box}"
+
+
+def _symmetries(made: Topology, gpus: int, nodes: int) -> tuple[Image, ...]:
+    """What :func:`guess` finds in small machines; in larger ones the rotation of the boxes."""
+    if made.ranks <= 64:
+        return guess(made)
+    image = extend(made, [(r + gpus) % made.ranks for r in range(made.ranks)])
+    return (image,) if image and nodes > 1 else ()

@@ -1,0 +1,181 @@
+"""The text of ``nvidia-smi topo -m`` as a matrix of classes, whatever happened to it on the way.
+
+Copies of that text come with tabs or spaces, ANSI colours, lines wrapped by a terminal, NICs named
+by device or by number with a legend. So the text is a stream of tokens that know their line: first
+the column names, then for each name its row.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..errors import BadFile, BadTopology
+
+PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""Classes over PCIe, the nearest first."""
+
+_ANSI = re.compile(r"\x1b?\[[0-9;]*m|\x1b\[[0-9;?]*[A-Za-z]")
+_CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PIX|PHB|NODE|SYS|SOC")
+_DEVICE = re.compile(r"GPU[0-9]+|NIC[0-9]+|[a-z][a-z0-9]*_[a-z0-9_.]*|ib[0-9]+|eth[0-9]+|[a-z]+[0-9]+")
+_AFTER = ("CPU", "NUMA", "GPU")
+_LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Devices and how near they are; ``numa`` of a GPU is None where the text does not say."""
+
+    names: tuple[str, ...]
+    gpus: int
+    cells: tuple[tuple[str, ...], ...]
+    numa: tuple[int | None, ...]
+    legend: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str
+    line: int
+
+
+def looks_like_matrix(text: str) -> bool:
+    """Whether some line starts with the name of the first GPU."""
+    return any(
+        re.match(r"\s*GPU[0-9]+(\s|$)", line) for line in _ANSI.sub("", text[:100_000]).splitlines()
+    )
+
+
+def read_matrix(text: str, where: str) -> Matrix:
+    """Parse the text.
+
+    Raises:
+        BadFile: no header, a row that is missing, too short or too long, an unknown class; with
+            the line. BadTopology: the two halves of the matrix differ.
+    """
+    lines = _ANSI.sub("", text.replace("\r", "")).splitlines()
+    tokens, legend = _tokens(lines)
+    names, rest = _header(tokens, where)
+    rows, tails = _rows(names, rest, where)
+    gpus = sum(name.startswith("GPU") for name in names)
+    _check_symmetric(names, rows, where)
+    numa = tuple(_numa(tail) for tail in tails[:gpus])
+    return Matrix(names, gpus, tuple(rows), numa, legend)
+
+
+def _tokens(lines: list[str]) -> tuple[list[_Token], dict[str, str]]:
+    """Tokens from the header to the legend, and the names in the NIC legend."""
+    start = next((i for i, s in enumerate(lines) if re.match(r"\s*GPU[0-9]+(\s|$)", s)), len(lines))
+    end = next((i for i, s in enumerate(lines) if i > start and _LEGEND.match(s)), len(lines))
+    tokens = [
+        _Token(word, i + 1) for i in range(start, end) for word in lines[i].split()
+    ]
+    found = (re.match(r"\s*(NIC[0-9]+):\s*(\S+)\s*$", s) for s in lines[end:])
+    return tokens, {m.group(1): m.group(2) for m in found if m}
+
+
+def _header(tokens: list[_Token], where: str) -> tuple[tuple[str, ...], list[_Token]]:
+    """The column names, and the tokens from the first row on."""
+    names: list[str] = []
+    for token in tokens:
+        if token.text in _AFTER or token.text in names:
+            break
+        if not _DEVICE.fullmatch(token.text):
+            raise BadFile(f"{token.text!r} is not the name of a device", where=f"{where}:{token.line}")
+        names.append(token.text)
+    if not names:
+        raise BadFile("no GPU in the header", where=where)
+    gpus = [name.startswith("GPU") for name in names]
+    if gpus != sorted(gpus, reverse=True):
+        raise BadFile("GPUs come first in the header", where=f"{where}:{tokens[0].line}")
+    for i in range(len(names), len(tokens)):
+        if tokens[i].text == names[0]:
+            return tuple(names), tokens[i:]
+    raise BadFile(
+        f"the row of {names[0]} is missing", where=f"{where}:{tokens[-1].line}",
+        hint="is the text complete?",
+    )  # fmt: skip
+
+
+def _rows(
+    names: tuple[str, ...], tokens: list[_Token], where: str
+) -> tuple[list[tuple[str, ...]], list[list[str]]]:
+    """The cells of each row, and what stands after them."""
+    rows: list[tuple[str, ...]] = []
+    tails: list[list[str]] = []
+    at = 0
+    for r, name in enumerate(names):
+        if at == len(tokens) or tokens[at].text != name:
+            line = tokens[min(at, len(tokens) - 1)].line
+            raise BadFile(
+                f"the row of {name} is missing", where=f"{where}:{line}",
+                hint=f"the header has {len(names)} devices, the text {r} whole rows",
+            )  # fmt: skip
+        first, at = tokens[at], at + 1
+        cells, at = _cells(names, tokens, at)
+        if len(cells) != len(names):
+            raise BadFile(
+                f"the row of {name} has {len(cells)} cells for {len(names)} columns",
+                where=f"{where}:{first.line}",
+                hint=_stray(tokens, at),
+            )
+        if cells[r] != "X" or cells.count("X") != 1:
+            raise BadFile(f"the row of {name} has no X at its own place", where=f"{where}:{first.line}")
+        after = names[r + 1] if r + 1 < len(names) else ""
+        tail: list[str] = []
+        while at < len(tokens) and tokens[at].text != after:
+            if not tail and _CELL.fullmatch(tokens[at].text):
+                raise BadFile(
+                    f"the row of {name} has more than {len(names)} cells",
+                    where=f"{where}:{tokens[at].line}",
+                )
+            tail.append(tokens[at].text)
+            at += 1
+        rows.append(tuple("SYS" if c == "SOC" else c for c in cells))
+        tails.append(tail)
+    return rows, tails
+
+
+def _cells(names: tuple[str, ...], tokens: list[_Token], at: int) -> tuple[list[str], int]:
+    """Up to one cell for each column; a cell that a line break split is mended."""
+    cells: list[str] = []
+    while len(cells) < len(names) and at < len(tokens):
+        token = tokens[at]
+        split = at > 0 and tokens[at - 1].line != token.line and cells
+        if _CELL.fullmatch(token.text):
+            cells.append(token.text)
+        elif split and _CELL.fullmatch(cells[-1] + token.text):
+            cells[-1] += token.text
+        elif (
+            at + 1 < len(tokens)
+            and tokens[at + 1].line != token.line
+            and _CELL.fullmatch(token.text + tokens[at + 1].text)
+        ):
+            at += 1
+            cells.append(token.text + tokens[at].text)
+        else:
+            break
+        at += 1
+    return cells, at
+
+
+def _stray(tokens: list[_Token], at: int) -> str:
+    if at == len(tokens):
+        return "the text ends there"
+    return f"{tokens[at].text!r} is none of X, NV#, {', '.join(PATHS)}"
+
+
+def _check_symmetric(names: tuple[str, ...], rows: list[tuple[str, ...]], where: str) -> None:
+    for i, row in enumerate(rows):
+        for j in range(i):
+            if row[j] != rows[j][i]:
+                raise BadTopology(
+                    f"{names[i]} to {names[j]} is {row[j]}, and back {rows[j][i]}", where=where
+                )
+
+
+def _numa(tail: list[str]) -> int | None:
+    """The NUMA node in ``0-23,48-71  0  N/A``: the second column after the cells."""
+    if len(tail) > 1 and tail[1].isascii() and tail[1].isdigit():
+        return int(tail[1][:9])
+    return None

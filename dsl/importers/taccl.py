@@ -1,0 +1,196 @@
+"""TACCL's topology JSON: one box, its link costs per chunk, its NICs (``inputs.md`` §1).
+
+The file has no units: a number is the cost of one chunk in a time unit of the author's choice. The
+shipped files say both in their name (``NDv2_1KB``: 1 KiB, 0.01 µs); others need ``chunk=`` and
+``unit=``. Matrices are indexed [destination][source].
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from ..errors import BadFile, UserError
+from ..files import Fields
+from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build, load_box
+from ..machines.spec import MAX_GPUS, Spec
+from ..topology import Topology
+from ..units import BYTES_PER_US_PER_GBPS, exact, parse_bytes, parse_microseconds
+
+KINDS = ("ndv2", "dgx2", "hub", "custom")
+
+_SHIPPED = {
+    "1KB": (1 << 10, Fraction(1, 100)),
+    "32KB": (32 << 10, Fraction(1, 10)),
+    "1MB": (1 << 20, Fraction(1)),
+}
+"""Chunk in bytes and time unit in µs of the shipped files, by the end of their name."""
+
+Number = (int, float, str)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """What a number of the file means."""
+
+    chunk: int
+    unit: Fraction
+
+    def bandwidth(self, beta: Fraction, where: str) -> Fraction:
+        """GB/s of a link that needs ``beta`` units for a chunk."""
+        if beta <= 0:
+            raise BadFile(f"β is {beta}, and must be positive", where=where)
+        return self.chunk / (beta * self.unit * BYTES_PER_US_PER_GBPS)
+
+
+def read_taccl(data: Any, where: str, options: Spec) -> Topology:
+    """A topology from the parsed JSON of a TACCL topology file.
+
+    Options: ``chunk=1MiB``, ``unit=1us``, ``kind=ndv2|dgx2|hub|custom``, and those of every box
+    (``nodes=``, ``fabric=``, ``nics=`` …, :func:`weft.dsl.machines.boxes.build`).
+
+    Raises:
+        BadFile: a key missing, unknown, or of the wrong shape; no units. BadTopology: boxes that
+            nothing joins.
+    """
+    fields = Fields(data, where)
+    name = fields.get("name", str)
+    gpus = fields.get("gpus_per_node", int)
+    if not 1 <= gpus <= MAX_GPUS:
+        raise BadFile(f"gpus_per_node is {gpus}", where=where)
+    scale = _scale(name, where, options)
+    kind = options.choice("kind", _guess(data, gpus), KINDS)
+    if kind == "custom":
+        box = _custom(fields, name, gpus, scale, where)
+    else:
+        box = _builtin(fields, kind, name, gpus, scale, where)
+    box = replace(box, nics=_nics(fields, gpus, scale, where))
+    fields.finish(ignore=("remote_invbw", "remote_invbws"))
+    made = build(box, options)
+    return replace(made, name=name, notes=_notes(kind, scale, made))
+
+
+def _scale(name: str, where: str, options: Spec) -> _Scale:
+    end = name.rpartition("_")[2]
+    chunk, unit = _SHIPPED.get(end, (0, Fraction(0)))
+    for text, span in (options.word("chunk"),):
+        if text:
+            try:
+                chunk = parse_bytes(text)
+            except UserError as error:
+                raise UserError(error.message, where=span, hint=error.hint) from None
+    written = options.word("unit")[0]
+    if written:
+        # A bare unit means one of it.
+        unit = parse_microseconds(written if re.match(r"[\d.]", written) else f"1{written}")
+    if not chunk or not unit:
+        raise BadFile(
+            f"what a number of {name!r} means is not in the file",
+            where=where,
+            hint="add the chunk size and the time unit: FILE:chunk=1MiB,unit=1us",
+        )
+    return _Scale(chunk, unit)
+
+
+def _guess(data: Any, gpus: int) -> str:
+    """The topology name that belongs to the file: it is given beside it on TACCL's command line."""
+    if "links" in data:
+        return "custom"
+    betas = data.get("node_betas_list")
+    if isinstance(betas, list) and len(betas) == 2 and gpus == 8:
+        return "ndv2"
+    return "dgx2" if gpus == 16 else "hub"
+
+
+def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: _Scale, where: str) -> Box:
+    wanted = 2 if kind == "ndv2" else 1
+    betas = _numbers(fields.get("node_betas_list", list), "node_betas_list", where)
+    fields.get("node_invbws_list", list)
+    alpha = exact(fields.get("alpha", Number), f"{where}: alpha") * scale.unit
+    if len(betas) != wanted:
+        raise BadFile(
+            f"node_betas_list has {len(betas)} entries, {kind} has {wanted}", where=where,
+            hint="kind= says what the file is",
+        )  # fmt: skip
+    widths = [scale.bandwidth(beta, where) for beta in betas]
+    if kind != "ndv2":
+        port = BoxSwitch("switch", tuple(range(gpus)), widths[0], alpha / 2)
+        rotation = tuple((g + 1) % gpus for g in range(gpus))
+        return Box(name, name, gpus, (port,), (), None, (rotation,))
+    if gpus != 8:
+        raise BadFile(f"ndv2 has 8 GPUs, gpus_per_node says {gpus}", where=where)
+    model = load_box("ndv2")
+    pairs = model.cables[0].pairs
+    double = tuple(p for p in pairs if p[2] == 2)
+    single = tuple(p for p in pairs if p[2] == 1)
+    cables = (Cables(double, widths[0] / 2, alpha), Cables(single, widths[1], alpha))
+    return Box(name, name, gpus, (), cables, None, model.moves)
+
+
+def _custom(fields: Fields, name: str, gpus: int, scale: _Scale, where: str) -> Box:
+    links = _matrix(fields, "links", gpus, where)
+    betas = _matrix(fields, "betas", gpus, where)
+    costs = _matrix(fields, "invbws", gpus, where)
+    fields.get("alpha", Number, 0)
+    cables = []
+    for dst in range(gpus):
+        for src in range(gpus):
+            lanes = links[dst][src]
+            if src == dst and lanes:
+                raise BadFile(f"GPU {src} has a link to itself", where=f"{where}: links[{dst}]")
+            if lanes != links[src][dst] or betas[dst][src] != betas[src][dst]:
+                raise BadFile(
+                    f"the link {src}-{dst} differs in its two directions", where=where,
+                    hint="write it as an edge list, which has directed links",
+                )  # fmt: skip
+            if lanes < 0 or lanes.denominator != 1 or lanes > 1000:
+                raise BadFile(f"{lanes} lanes", where=f"{where}: links[{dst}][{src}]")
+            if lanes and src < dst:
+                alpha = max(costs[dst][src] - betas[dst][src], Fraction(0)) * scale.unit
+                lane = scale.bandwidth(betas[dst][src], f"{where}: betas[{dst}][{src}]")
+                cables.append(Cables(((src, dst, int(lanes)),), lane, alpha))
+    return Box(name, name, gpus, (), tuple(cables), None, ())
+
+
+def _nics(fields: Fields, gpus: int, scale: _Scale, where: str) -> Nics | None:
+    count = fields.get("nics_per_node", int, 0)
+    for key in ("remote_invbw", "remote_invbws"):
+        fields.get(key, Number, 0)
+    alpha = exact(fields.get("remote_alpha", Number, 0), f"{where}: remote_alpha") * scale.unit
+    beta = exact(fields.get("remote_beta", Number, 0), f"{where}: remote_beta")
+    if count == 0:
+        return None
+    if count < 0 or gpus % count:
+        raise BadFile(f"{count} NICs do not serve {gpus} GPUs evenly", where=where)
+    each = gpus // count
+    attach = tuple(tuple(range(i * each, (i + 1) * each)) for i in range(count))
+    width = scale.bandwidth(beta, f"{where}: remote_beta")
+    return Nics(attach, width, alpha / 2, width, "star")
+
+
+def _notes(kind: str, scale: _Scale, made: Topology) -> tuple[str, ...]:
+    notes = [f"read as kind {kind}: costs of {scale.chunk} bytes in units of {float(scale.unit)}us"]
+    if kind in ("dgx2", "hub"):
+        notes.append(
+            "TACCL's complete graph becomes one switch with a port for each GPU, alpha split in two"
+        )
+    if made.hosts > 1:
+        notes.append("remote_alpha is split between the two sides of the network")
+    return tuple(notes)
+
+
+def _numbers(values: list[Any], what: str, where: str) -> list[Fraction]:
+    return [exact(value, f"{where}: {what}") for value in values]
+
+
+def _matrix(fields: Fields, key: str, size: int, where: str) -> list[list[Fraction]]:
+    rows = fields.get(key, list)
+    if len(rows) != size:
+        raise BadFile(f"{key} has {len(rows)} rows for {size} GPUs", where=where)
+    for i, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != size:
+            length = len(row) if isinstance(row, list) else 0
+            raise BadFile(f"row {i} of {key} has {length} entries, {size} GPUs", where=where)
+    return [_numbers(row, key, where) for row in rows]

@@ -1,0 +1,275 @@
+"""The reverse reduction: a collective into one root per chunk is its dual turned round in time.
+
+On the reversed topology a sum into rank d becomes a copy out of rank d: reduce ↔ broadcast,
+reduce_scatter ↔ allgather (SCCL §3.4; Pješivac-Grbović et al. for the classic pairs). A chunk with
+one source and one destination turns round without any sum: gather ↔ scatter.
+
+Why it is right. A pruned schedule of the copying dual brings every rank that takes part in a chunk
+its copy exactly once, so the transfers of a chunk form a tree out of d, with steps that grow
+away from d, whose leaves all want the chunk: in the original they are ranks that contribute.
+Turned round, every rank but d sends exactly once, after all it receives: what arrives at d
+is every contribution, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective, Kind, Placement
+from weft.dsl.errors import UserError
+from weft.dsl.problem import Problem
+from weft.dsl.schedule import Schedule
+from weft.dsl.sketch import FixedSend, Forbid, Only, Pair, Relay, Rule, Sketch
+from weft.dsl.topology import Topology
+
+from ..prune import prune
+
+_DUAL = {
+    Kind.REDUCE: Kind.BROADCAST,
+    Kind.REDUCE_SCATTER: Kind.ALLGATHER,
+    Kind.GATHER: Kind.SCATTER,
+    Kind.SCATTER: Kind.GATHER,
+    Kind.MULTIROOT_GATHER: Kind.MULTIROOT_SCATTER,
+    Kind.MULTIROOT_SCATTER: Kind.MULTIROOT_GATHER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Turns a schedule of the dual into one of the original problem."""
+
+    problem: Problem
+    dual: Problem
+
+    def __call__(self, schedule: Schedule) -> Schedule:
+        """Steps, hops, routes and rounds reversed; arrivals of combining chunks are added up.
+
+        The dual schedule is pruned first: a copy that nobody needs would become a missing
+        contribution's detour. Times do not survive.
+
+        Raises:
+            UserError: a schedule for another collective than the dual's, cut or not.
+        """
+        pieces = schedule.collective.factor // max(1, self.dual.collective.factor)
+        if pieces < 1 or schedule.collective != self.dual.collective.split(pieces):
+            raise UserError(f"{schedule.collective} is no dual of {self.problem.collective}")
+        steps = len(schedule.rounds) or schedule.steps
+        tree = prune(schedule)
+        columns, lengths = tree.columns(), np.diff(tree.route_start)
+        collective = self.problem.collective.split(pieces)
+        chunk, target = columns["chunk"][::-1], columns["src"][::-1]
+        step = steps - 1 - columns["step"][::-1]
+        # Last transfer first, and every route from its end: the links simply come backwards.
+        turned = Schedule.from_columns(
+            self.problem.topology, collective, chunk, columns["dst"][::-1], target, step,
+            _adds(collective, chunk, target, step), lengths[::-1], columns["route_links"][::-1],
+            provenance={**schedule.provenance, "reduction": "reverse"},
+        )  # fmt: skip
+        return replace(
+            turned, rounds=schedule.rounds[::-1], bytes=schedule.bytes, segments=schedule.segments
+        )
+
+
+def reverse(problem: Problem, *, steps: int | None = None) -> tuple[Problem, Undo]:
+    """The dual problem on the reversed topology, and the way back.
+
+    ``steps``: the number of steps that schedules of the dual will have, where it is known; a
+    fixed send at a step cannot be turned round without it.
+
+    Raises:
+        UserError: the collective has no dual (a chunk with several destinations, contributions
+            that overlap or are not all wanted, groups summed at home), or a rule of the sketch has
+            none; it says which.
+    """
+    ends = _ends(problem.collective)
+    collective = _dual_collective(problem.collective, ends)
+    sketch = problem.sketch and _dual_sketch(problem.sketch, problem, collective, ends, steps)
+    dual = replace(
+        problem, topology=problem.topology.reversed(), collective=collective, sketch=sketch
+    )
+    return dual, Undo(problem, dual)
+
+
+def _adds(
+    c: Collective, chunk: npt.NDArray[np.int32], rank: npt.NDArray[np.int32],
+    step: npt.NDArray[np.int32],
+) -> npt.NDArray[np.bool_]:
+    """Which arrivals (sorted by step) are added to what the rank holds.
+
+    All, but the first at a place that starts empty; if several come first in one step, all.
+    """  # fmt: skip
+    holds = np.zeros(c.chunks * c.ranks, bool)
+    holds[c.pre.chunks.astype(np.int64) * c.ranks + c.pre.ranks] = True
+    place = chunk.astype(np.int64) * c.ranks + rank
+    order = np.argsort(place, kind="stable")
+    place, step = place[order], step[order]
+    follows = np.append(False, np.diff(place) == 0)
+    shares = np.append((np.diff(place) == 0) & (np.diff(step) == 0), False)[: len(place)]
+    adds = np.empty(len(place), bool)
+    adds[order] = holds[place] | follows[: len(place)] | shares
+    return adds
+
+
+# --- the collective -------------------------------------------------------------------------------
+
+
+def _ends(c: Collective) -> npt.NDArray[np.int32]:
+    """The destination of each chunk (-1: nobody wants it), having checked that there is a dual."""
+    if c.local_reduce:
+        raise UserError(f"{c}: groups that are summed at home cannot be turned round")
+    wanted = np.bincount(c.post.chunks, minlength=c.chunks)
+    if (wanted > 1).any():
+        chunk = int(np.argmax(wanted > 1))
+        raise UserError(f"{c}: chunk {chunk} has {wanted[chunk]} destinations, a dual needs one")
+    ends = np.full(c.chunks, -1, np.int32)
+    ends[c.post.chunks] = c.post.ranks
+    _check_contributions(c)
+    return ends
+
+
+def _check_contributions(c: Collective) -> None:
+    """Each wanted chunk must start as disjoint parts of what it must become."""
+    sizes = np.array([len(s) for s in c.contributions], np.int64)
+    target = np.zeros(c.chunks, np.int64)
+    target[c.post.chunks] = sizes[c.post.sets]
+    start = np.zeros(c.chunks, np.int64)
+    np.add.at(start, c.pre.chunks, sizes[c.pre.sets])
+    # Reachability was checked with the collective: the parts cover the target. So they are
+    # disjoint, and nothing is left over, exactly if their sizes add up to its size.
+    wrong = (target > 0) & (start != target)
+    if wrong.any():
+        chunk = int(np.argmax(wrong))
+        raise UserError(
+            f"{c}: chunk {chunk} starts with {start[chunk]} contributions and must end with "
+            f"{target[chunk]}; a dual needs each of them exactly once"
+        )
+
+
+def _dual_collective(c: Collective, ends: npt.NDArray[np.int32]) -> Collective:
+    """Every chunk from its destination to where its parts start."""
+    sets, single = _with_singles(c)
+    wanted = ends[c.pre.chunks] >= 0
+    before, after = c.pre.rows()[wanted], c.post
+    source = ends[before[:, 1]]
+    return replace(
+        c,
+        kind=_DUAL.get(c.kind, Kind.CUSTOM),
+        contributions=sets,
+        pre=Placement(after.ranks, after.chunks, single[after.ranks], after.offsets),
+        post=Placement(
+            *(np.ascontiguousarray(x) for x in (before[:, 0], before[:, 1], single[source],
+                                                before[:, 3]))
+        ),
+        name=f"{c.name} reversed" if c.name else "",
+    )  # fmt: skip
+
+
+def _with_singles(c: Collective) -> tuple[tuple[frozenset[int], ...], npt.NDArray[np.int32]]:
+    """The sets of a collective and one for each rank alone; and where the latter are."""
+    index = {s: i for i, s in reversed(list(enumerate(c.contributions)))}
+    sets = list(c.contributions)
+    single = np.zeros(c.ranks, np.int32)
+    for rank in range(c.ranks):
+        one = frozenset([rank])
+        if one not in index:
+            index[one] = len(sets)
+            sets.append(one)
+        single[rank] = index[one]
+    return tuple(sets), single
+
+
+# --- the sketch -----------------------------------------------------------------------------------
+
+
+def _dual_sketch(
+    sketch: Sketch,
+    problem: Problem,
+    dual: Collective,
+    ends: npt.NDArray[np.int32],
+    steps: int | None,
+) -> Sketch:
+    rules = tuple(x for rule in sketch.rules for x in _dual_rule(rule, problem, ends, steps))
+    return replace(sketch, rules=rules, collective=str(dual.kind) if sketch.collective else "")
+
+
+def _dual_rule(
+    rule: Rule, problem: Problem, ends: npt.NDArray[np.int32], steps: int | None
+) -> Iterator[Rule]:
+    """What a rule means for the dual. Peers, symmetry, chunks and limits mean the same."""
+    match rule:
+        case Only() | Forbid():
+            yield replace(rule, pairs=frozenset(map(_swap, rule.pairs)))
+        case Relay():
+            yield from _dual_relay(rule, problem, ends)
+        case FixedSend():
+            yield from _dual_send(rule, problem.collective, ends, steps)
+        case _:
+            yield rule
+
+
+def _swap(pair: Pair) -> Pair:
+    return pair[1], pair[0]
+
+
+def _dual_relay(rule: Relay, problem: Problem, ends: npt.NDArray[np.int32]) -> Iterator[Rule]:
+    """Chunks that leave home by some pairs become chunks that come home by them.
+
+    Where every chunk starts on every source, that is a rule on pairs alone. Where a chunk starts
+    on one rank, it is one on single sends.
+    """
+    c, sources = problem.collective, sorted(rule.sources)
+    started = {r: set(c.pre.chunks[c.pre.ranks == r].tolist()) for r in sources}
+    wanted = set(np.flatnonzero(ends >= 0).tolist())
+    around = {r: _leaving(problem.topology, r) - set(rule.through) for r in sources}
+    if all(wanted <= chunks for chunks in started.values()):
+        # Every chunk is everybody's own, so that whose data goes first does not matter.
+        pairs = frozenset(_swap(p) for r in sources for p in around[r])
+        yield Forbid(label=rule.label, span=rule.span, pairs=pairs)
+        return
+    if c.combining or rule.own_first:
+        raise UserError(
+            f"the rule {rule.label!r} has no meaning for {c} turned round", where=rule.span,
+            hint="relays for data that is summed can be written as forbidden links",
+        )  # fmt: skip
+    for rank in sources:
+        for owner in sorted({int(ends[k]) for k in started[rank] & wanted}):
+            for pair in sorted(around[rank]):
+                yield FixedSend(
+                    label=rule.label, span=rule.span, owner=owner, pair=_swap(pair), must=False,
+                    target=rank,
+                )  # fmt: skip
+
+
+def _leaving(topology: Topology, rank: int) -> set[Pair]:
+    """Pairs from the host of a rank to other hosts."""
+    host = topology.host_of
+    inside = [r for r in range(topology.ranks) if host[r] == host[rank]]
+    outside = [r for r in range(topology.ranks) if host[r] != host[rank]]
+    return {(u, v) for u in inside for v in outside}
+
+
+def _dual_send(
+    rule: FixedSend, c: Collective, ends: npt.NDArray[np.int32], steps: int | None
+) -> Iterator[Rule]:
+    step = rule.step
+    if step is not None:
+        if steps is None:
+            raise UserError(
+                f"the rule {rule.label!r} names a step; {c} is solved backwards, where steps "
+                "cannot be counted from the beginning", where=rule.span,
+                hint="leave the step out",
+            )  # fmt: skip
+        step = steps + 1 - step
+        if step < 1:
+            raise UserError(f"the rule {rule.label!r} names step {rule.step} of {steps}",
+                            where=rule.span)  # fmt: skip
+    mine = c.pre.chunks[c.pre.ranks == rule.owner]
+    targets = {int(d) for d in ends[mine] if d >= 0 and rule.target in (None, d)}
+    for owner in sorted(targets):
+        yield replace(
+            rule, owner=owner, target=rule.owner, pair=_swap(rule.pair), step=step
+        )

@@ -1,0 +1,136 @@
+"""MSCCL XML texts for tests: written from a few words, and the shipped samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_BESIDE = Path(__file__).resolve().parents[3] / "shared"
+SAMPLES = Path(os.environ.get("WEFT_SHARED", _BESIDE)) / "data" / "msccl-xml"
+
+
+@dataclass
+class Tb:
+    """A thread block; steps are written by the methods, which return it."""
+
+    send: int = -1
+    recv: int = -1
+    chan: int = 0
+    steps: list[str] = field(default_factory=list)
+
+    def step(
+        self, kind: str, src: str = "i0", dst: str = "i0", cnt: int = 1,
+        dep: tuple[int, int] = (-1, -1), hasdep: int = 0, s: int | None = None,
+    ) -> Tb:  # fmt: skip
+        """One step; ``src`` and ``dst`` are a letter and an offset."""
+        number = len(self.steps) if s is None else s
+        self.steps.append(
+            f'<step s="{number}" type="{kind}" srcbuf="{src[0]}" srcoff="{src[1:]}" '
+            f'dstbuf="{dst[0]}" dstoff="{dst[1:]}" cnt="{cnt}" depid="{dep[0]}" '
+            f'deps="{dep[1]}" hasdep="{hasdep}"/>'
+        )
+        return self
+
+
+@dataclass
+class Gpu:
+    """A rank: its declared chunks and its thread blocks."""
+
+    i: int
+    o: int
+    s: int
+    tbs: Sequence[Tb]
+
+
+def algo(gpus: Sequence[Gpu], coll: str, chunks: int, **changes: object) -> str:
+    """The text of a file; ``changes`` replace attributes of ``<algo>``, None drops one."""
+    attributes: dict[str, object] = {
+        "name": "test", "proto": "Simple", "nchannels": 1, "nchunksperloop": chunks,
+        "ngpus": len(gpus), "coll": coll, "inplace": 0, "outofplace": 1, "minBytes": 0,
+        "maxBytes": 1 << 30,
+    }  # fmt: skip
+    attributes |= changes
+    head = " ".join(f'{k}="{v}"' for k, v in attributes.items() if v is not None)
+    lines = [f"<algo {head}>"]
+    for rank, gpu in enumerate(gpus):
+        lines.append(
+            f'  <gpu id="{rank}" i_chunks="{gpu.i}" o_chunks="{gpu.o}" s_chunks="{gpu.s}">'
+        )
+        for number, tb in enumerate(gpu.tbs):
+            lines.append(
+                f'    <tb id="{number}" send="{tb.send}" recv="{tb.recv}" chan="{tb.chan}">'
+            )
+            lines += [f"      {step}" for step in tb.steps]
+            lines.append("    </tb>")
+        lines.append("  </gpu>")
+    return "\n".join([*lines, "</algo>", ""])
+
+
+def exchange(**changes: object) -> str:
+    """Allgather of two ranks, out of place: each sends its chunk, receives, and copies its own."""
+    gpus = []
+    for rank in range(2):
+        peer = 1 - rank
+        move = Tb(peer, peer).step("s", "i0", f"o{rank}").step("r", "i0", f"o{peer}")
+        gpus.append(Gpu(1, 2, 0, [move, Tb().step("cpy", "i0", f"o{rank}")]))
+    return algo(gpus, "allgather", 2, **changes)
+
+
+def ring_allgather(n: int, **changes: object) -> str:
+    """The ring in place, in the output buffer; each block sends and receives in turn."""
+    gpus = []
+    for rank in range(n):
+        tb = Tb((rank + 1) % n, (rank - 1) % n)
+        tb.step("s", f"o{rank}", f"o{rank}")
+        for k in range(1, n):
+            chunk = (rank - k) % n
+            tb.step("rcs" if k < n - 1 else "r", f"o{chunk}", f"o{chunk}")
+        gpus.append(Gpu(1, n, 0, [tb]))
+    return algo(gpus, "allgather", n, **{"inplace": 1, "outofplace": 0, **changes})
+
+
+def ring_allreduce(n: int, **changes: object) -> str:
+    """Reduce-scatter then allgather on a ring, in place, fused."""
+    gpus = []
+    for rank in range(n):
+        tb = Tb((rank + 1) % n, (rank - 1) % n)
+        tb.step("s", f"i{rank}", f"i{rank}")
+        for k in range(1, 2 * n - 1):
+            chunk = f"i{(rank - k) % n}"
+            kind = "rrs" if k < n - 1 else "rrcs" if k == n - 1 else "rcs"
+            tb.step(kind if k < 2 * n - 2 else "r", chunk, chunk)
+        gpus.append(Gpu(n, n, 0, [tb]))
+    return algo(gpus, "allreduce", n, **{"inplace": 1, "outofplace": 0, **changes})
+
+
+def pairs_allreduce(n: int, **changes: object) -> str:
+    """All-pairs: gather a chunk in scratch, reduce it with fused ``re``, send it to all."""
+    gpus = []
+    for rank in range(n):
+        peers = [p for p in range(n) if p != rank]
+        tbs = []
+        for k, peer in enumerate(peers):
+            there = sum(p != peer for p in range(rank))  # my slot in the peer's scratch
+            tb = Tb(peer, peer)
+            tb.step("s", f"i{peer}", f"s{there}")
+            tb.step("r", f"i{rank}", f"s{k}", hasdep=1)
+            tb.step("s", f"i{rank}", f"i{rank}", dep=(n - 1, 2 * (n - 1) - 2))
+            tb.step("r", f"i{peer}", f"i{peer}")
+            tbs.append(tb)
+        reducer = Tb()
+        for k in range(n - 2):
+            reducer.step("nop", dep=(k, 1))
+        for k in range(n - 1):
+            first, last = k == 0, k == n - 2
+            dep = (n - 2, 1) if first else (-1, -1)
+            reducer.step("re", f"s{k}", f"i{rank}", dep=dep, hasdep=int(last))
+        tbs.append(reducer)
+        gpus.append(Gpu(n, 0, n - 1, tbs))
+    return algo(gpus, "allreduce", n, **{"inplace": 1, "outofplace": 0, **changes})
+
+
+def samples() -> list[Path]:
+    """The shipped files, where they are present."""
+    return sorted(SAMPLES.glob("*.xml")) if SAMPLES.is_dir() else []
