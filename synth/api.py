@@ -27,6 +27,7 @@ from weft.dsl.errors import Missing, UserError, WeftError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.registry import ENGINES
 from weft.dsl.spec import format_spec
+from weft.dsl.version import version
 
 from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
 from .order import by_urgency
@@ -117,7 +118,7 @@ def provenance(problem: Problem, engine: Engine, budget: Budget) -> dict[str, An
         "engine": format_spec(engine),
         "cites": engine.cites,
         "seed": budget.seed,
-        "weft": _version(),
+        "weft": version(),
         "objective": str(problem.objective),
         "problem": problem_digest(problem),
     }
@@ -213,9 +214,3 @@ def _quickest_first(points: Sequence[Point], size: int | None) -> list[Point]:
     if size is None:
         raise UserError("the objective time needs a message size", hint="--size 1MiB")
     return sorted(points, key=lambda p: simulate(p.schedule, size).time_us)
-
-
-def _version() -> str:
-    from weft import __version__
-
-    return __version__

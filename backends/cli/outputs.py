@@ -14,7 +14,7 @@ def check_file_output(args: argparse.Namespace, console: Console) -> None:
     """For verbs that write one file to ``args.output``.
 
     Raises:
-        UserError: it exists without ``-f``, is a folder, has no folder, or is stdout with ``--json``.
+        UserError: it exists without ``-f``, is a folder, has none, or is stdout with ``--json``.
     """
     if args.output is None:
         return

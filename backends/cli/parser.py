@@ -134,7 +134,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         import platform
 
-        from .version import version
+        from weft.dsl.version import version
 
         print(f"weft {version()} (Python {platform.python_version()})")
         parser.exit()

@@ -68,7 +68,8 @@ class Progress:
         best = f"  best {describe(self._best)}" if self._best else ""
         count = f"  [{self._found} found]" if self._found else ""
         ending = "  (stopping)" if self.stopped else ""
-        return f"Solving  {self.seconds:.0f}s of {self._budget_s:.0f}s  {self._stage}{best}{count}{ending}"
+        clock = f"{self.seconds:.0f}s of {self._budget_s:.0f}s"
+        return f"Solving  {clock}  {self._stage}{best}{count}{ending}"
 
 
 def describe(point: Point) -> str:

@@ -103,13 +103,15 @@ def _json_kind(data: Any, where: str) -> Kind:
 
 
 def _text_kind(content: str, where: str) -> Kind:
+    from weft.dsl.importers.smi_matrix import looks_like_matrix
+
     first = re.search(r"<\s*([A-Za-z_]\w*)", content)
-    if content.lstrip().startswith("<") and first:
+    if content.lstrip("\ufeff \t\r\n").startswith("<") and first:
         return Kind.XML if first[1] == "algo" else Kind.TOPOLOGY
     body = re.sub(r"#[^\n]*", "", content)
     if re.match(r"\s*sketch\b", body):
         return Kind.SKETCH
-    if re.search(r"\bGPU\d+\b", content):
+    if looks_like_matrix(content):
         return Kind.TOPOLOGY
     if not body.strip():
         raise BadFile("the file is empty", where=where)

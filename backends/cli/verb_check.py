@@ -86,7 +86,8 @@ def _topology(subject: Subject, _: argparse.Namespace) -> list[Check]:
         detail += f" (and {len(lost) - 1} more such pairs)" if len(lost) > 1 else ""
         checks.append(Check("connected", False, detail))
     else:
-        checks.append(Check("connected", True, f"every rank within {count(int(distance.max()), 'hop')}"))
+        far = count(int(distance.max()), "hop")
+        checks.append(Check("connected", True, f"every rank within {far}"))
     return checks + [Check("note", True, note) for note in topology.notes]
 
 

@@ -1,5 +1,4 @@
-"""``weft compile``: a schedule becomes a program and an artefact, checked and executed before it
-is written."""
+"""``weft compile``: a schedule becomes an artefact, checked and run before it is written."""
 
 from __future__ import annotations
 
@@ -21,6 +20,7 @@ from .subjects import Kind, read_subject
 if TYPE_CHECKING:
     from weft.dsl.program import Program
     from weft.dsl.schedule import Schedule
+    from weft.dsl.units import SizeRange
 
     from ..msccl import Backend
 
@@ -38,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", metavar="BACKEND", default="msccl-xml",
                         help="the artefact; `weft list backends` (default: msccl-xml)")  # fmt: skip
     add_lowering(parser)
+    parser.add_argument("--size", **size_flag("--size"))
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
     parser.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
     parser.add_argument("--no-run", action="store_true",
@@ -63,7 +64,6 @@ def add_lowering(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-p", "--passes", metavar="PASSES",
                        help="e.g. fuse,elide,sync,prune (default: all)")  # fmt: skip
     group.add_argument("--name", metavar="NAME", default="", help="how the artefact calls itself")
-    group.add_argument("--size", **size_flag())
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(f"a schedule is needed, not a {subject.kind}", where=subject.where)
     schedule: Schedule = subject.schedule()
-    program, text = lower_and_emit(schedule, backend, args)
+    program, text = lower_and_emit(schedule, backend, args, args.size)
     blocks = max(len(rank.blocks) for rank in program.ranks)
     console.say("Lowered", f"{count(program.instructions, 'instruction')}, "
                            f"{count(program.channels, 'channel')}, "
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def lower_and_emit(
-    schedule: Schedule, backend: Backend, args: argparse.Namespace
+    schedule: Schedule, backend: Backend, args: argparse.Namespace, sizes: SizeRange | None
 ) -> tuple[Program, str]:
     """The program of a verified schedule and its artefact, both found good by the checkers.
 
@@ -103,7 +103,7 @@ def lower_and_emit(
         CheckFailed: a checker rejects the schedule, a program on the way, or the text.
         UserError: the target cannot express it, or an option makes no sense.
     """
-    from weft.dsl.program import Program, Protocol
+    from weft.dsl.program import Protocol
     from weft.synth.verify import require_valid
 
     from ..check import check_program
@@ -116,13 +116,13 @@ def lower_and_emit(
 
     require_valid(schedule)
     runtime = target(args.target)
-    passes = tuple(map(PASSES.create, parse_specs(args.passes, "--passes"))) if args.passes else None
+    specs = parse_specs(args.passes, "--passes") if args.passes else None
     program = compile_schedule(schedule, CompileOptions(
         target=runtime, instances=args.instances, in_place=args.in_place,
         protocol=Protocol(args.protocol), lanes=args.lanes, name=args.name,
-        passes=DEFAULT_PASSES if passes is None else passes, verify=verify,
+        passes=DEFAULT_PASSES if specs is None else tuple(map(PASSES.create, specs)), verify=verify,
     ))  # fmt: skip
-    text = backend.emit(program, runtime, args.size)
+    text = backend.emit(program, runtime, sizes)
     require_good(backend.findings(text, "the artefact", args.target), "artefact")
     return program, text
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from weft.dsl.registry import ENGINES
+from weft.dsl.version import version
 
+from ..report.layout import table
 from .console import Console
 from .exit_codes import Exit
-from ..report.layout import table
 from .verb_list import describe
-from .version import version
 
 EXAMPLES = "exit code 4 if something that weft cannot do without is missing"
 

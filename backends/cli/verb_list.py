@@ -10,9 +10,9 @@ from weft.dsl.errors import WeftError
 from weft.dsl.registry import REGISTRIES, Registry
 from weft.dsl.spec import options_of
 
+from ..report.layout import table
 from .console import Console
 from .exit_codes import Exit
-from ..report.layout import table
 
 EXAMPLES = "examples:\n  weft list engines\n  weft list backends --json"
 

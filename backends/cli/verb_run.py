@@ -17,6 +17,7 @@ from .verb_compile import add_lowering, lower_and_emit
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
+    from weft.dsl.units import SizeRange
 
     from ..read import XmlAlgo
 
@@ -43,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="of the orders and the data (default: 0)")  # fmt: skip
     add_problem(parser, topology=False, required=False)
     add_lowering(parser)
+    parser.add_argument("--size", **size_flag())
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if all(c.ok for c in checks):
         types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
         done = run_algo(algo, collective, dtypes=types, interleavings=args.interleavings,
-                        elements_per_chunk=_elements(args, algo, types), seed=args.seed)  # fmt: skip
+                        elements_per_chunk=_elements(args, algo), seed=args.seed)  # fmt: skip
         checks.append(Check("execution", done.ok, done.detail))
     good = all(c.ok for c in checks)
     console.result(checks_text(checks), {
@@ -83,14 +85,17 @@ def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collectiv
         from ..msccl import MscclXml
 
         schedule = subject.schedule()
-        return lower_and_emit(schedule, MscclXml(), args)[1], schedule.collective
-    raise UserError(f"a program or a schedule is needed, not a {subject.kind}", where=subject.where)
+        return lower_and_emit(schedule, MscclXml(), args, None)[1], schedule.collective
+    raise UserError(
+        f"a program or a schedule is needed, not a {subject.kind}", where=subject.where
+    )
 
 
-def _elements(args: argparse.Namespace, algo: XmlAlgo, types: tuple[str, ...]) -> int:
-    """Elements per chunk so that the message has about ``--size`` bytes; few without one."""
+def _elements(args: argparse.Namespace, algo: XmlAlgo) -> int:
+    """Four-byte elements per chunk for a message of ``--size`` bytes; few without one."""
     if args.size is None:
         return 5
-    if args.size.high > LARGEST_BYTES:
+    size: SizeRange = args.size
+    if size.high > LARGEST_BYTES:
         raise UserError("the interpreter takes messages up to 256MiB", where="--size")
-    return max(1, args.size.high // (max(1, algo.message_chunks) * 4 * max(1, len(types))))
+    return max(1, size.high // (4 * max(1, algo.message_chunks)))

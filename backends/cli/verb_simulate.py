@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a schedule, or -")
     parser.add_argument("-t", "--topology", metavar="TOPO",
-                        help="α and bandwidths from this machine instead of the schedule's own")  # fmt: skip
+                        help="costs of this machine instead of the schedule's own")  # fmt: skip
     parser.add_argument("--size", **size_flag())
     parser.add_argument("--model", choices=("weft", "taccl", "tacos"), default="weft",
                         help="whose cost rule (default: weft)")  # fmt: skip

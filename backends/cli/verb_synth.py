@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     search.add_argument("-e", "--engine", metavar="ENGINE", default="exact",
                         help="exact, exact{option=value} … (default: exact)")  # fmt: skip
     search.add_argument("--objective", choices=OBJECTIVES, default="frontier",
-                        help="what to be best at (default: frontier; time needs --size)")  # fmt: skip
+                        help="default: frontier; time needs --size")  # fmt: skip
     search.add_argument("--size", **size_flag())
     search.add_argument("--time", metavar="TIME", type=valued("--time", seconds), default=60.0,
                         help="budget of wall time (default: 60s)")  # fmt: skip

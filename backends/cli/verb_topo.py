@@ -6,12 +6,12 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from ..report.layout import count, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import ranks, read_topology, valued
 from .outputs import check_file_output
 from .parser import Parser, common
-from ..report.layout import count, table
 
 if TYPE_CHECKING:
     from weft.dsl.topology import Topology

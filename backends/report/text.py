@@ -139,10 +139,11 @@ def schedule_text(schedule: Schedule) -> str:
     s = schedule
     provenance = ", ".join(f"{k} {v}" for k, v in s.provenance.items())
     rounds = sum(s.rounds)
+    per_chunk = Fraction(rounds, s.collective.factor)
     head = facts([
         ("schedule", s.collective), ("topology", s.topology.name),
         ("steps", s.steps),
-        ("rounds", f"{rounds} ({Fraction(rounds, s.collective.factor)} per chunk)" if rounds else ""),
+        ("rounds", f"{rounds} ({per_chunk} per chunk)" if rounds else ""),
         ("transfers", len(s)), ("segments", s.segments if s.segments > 1 else ""),
         ("made for", format_bytes(s.bytes) if s.bytes else ""), ("made by", provenance),
     ])  # fmt: skip
