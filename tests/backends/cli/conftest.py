@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from command import Ran, Weft
 
+from command import Ran, Weft
 from weft.backends.cli import main
 
 
