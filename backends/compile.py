@@ -95,8 +95,11 @@ def sizes(program: Program) -> tuple[int, int]:
 
 
 def _refuse_large(steps: int, blocks: int, target: Target) -> None:
-    for value, limit, what in ((steps, target.max_steps, "steps in one thread block"),
-                               (blocks, target.max_blocks, "thread blocks on one rank")):  # fmt: skip
+    limits = (
+        (steps, target.max_steps, "steps in one thread block"),
+        (blocks, target.max_blocks, "thread blocks on one rank"),
+    )
+    for value, limit, what in limits:
         if value > limit:
             raise UserError(
                 f"the program needs {value} {what}; {target.name} takes {limit}",

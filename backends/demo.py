@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from weft.backends.cli import main as weft
+from .cli import main as weft
 
 COLLECTIVES = ("allgather", "alltoall", "broadcast", "allreduce")
 

@@ -17,11 +17,8 @@ from .machines.boxes import box_names, build, load_box, synopsis
 from .machines.families import FAMILIES
 from .machines.spec import Spec, Value, parse_options, parse_spec
 from .spans import Source
-from .symmetry import extend, guess, is_automorphism
+from .symmetry import GUESSED, extend, guess, is_automorphism
 from .topology import Topology
-
-GUESSED = 64
-"""Up to so many ranks, symmetries are sought where a dead cable left none of those declared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ from .topology import Topology
 Image = tuple[int, ...]
 """The image of every node (or of every rank)."""
 
+GUESSED = 128
+"""Up to so many ranks, symmetries that nobody declared are looked for (:func:`guess`)."""
+
 IntArray = npt.NDArray[np.int64]
 
 

@@ -1,0 +1,1 @@
+"""The emitters: program to the text a runtime reads."""

@@ -27,14 +27,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.dsl.program import Protocol
 
 from ..target import Target
-from .flow import NONE, Blocks, Column, Flow, LocalOps, Messages
-
-Flags = npt.NDArray[np.bool_]
+from .flow import NONE, Blocks, Column, Flags, Flow, LocalOps, Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class Aggregate:
             return replace(flow, local=_merged_local(flow.local, most))
         narrow = np.zeros(int(m.step.max()) + 1, bool)
         while True:
-            cautious = blocks.mixed[blocks.connection] | (m.contended != 0)
+            cautious = blocks.mixed[blocks.connection] | m.contended
             cap = np.where(cautious, min(most, self.protocol.fifo_operations), most)
             cap = np.where(narrow[m.step], 1, cap)
             group, order = _runs(m, blocks.connection, cap)
@@ -82,20 +79,20 @@ def _runs(m: Messages, connection: Column, cap: Column) -> tuple[Column, Column]
 
 
 def _consecutive(slot: Column) -> Flags:
-    none = (slot[1:] == NONE) & (slot[:-1] == NONE)
-    return none | ((slot[1:] == slot[:-1] + 1) & (slot[:-1] != NONE))
+    step = np.where(slot[:-1] == NONE, 0, 1)
+    result: Flags = slot[1:] == slot[:-1] + step
+    return result
 
 
 def _starts(follows: Flags, cap: Column | int) -> Flags:
     """Where a run starts, when runs are cut after ``cap`` entries."""
     at = np.arange(len(follows))
     start = np.maximum.accumulate(np.where(follows, 0, at))
-    return (at - start) % cap == 0
+    result: Flags = (at - start) % cap == 0
+    return result
 
 
-def _levels(
-    m: Messages, connection: Column, group: Column, order: Column, narrow: Flags
-) -> Column:
+def _levels(m: Messages, connection: Column, group: Column, order: Column, narrow: Flags) -> Column:
     """The level of each message (of its run), in the original order of messages."""
     key = m.step[order] * (connection.max() + 1) + connection[order]
     first = np.searchsorted(key, key)  # the start of its (step, connection)

@@ -15,7 +15,7 @@ distance in rank picks one of several: two peers at one end never differ by a mu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -62,7 +62,8 @@ class Channels:
                 f"peers × {width} lanes); {target.name} has {target.max_channels}",
                 hint="use fewer instances or lanes, or fewer chunks",
             )
-        return flow.with_messages(channel=(m.instance * groups + group) * width + lane)
+        channel = (m.instance * groups + group) * width + lane
+        return replace(flow, messages=replace(m, channel=channel))
 
 
 def _ranges(pair: Column, chunk: Column, lanes: int, steps: int) -> Column:

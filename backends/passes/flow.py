@@ -10,7 +10,7 @@ that consecutive chunks are consecutive integers and whole columns can be compar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from weft.dsl.collective import Collective
 from weft.dsl.program import Buffer, Slice
 
 Column = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 BUFFERS = (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH)
 INPUT, OUTPUT, SCRATCH = (i << 32 for i in range(3))
@@ -60,7 +61,7 @@ class Messages:
     operand: Column
     add_from: Column
     add_to: Column
-    contended: Column
+    contended: Flags
     instance: Column
     channel: Column
     count: Column
@@ -69,7 +70,7 @@ class Messages:
     def __len__(self) -> int:
         return len(self.chunk)
 
-    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Messages:
+    def take(self, rows: npt.NDArray[np.intp] | Flags) -> Messages:
         """Some rows, in that order."""
         return Messages(*(getattr(self, f.name)[rows] for f in fields(self)))
 
@@ -92,7 +93,7 @@ class LocalOps:
     def __len__(self) -> int:
         return len(self.rank)
 
-    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> LocalOps:
+    def take(self, rows: npt.NDArray[np.intp] | Flags) -> LocalOps:
         """Some rows, in that order."""
         return LocalOps(*(getattr(self, f.name)[rows] for f in fields(self)))
 
@@ -109,7 +110,7 @@ class Blocks:
     connection: Column
     send_block: Column
     recv_block: Column
-    mixed: npt.NDArray[np.bool_]
+    mixed: Flags
     peers: tuple[tuple[tuple[int, int, int], ...], ...]
 
 
@@ -124,7 +125,3 @@ class Flow:
     scratch: Column
     instances: int = 1
     blocks: Blocks | None = None
-
-    def with_messages(self, **columns: Column) -> Flow:
-        """The same flow with some message columns replaced."""
-        return replace(self, messages=replace(self.messages, **columns))

@@ -27,6 +27,7 @@ from weft.dsl.program import Block, Instr, Op, Program
 
 from ..target import Target
 from .access import last_writers
+from .flow import Column
 from .order import NOBODY, Code
 
 PATTERNS: dict[tuple[Op, Op], Op] = {
@@ -81,13 +82,14 @@ def _fits(code: Code, recv: int, send: int, target: Target, depth: int) -> bool:
     )
 
 
-def _linear(level: np.ndarray, candidates: list[tuple[int, int]]) -> list[int]:
+def _linear(level: Column, candidates: list[tuple[int, int]]) -> list[int]:
     """Positions without ties: by level, sends that may fuse before others."""
     late = np.ones(len(level), np.int8)
     late[[send for _, send in candidates]] = 0
     position = np.empty(len(level), np.int64)
     position[np.lexsort((late, level))] = np.arange(len(level))
-    return position.tolist()
+    result: list[int] = position.tolist()
+    return result
 
 
 class _Fusion:
@@ -161,7 +163,7 @@ class _Fusion:
     def rewritten(self, program: Program) -> Program:
         """The program with the fused code and all waits renumbered."""
         kept = [
-            [list(self._walk(first, len(block.code))) for first, block in zip(firsts, rank, strict=True)]
+            [list(self._walk(at, len(b.code))) for at, b in zip(firsts, rank, strict=True)]
             for firsts, rank in zip(self.code.first, program.ranks, strict=True)
         ]
         place: dict[int, tuple[int, int]] = {}

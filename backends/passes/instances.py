@@ -59,21 +59,19 @@ class Instances:
     def _messages(self, flow: Flow, unit: int, i: int) -> Messages:
         m = flow.messages
         here = {"send": m.src, "recv": m.dst, "operand": m.dst, "add_from": m.dst, "add_to": m.dst}
-        slots = {
-            name: self._slots(getattr(m, name), rank, flow.scratch, unit, i)
-            for name, rank in here.items()
-        }
-        chunk = self._spread(m.chunk, unit, i)
-        return replace(m, chunk=chunk, instance=np.full(len(m), i, np.int64), **slots)
+        columns = {name: getattr(m, name) for name in (f.name for f in fields(m))}
+        for name, rank in here.items():
+            columns[name] = self._slots(columns[name], rank, flow.scratch, unit, i)
+        columns["chunk"] = self._spread(m.chunk, unit, i)
+        columns["instance"] = np.full(len(m), i, np.int64)
+        return Messages(**columns)
 
     def _local(self, flow: Flow, unit: int, i: int) -> LocalOps:
         ops = flow.local
         source, target = (
             self._slots(x, ops.rank, flow.scratch, unit, i) for x in (ops.source, ops.target)
         )
-        return replace(
-            ops, source=source, target=target, instance=np.full(len(ops), i, np.int64)
-        )
+        return replace(ops, source=source, target=target, instance=np.full(len(ops), i, np.int64))
 
     def _spread(self, index: Column, unit: int, i: int) -> Column:
         return index // unit * unit * self.count + i * unit + index % unit
@@ -90,9 +88,7 @@ _T = TypeVar("_T", Messages, LocalOps)
 
 
 def _joined(kind: type[_T], parts: list[_T]) -> _T:
-    return kind(
-        *(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(kind))
-    )
+    return kind(*(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(kind)))
 
 
 def _unit(c: Collective) -> int:

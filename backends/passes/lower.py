@@ -18,16 +18,17 @@ is never written. In place, an input slot is called by the letter of the output 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from weft.dsl.collective import Collective, Kind, Placement
 from weft.dsl.errors import CheckFailed, UserError
 from weft.dsl.schedule import Schedule
 
 from ..target import Target
-from .flow import INPUT, NONE, OUTPUT, SCRATCH, Column, Flow, LocalOps, Messages
+from .flow import INPUT, NONE, OUTPUT, SCRATCH, Column, Flags, Flow, LocalOps, Messages
 
 NEVER = np.int64(1) << 40
 BEFORE = -1
@@ -43,7 +44,8 @@ class Lower:
     >>> from weft.dsl.schedule import Schedule, Transfer
     >>> from ..target import MSCCL
     >>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25))
-    >>> s = Schedule.of(pair, make("allgather", 2), [Transfer(0, 0, 1, (0,)), Transfer(1, 1, 0, (1,))])
+    >>> exchange = [Transfer(0, 0, 1, (0,)), Transfer(1, 1, 0, (1,))]
+    >>> s = Schedule.of(pair, make("allgather", 2), exchange)
     >>> flow = Lower().apply(s, MSCCL)
     >>> [hex(x) for x in flow.messages.recv.tolist()], len(flow.local)
     (['0x100000000', '0x100000001'], 2)
@@ -69,17 +71,15 @@ class Lower:
         messages = _messages(schedule, arrivals, places, home, scratch, target.fuses)
         _final_copies(places, local)
         _group_sums(schedule.collective, places, home, messages, local)
-        return Flow(
-            schedule.collective, self.in_place, messages, local.columns(), scratch.sizes
-        )
+        return Flow(schedule.collective, self.in_place, messages, local.columns(), scratch.sizes)
 
 
 def _refuse(schedule: Schedule, in_place: bool) -> None:
     c = schedule.collective
     if schedule.segments != 1:
         raise UserError(
-            f"the schedule repeats its pattern on {schedule.segments} segments; MSCCL XML has no loop "
-            "for that",
+            f"the schedule repeats its pattern on {schedule.segments} segments; "
+            "MSCCL XML has no loop for that",
             hint="cut the chunks instead: a schedule with segments=1 and more chunks",
         )
     if in_place and (c.kind is Kind.ALLTOALL or c.in_place_shift(0) is None):
@@ -107,7 +107,7 @@ class _Arrivals:
         return _Arrivals(rows, place[rows])
 
 
-def _refuse_double_sums(schedule: Schedule, rows: Column, same: Column) -> None:
+def _refuse_double_sums(schedule: Schedule, rows: Column, same: Flags) -> None:
     step, place = schedule.step[rows], (schedule.dst[rows], schedule.chunk[rows])
     mixed = _same_as_before(*place, step) & (np.diff(schedule.reduce[rows], prepend=False) != 0)
     mixed[0] = False
@@ -118,7 +118,7 @@ def _refuse_double_sums(schedule: Schedule, rows: Column, same: Column) -> None:
             raise CheckFailed(f"step {t.step}: rank {t.dst} {what} for chunk {t.chunk}")
 
 
-def _same_as_before(*columns: Column) -> Column:
+def _same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Flags:
     """Whether each entry equals the one before it in all columns."""
     same = np.ones(len(columns[0]), bool)
     for column in columns:
@@ -207,7 +207,8 @@ class _LocalRows:
         table = np.concatenate(self.parts, axis=1) if self.parts else np.zeros((5, 0), np.int64)
         table = table[:, np.lexsort((table[4], table[3], table[2], table[1], table[0]))]
         zeros = np.zeros(table.shape[1], np.int64)
-        return LocalOps(*table, instance=zeros, count=zeros + 1)
+        rank, step, reduce, source, to = table
+        return LocalOps(rank, step, reduce, source, to, zeros, zeros + 1)
 
 
 def _save_endangered_input(
@@ -306,16 +307,14 @@ def _turns(there: Column, step: Column) -> Column:
     return (np.arange(len(there)) - start).astype(np.int64)
 
 
-def _shared_arrival(there: Column, step: Column) -> Column:
+def _shared_arrival(there: Column, step: Column) -> Flags:
     same = _same_as_before(there, step)
     follows = np.zeros(len(same), bool)
     follows[:-1] = same[1:]
     return same | follows
 
 
-def _sent_in_step(
-    src: Column, step: Column, send: Column, dst: Column, written: Column
-) -> Column:
+def _sent_in_step(src: Column, step: Column, send: Column, dst: Column, written: Column) -> Flags:
     """Whether the slot a message writes is also read by a send of the same step."""
     wide = np.int64(1) << 36
     _, ids = np.unique(
@@ -329,15 +328,15 @@ def _sent_in_step(
 
 def _final_copies(places: _Places, local: _LocalRows) -> None:
     """What never arrives and must be in the output is copied there."""
-    stays = (places.final != NONE) & (places.first == NEVER) & ~places.grouped
-    missing = np.flatnonzero((places.final != NONE) & (places.first == NEVER) & (places.initial == NONE))
+    never = (places.final != NONE) & (places.first == NEVER)
+    missing = np.flatnonzero(never & (places.initial == NONE))
     if len(missing):
         i = missing[0]
         raise CheckFailed(
             f"rank {places.rank[i]} never gets chunk {places.chunk[i]}, which it must end with",
             hint="weft check SCHEDULE says what is wrong with it",
         )
-    copies = np.flatnonzero(stays & (places.initial != places.final))
+    copies = np.flatnonzero(never & ~places.grouped & (places.initial != places.final))
     step = np.full(len(copies), BEFORE)
     local.add(places.rank[copies], step, False, places.initial[copies], places.final[copies])
 
@@ -353,14 +352,16 @@ def _group_sums(
     if not len(rows):
         return
     group_of = np.full(c.chunks, NONE, np.int64)
-    for index, group in enumerate(c.local_reduce):
-        group_of[list(group)] = index
+    for index, members in enumerate(c.local_reduce):
+        group_of[list(members)] = index
     moved = places.first[rows] != NEVER
     value = np.where(moved, home[rows], places.initial[rows])
     arrived = _last_steps(places, messages)[rows]
-    rank, to, group = places.rank[rows], places.final[rows], group_of[places.chunk[rows]]
-    order = np.lexsort((arrived, value != to, group, rank))
-    rank, to, group, value, arrived = (x[order] for x in (rank, to, group, value, arrived))
+    group = group_of[places.chunk[rows]]
+    away = value != places.final[rows]
+    order = np.lexsort((arrived, away, group, places.rank[rows]))
+    rank, to = places.rank[rows][order], places.final[rows][order]
+    group, value, arrived = group[order], value[order], arrived[order]
     opens = ~_same_as_before(rank, group)
     # A sum that overwrites its own input waits until the last message has read it.
     step = np.maximum(_last_reads(rank, to, messages), _running_max(arrived, opens))
@@ -387,8 +388,9 @@ def _last_reads(rank: Column, slot: Column, messages: Messages) -> Column:
     return last[inverse[: len(key)]]
 
 
-def _running_max(values: Column, opens: Column) -> Column:
+def _running_max(values: Column, opens: Flags) -> Column:
     """The running maximum within groups; ``opens`` marks the first entry of each."""
     group = np.cumsum(opens)
     span = np.int64(values.max(initial=0)) + 2
-    return np.maximum.accumulate(values + group * span) - group * span
+    raised: Column = np.maximum.accumulate(values + group * span)
+    return raised - group * span

@@ -5,8 +5,8 @@ of operation k to the send of operation k + depth (large messages: every chunk i
 send of more chunks than ``depth`` cannot end before its receive has begun: whatever the receive
 needs, the send needs. Such a pair gets *gates*, nodes that stand for "can begin".
 
-The order sorts instructions by the length of the longest path that leads to them. Passes use it as a
-potential: a change after which all edges still go upwards cannot have made a deadlock.
+The order sorts instructions by the length of the longest path that leads to them. Passes use it
+as a potential: a change after which all edges still go upwards cannot have made a deadlock.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Code:
         rank: list[int] = []
         block: list[int] = []
         blocks = 0
-        for r, code in enumerate(program.ranks):
+        for r, rank_code in enumerate(program.ranks):
             first.append([])
-            for b in code:
+            for b in rank_code:
                 first[-1].append(len(instrs))
                 instrs.extend(b.code)
                 rank.extend([r] * len(b.code))
@@ -117,20 +117,25 @@ def _messages(code: Code, program: Program) -> list[tuple[int, int, int]]:
     """(send, receive, receive that gives it credit or -1) for every message."""
     sends: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     recvs: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+
+    def peer(rank: int | None) -> int:
+        return NOBODY if rank is None else rank
+
     for r, rank in enumerate(program.ranks):
         for b, block in enumerate(rank):
             for i, instr in enumerate(block.code, code.first[r][b]):
                 if instr.op.sends:
-                    sends[r, block.send if block.send is not None else NOBODY, block.channel].append(i)
+                    sends[r, peer(block.send), block.channel].append(i)
                 if instr.op.receives:
-                    recvs[block.recv if block.recv is not None else NOBODY, r, block.channel].append(i)
+                    recvs[peer(block.recv), r, block.channel].append(i)
     rows = []
     for key in {**sends, **recvs}:
         there, here = sends.get(key, []), recvs.get(key, [])
         counts = [[code.instrs[i].count for i in side] for side in (there, here)]
         if counts[0] != counts[1]:
             raise CheckFailed(
-                f"connection {key[0]} -> {key[1]} on channel {key[2]}: sends and receives do not match"
+                f"connection {key[0]} -> {key[1]} on channel {key[2]}: "
+                "sends and receives do not match"
             )
         rows += _credited(there, here, counts[0], program.protocol.fifo_operations)
     return rows

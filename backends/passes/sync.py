@@ -60,18 +60,19 @@ class _Rank:
         own = [[-1] * len(self.code.blocks) for _ in self.code.blocks]
         ready = deque(range(len(self.code.blocks)))
         while ready:
-            block = ready.popleft()
-            self._advance(block, own[block], ready)
-        for b, block in enumerate(self.code):
-            if len(self.done[b]) < len(block.code):
+            at = ready.popleft()
+            self._advance(at, own[at], ready)
+        for b, block in enumerate(self.code.blocks):
+            here = len(self.done[b])
+            if here < len(block.code):
                 raise CheckFailed(
-                    f"rank {self.rank}: block {b} waits in a circle at instruction {len(self.done[b])}"
+                    f"rank {self.rank}: block {b} waits in a circle at instruction {here}"
                 )
         return replace(
             self.code,
             blocks=tuple(
                 Block(b.channel, b.send, b.recv, tuple(done))
-                for b, done in zip(self.code, self.done, strict=True)
+                for b, done in zip(self.code.blocks, self.done, strict=True)
             ),
         )
 
@@ -94,14 +95,10 @@ class _Rank:
     def _needed(self, waits: tuple[_Wait, ...], clock: _Clock) -> tuple[_Wait, ...]:
         new = [w for w in waits if clock[w[0]] < w[1]]
         kept = tuple(
-            sorted(
-                w
-                for w in new
-                if not any(self.clocks[o][w[0]] >= w[1] for o in new if o != w)
-            )
+            sorted(w for w in new if not any(self.clocks[o][w[0]] >= w[1] for o in new if o != w))
         )
         for wait in kept:
-            for b, index in enumerate(self.clocks[wait]):
-                if index > clock[b]:
-                    clock[b] = index
+            for block, index in enumerate(self.clocks[wait]):
+                if index > clock[block]:
+                    clock[block] = index
         return kept

@@ -90,12 +90,12 @@ def _pair_rest(partner: Column, ends: _Ends) -> None:
     """Pair whatever is left, by rank and channel."""
     taken = set(partner.tolist())
     free: dict[tuple[int, int], list[int]] = {}
-    for end, (rank, channel) in enumerate(zip(ends.src.tolist(), ends.channel.tolist(), strict=True)):
+    for end, key in enumerate(zip(ends.src.tolist(), ends.channel.tolist(), strict=True)):
         if end not in taken:
-            free.setdefault((rank, channel), []).append(end)
-    for end, (rank, channel) in enumerate(zip(ends.dst.tolist(), ends.channel.tolist(), strict=True)):
-        if partner[end] == NONE and free.get((rank, channel)):
-            partner[end] = free[rank, channel].pop(0)
+            free.setdefault(key, []).append(end)
+    for end, key in enumerate(zip(ends.dst.tolist(), ends.channel.tolist(), strict=True)):
+        if partner[end] == NONE and free.get(key):
+            partner[end] = free[key].pop(0)
 
 
 def _blocks(flow: Flow, ends: _Ends, partner: Column, connection: Column) -> Blocks:

@@ -91,9 +91,7 @@ _Row = tuple[int, int, Op, int, int, int]
 def _instructions(flow: Flow, blocks: Blocks, local_block: Column) -> Iterator[_Row]:
     """All instructions in order: (rank, block, op, source slot, destination slot, count)."""
     m, local = flow.messages, flow.local
-    send_block, recv_block = (
-        b[blocks.connection] for b in (blocks.send_block, blocks.recv_block)
-    )
+    send_block, recv_block = (b[blocks.connection] for b in (blocks.send_block, blocks.recv_block))
     adds = np.flatnonzero(m.add_to != NONE)
     n, sizes = len(m), [len(m), len(m), len(adds), len(local)]
     kind = np.repeat(np.arange(4), sizes)
@@ -165,7 +163,10 @@ class _RankCode:
         return known
 
     def blocks(self, peers: list[tuple[int, int, int]]) -> tuple[Block, ...]:
+        def peer(rank: int) -> int | None:
+            return None if rank == NONE else rank
+
         return tuple(
-            Block(channel, None if send == NONE else send, None if recv == NONE else recv, tuple(code))
+            Block(channel, peer(send), peer(recv), tuple(code))
             for (channel, send, recv), code in zip(peers, self.code, strict=True)
         )

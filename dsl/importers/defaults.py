@@ -1,8 +1,8 @@
 """What the formats do not say: α, and bandwidths where only a kind or a generation is given.
 
-α in µs per hop. Direct NVLink and xGMI 0.7, an NVSwitch hop 0.35 (TE-CCL, SIGCOMM 2024); a PCIe or
-CPU hop 0.3 and a hop between NIC and network 1.25 (the values of our grade cases; TE-CCL has 1.3 for
-EDR InfiniBand). Measured values of the machine at hand are better: ``weft profile``.
+α in µs per hop. Direct NVLink and xGMI 0.7, an NVSwitch hop 0.35 (TE-CCL, SIGCOMM 2024); a PCIe
+or CPU hop 0.3 and a hop between NIC and network 1.25 (the values of our grade cases; TE-CCL has
+1.3 for EDR InfiniBand). Measured values of the machine at hand are better: ``weft profile``.
 """
 
 from __future__ import annotations

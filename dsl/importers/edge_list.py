@@ -1,17 +1,19 @@
 """The edge-list form: an object with ``edges`` and ``gpu_ids``.
 
-An edge is [source, destination, GB/s, µs]; ``gpu_ids`` lists the nodes that are GPUs, in rank order;
-every other node is a switch that only forwards. Other keys are ignored, ``topology`` or ``name`` is
-the name. With ``"parallel": true`` the same edge may stand more than once.
+An edge is [source, destination, GB/s, µs]; ``gpu_ids`` lists the nodes that are GPUs, in rank
+order; every other node is a switch that only forwards. Other keys are ignored, ``topology`` or
+``name`` is the name. With ``"parallel": true`` the same edge may stand more than once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..errors import BadFile, UserError
 from ..machines.spec import MAX_GPUS, MAX_LINKS, Spec
+from ..symmetry import GUESSED, guess
 from ..topology import Link, Node, NodeKind, Topology
 from ..units import exact
 from .defaults import CABLE_ALPHA
@@ -49,8 +51,9 @@ def read_edge_list(data: Any, where: str, options: Spec) -> Topology:
         except UserError as error:
             raise BadFile(error.message, where=f"{where}: edge {i}") from None
         links.append(Link(*ends, width, delay))
-    return Topology(_name(data, where), tuple(_nodes(places, len(ids))), tuple(links),
-                    notes=tuple(notes))  # fmt: skip
+    nodes = tuple(_nodes(places, len(ids)))
+    made = Topology(_name(data, options), nodes, tuple(links), notes=tuple(notes))
+    return replace(made, symmetries=guess(made)) if made.ranks <= GUESSED else made
 
 
 def _entry(data: Any, where: str, options: Spec) -> tuple[dict[str, Any], str]:
@@ -110,8 +113,8 @@ def _nodes(places: dict[str, int], gpus: int) -> Iterator[Node]:
             yield Node(f"switch-{name}" if name in numbers else name, NodeKind.SWITCH)
 
 
-def _name(data: dict[str, Any], where: str) -> str:
+def _name(data: dict[str, Any], options: Spec) -> str:
     for key in ("topology", "name"):
         if isinstance(data.get(key), str):
             return str(data[key])[:200]
-    return where
+    return options.title()

@@ -1,8 +1,8 @@
 """NCCL's and RCCL's topology XML (``NCCL_TOPO_FILE``, ``NCCL_TOPO_DUMP_FILE``).
 
-Read as the libraries read it (``src/graph/{xml,topo}.cc``; ``inputs.md`` §9): PCIe widths, NVLink and
-xGMI bandwidth per link, NVSwitch chips merged into one, CPUs of one host joined in pairs. Ranks are
-in the order of ``rank``. Not in the file: α, and the network between boxes.
+Read as the libraries read it (their ``src/graph/xml.cc`` and ``topo.cc``): PCIe widths, NVLink and
+xGMI bandwidth per link, NVSwitch chips merged into one, CPUs of one host joined in pairs. Ranks
+are in the order of ``rank``. Not in the file: α, and the network between boxes.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class _Reading:
 def read_nccl_xml(text: str, where: str, options: Spec) -> Topology:
     """A topology from NCCL's or RCCL's XML.
 
-    Options: ``nodes=``, ``fabric=``, ``oversub=``, ``nic_bw=``, ``nic_alpha=``; ``bw=`` per NVLink or
-    xGMI link; ``min_nic=`` (slower NICs are ignored); ``pcie=auto|on|off`` (auto: PCIe only where the
-    GPUs of one box are not connected without it, or to reach the NICs).
+    Options: ``nodes=``, ``fabric=``, ``oversub=``, ``nic_bw=``, ``nic_alpha=``; ``bw=`` per NVLink
+    or xGMI link; ``min_nic=`` (slower NICs are ignored); ``pcie=auto|on|off`` (auto: PCIe only
+    where the GPUs of one box are not connected without it, or to reach the NICs).
 
     Raises:
         BadFile: not such a file, with its line.
@@ -96,8 +96,8 @@ def read_nccl_xml(text: str, where: str, options: Spec) -> Topology:
     alone = options.integer("nodes", 1) == 1
     if wanted == "off" or (wanted == "auto" and alone and _connects(direct, plan.gpus)):
         plan = replace(plan, cables=tuple(direct), plugs=() if alone else plan.plugs)
-        reading.notes.append("all GPUs are joined without PCIe, which is left out (pcie=on keeps it)")
-    return boxes(plan, where, options, reading.notes)
+        reading.notes.append("all GPUs are joined without PCIe: it is left out (pcie=on keeps it)")
+    return boxes(plan, options.title(), options, reading.notes)
 
 
 def _read_cpu(reading: _Reading, cpu: Element, number: int) -> None:
@@ -202,9 +202,7 @@ def _plan(
     return Plan(n, parts, (*direct, *cables)), direct
 
 
-def _direct(
-    reading: _Reading, found: list[tuple[_Gpu, int, Cable]], options: Spec
-) -> list[Cable]:
+def _direct(reading: _Reading, found: list[tuple[_Gpu, int, Cable]], options: Spec) -> list[Cable]:
     """NVLink, xGMI and C2C cables; the NVSwitch is added when somebody is on it."""
     n = len(found)
     place = {gpu.busid: rank for rank, (gpu, _, _) in enumerate(found)}
@@ -218,10 +216,10 @@ def _direct(
             if target in place and place[target] != rank:
                 counts[rank, place[target]] = counts.get((rank, place[target]), 0) + count
             elif kind.startswith("0x068001"):
-                lane = _lane(gpu, options)
-                cables.append(Cable(rank, _cpu_above(reading, parent) + n, lane * count, CABLE_ALPHA))
+                width = _lane(gpu, options) * count
+                cables.append(Cable(rank, _cpu_above(reading, parent) + n, width, CABLE_ALPHA))
             elif kind.startswith(("0x03", "0x12")):
-                reading.notes.append(f"{link.where}: link to {target}, which is no GPU here, left out")
+                reading.notes.append(f"{link.where}: link to {target}, no GPU here, left out")
             elif count:
                 switched[rank] = switched.get(rank, 0) + count
         for c2c in gpu.element.find("c2c"):
@@ -247,7 +245,7 @@ def _peer_cables(
     for (a, b), count in sorted(counts.items()):
         other = counts.get((b, a))
         if other is None:
-            reading.notes.append(f"rank {a} lists a link to {b} that {b} does not; taken as both ways")
+            reading.notes.append(f"rank {a} lists a link to {b}, {b} does not; taken as both ways")
         elif other != count:
             raise BadFile(
                 f"rank {a} lists {count} links to {b}, rank {b} lists {other} to {a}",
@@ -285,7 +283,7 @@ def _plugs(reading: _Reading, gpus: int, options: Spec) -> tuple[Plug, ...]:
     fastest = max((net.speed for net in reading.nets), default=0)
     least = int(options.bandwidth("min_nic", Fraction(1, 10**9)) * 8000)
     if not options.has("min_nic"):
-        # A port of 10 Gbit/s or less beside ones four times as fast, or of 1 Gbit/s, is not for data.
+        # 10 Gbit/s or less beside ports four times as fast, or 1 Gbit/s, is not for data.
         least = _MANAGEMENT_MBPS + 1 if fastest >= 4 * _MANAGEMENT_MBPS else 1001
     used = [net for net in reading.nets if net.speed >= least]
     slow = [net for net in reading.nets if net.speed < least]

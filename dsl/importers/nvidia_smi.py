@@ -1,9 +1,10 @@
 """A topology from the text of ``nvidia-smi topo -m``.
 
 NV# between two GPUs is that many NVLinks, either to each other or, where every pair shows the same
-number and a GPU has not so many links, to an NVSwitch. If NVLink joins all GPUs, PCIe is left out and
-each NIC belongs to the GPUs it is nearest to; otherwise the classes PIX, PXB, PHB, NODE and SYS give
-the PCIe tree. Neither the GPU's generation nor any bandwidth is in the text: what is assumed is noted.
+number and a GPU has not so many links, to an NVSwitch. If NVLink joins all GPUs, PCIe is left out
+and each NIC belongs to the GPUs it is nearest to; otherwise the classes PIX, PXB, PHB, NODE and SYS
+give the PCIe tree. Neither the GPU's generation nor any bandwidth is in the text: what is assumed
+is noted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fractions import Fraction
 
 from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build
 from ..machines.spec import Spec
-from ..symmetry import guess
+from ..symmetry import GUESSED, guess
 from ..topology import NodeKind, Topology
 from .defaults import (
     ALPHA_NOTE,
@@ -146,15 +147,16 @@ def _over_nvlink(
         nics = Nics(attach, GENERATION_NIC[generation], NET_ALPHA, pcie, "star")
         if options.integer("nodes", 1) > 1 and not options.has("nic_bw"):
             notes.append(f"NIC bandwidth assumed {float(nics.bandwidth):g}GB/s (nic_bw=)")
-    made = build(Box(where, where, n, switches, cables, nics, _moves(n, switches, cables)), options)
-    return replace(made, name=where, notes=tuple(notes))
+    moves = _moves(n, switches, cables)
+    made = build(Box(options.title(), "", n, switches, cables, nics, moves), options)
+    return replace(made, name=options.title(), notes=tuple(notes))
 
 
 def _moves(
     n: int, switches: tuple[BoxSwitch, ...], cables: tuple[Cables, ...]
 ) -> tuple[tuple[int, ...], ...]:
     """Symmetries of the GPUs of one box."""
-    if n > 64:
+    if n > GUESSED:
         return ()
     plan_parts = tuple(Part(s.name, NodeKind.SWITCH) for s in switches)
     wires = [Cable(a, b, c.bandwidth * m, c.alpha, m) for c in cables for a, b, m in c.pairs]
@@ -212,13 +214,13 @@ def _over_pcie(
     n = matrix.gpus
     plugs = tuple(Plug(c, speed) for c in range(n, len(matrix.names)))
     notes.append(
-        f"NVLink does not join all GPUs: the PCIe tree follows the classes, x16 at {float(width):g}GB/s "
-        f"(pcie_bw=), CPU to CPU at {float(between):g}GB/s (cpu_bw=)"
+        "NVLink does not join all GPUs: the PCIe tree follows the classes, "
+        f"x16 at {float(width):g}GB/s (pcie_bw=), CPU to CPU at {float(between):g}GB/s (cpu_bw=)"
     )
     if plugs and options.integer("nodes", 1) > 1 and not options.has("nic_bw"):
         notes.append(f"NIC bandwidth assumed {float(speed):g}GB/s (nic_bw=)")
     whole = replace(plan, cables=(*cables, *plan.cables), plugs=plugs)
-    return boxes(whole, where, options, notes)
+    return boxes(whole, options.title(), options, notes)
 
 
 def _tree(matrix: Matrix, width: Fraction, between: Fraction) -> Plan:

@@ -1,8 +1,8 @@
 """One box as a tree of PCIe, cables and NICs, then as many boxes as wanted.
 
 What the XML and the matrix importers build: GPUs ``0 … gpus-1``, then switches, CPUs and NICs, all
-cables full duplex. :func:`simplified` removes what carries nothing; :func:`boxes` copies the box and
-joins the copies.
+cables full duplex. :func:`simplified` removes what carries nothing; :func:`boxes` copies the box
+and joins the copies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fractions import Fraction
 from ..errors import BadTopology
 from ..machines.fabric import Port, join, parse_fabric
 from ..machines.spec import Spec, check_size
-from ..symmetry import Image, extend, guess
+from ..symmetry import GUESSED, Image, extend, guess
 from ..topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from .defaults import NET_ALPHA
 
@@ -158,7 +158,7 @@ def _places(plan: Plan, nodes: int) -> list[list[int]]:
 
 def copied(plan: Plan, name: str, nodes: int) -> Topology:
     """Copies of the box side by side, nothing between them."""
-    all_nodes: list[Node] = [gpu(b * plan.gpus + g, b) for b in range(nodes) for g in range(plan.gpus)]
+    all_nodes = [gpu(r, r // plan.gpus) for r in range(nodes * plan.gpus)]
     links: list[Link] = []
     for b, place in enumerate(_places(plan, nodes)):
         all_nodes += [Node(_numbered(part.name, b), part.kind, b) for part in plan.parts]
@@ -175,7 +175,7 @@ def _numbered(name: str, box: int) -> str:
 
 def _symmetries(made: Topology, gpus: int, nodes: int) -> tuple[Image, ...]:
     """What :func:`guess` finds in small machines; in larger ones the rotation of the boxes."""
-    if made.ranks <= 64:
+    if made.ranks <= GUESSED:
         return guess(made)
     image = extend(made, [(r + gpus) % made.ranks for r in range(made.ranks)])
     return (image,) if image and nodes > 1 else ()

@@ -16,8 +16,8 @@ PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Classes over PCIe, the nearest first."""
 
 _ANSI = re.compile(r"\x1b?\[[0-9;]*m|\x1b\[[0-9;?]*[A-Za-z]")
-_CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PIX|PHB|NODE|SYS|SOC")
-_DEVICE = re.compile(r"GPU[0-9]+|NIC[0-9]+|[a-z][a-z0-9]*_[a-z0-9_.]*|ib[0-9]+|eth[0-9]+|[a-z]+[0-9]+")
+_CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC")
+_DEVICE = re.compile(r"GPU[0-9]+|NIC[0-9]+|[a-z][a-z0-9]*_[a-z0-9_.]*|[a-z]+[0-9][a-z0-9]*")
 _AFTER = ("CPU", "NUMA", "GPU")
 _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
 
@@ -67,9 +67,7 @@ def _tokens(lines: list[str]) -> tuple[list[_Token], dict[str, str]]:
     """Tokens from the header to the legend, and the names in the NIC legend."""
     start = next((i for i, s in enumerate(lines) if re.match(r"\s*GPU[0-9]+(\s|$)", s)), len(lines))
     end = next((i for i, s in enumerate(lines) if i > start and _LEGEND.match(s)), len(lines))
-    tokens = [
-        _Token(word, i + 1) for i in range(start, end) for word in lines[i].split()
-    ]
+    tokens = [_Token(word, i + 1) for i in range(start, end) for word in lines[i].split()]
     found = (re.match(r"\s*(NIC[0-9]+):\s*(\S+)\s*$", s) for s in lines[end:])
     return tokens, {m.group(1): m.group(2) for m in found if m}
 
@@ -81,7 +79,8 @@ def _header(tokens: list[_Token], where: str) -> tuple[tuple[str, ...], list[_To
         if token.text in _AFTER or token.text in names:
             break
         if not _DEVICE.fullmatch(token.text):
-            raise BadFile(f"{token.text!r} is not the name of a device", where=f"{where}:{token.line}")
+            place = f"{where}:{token.line}"
+            raise BadFile(f"{token.text!r} is not the name of a device", where=place)
         names.append(token.text)
     if not names:
         raise BadFile("no GPU in the header", where=where)
@@ -120,7 +119,8 @@ def _rows(
                 hint=_stray(tokens, at),
             )
         if cells[r] != "X" or cells.count("X") != 1:
-            raise BadFile(f"the row of {name} has no X at its own place", where=f"{where}:{first.line}")
+            place = f"{where}:{first.line}"
+            raise BadFile(f"the row of {name} has no X at its own place", where=place)
         after = names[r + 1] if r + 1 < len(names) else ""
         tail: list[str] = []
         while at < len(tokens) and tokens[at].text != after:

@@ -7,17 +7,17 @@ shipped files say both in their name (``NDv2_1KB``: 1 KiB, 0.01 µs); others nee
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..errors import BadFile, UserError
+from ..errors import BadFile
 from ..files import Fields
 from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build, load_box
 from ..machines.spec import MAX_GPUS, Spec
+from ..symmetry import GUESSED, Image, guess
 from ..topology import Topology
-from ..units import BYTES_PER_US_PER_GBPS, exact, parse_bytes, parse_microseconds
+from ..units import BYTES_PER_US_PER_GBPS, exact
 
 KINDS = ("ndv2", "dgx2", "hub", "custom")
 
@@ -66,26 +66,31 @@ def read_taccl(data: Any, where: str, options: Spec) -> Topology:
         box = _custom(fields, name, gpus, scale, where)
     else:
         box = _builtin(fields, kind, name, gpus, scale, where)
-    box = replace(box, nics=_nics(fields, gpus, scale, where))
+    nics = _nics(fields, gpus, scale, where)
+    box = replace(box, nics=nics, moves=box.moves or _hub_moves(kind, gpus, nics))
     fields.finish(ignore=("remote_invbw", "remote_invbws"))
     made = build(box, options)
+    if kind == "custom" and made.ranks <= GUESSED:
+        made = replace(made, symmetries=guess(made))
     return replace(made, name=name, notes=_notes(kind, scale, made))
+
+
+def _hub_moves(kind: str, gpus: int, nics: Nics | None) -> tuple[Image, ...]:
+    """Rotate the groups that share a NIC, and the GPUs inside every group."""
+    if kind not in ("dgx2", "hub"):
+        return ()
+    each = len(nics.attach[0]) if nics else 1
+    groups = tuple((g + each) % gpus for g in range(gpus))
+    inside = tuple(g - g % each + (g % each + 1) % each for g in range(gpus))
+    return tuple(move for move in (groups, inside) if move != tuple(range(gpus)))
 
 
 def _scale(name: str, where: str, options: Spec) -> _Scale:
     end = name.rpartition("_")[2]
     chunk, unit = _SHIPPED.get(end, (0, Fraction(0)))
-    for text, span in (options.word("chunk"),):
-        if text:
-            try:
-                chunk = parse_bytes(text)
-            except UserError as error:
-                raise UserError(error.message, where=span, hint=error.hint) from None
-    written = options.word("unit")[0]
-    if written:
-        # A bare unit means one of it.
-        unit = parse_microseconds(written if re.match(r"[\d.]", written) else f"1{written}")
-    if not chunk or not unit:
+    chunk = options.bytes("chunk", chunk)
+    unit = options.microseconds("unit", unit)
+    if chunk <= 0 or unit <= 0:
         raise BadFile(
             f"what a number of {name!r} means is not in the file",
             where=where,
@@ -117,8 +122,7 @@ def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: _Scale, whe
     widths = [scale.bandwidth(beta, where) for beta in betas]
     if kind != "ndv2":
         port = BoxSwitch("switch", tuple(range(gpus)), widths[0], alpha / 2)
-        rotation = tuple((g + 1) % gpus for g in range(gpus))
-        return Box(name, name, gpus, (port,), (), None, (rotation,))
+        return Box(name, name, gpus, (port,), (), None, ())
     if gpus != 8:
         raise BadFile(f"ndv2 has 8 GPUs, gpus_per_node says {gpus}", where=where)
     model = load_box("ndv2")

@@ -10,13 +10,13 @@ positional; an item without ``=`` after one belongs to that key (``nics=8,8,4,2`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from ..errors import UnknownName, UserError
 from ..spans import Source, Span
-from ..units import parse_bandwidth, parse_microseconds
+from ..units import parse_bandwidth, parse_bytes, parse_microseconds
 
 MAX_GPUS = 1 << 16
 """More GPUs than this are a slip of the keyboard, not a machine."""
@@ -47,6 +47,10 @@ class Spec:
     def span(self) -> Span:
         """The whole text."""
         return Span(self.source, 0, len(self.source.text))
+
+    def title(self) -> str:
+        """The text without folders: what a topology that was read from it is called."""
+        return self.source.text.rpartition("/")[2] if self.source.text != "-" else "stdin"
 
     def shape(self, default: str = "") -> tuple[int, ...]:
         """The positional ``4x4x2`` as positive integers.
@@ -118,6 +122,11 @@ class Spec:
         """A time with its unit, in µs."""
         value = self._one(key)
         return default if value is None else _quantity(value, "time")
+
+    def bytes(self, key: str, default: int) -> int:
+        """A size with its unit, in bytes."""
+        value = self._one(key)
+        return default if value is None else int(_quantity(value, "size"))
 
     def factor(self, key: str, default: Fraction = Fraction(1)) -> Fraction:
         """A positive number without a unit (``oversub=2``)."""
@@ -241,9 +250,10 @@ def _integer(text: str, value: Value, least: int) -> int:
 
 
 def _quantity(value: Value, what: str) -> Fraction:
+    parsers: dict[str, Callable[[str], Fraction | int]] = {
+        "bandwidth": parse_bandwidth, "time": parse_microseconds, "size": parse_bytes
+    }  # fmt: skip
     try:
-        return (
-            parse_bandwidth(value.text) if what == "bandwidth" else parse_microseconds(value.text)
-        )
+        return Fraction(parsers[what](value.text))
     except UserError as error:
         raise UserError(error.message, where=value.span, hint=error.hint) from None

@@ -1,0 +1,170 @@
+"""Compiled files, run on a runtime written for the tests, do what the collective means."""
+
+from __future__ import annotations
+
+import random
+
+import patterns
+import pytest
+import xml_runtime as runtime
+
+from weft.backends.compile import CompileOptions, compile_schedule
+from weft.backends.emit.msccl_xml import emit
+from weft.backends.target import EXECUTOR, MSCCL, RCCL, Target
+from weft.dsl.collective import Collective, Kind
+from weft.dsl.errors import UserError
+from weft.dsl.program import Program, Protocol
+from weft.dsl.schedule import Schedule
+
+ALL = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re")
+LIMITS = {
+    "msccl": {"steps": 256, "tbs": 216, "depid": 127, "ops": ALL},
+    "rccl": {"steps": 64, "tbs": 64, "depid": 63, "ops": ("s", "r", "cpy", "re")},
+    "executor": {"steps": 64, "tbs": 1024, "depid": 127, "ops": ALL},
+}
+
+DGX1 = patterns.both(patterns.DGX1)
+RING = patterns.both(patterns.ring(5))
+HUB = patterns.hub(5)
+
+SCHEDULES = {
+    "ring allgather": lambda: patterns.ring_allgather(4, 1),
+    "ring allgather 3": lambda: patterns.ring_allgather(4, 3),
+    "ring reduce_scatter": lambda: patterns.ring_reduce_scatter(4, 1),
+    "ring reduce_scatter 3": lambda: patterns.ring_reduce_scatter(3, 3),
+    "ring allreduce": lambda: patterns.ring_allreduce(4, 1),
+    "ring allreduce 4": lambda: patterns.ring_allreduce(3, 4),
+    "doubling allgather": lambda: patterns.doubling_allgather(8, 2),
+    "doubling allreduce": lambda: patterns.doubling_allreduce(4, 1),
+    "doubling allreduce 7": lambda: patterns.doubling_allreduce(8, 7),
+    "halving doubling": lambda: patterns.halving_doubling_allreduce(8, 2),
+    "tree broadcast": lambda: patterns.tree_broadcast(8, DGX1, 5, root=2),
+    "hub broadcast": lambda: patterns.tree_broadcast(5, HUB, 2, root=3),
+    "tree reduce": lambda: patterns.tree_reduce(8, DGX1, 3, root=1),
+    "hub reduce": lambda: patterns.tree_reduce(5, HUB, 3),
+    "trees allgather": lambda: patterns.trees_allgather(8, DGX1, 2),
+    "hub allgather": lambda: patterns.trees_allgather(5, HUB, 2),
+    "trees allreduce": lambda: patterns.trees_allreduce(8, DGX1, 1),
+    "hub allreduce": lambda: patterns.trees_allreduce(5, HUB, 2),
+    "alltoall": lambda: patterns.direct_alltoall(4, 3),
+    "relayed alltoall": lambda: patterns.routed("alltoall", 5, RING, 2),
+    "hub alltoall": lambda: patterns.routed("alltoall", 5, HUB, 1),
+    "one shot": lambda: patterns.one_shot(4, 2),
+    "one shot ring": lambda: patterns.one_shot_ring(5, 3),
+    "random allreduce": lambda: patterns.random_allreduce(5, 6, 1),
+    "random allreduce 2": lambda: patterns.random_allreduce(6, 9, 2),
+}
+
+MSCCL_ONLY = {
+    "gather": lambda: patterns.routed("gather", 5, RING, 2, roots=[1]),
+    "scatter": lambda: patterns.routed("scatter", 5, RING, 2, roots=[1]),
+    "alltonext": lambda: patterns.routed("alltonext", 5, RING, 2),
+    "multiroot broadcast": lambda: patterns.routed("multiroot_broadcast", 5, HUB, 2, roots=[1, 3]),
+    "rotation": lambda: patterns.rotation(4),
+}
+
+
+def build(schedule: Schedule, **options: object) -> tuple[Program, runtime.Machine]:
+    program = compile_schedule(schedule, CompileOptions(**options))
+    target = options.get("target", MSCCL)
+    m = runtime.read(emit(program, target, max_bytes=1 << 20))
+    runtime.check_shape(m, LIMITS[target.name])
+    return program, m
+
+
+def judge(program: Program, m: runtime.Machine, runs: int) -> None:
+    """No races, no deadlock, the right result, the input left alone where it must be."""
+    c = program.collective
+    kind = str(c.kind)
+    check_sizes(c, m)
+    runtime.check_races(m, kind)
+    n, dice = c.ranks, random.Random(1)
+    for seed in range(runs):
+        x = [[dice.getrandbits(60) for _ in range(c.message_chunks)] for _ in range(n)]
+        memory = []
+        for r in range(n):
+            sizes = {b: int(m.gpus[r][f"{b}_chunks"]) for b in "ios"}
+            memory.append({(b, k): dice.getrandbits(60) for b in "ios" for k in range(sizes[b])})
+            memory[r].update(
+                {runtime.alias(m, kind, r, "i", k): x[r][k] for k in range(sizes["i"])}
+            )
+        before = [dict(each) for each in memory]
+        runtime.run(m, kind, memory, seed)
+        for r, offset, value in expected(c, x):
+            assert memory[r]["o", offset] == value, (r, offset)
+        for r in range(n):
+            kept = {key: v for key, v in before[r].items() if key[0] == "i"}
+            assert kept.items() <= memory[r].items(), "the input was written"
+
+
+def check_sizes(c: Collective, m: runtime.Machine) -> None:
+    """Buffer sizes by the table of the format's documentation."""
+    chunks, n = int(m.algo["nchunksperloop"]), c.ranks
+    share = {"allgather": (n, 1), "reduce_scatter": (1, n)}.get(str(c.kind), (1, 1))
+    for g in m.gpus:
+        assert int(g["i_chunks"]) * share[0] == chunks
+        assert int(g["o_chunks"]) * share[1] == chunks
+
+
+def expected(c: Collective, x: list[list[int]]):
+    """(rank, output offset, value), from the definition where there is one."""
+    n, size = c.ranks, c.message_chunks
+    total = [sum(column) for column in zip(*x, strict=True)]
+    block = size // n
+    rules = {
+        Kind.ALLREDUCE: lambda r: total,
+        Kind.ALLGATHER: lambda r: [x[q][j] for q in range(n) for j in range(block)],
+        Kind.REDUCE_SCATTER: lambda r: total[r * block : (r + 1) * block],
+        Kind.ALLTOALL: lambda r: [x[q][r * block + j] for q in range(n) for j in range(block)],
+        Kind.BROADCAST: lambda r: x[c.roots[0]],
+        Kind.REDUCE: lambda r: total if r == c.roots[0] else [],
+    }
+    if c.kind in rules:
+        for r in range(n):
+            yield from ((r, k, value) for k, value in enumerate(rules[c.kind](r)))
+        return
+    held = {chunk: x[r][offset] for r, chunk, _, offset in c.pre.rows().tolist()}
+    yield from ((r, offset, held[chunk]) for r, chunk, _, offset in c.post.rows().tolist())
+
+
+IN_PLACE = (Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLREDUCE, Kind.BROADCAST, Kind.REDUCE)
+
+
+@pytest.mark.parametrize("instances", [1, 2, 4])
+@pytest.mark.parametrize("target", [MSCCL, RCCL], ids=lambda t: t.name)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_standard_collectives(name: str, target: Target, instances: int) -> None:
+    schedule = SCHEDULES[name]()
+    for in_place in (False, True):
+        if in_place and schedule.collective.kind not in IN_PLACE:
+            continue
+        program, m = build(schedule, target=target, in_place=in_place, instances=instances)
+        assert m.algo["inplace"] == str(int(in_place)) != m.algo["outofplace"]
+        judge(program, m, runs=3 if instances == 1 else 1)
+
+
+@pytest.mark.parametrize("name", MSCCL_ONLY)
+def test_custom_collectives(name: str) -> None:
+    schedule = MSCCL_ONLY[name]()
+    program, m = build(schedule, instances=2)
+    assert m.algo["coll"] == "custom"
+    judge(program, m, runs=2)
+    for target in (RCCL, EXECUTOR):
+        with pytest.raises(UserError, match="has no collective"):
+            build(schedule, target=target)
+
+
+def test_custom_collective_in_place_saves_what_it_overwrites() -> None:
+    program, m = build(patterns.rotation(3), in_place=True)
+    judge(program, m, runs=5)
+
+
+@pytest.mark.parametrize("options", [
+    {"lanes": 3}, {"count": 1}, {"protocol": Protocol.LL}, {"protocol": Protocol.LL128},
+    {"passes": ()}, {"target": EXECUTOR, "instances": 2, "lanes": 2},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("name", ["ring allreduce 4", "doubling allreduce 7", "trees allreduce",
+                                  "random allreduce", "one shot ring"])  # fmt: skip
+def test_options(name: str, options: dict[str, object]) -> None:
+    program, m = build(SCHEDULES[name](), **options)
+    judge(program, m, runs=2)
