@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from command import Ran, Weft
 
 from weft.backends.cli import main
+from weft.dsl.catalog import topology
+from weft.dsl.collective import make
+from weft.dsl.schedule import Schedule, Transfer, dumps
 
 
 @pytest.fixture
@@ -22,3 +26,17 @@ def weft(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def triangle(tmp_path: Path) -> Path:
+    """The file of a hand-made allgather: three GPUs, everybody sends to everybody at once."""
+    machine = topology("ring:3")
+    link = {(x.src, x.dst): i for i, x in enumerate(machine.links)}
+    everything = [
+        Transfer(c, c, d, (link[c, d],)) for c in range(3) for d in range(3) if c != d
+    ]
+    schedule = Schedule.of(machine, make("allgather", 3), everything, rounds=(1,))
+    file = tmp_path / "triangle.json"
+    file.write_text(dumps(schedule))
+    return file

@@ -1,0 +1,9 @@
+"""``python -m weft.backends.cli`` for where no script is installed."""
+
+from __future__ import annotations
+
+import sys
+
+from . import main
+
+sys.exit(main())

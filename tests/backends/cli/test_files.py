@@ -1,0 +1,306 @@
+"""The verbs that read files: check, show, compile, run, and what they say of bad ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from command import Weft
+
+SHARED = Path(os.environ.get("WEFT_SHARED", Path(__file__).parents[4] / "shared")) / "data"
+
+
+def changed(file: Path, change: Callable[[dict[str, object]], object]) -> Path:
+    """The JSON file after a change."""
+    data = json.loads(file.read_text())
+    change(data)
+    file.write_text(json.dumps(data))
+    return file
+
+
+# --- check ----------------------------------------------------------------------------------------
+
+
+def test_a_good_schedule_passes(weft: Weft, triangle: Path) -> None:
+    ran = weft("check", triangle, "--json")
+    assert ran.code == 0
+    assert ran.json["schema"] == 1
+    assert (ran.json["status"], ran.json["kind"]) == ("ok", "schedule")
+    assert all(set(c) == {"name", "ok", "detail"} and c["ok"] for c in ran.json["checks"])
+
+
+def test_a_schedule_that_forgets_somebody_fails(weft: Weft, triangle: Path) -> None:
+    def drop_one(data: dict[str, dict[str, list[int]]]) -> None:
+        for column in data["transfers"].values():
+            if column is not None:
+                column.pop()
+
+    ran = weft("check", changed(triangle, drop_one), "--json")  # type: ignore[arg-type]
+    assert ran.code == 1
+    assert ran.json["status"] == "failed"
+    assert [c["ok"] for c in ran.json["checks"]] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["ring:3", "hub:4", "dgx1"])
+def test_a_catalogue_name_is_checked_too(weft: Weft, name: str) -> None:
+    ran = weft("check", name)
+    assert ran.code == 0
+    assert "connected" in ran.out
+
+
+def test_a_disconnected_machine_says_who(weft: Weft, tmp_path: Path) -> None:
+    one_way = {"edges": [[0, 1, 25, 0.7]], "gpu_ids": [0, 1]}
+    (tmp_path / "t.json").write_text(json.dumps(one_way))
+    ran = weft("check", tmp_path / "t.json")
+    assert ran.code == 1
+    assert "rank 1 cannot reach rank 0" in ran.out
+
+
+def test_standard_input_is_recognised(weft: Weft, triangle: Path) -> None:
+    assert weft("check", "-", stdin=triangle.read_text()).code == 0
+    assert weft("check", "-", stdin="  GPU0 GPU1\nGPU0 X NV2\nGPU1 NV2 X\n").code == 0
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the sample inputs")
+@pytest.mark.parametrize("folder", ["msccl-xml", "nccl-topo", "taccl/topo"])
+def test_every_sample_is_recognised_and_good(weft: Weft, folder: str) -> None:
+    for file in sorted((SHARED / folder).iterdir()):
+        ran = weft("check", file, "--json")
+        assert (ran.code, ran.err) == (0, ""), file
+        expected = "msccl-xml" if folder == "msccl-xml" else "topology"
+        assert ran.json["kind"] == expected
+
+
+# --- compile and run ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [(), ("--in-place",), ("--instances", "2", "--protocol", "LL")])
+@pytest.mark.parametrize("target", ["msccl", "rccl", "executor"])
+def test_what_is_compiled_is_checked_and_runs(
+    weft: Weft, triangle: Path, tmp_path: Path, target: str, flags: tuple[str, ...]
+) -> None:
+    xml = tmp_path / "a.xml"
+    made = weft("compile", triangle, "--to", "msccl-xml", "--target", target, *flags, "-o", xml,
+                "--json")  # fmt: skip
+    assert made.code == 0
+    assert [c["name"] for c in made.json["checks"]] == ["program", "execution"]
+    assert made.json["file"] == str(xml)
+    ran = weft("run", xml, "--on", "numpy", "--interleavings", "20", "--json")
+    assert (ran.code, ran.json["status"]) == (0, "ok")
+    place = "in place" if "--in-place" in flags else "out of place"
+    assert ran.json["checks"][-1]["detail"].startswith(place)
+
+
+def test_an_artefact_on_stdout_is_nothing_but_that(weft: Weft, triangle: Path) -> None:
+    ran = weft("compile", triangle)
+    assert ran.code == 0
+    assert ran.out.startswith("<algo ")
+    assert ran.out.endswith("</algo>\n")
+    assert "Executed" in ran.err
+    assert weft("compile", triangle, "-q").err == ""
+    assert "Executed" not in weft("compile", triangle, "--no-run").err
+
+
+def test_sizes_and_name_reach_the_artefact(weft: Weft, triangle: Path) -> None:
+    ran = weft("compile", triangle, "--size", "1KiB:1MiB", "--name", "mine")
+    assert 'name="mine"' in ran.out
+    assert 'minBytes="1024" maxBytes="1048576"' in ran.out
+
+
+def test_passes_are_chosen_by_name(weft: Weft, triangle: Path) -> None:
+    assert weft("compile", triangle, "-p", "fuse,sync").code == 0
+    ran = weft("compile", triangle, "-p", "fuse,snyc")
+    assert ran.code == 2
+    assert "'sync'" in ran.err
+
+
+def test_a_wrong_schedule_is_not_compiled(weft: Weft, triangle: Path, tmp_path: Path) -> None:
+    changed(triangle, lambda d: d["transfers"]["chunk"].__setitem__(0, 2))  # type: ignore[index]
+    ran = weft("compile", triangle, "-o", tmp_path / "a.xml")
+    assert ran.code == 1
+    assert not (tmp_path / "a.xml").exists()
+
+
+def test_a_wrong_program_fails_to_run(weft: Weft, triangle: Path, tmp_path: Path) -> None:
+    xml = tmp_path / "a.xml"
+    weft("compile", triangle, "-o", xml)
+    text = xml.read_text()
+    # Rank 0 puts what comes from rank 1 where rank 2's share belongs.
+    wrong = re.sub(r'(type="r"[^\n]*dstoff=)"1"', r'\1"2"', text, count=1)
+    assert wrong != text
+    xml.write_text(wrong)
+    ran = weft("run", xml, "--json")
+    assert (ran.code, ran.json["status"]) == (1, "failed")
+
+
+def test_a_schedule_can_be_run_directly(weft: Weft, triangle: Path) -> None:
+    ran = weft("run", triangle, "--in-place", "--interleavings", "5", "--size", "1KiB")
+    assert ran.code == 0
+    assert "5 interleavings" in ran.out
+
+
+def test_a_program_for_another_collective_is_wrong(
+    weft: Weft, triangle: Path, tmp_path: Path
+) -> None:
+    weft("compile", triangle, "-o", tmp_path / "a.xml")
+    assert weft("run", tmp_path / "a.xml", "-c", "allgather").code == 0
+    assert weft("run", tmp_path / "a.xml", "-c", "alltoall").code in (1, 2)
+
+
+# --- show -----------------------------------------------------------------------------------------
+
+
+def test_a_schedule_is_shown_with_steps_links_and_gantt(weft: Weft, triangle: Path) -> None:
+    ran = weft("show", triangle)
+    assert ran.code == 0
+    assert re.search(r"^ +1 +1 +6 +0 +6 +100%$", ran.out, re.M)  # the only step
+    assert len(re.findall(r"gpu\d -> gpu\d +1 +25 +100%", ran.out)) == 6
+    assert ran.out.count("|█|") == 3
+    data = weft("show", triangle, "--json").json
+    assert (data["steps"], data["rounds"], data["chunks"], data["transfers"]) == (1, 1, 1, 6)
+
+
+def test_a_topology_is_shown_as_a_matrix(weft: Weft) -> None:
+    out = weft("show", "dgx1").out
+    # GPU 0 of a DGX-1 has double links to 1 and 4, single ones to 2 and 3.
+    assert re.search(r"^0 +- 50 25 25 50 +\. +\. +\.$", out, re.M)
+    assert weft("topo", "show", "dgx1").out == out
+    assert re.search(r"^0 +- ~125 ~125", weft("show", "hub:3,bw=125GB/s").out, re.M)
+
+
+def test_xml_is_shown_as_a_listing(weft: Weft, triangle: Path, tmp_path: Path) -> None:
+    weft("compile", triangle, "-o", tmp_path / "a.xml")
+    out = weft("show", tmp_path / "a.xml").out
+    assert len(re.findall(r"^rank \d: input 1, output 3, scratch 0 chunks$", out, re.M)) == 3
+    assert len(re.findall(r"^ +\d+ s +i\[0\] +x1$", out, re.M)) == 6
+
+
+def test_a_collective_is_shown(weft: Weft, tmp_path: Path) -> None:
+    from weft.dsl.collective import dump, make
+
+    (tmp_path / "c.json").write_text(json.dumps(dump(make("gather", 3, roots=[1]))))
+    out = weft("show", tmp_path / "c.json").out
+    assert re.search(r"^ +2 +2 +1$", out, re.M)  # chunk 2: from rank 2 to the root 1
+
+
+# --- bad files ------------------------------------------------------------------------------------
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"weft": "schedule", "schema": 1', "not JSON"),
+        ("", "empty"),
+        ("hello", "neither a schedule"),
+        (DEEP, "nested too deeply"),
+        ('{"weft": "schedul", "schema": 1}', "unknown kind 'schedul'"),
+        ('{"weft": "schedule", "schema": 9}', "schema 9 is not known"),
+        ('{"weft": "schedule", "schema": 1}', "'topology' is missing"),
+        ('{"weft": "topology", "schema": 1, "name": "x", "nodes": [], "links": []}', "no GPU"),
+        ('{"weft": "topology", "schema": 1, "name": NaN}', "NaN"),
+        ('{"edges": [[0, 1, 1e999, 1]], "gpu_ids": [0, 1]}', "number"),
+        ('{"edges": [[0, 1, -5, 1]], "gpu_ids": [0, 1]}', "bandwidth"),
+        ('{"edges": [[0, 1, 0, 1]], "gpu_ids": [0, 1]}', "bandwidth"),
+        ('{"a": 1, "a": 2}', "twice"),
+        ("<algo", "ends inside a tag"),
+        ('<?xml version="1.0"?><algo></algo>', "declaration"),
+        ('<!DOCTYPE x [<!ENTITY a "b">]><system>&a;</system>', ""),
+        ("<system><cpu></system>", ""),
+        ("[1, 2", "not JSON"),
+        ("[" + "9" * 5000 + "]", ""),
+    ],
+)
+def test_a_bad_file_is_told_at_once(
+    weft: Weft, tmp_path: Path, content: str, message: str
+) -> None:
+    file = tmp_path / "bad"
+    file.write_text(content)
+    for verb in ("check", "show"):
+        ran = weft(verb, file)
+        assert ran.code == 2, ran.err
+        assert message in ran.err
+        assert ran.out == ""
+        assert "Traceback" not in ran.err
+
+
+def test_paths_that_hold_no_file(weft: Weft, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for path, message in (
+        (tmp_path, "a directory"),
+        (tmp_path / "absent.json", "no such file"),
+        (tmp_path / "binary", "not a text file"),
+        ("dgx9", "unknown file or name 'dgx9'"),
+    ):
+        for verb in ("check", "show"):
+            ran = weft(verb, path)
+            assert (ran.code, ran.out) == (2, "")
+            assert message in ran.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
+def test_no_permission(weft: Weft, triangle: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    ran = weft("compile", triangle, "-o", folder / "a.xml")
+    assert ran.code == 2
+    assert "Permission denied" in ran.err
+    triangle.chmod(0)
+    assert "Permission denied" in weft("check", triangle).err
+
+
+@pytest.mark.parametrize("flag", [(), ("-f",)])
+def test_outputs_in_the_way(
+    weft: Weft, triangle: Path, tmp_path: Path, flag: tuple[str, ...]
+) -> None:
+    xml = tmp_path / "a.xml"
+    xml.write_text("old")
+    ran = weft("compile", triangle, "-o", xml, *flag)
+    assert ran.code == (0 if flag else 2)
+    assert (xml.read_text() == "old") == (not flag)
+    if not flag:
+        assert "hint: -f overwrites it" in ran.err
+    assert "a directory" in weft("compile", triangle, "-o", tmp_path, *flag).err
+    assert "does not exist" in weft("compile", triangle, "-o", tmp_path / "no/a", *flag).err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk(weft: Weft, triangle: Path) -> None:
+    ran = weft("compile", triangle, "-o", "/dev/full")
+    assert ran.code == 2
+    assert "No space left" in ran.err
+
+
+def test_the_wrong_noun_for_a_verb(weft: Weft, triangle: Path) -> None:
+    assert "a schedule is needed, not a topology" in weft("compile", "ring:3").err
+    assert "a sketch is needed, not a schedule" in weft("sketch", "show", triangle).err
+    assert weft("run", "ring:3").code == 2
+
+
+# --- topo -----------------------------------------------------------------------------------------
+
+
+def test_the_catalogue_is_listed(weft: Weft) -> None:
+    names = {t["name"] for t in weft("topo", "list", "--json").json["topologies"]}
+    assert {"ring", "torus", "hypercube", "dgx1", "dgx2", "dgx-a100"} <= names
+    assert "dgx1" in weft("topo", "list").out
+
+
+def test_what_is_imported_reads_back_the_same(weft: Weft, tmp_path: Path) -> None:
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    assert weft("topo", "import", "dgx1", "-o", first).code == 0
+    assert weft("topo", "import", first, "-o", second).code == 0
+    assert first.read_text() == second.read_text()
+    assert weft("topo", "import", "dgx1").out == first.read_text()
+    same = [weft("topo", "show", t, "--json").json["digest"] for t in ("dgx1", first)]
+    assert same[0] == same[1]
+
+
+def test_only_a_group_is_shown(weft: Weft) -> None:
+    assert weft("topo", "show", "dgx1", "--group", "0,1,4..5", "--json").json["ranks"] == 4
