@@ -227,9 +227,11 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
     def values(self, meta: Meta, parts: Parts) -> ast.Group:
         if isinstance(parts[0], ast.Group):
             return parts[0]
-        return self.group(meta, parts)
+        return ast.Group(tuple(parts), span=self._span(meta))
 
-    def group(self, meta: Meta, parts: Parts) -> ast.Group:
+    def group(self, meta: Meta, parts: Parts) -> ast.Group | ast.Range:
+        if len(parts) == 1:
+            return parts[0]  # type: ignore[no-any-return]
         return ast.Group(tuple(parts), span=self._span(meta))
 
     def range(self, meta: Meta, parts: Parts) -> ast.Range:
