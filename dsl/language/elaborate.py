@@ -154,9 +154,7 @@ class _Elaborator:
         # Every loop met (by identity: equal loops are different lines), and if it ever turned.
         self.loops: dict[int, tuple[ast.Loop, bool]] = {}
 
-    def statement(
-        self, one: ast.Rule | ast.Block, meaning: Meaning, loops: Sequence[str]
-    ) -> None:
+    def statement(self, one: ast.Rule | ast.Block, meaning: Meaning, loops: Sequence[str]) -> None:
         """One line or block; ``loops`` are the variables of the loops around it."""
         if len(self.problems) >= MAX_ERRORS:
             return

@@ -117,9 +117,7 @@ class Meaning:
             case ast.Group(items=items):
                 return tuple(dict.fromkeys(n for item in items for n in self._nodes(item, box)))
             case ast.Range():
-                return tuple(
-                    n for v in self._item(ranks) for n in self._rank(v, box, ranks.span)
-                )
+                return tuple(n for v in self._item(ranks) for n in self._rank(v, box, ranks.span))
             case ast.Name(text=text) | ast.Quoted(text=text):
                 if isinstance(ranks, ast.Quoted) or text not in self.numbers:
                     return self._named(text, box, ranks.span)

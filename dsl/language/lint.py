@@ -187,7 +187,7 @@ def allowed_pairs(sketch: Sketch, machine: Machine) -> Mask:
     """Which ordered pairs of ranks have a hop that ``only`` and ``forbid`` leave."""
     only = [r for r in sketch.rules if isinstance(r, Only)]
     forbid = [r for r in sketch.rules if isinstance(r, Forbid)]
-    if any(r.links for r in (*only, *forbid)):
+    if any(r.links for r in only) or any(r.links for r in forbid):
         allowed = np.zeros_like(machine.hops)
         for hop in find_hops(machine.topology).hops:
             allowed[hop.src, hop.dst] |= sketch.allows(hop)
@@ -210,9 +210,7 @@ def _distances(allowed: Mask) -> npt.NDArray[np.float64]:
     return found
 
 
-def _sends(
-    sketch: Sketch, allowed: Mask, distance: npt.NDArray[np.float64]
-) -> Iterator[Finding]:
+def _sends(sketch: Sketch, allowed: Mask, distance: npt.NDArray[np.float64]) -> Iterator[Finding]:
     """Sends that must be and cannot."""
     steps = min((r.count for r in sketch.rules if isinstance(r, MaxSteps)), default=None)
     chunks = min((r.count for r in sketch.rules if isinstance(r, Chunks)), default=None)
@@ -271,9 +269,7 @@ def _covers(never: FixedSend, must: FixedSend) -> bool:
     return same and all(a is None or a == b for a, b in details)
 
 
-def _lost(
-    sketch: Sketch, machine: Machine, distance: npt.NDArray[np.float64]
-) -> Iterator[Finding]:
+def _lost(sketch: Sketch, machine: Machine, distance: npt.NDArray[np.float64]) -> Iterator[Finding]:
     """Ranks that the machine connects and the rules cut off."""
     lost = np.isinf(distance) & ~np.isinf(_distances(machine.hops))
     if sketch.collective not in _ALL:
@@ -331,9 +327,7 @@ def _asymmetric(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
             )
             hint = "with both, neither is used"
             yield Finding(Concern.CONTRADICTION, message, rule.span, hint)
-        elif relays != {
-            _relay_key(r, rule.image) for r in sketch.rules if isinstance(r, Relay)
-        }:
+        elif relays != {_relay_key(r, rule.image) for r in sketch.rules if isinstance(r, Relay)}:
             message = "this symmetry does not map the relays to each other"
             yield Finding(Concern.CONTRADICTION, message, rule.span)
 

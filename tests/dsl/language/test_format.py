@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,9 +52,7 @@ LABELS = st.none() | st.sampled_from(["x", 'say "no"', "back\\slash", "# no comm
 LINE = {"trivia": TRIVIA}
 RULE = {"trivia": TRIVIA, "label": LABELS}
 SOURCES = groups(1) | st.just(ast.Any())
-POLICIES = st.one_of(
-    st.just(ast.Few()), st.just(ast.Many()), st.builds(ast.AtMost, EXPRESSIONS)
-)
+POLICIES = st.one_of(st.just(ast.Few()), st.just(ast.Many()), st.builds(ast.AtMost, EXPRESSIONS))
 SWITCHES = st.sampled_from([ast.Name("nvswitch"), ast.Quoted("leaf-3"), ast.Any()])
 RULES = st.one_of(
     st.builds(ast.OnlyRule, SELECTIONS, **RULE),
