@@ -8,6 +8,7 @@ from importlib import resources
 
 from ..errors import BadFile, UnknownName
 from ..files import read_text
+from ..spans import Source
 from .ast import SketchText
 from .parse import parse
 
@@ -21,13 +22,19 @@ def load_sketch(name_or_path: str) -> SketchText:
         UnknownName: neither a name of the catalogue nor a file. BadFile: an unreadable file.
         SyntaxProblem, SeveralErrors: a text that does not parse.
     """
+    source = find_sketch(name_or_path)
+    return parse(source.text, source.name)
+
+
+def find_sketch(name_or_path: str) -> Source:
+    """As :func:`load_sketch`, but the text only, as it stands in its file."""
     name = name_or_path.strip()
     if name in _names():
-        return parse(_catalogue_text(name), f"sketches/{name}{SUFFIX}")
+        return Source(f"sketches/{name}{SUFFIX}", _catalogue_text(name))
     if name == "-":
-        return parse(read_text(name), "<stdin>")
+        return Source("<stdin>", read_text(name))
     if os.path.exists(name):
-        return parse(read_text(name), name)
+        return Source(name, read_text(name))
     if os.sep in name or name.endswith(SUFFIX):
         raise BadFile("no such file", where=name)
     raise UnknownName("sketch", name, _names())
@@ -35,7 +42,7 @@ def load_sketch(name_or_path: str) -> SketchText:
 
 def sketch_names() -> dict[str, str]:
     """The sketches of the catalogue, and what the comment at the head of each says."""
-    return {name: about(parse(_catalogue_text(name), name)) for name in _names()}
+    return {name: about(load_sketch(name)) for name in _names()}
 
 
 def about(tree: SketchText) -> str:
