@@ -32,10 +32,10 @@ def read_any(text: str, where: str, options: Spec) -> Topology:
     start = text.lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
         return read_nccl_xml(start, where, options)
-    if start.startswith(("{", "[")):
-        return _read_json(text.lstrip("\ufeff"), where, options)
     if looks_like_matrix(text):
         return read_nvidia_smi(text, where, options)
+    if start.startswith(("{", "[")):
+        return _read_json(text.lstrip("\ufeff"), where, options)
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 
