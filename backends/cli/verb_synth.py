@@ -54,13 +54,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Solve, verify, print the table, write the files."""
+    _check_output(args, console)
+    problem = _read(args, console)
+    # Loaded when the question is known to be right: they take a second.
     from weft.dsl.problem import Objective
     from weft.synth.api import synthesize
     from weft.synth.bounds import bounds
     from weft.synth.engine import Budget, Status
 
-    _check_output(args, console)
-    problem = _read(args, console)
     budget = Budget(args.time, args.threads, args.seed)
     with watching(console, args.time) as progress:
         outcome = synthesize(problem, args.engine, budget, progress)
