@@ -35,16 +35,16 @@ ATTEMPTS = 8
 class CompileOptions:
     """What the compiler may choose, and what the user wants.
 
-    ``instances``: copies side by side. ``lanes``: channels per connection. ``count``: chunks that
-    may travel together (0: as many as are safe). ``passes`` run on the program; ``verify`` is
-    called with the program after every one of them.
+    ``instances``: copies side by side. ``lanes``: channels per connection (0: as fusion needs).
+    ``count``: chunks that may travel together (0: as many as are safe). ``passes`` run on the
+    program; ``verify`` is called with the program after every one of them.
     """
 
     target: Target = MSCCL
     instances: int = 1
     in_place: bool = False
     protocol: Protocol = Protocol.SIMPLE
-    lanes: int = 1
+    lanes: int = 0
     count: int = 0
     name: str = ""
     passes: tuple[ProgramPass, ...] = DEFAULT_PASSES
@@ -65,8 +65,8 @@ def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) 
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
     per_lane, pair_all = target.max_steps, False
     for _ in range(ATTEMPTS):
-        placed = Channels(o.lanes, per_lane).apply(flow, target)
-        placed = ThreadBlocks(pair_all).apply(placed, target)
+        placed = Channels(o.lanes, per_lane, o.protocol).apply(flow, target)
+        placed = ThreadBlocks(pair_all, o.protocol).apply(placed, target)
         placed = Aggregate(o.protocol, o.count).apply(placed, target)
         program = Weave(label, o.protocol).apply(placed, target)
         program = run_pipeline(program, target, o.passes, verify=o.verify)

@@ -21,6 +21,9 @@ from .limits import Steps, limits, sizes, steps_of_listing, steps_of_xml
 from .races import races
 from .targets import MAX_COUNT, TARGETS, Target, target_named
 
+MOST_CHUNKS = 20_000_000
+"""A program that moves more chunks is not looked at."""
+
 
 def check_xml(algo: XmlAlgo, target: str | None = None) -> tuple[Finding, ...]:
     """Everything wrong with a file for a runtime: ``msccl``, ``rccl`` or ``executor``.
@@ -135,6 +138,9 @@ def _meaning(
 ) -> list[Finding]:  # fmt: skip
     """Structure, addresses, connections, waits, deadlock, races: each if those before are sound."""
     found = structure(listing)
+    if int(listing.count.min(initial=0)) < 0 or int(listing.count.sum()) > MOST_CHUNKS:
+        text = f"counts are negative, or more than {MOST_CHUNKS} chunks are moved in all"
+        found.append(Finding("structure", Severity.ERROR, text))
     if found:
         return found
     found = bounds(listing, buffers)

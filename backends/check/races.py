@@ -21,6 +21,8 @@ from .graph import Graph, expand, topological_order
 MOST_CLOCKS = 40_000_000
 """Operations × blocks beyond which the proof is not attempted here."""
 
+_RANK_BITS = 44  # an address is below this; shifts and offsets are 32-bit numbers
+
 
 def races(
     listing: Listing,
@@ -80,7 +82,7 @@ def _clocks(graph: Graph, order: Ints) -> npt.NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class _Accesses:
-    """Columns: operation, rank-wide address (rank * 2^32 + address), whether it writes."""
+    """Columns: operation, rank-wide address (rank and address), whether it writes."""
 
     operation: Ints
     place: Ints
@@ -89,7 +91,7 @@ class _Accesses:
 
 def _bases(buffers: Buffers, in_place: bool) -> Ints:
     """First address of i, o, s on each rank, shape (ranks, 3)."""
-    far = 1 << 24
+    far = 1 << 41
     base = np.empty_like(buffers.size)
     base[:, 1] = far
     base[:, 0] = far + buffers.shift if in_place else 2 * far
@@ -117,7 +119,7 @@ def _accesses(graph: Graph, buffers: Buffers, in_place: bool) -> _Accesses:
         (dst, listing.dst_buffer, listing.dst_offset[t[dst]]),
     ):
         address = base[rank[at], buffer[t[at]]] + offset + graph.piece[at] * graph.merge
-        columns.append((at, (rank[at] << 32) + address))
+        columns.append((at, (rank[at] << _RANK_BITS) + address))
     writes = [np.full(len(at), side == 2) for side, (at, _) in enumerate(columns)]
     # A copy onto itself (the own chunk of an allgather, in place) changes nothing that others
     # read; it still must not run while somebody writes, so it counts as a read.
@@ -165,7 +167,7 @@ def _unordered(
 def _letter(buffers: Buffers, listing: Listing, block: int, place: int, in_place: bool) -> str:
     """``o[3]`` for an address."""
     rank = int(listing.block_rank[block])
-    address = place & ((1 << 32) - 1)
+    address = place & ((1 << _RANK_BITS) - 1)
     base = _bases(buffers, in_place)[rank]
     for buffer, name in ((2, "s"), (1, "o"), (0, "i")):
         offset = address - int(base[buffer])

@@ -7,7 +7,7 @@ is refused here: offsets of 16 bits, counts, block numbers, elements per rank.
 
 >>> from weft.dsl.collective import make
 >>> from weft.dsl.program import Block, Program, RankProgram
->>> from ..target import MSCCL
+>>> from weft.backends.target import MSCCL
 >>> idle = RankProgram((Block(0, None, None, ()),), 1, 1, 0)
 >>> print(emit(Program("idle", make("allgather", 1), (idle,), 1), MSCCL, max_bytes=1024), end="")
 <algo name="idle" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="1" coll="allgather" \

@@ -21,22 +21,29 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.errors import UserError
+from weft.dsl.program import Protocol
 
 from ..target import Target
-from .flow import Column, Flow
+from .flow import Column, Flow, Messages
+from .forwarding import forwarded, places_in_step
+
+MOST = 4
+"""Lanes that are taken without being asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channels:
     """Spread each connection over ``lanes`` channels, and over more where ``steps`` demand it.
 
-    ``steps``: how many messages one connection may carry. A lane takes a range of the chunks of
-    its connection, so that neighbours stay together.
+    ``lanes=0``: as many (up to four) as it takes to let most messages be forwarded by a fused
+    instruction, or one. ``steps``: how many messages one connection may carry. A lane takes a range
+    of the chunks of its connection, so that neighbours stay together.
     """
 
     name: ClassVar[str] = "channels"
-    lanes: int = 1
+    lanes: int = 0
     steps: int = 1 << 30
+    protocol: Protocol = Protocol.SIMPLE
 
     def apply(self, flow: Flow, target: Target) -> Flow:
         """The flow with channels.
@@ -44,17 +51,24 @@ class Channels:
         Raises:
             UserError: less than one lane, or more channels than the target has.
         """
-        if self.lanes < 1 or self.steps < 1:
+        if self.lanes < 0 or self.steps < 1:
             raise UserError("a connection needs at least one lane, of at least one step")
         m = flow.messages
         if not len(m):
             return flow
         ranks = flow.collective.ranks
         pair = (m.instance * ranks + m.src) * ranks + m.dst
-        lane = _ranges(pair, m.chunk, self.lanes, self.steps)
-        width = int(lane.max()) + 1
         group = _peer_group(m.src, m.dst, ranks, target.max_peers)
         groups = int(group.max()) + 1
+        if self.lanes == 0 and target.fuses:
+            room = min(MOST, target.max_channels // (groups * flow.instances))
+            part = _fusing_lanes(m, pair, self.protocol.fifo_operations, room)
+        else:
+            part = np.zeros(len(m), np.int64)
+        parts = int(part.max()) + 1
+        lane = _ranges(pair * parts + part, m.chunk, max(1, self.lanes), self.steps)
+        lane = lane * parts + part
+        width = int(lane.max()) + 1
         needed = width * groups * flow.instances
         if needed > target.max_channels:
             raise UserError(
@@ -64,6 +78,22 @@ class Channels:
             )
         channel = (m.instance * groups + group) * width + lane
         return replace(flow, messages=replace(m, channel=channel))
+
+
+def _fusing_lanes(m: Messages, pair: Column, depth: int, most: int) -> Column:
+    """Lanes by position in the step, if chunks then keep their lane where they are forwarded.
+
+    A block that receives and sends can fuse the two only where one message comes at a time, of up
+    to ``depth`` chunks. Worth it where half of all messages are forwarded and three quarters of
+    those keep their lane.
+    """
+    position, total = places_in_step(m, pair)
+    lanes = min(most, -(-int(total.max()) // depth))
+    lane = position * lanes // np.maximum(total, lanes)
+    incoming, outgoing = forwarded(m)
+    kept = int((lane[incoming] == lane[outgoing]).sum())
+    worth = lanes > 1 and 2 * len(outgoing) >= len(m) and 4 * kept >= 3 * len(outgoing)
+    return lane if worth else np.zeros(len(m), np.int64)
 
 
 def _ranges(pair: Column, chunk: Column, lanes: int, steps: int) -> Column:

@@ -196,6 +196,8 @@ class _Fusion:
         own = self.code.instrs[node]
         before = self.code.waits[node]
         recv = self.partner.get(node)
+        if recv is None and not before:
+            return own
         if recv is not None:
             first = self.code.instrs[recv]
             op = PATTERNS[first.op, own.op]

@@ -42,13 +42,13 @@ class Lower:
     >>> from weft.dsl.topology import Topology, both_ways, gpu
     >>> from weft.dsl.collective import make
     >>> from weft.dsl.schedule import Schedule, Transfer
-    >>> from ..target import MSCCL
+    >>> from weft.backends.target import MSCCL
     >>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25))
     >>> exchange = [Transfer(0, 0, 1, (0,)), Transfer(1, 1, 0, (1,))]
     >>> s = Schedule.of(pair, make("allgather", 2), exchange)
     >>> flow = Lower().apply(s, MSCCL)
     >>> [hex(x) for x in flow.messages.recv.tolist()], len(flow.local)
-    (['0x100000000', '0x100000001'], 2)
+    (['0x100000001', '0x100000000'], 2)
     """
 
     name: ClassVar[str] = "lower"

@@ -21,8 +21,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.program import Protocol
+
 from ..target import Target
 from .flow import NONE, Blocks, Column, Flow, Messages
+from .forwarding import forwarded, lone
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class ThreadBlocks:
 
     name: ClassVar[str] = "threadblocks"
     pair_all: bool = False
+    protocol: Protocol = Protocol.SIMPLE
 
     def apply(self, flow: Flow, target: Target) -> Flow:
         """The flow with its blocks."""
@@ -40,7 +44,7 @@ class ThreadBlocks:
         ends = _Ends(m.src[first], m.dst[first], m.channel[first], np.bincount(connection))
         partner = np.full(len(names), NONE, np.int64)  # of a receiving end: the sending end
         if target.fuses:
-            _pair_forwarding(partner, ends, m, connection)
+            _pair_forwarding(partner, ends, m, connection, self.protocol.fifo_operations)
         if self.pair_all:
             _pair_rest(partner, ends)
         return replace(flow, blocks=_blocks(flow, ends, partner, connection))
@@ -56,11 +60,17 @@ class _Ends:
     messages: Column
 
 
-def _pair_forwarding(partner: Column, ends: _Ends, m: Messages, connection: Column) -> None:
-    """Greedy matching by the number of messages that come in by one end and go out by the other."""
-    incoming, outgoing = _forwarded(m)
+def _pair_forwarding(
+    partner: Column, ends: _Ends, m: Messages, connection: Column, depth: int
+) -> None:
+    """Greedy matching by the number of messages that come in by one end and go out by the other.
+
+    Those count that may fuse: alone, or with neighbours, on their connection in their step.
+    """
+    incoming, outgoing = forwarded(m)
     i, o = connection[incoming], connection[outgoing]
-    same = ends.channel[i] == ends.channel[o]
+    alone = lone(m, connection, depth)
+    same = (ends.channel[i] == ends.channel[o]) & alone[incoming] & alone[outgoing]
     pairs, weight = np.unique(np.stack([i[same], o[same]]), axis=1, return_counts=True)
     pays = 2 * weight >= np.minimum(ends.messages[pairs[0]], ends.messages[pairs[1]])
     pairs, weight = pairs[:, pays], weight[pays]
@@ -70,20 +80,6 @@ def _pair_forwarding(partner: Column, ends: _Ends, m: Messages, connection: Colu
         if partner[receiving] == NONE and sending not in taken:
             partner[receiving] = sending
             taken.add(sending)
-
-
-def _forwarded(m: Messages) -> tuple[Column, Column]:
-    """Pairs of messages: the second sends what the first was the last to bring."""
-    wide = np.int64(m.chunk.max(initial=0)) + 1
-    steps = np.int64(m.step.max(initial=0)) + 2
-    arrival = (m.dst * wide + m.chunk) * steps + m.step
-    order = np.lexsort((m.turn, arrival))
-    departure = (m.src * wide + m.chunk) * steps + m.step
-    before = np.searchsorted(arrival[order], departure) - 1
-    outgoing = np.flatnonzero(before >= 0)
-    incoming = order[before[outgoing]]
-    same = arrival[incoming] // steps == departure[outgoing] // steps
-    return incoming[same], outgoing[same]
 
 
 def _pair_rest(partner: Column, ends: _Ends) -> None:

@@ -30,13 +30,13 @@ def integer(text: str, bits: int = 32) -> tuple[int, str]:
         return 0, "not a number"
     # strtol saturates; more than 22 octal digits are beyond 64 bits whatever they are.
     significant = digits.lstrip("0") or "0"
-    size = int(significant, base) if len(significant) <= 22 else _LARGEST
+    size = int(significant, base) if len(significant) <= 22 else 1 << 64
     exact = -size if sign == "-" else size
     exact = max(min(exact, _LARGEST), -_LARGEST - 1)
     value = wrap(exact, bits)
     if rest:
         return value, "trailing text"
-    if value != exact or size >= _LARGEST:
+    if value != exact or size > _LARGEST:
         return value, f"more than {bits} bits"
     if base != 10 and significant != "0":
         return value, "octal" if base == 8 else "hexadecimal"

@@ -19,6 +19,8 @@ from . import distance, report
 from .cut import Cut, CutFinder, best_cut, best_of, host_cuts
 from .demand import Demand, copying_demand, is_allreduce, wanted_items
 from .flow import best_prices, level_sets
+from .mix import best_mix
+from .network import network
 from .partition import best_partition, least_cut
 from .trees import tree_time
 
@@ -162,31 +164,57 @@ def _copying(topology: Topology, collective: Collective, demand: Demand) -> _Ban
         demand = demand.reversed()  # scatter: a gather on the reversed machine
     machine = topology.reversed() if demand.backwards else topology
     found = best_cut(machine, demand)
-    if demand.spread or len(demand.sinks()) == 1:
-        attained = _attained_by_trees(topology, demand)
+    attained = _attained_by_trees(topology, demand)
+    if (demand.spread or len(demand.sinks()) == 1) and (attained or not topology.resources):
         return _of_cut(topology, collective, found, demand.backwards, attained)
     backward = best_cut(machine.reversed(), demand.reversed())
     found = best_of(
         found, None if backward is None else backward.turned(),
         *host_cuts(machine, demand.across),
     )  # fmt: skip
+    if found is None:
+        return _NOTHING
     if demand.unicast:
         return _unicast(topology, collective, demand, found)
-    return _of_cut(topology, collective, found, demand.backwards, "")
+    return _mixed(topology, collective, demand, found)
+
+
+def _mixed(
+    topology: Topology, collective: Collective, demand: Demand, cut: Cut
+) -> _Bandwidth:
+    """Several cuts at once, where a single one may not say all."""
+    machine = topology.reversed() if demand.backwards else topology
+    mix = best_mix(machine, demand, [cut])
+    if mix is None or mix.time < cut.time:
+        return _of_cut(topology, collective, cut, demand.backwards, "")
+    trees = "attained by packing trees (Edmonds 1973)"
+    remark = trees if mix.complete and _edmonds(topology, demand) else ""
+    if mix.time == cut.time:
+        return _of_cut(topology, collective, cut, demand.backwards, remark)
+    value = _per_byte(collective, mix.time)
+    shown = mix.turned() if demand.backwards else mix
+    certificate = report.mix_certificate(topology, shown, collective.message_chunks, value)
+    return _Bandwidth(value, certificate, value if remark else None, remark)
+
+
+def _edmonds(topology: Topology, demand: Demand) -> bool:
+    """Whether all ranks want all chunks, and every node is a rank."""
+    if len(topology.nodes) > topology.ranks or not demand.spread:
+        return False
+    return len(np.union1d(demand.dests, demand.holders)) == topology.ranks
 
 
 def _attained_by_trees(topology: Topology, demand: Demand) -> str:
     """Why the cut bound is attained, or nothing."""
-    if topology.resources:
-        return ""
-    if len(demand.sinks()) == 1 and demand.unicast:
+    if len(demand.sinks()) == 1 and demand.unicast and network(topology).faithful:
         return "attained: max-flow equals min-cut"
-    everybody = len(np.union1d(demand.dests, demand.holders)) == topology.ranks
-    if not everybody:
+    if topology.resources or not demand.spread:
         return ""
-    if len(topology.nodes) == topology.ranks:
+    if _edmonds(topology, demand):
         return "attained by packing trees (Edmonds 1973)"
-    if _eulerian(topology):
+    everybody = len(np.union1d(demand.dests, demand.holders)) == topology.ranks
+    one_holder = len(demand.holders) == demand.classes
+    if everybody and one_holder and _eulerian(topology):
         return "attained by packing trees: as much enters every node as leaves it (edge splitting)"
     return ""
 

@@ -85,7 +85,7 @@ def best_cut(topology: Topology, demand: Demand) -> Cut | None:
     ``demand.spread``, or there is one destination; in general a valid bound.
     """
     finder = CutFinder.of(topology, demand.across)
-    supply = _Supply(network(topology), demand)
+    supply = Supply(network(topology), demand)
     sinks = _by_need(topology, demand)
     best = best_of(finder.cut(_all_but(topology, sinks[0])))
     for sink in sinks:
@@ -114,7 +114,8 @@ def _all_but(topology: Topology, rank: int) -> Bools:
 def _by_need(topology: Topology, demand: Demand) -> list[int]:
     """Destinations, those first that want most for the bandwidth into them."""
     entering = np.zeros(len(topology.nodes))
-    np.add.at(entering, [x.dst for x in topology.links], [float(x.bandwidth) for x in topology.links])
+    for one in topology.links:
+        entering[one.dst] += float(one.bandwidth)
     wanted = np.bincount(
         demand.dests, np.repeat(demand.weight, np.diff(demand.dest_start)), demand.ranks
     )
@@ -123,7 +124,7 @@ def _by_need(topology: Topology, demand: Demand) -> list[int]:
     return [int(v) for v in sinks[np.argsort(-need, kind="stable")]]
 
 
-class _Supply:
+class Supply:
     """The flow network of :func:`best_cut`: a super-source feeds the holders.
 
     Classes with one holder share an arc to that rank; each of the others gets a vertex that
@@ -140,7 +141,8 @@ class _Supply:
         self._source = net.vertices
         self._ranks = np.unique(self._single_rank)
         own = net.vertices + 1 + np.arange(len(self._many))
-        fans = [demand.holders[demand.holder_start[k] : demand.holder_start[k + 1]] for k in self._many]
+        start = demand.holder_start
+        fans = [demand.holders[start[k] : start[k + 1]] for k in self._many]
         tails = np.concatenate([np.full(len(self._ranks) + len(own), self._source),
                                 np.repeat(own, [len(f) for f in fans])])  # fmt: skip
         heads = np.concatenate([self._ranks, own, *fans])
@@ -166,9 +168,18 @@ class _Supply:
                 return best
             best = found
 
+    def shortfall(self, sink: int) -> Bools | None:
+        """The source side of a cut that keeps the flow to ``sink`` too small at T = 1, if any."""
+        goal = self._set(Fraction(1), self._supplies(sink), sink)
+        if self._flow.solve(self._source, sink) >= goal:
+            return None
+        return self._flow.source_side()[: self._net.nodes]
+
     def _supplies(self, sink: int) -> Ints:
         """Chunks of every supply arc: of the ranks, then of the classes with many holders."""
         demand = self._demand
+        if demand.unicast:
+            return np.asarray(demand.pairs[self._ranks, sink])
         wanted = np.ones(demand.classes, bool) if self._everywhere else demand.wanted_by(sink)
         weight = np.where(wanted, demand.weight, 0)
         by_rank = np.bincount(self._single_rank, weight[self._single], demand.ranks)

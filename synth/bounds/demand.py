@@ -8,6 +8,8 @@ reduce_scatter are described as their duals (``backwards``).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ from weft.dsl.collective import Collective
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+_Column = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +43,13 @@ class Demand:
         """Number of classes."""
         return len(self.weight)
 
-    @property
+    @cached_property
     def unicast(self) -> bool:
         """Whether every chunk has one holder and one destination."""
         sizes = (np.diff(self.holder_start), np.diff(self.dest_start))
         return all(bool((size == 1).all()) for size in sizes)
 
-    @property
+    @cached_property
     def spread(self) -> bool:
         """Whether all chunks are wanted by the same ranks, holders aside."""
         return len(np.unique(self.reach_keys())) == 1
@@ -68,12 +71,13 @@ class Demand:
 
     def across(self, inside: Bools) -> int:
         """Chunks that must leave the set of ranks ``inside``: held only there, wanted outside."""
-        if not self.classes:
-            return 0
+        if self.unicast:
+            return int(self.pairs[inside][:, ~inside].sum())
         held = np.logical_and.reduceat(inside[self.holders], self.holder_start[:-1])
         wanted = np.logical_or.reduceat(~inside[self.dests], self.dest_start[:-1])
         return int(self.weight[held & wanted].sum())
 
+    @cached_property
     def pairs(self) -> Ints:
         """For unicast demands: chunks by (source, destination), shape (ranks, ranks)."""
         table = np.zeros((self.ranks, self.ranks), np.int64)
@@ -127,7 +131,7 @@ def wanted_items(collective: Collective) -> tuple[Ints, Ints, Ints, Ints]:
     return key // collective.ranks, key % collective.ranks, holder[at], dest
 
 
-def _items(c: Collective, chunks: npt.NDArray[np.int32], sets: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
+def _items(c: Collective, chunks: _Column, sets: _Column) -> tuple[Ints, Ints]:
     """Keys chunk * ranks + contribution, and the placement row of each."""
     members = [sorted(s) for s in c.contributions]
     sizes = np.array([len(m) for m in members], np.int64)
@@ -156,7 +160,7 @@ def _reduces_to_one(c: Collective) -> bool:
     return _disjoint(c, np.bincount(c.pre.chunks, sizes[c.pre.sets], c.chunks))
 
 
-def _disjoint(c: Collective, shares: npt.NDArray[np.float64]) -> bool:
+def _disjoint(c: Collective, shares: npt.NDArray[Any]) -> bool:
     """Whether each wanted set is as large as all shares of its chunk together.
 
     What is wanted starts somewhere, so equal sizes mean: disjoint shares, and all of them.
@@ -166,8 +170,8 @@ def _disjoint(c: Collective, shares: npt.NDArray[np.float64]) -> bool:
 
 
 def _classes(
-    c: Collective, from_chunk: npt.NDArray[np.int32], from_rank: npt.NDArray[np.int32],
-    to_chunk: npt.NDArray[np.int32], to_rank: npt.NDArray[np.int32], backwards: bool,
+    c: Collective, from_chunk: _Column, from_rank: _Column, to_chunk: _Column, to_rank: _Column,
+    backwards: bool,
 ) -> Demand:  # fmt: skip
     n = c.ranks
     held = np.sort(from_chunk.astype(np.int64) * n + from_rank)

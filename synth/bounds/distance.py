@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,12 +64,12 @@ def farthest(
     distance = np.where(needed, np.floor(reach / base), -1)
     row, dst = np.unravel_index(int(distance.argmax()), distance.shape)
     src = int(sources[row])
-    _, before = dijkstra(graph, indices=src, return_predecessors=True)
+    _, before = dijkstra(graph, indices=np.array([src]), return_predecessors=True)
     nodes = [int(dst)]
     while nodes[-1] != src:
-        nodes.append(int(before[nodes[-1]]))
+        nodes.append(int(before[0, nodes[-1]]))
     nodes.reverse()
-    links = tuple(link_of[a, b] for a, b in zip(nodes, nodes[1:], strict=False))
+    links = tuple(link_of[a, b] for a, b in pairwise(nodes))
     return Path(tuple(nodes), links, unit * sum(int(lengths[i]) for i in links))
 
 

@@ -24,14 +24,14 @@ from weft.dsl.topology import Topology
 
 from ..rational_lp import Certified, LinearProgram, certified_minimum
 from .demand import Demand
-from .scaling import whole
+from .scaling import usage_pairs, whole
 
 Ints = npt.NDArray[np.int64]
 
-MAX_COLUMNS = 150_000
+MAX_COLUMNS = 400_000
 """Flow programs larger than this are not tried; cuts alone bound them."""
 
-SECONDS = 60.0
+SECONDS = 20.0
 """The longest a flow program may take."""
 
 
@@ -75,9 +75,7 @@ def priced(topology: Topology, pairs: Ints, rows: Ints) -> Prices | None:
     graph = csr_array((np.array(list(least.values()), float), (at[:, 0], at[:, 1])), shape=(n, n))
     reach = dijkstra(graph, indices=np.arange(topology.ranks))[:, : topology.ranks]
     distance = np.where(pairs > 0, reach, 0.0).astype(np.int64)
-    spent = sum(
-        int(w) * int(d) for w, d in zip(pairs[pairs > 0], distance[pairs > 0], strict=True)
-    )
+    spent = int((pairs.astype(object) * distance).sum())
     return Prices(rows, distance, spent, worth)
 
 
@@ -86,7 +84,7 @@ def best_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction | 
 
     None where the program is too large, or was not solved.
     """
-    pairs = demand.pairs()
+    pairs = demand.pairs
     from_sources = (pairs.sum(axis=1) > 0).sum() <= (pairs.sum(axis=0) > 0).sum()
     one_way, machine = (pairs, topology) if from_sources else (pairs.T, topology.reversed())
     if int((one_way.sum(axis=1) > 0).sum()) * len(topology.links) > MAX_COLUMNS:
@@ -126,8 +124,7 @@ def _flow_program(topology: Topology, pairs: Ints) -> tuple[LinearProgram, Fract
     at, link = np.nonzero(kept)
     column = np.arange(len(at))
     last = len(at)
-    usage = _usage(topology)
-    cap_row, cap_link = usage
+    cap_row, cap_link = usage_pairs(topology)
     # Every (resource row, link) pair, once per source that may use the link.
     order = np.argsort(link, kind="stable")
     count = np.bincount(link, minlength=len(links))
@@ -160,17 +157,8 @@ def _flow_program(topology: Topology, pairs: Ints) -> tuple[LinearProgram, Fract
     return program, unit
 
 
-def _usage(topology: Topology) -> tuple[Ints, Ints]:
-    """Pairs (row, link) of :meth:`Topology.usage`, without the dense matrix."""
-    rows, links = [np.arange(len(topology.links))], [np.arange(len(topology.links))]
-    for i, resource in enumerate(topology.resources):
-        rows.append(np.full(len(resource.links), len(topology.links) + i))
-        links.append(np.array(resource.links, np.int64))
-    return np.concatenate(rows), np.concatenate(links)
-
-
 def level_sets(topology: Topology, prices: Prices) -> list[npt.NDArray[np.bool_]]:
-    """Sets of nodes close to a rank under the prices: where an optimum is a cut, one of these is."""
+    """Nodes that a rank reaches free of charge: an optimum that is a cut is often one of these."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

@@ -105,9 +105,8 @@ def evaluate(
     """The bound of given groups with given shells; None for fewer than two groups."""
     if len(groups) < 2:
         return None
-    near, far = (np.array(e, np.int64) for e in zip(*((x.src, x.dst) for x in topology.links), strict=True))
-    if not outward:
-        near, far = far, near
+    ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2)
+    near, far = ends.T if outward else ends.T[::-1]
     chosen = np.zeros(len(near), bool)
     for shell in shells:
         inside = np.zeros(len(topology.nodes), bool)
@@ -214,4 +213,4 @@ class _Truncation:
         self._flow.set(1, joining + leaving)
         self._flow.solve(self._ground, self._sink)
         nodes = np.flatnonzero(self._flow.source_side()[: self._net.nodes])
-        return [int(v) for v in nodes if v < self._ranks and v in inside or v >= self._ranks]
+        return [int(v) for v in nodes if v in inside or v >= self._ranks]

@@ -12,6 +12,7 @@ from .capacity import Crossing
 from .cut import Cut
 from .distance import Path
 from .flow import Prices
+from .mix import Mix
 from .partition import Partition
 
 _SHOWN = 24
@@ -46,7 +47,8 @@ def capacity_words(topology: Topology, crossing: Crossing) -> str:
         for (times, b), count in sorted(groups.items())
     ]
     shared = [row - len(topology.links) for row, _ in crossing.cover if row >= len(topology.links)]
-    via = f" (shared: {', '.join(topology.resources[i].name for i in shared[:_SHOWN])})" if shared else ""
+    shared_names = ", ".join(topology.resources[i].name for i in shared[:_SHOWN])
+    via = f" (shared: {shared_names})" if shared else ""
     total = f" = {number(crossing.capacity)}" if len(terms) > 1 or sum(groups.values()) > 1 else ""
     many = len(crossing.links)
     return f"{many} link{'s' if many > 1 else ''}{via}: {' + '.join(terms)}{total} GB/s"
@@ -60,17 +62,26 @@ def time_words(share: str, capacity: Fraction, us_per_byte: Fraction) -> str:
     )
 
 
+def _chunks(count: int) -> str:
+    return f"{count} chunk{'s' if count != 1 else ''}"
+
+
+def _share(chunks: int, message_chunks: int) -> str:
+    share = Fraction(chunks, message_chunks)
+    return "M" if share == 1 else f"{number(share)}·M"
+
+
 def cut_certificate(
-    topology: Topology, cut: Cut, message_chunks: int, us_per_byte: Fraction, what: str = "chunks"
+    topology: Topology, cut: Cut, message_chunks: int, us_per_byte: Fraction
 ) -> Certificate:
     """The certificate of a cut: the smaller side is named."""
     inside = [int(i) for i in cut.inside.nonzero()[0]]
     outside = [int(i) for i in (~cut.inside).nonzero()[0]]
     way, side = ("out of", inside) if len(inside) <= len(outside) else ("into", outside)
     text = (
-        f"{cut.chunks} {what} (M is {message_chunks}) must go {way} {names(topology, side)} over "
+        f"{_chunks(cut.chunks)} (M is {message_chunks}) must go {way} {names(topology, side)} over "
         f"{capacity_words(topology, cut.crossing)}. "
-        + time_words(f"{number(Fraction(cut.chunks, message_chunks))}·M", cut.crossing.capacity, us_per_byte)
+        + time_words(_share(cut.chunks, message_chunks), cut.crossing.capacity, us_per_byte)
     )
     data = {
         "inside": inside, "chunks": cut.chunks, "message_chunks": message_chunks,
@@ -80,7 +91,8 @@ def cut_certificate(
 
 
 def partition_certificate(
-    topology: Topology, partition: Partition, message_chunks: int, chunks: int, us_per_byte: Fraction
+    topology: Topology, partition: Partition, message_chunks: int, chunks: int,
+    us_per_byte: Fraction,
 ) -> Certificate:
     """The certificate of a partition bound (one-way gossip)."""
     groups = partition.groups
@@ -93,10 +105,11 @@ def partition_certificate(
     way = "leaves its group" if partition.outward else "enters a group"
     text = (
         f"Between {listed} every byte needs at least 2·({p} - 1) = {partition.messages} messages: "
-        f"{p - 1} until one group knows the sum, {p - 1} to tell the others. Each message {way} over "
+        f"{p - 1} until one group knows the sum, {p - 1} to tell the others. "
+        f"Each message {way} over "
         f"{capacity_words(topology, partition.crossing)}. "
         + time_words(
-            f"{number(Fraction(partition.messages * chunks, message_chunks))}·M",
+            _share(partition.messages * chunks, message_chunks),
             partition.crossing.capacity, us_per_byte,
         )
     )  # fmt: skip
@@ -113,31 +126,66 @@ def price_certificate(
     topology: Topology, prices: Prices, message_chunks: int, us_per_byte: Fraction
 ) -> Certificate:
     """The certificate of link prices."""
-    bandwidth = topology.capacities()
-    listed = [(int(p), row) for row, p in enumerate(prices.rows.tolist()) if p]
-    terms = [f"{_row_name(topology, row)}: {p}" for p, row in listed[:_SHOWN]]
+    listed = [(row, int(p)) for row, p in enumerate(prices.rows.tolist()) if p]
     text = (
-        f"Price {len(listed)} links and resources ({'; '.join(terms)}"
-        f"{'; …' if len(listed) > _SHOWN else ''}). The chunks of all pairs travel priced distances "
-        f"that add up to {prices.spent} (M is {message_chunks} chunks); all links together offer "
-        f"{number(prices.worth)} GB/s of price. "
-        + time_words(
-            f"{number(Fraction(prices.spent, message_chunks))}·M", prices.worth, us_per_byte
-        )
+        f"Price {_priced(topology, listed)}. The chunks of all pairs travel priced distances that "
+        f"add up to {prices.spent} (M is {message_chunks} chunks); price times bandwidth adds up "
+        f"to {number(prices.worth)} GB/s. "
+        + time_words(_share(prices.spent, message_chunks), prices.worth, us_per_byte)
     )
     data = {
-        "prices": {str(row): p for p, row in listed}, "spent": prices.spent,
+        "prices": [list(x) for x in listed], "spent": prices.spent,
         "worth_GBps": str(prices.worth), "message_chunks": message_chunks,
         "us_per_byte": str(us_per_byte),
-        "terms": {str(row): str(bandwidth[row] * p) for p, row in listed},
     }  # fmt: skip
     return Certificate("prices", text, data)
+
+
+def mix_certificate(
+    topology: Topology, mix: Mix, message_chunks: int, us_per_byte: Fraction
+) -> Certificate:
+    """The certificate of weighted cuts against priced links and resources."""
+    terms = []
+    for weight, cut in zip(mix.weights, mix.cuts, strict=True):
+        inside = [int(i) for i in cut.inside.nonzero()[0]]
+        terms.append(f"{weight} times {_chunks(cut.chunks)} out of {names(topology, inside)}")
+    text = (
+        f"Weigh cuts: {'; '.join(terms[:_SHOWN])}{'; …' if len(terms) > _SHOWN else ''}: "
+        f"{mix.needed} (M is {message_chunks} chunks). Price {_priced(topology, mix.prices)}: no "
+        "link leaves more weight of cuts than it costs, with the resources it uses; price times "
+        f"bandwidth adds up to {number(mix.worth)} GB/s. "
+        + time_words(_share(mix.needed, message_chunks), mix.worth, us_per_byte)
+    )
+    data = {
+        "cuts": [
+            {"weight": w, "inside": [int(i) for i in c.inside.nonzero()[0]], "chunks": c.chunks}
+            for w, c in zip(mix.weights, mix.cuts, strict=True)
+        ],
+        "prices": [list(x) for x in mix.prices], "worth_GBps": str(mix.worth),
+        "message_chunks": message_chunks, "us_per_byte": str(us_per_byte),
+    }  # fmt: skip
+    return Certificate("cuts", text, data)
+
+
+def _priced(topology: Topology, listed: Sequence[tuple[int, int]]) -> str:
+    """Rows by price: ``every link at 1`` or ``gpu0->gpu1, nic0 at 2; gpu1->gpu2 at 1``."""
+    by_price: dict[int, list[int]] = {}
+    for row, price in listed:
+        by_price.setdefault(price, []).append(row)
+    if list(map(sorted, by_price.values())) == [list(range(len(topology.links)))]:
+        return f"every link at {listed[0][1]}"
+    parts = []
+    for price, rows in sorted(by_price.items(), reverse=True):
+        shown = ", ".join(_row_name(topology, row) for row in rows[:_SHOWN])
+        parts.append(f"{shown}{', …' if len(rows) > _SHOWN else ''} at {price}")
+    return "; ".join(parts)
 
 
 def path_certificate(topology: Topology, path: Path | None, unit: str) -> Certificate:
     """The certificate of a farthest pair."""
     if path is None:
-        return Certificate("path", "no rank needs anything of another one", {"nodes": [], "links": []})
+        nothing = {"nodes": [], "links": [], "length": "0"}
+        return Certificate("path", "no rank needs anything of another one", nothing)
     ends = [topology.nodes[path.nodes[0]].name, topology.nodes[path.nodes[-1]].name]
     steps = _path_words(topology, path.nodes, path.links, with_latency=unit == "µs")
     text = (

@@ -1,4 +1,4 @@
-"""Rationals as 64-bit integers over one unit."""
+"""Capacities as arrays: rationals as 64-bit integers over one unit, and who loads what."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
+
+from weft.dsl.topology import Topology
 
 _ROOM = 1 << 40  # products with numbers of chunks still fit into 64 bits
 
@@ -29,3 +31,13 @@ def whole(values: Sequence[Fraction], room: int = _ROOM) -> tuple[npt.NDArray[np
         return np.array([n // unit for n in numerators], np.int64), Fraction(unit, scale)
     coarse = Fraction(largest, scale * room)
     return np.array([math.ceil(v / coarse) for v in values], np.int64), coarse
+
+
+def usage_pairs(topology: Topology) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Pairs (row, link) of :meth:`Topology.usage`, without the dense matrix."""
+    own = np.arange(len(topology.links))
+    rows, links = [own], [own]
+    for i, resource in enumerate(topology.resources):
+        rows.append(np.full(len(resource.links), len(own) + i))
+        links.append(np.array(resource.links, np.int64))
+    return np.concatenate(rows), np.concatenate(links)

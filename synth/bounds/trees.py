@@ -69,7 +69,8 @@ def _loads(topology: Topology, routes: list[set[int]]) -> tuple[Ints, Ints, Ints
     for k, resource in enumerate(topology.resources):
         members = set(resource.links)
         row = len(topology.links) + k
-        cells += [(row, h, len(members & route)) for h, route in enumerate(routes) if members & route]
+        shared = [(h, len(members & route)) for h, route in enumerate(routes)]
+        cells += [(row, h, times) for h, times in shared if times]
     table = np.array(cells, np.int64).reshape(-1, 3)
     return table[:, 0], table[:, 1], table[:, 2]
 

@@ -1,0 +1,52 @@
+"""Which messages bring what another one sends on: the pairs that fusion may join."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .flow import Column, Flags, Messages
+
+
+def forwarded(m: Messages) -> tuple[Column, Column]:
+    """Pairs of messages: the second sends what the first was the last to bring."""
+
+    wide = np.int64(m.chunk.max(initial=0)) + 1
+    steps = np.int64(m.step.max(initial=0)) + 2
+    arrival = (m.dst * wide + m.chunk) * steps + m.step
+    order = np.lexsort((m.turn, arrival))
+    departure = (m.src * wide + m.chunk) * steps + m.step
+    before = np.searchsorted(arrival[order], departure) - 1
+    outgoing = np.flatnonzero(before >= 0)
+    incoming = order[before[outgoing]]
+    same = arrival[incoming] // steps == departure[outgoing] // steps
+    return incoming[same], outgoing[same]
+
+
+def places_in_step(m: Messages, connection: Column) -> tuple[Column, Column]:
+    """Position of each message among those of its step and connection, and how many there are."""
+    order = np.lexsort((m.chunk, m.step, connection))
+    key = connection * (m.step.max(initial=0) + 1) + m.step
+    _, start, inverse, size = np.unique(
+        key[order], return_index=True, return_inverse=True, return_counts=True
+    )
+    position, total = np.empty(len(m), np.int64), np.empty(len(m), np.int64)
+    position[order] = np.arange(len(m)) - start[inverse]
+    total[order] = size[inverse]
+    return position, total
+
+
+def lone(m: Messages, connection: Column, depth: int) -> Flags:
+    """Whether a message is the only one of its step and connection, or can travel with all others.
+
+    Those others are its neighbours then, and together no more than ``depth``.
+    """
+    position, total = places_in_step(m, connection)
+    key = connection * (m.step.max(initial=0) + 1) + m.step
+    _, inverse = np.unique(key, return_inverse=True)
+    base = m.chunk - position
+    least = np.full(int(inverse.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    most = np.full(len(least), np.iinfo(np.int64).min)
+    np.minimum.at(least, inverse, base)
+    np.maximum.at(most, inverse, base)
+    result: Flags = (total <= depth) & (least == most)[inverse]
+    return result

@@ -1,0 +1,151 @@
+"""Several cuts together: where links share resources, no single cut says all.
+
+Let x_e be what link e carries. Every cut S needs x(links out of S) >= the chunks that must leave
+S, and T >= load / bandwidth of every link and resource. With weights w_S on cuts and prices p on
+links and resources such that on every link the weights of the cuts it leaves are at most its
+price, T >= sum of w_S · chunks(S) / sum of p · bandwidth: a single cut is the case of one weight.
+
+The best mix is a linear program over all cuts, found by adding those that max-flows on x violate
+(the LP form of Edmonds' branching theorem, which also says that the value is attained where
+all ranks want all chunks and no node only forwards).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.errors import WeftError
+from weft.dsl.topology import Topology
+
+from ..rational_lp import Certified, LinearProgram, certified_minimum
+from .cut import Cut, CutFinder, Supply
+from .demand import Demand
+from .network import network
+from .scaling import usage_pairs, whole
+
+Bools = npt.NDArray[np.bool_]
+
+MAX_ROUNDS = 40
+"""Rounds of adding violated cuts; each round adds at most one for every destination."""
+
+MAX_LINKS = 4_000
+"""Machines with more links are left to single cuts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mix:
+    """Weighted cuts against priced rows (links, then resources); all integers.
+
+    ``complete``: no cut is violated by a rational load that attains ``time``.
+    """
+
+    cuts: tuple[Cut, ...]
+    weights: tuple[int, ...]
+    prices: tuple[tuple[int, int], ...]
+    worth: Fraction
+    complete: bool
+
+    @property
+    def needed(self) -> int:
+        """Weighted chunks: weight times chunks that must leave, summed over the cuts."""
+        return sum(w * c.chunks for w, c in zip(self.weights, self.cuts, strict=True))
+
+    @property
+    def time(self) -> Fraction:
+        """Chunks per GB/s: times bytes per chunk / 1000 it is µs."""
+        return self.needed / self.worth
+
+    def turned(self) -> Mix:
+        """The same mix where every link runs the other way."""
+        return replace(self, cuts=tuple(c.turned() for c in self.cuts))
+
+
+def best_mix(topology: Topology, demand: Demand, first: Sequence[Cut]) -> Mix | None:
+    """The best mix of cuts, starting from some; None where it is too large or was not solved."""
+    if len(topology.links) > MAX_LINKS:
+        return None
+    finder = CutFinder.of(topology, demand.across)
+    cuts = {c.inside.tobytes(): c for c in first}
+    best: Mix | None = None
+    for _ in range(MAX_ROUNDS):
+        chosen = tuple(cuts.values())
+        try:
+            answer, unit = _solve(topology, chosen)
+        except WeftError:
+            return best
+        new = [c for c in _violated(topology, demand, finder, answer, unit)
+               if c.inside.tobytes() not in cuts]  # fmt: skip
+        mix = _mix(topology, chosen, answer, complete=not new and answer.exact)
+        if mix is not None and (best is None or mix.time >= best.time):
+            best = mix
+        if not new:
+            return best
+        cuts |= {c.inside.tobytes(): c for c in new}
+    return best
+
+
+def _solve(topology: Topology, cuts: tuple[Cut, ...]) -> tuple[Certified, Fraction]:
+    """Least T for loads that meet the cuts. Columns: load of each link, then T."""
+    from scipy.sparse import coo_array
+
+    last = len(topology.links)
+    size, unit = whole(topology.capacities())
+    row, link = usage_pairs(topology)
+    cut_row = np.repeat(np.arange(len(cuts)), [len(c.crossing.links) for c in cuts]) + len(size)
+    cut_link = np.concatenate([np.array(c.crossing.links, np.int64) for c in cuts])
+    ones = np.ones(len(link), np.int64)
+    a_ub: Any = coo_array(
+        (np.concatenate([ones, -size, -np.ones(len(cut_link), np.int64)]),
+         (np.concatenate([row, np.arange(len(size)), cut_row]),
+          np.concatenate([link, np.full(len(size), last), cut_link]))),
+        shape=(len(size) + len(cuts), last + 1),
+    ).tocsr()  # fmt: skip
+    right = np.concatenate([np.zeros(len(size), np.int64), -np.array([c.chunks for c in cuts])])
+    cost = np.zeros(last + 1, np.int64)
+    cost[last] = 1
+    return certified_minimum(LinearProgram(cost, a_ub, right), seconds=20.0), unit
+
+
+def _violated(
+    topology: Topology, demand: Demand, finder: CutFinder, answer: Certified, unit: Fraction
+) -> list[Cut]:
+    """For each destination a cut that the loads do not meet, exactly where they are rational."""
+    scale = answer.x_denominator if answer.x_numerators is not None else 1 << 30
+    loads = answer.x_numerators
+    if loads is None:
+        loads = np.ceil(answer.x * scale).astype(np.int64)
+    base = network(replace(topology, resources=(), symmetries=()))
+    net = replace(base, size=loads[:-1].copy(), unit=Fraction(1, scale))
+    supply = Supply(net, demand)
+    sides = [supply.shortfall(int(v)) for v in demand.sinks()]
+    found = [finder.cut(side) for side in sides if side is not None]
+    return [c for c in found if c is not None]
+
+
+def _mix(
+    topology: Topology, cuts: tuple[Cut, ...], answer: Certified, *, complete: bool
+) -> Mix | None:
+    """Weights and prices from the dual; links are priced up to what the weights need."""
+    rows = len(topology.capacities())
+    weights = [int(w) for w in -answer.dual_ub[rows:]]
+    paid = np.array([int(p) for p in -answer.dual_ub[:rows]], dtype=object)
+    row, link = usage_pairs(topology)
+    offered = np.zeros(len(topology.links), dtype=object)
+    np.add.at(offered, link, paid[row])
+    for weight, cut in zip(weights, cuts, strict=True):
+        offered[list(cut.crossing.links)] -= weight
+    paid[: len(offered)] -= np.minimum(offered, 0)
+    worth = sum(
+        (int(p) * b for p, b in zip(paid, topology.capacities(), strict=True) if p), Fraction(0)
+    )
+    if not worth:
+        return None
+    used = [(w, c) for w, c in zip(weights, cuts, strict=True) if w]
+    prices = tuple((i, int(p)) for i, p in enumerate(paid) if p)
+    return Mix(tuple(c for _, c in used), tuple(w for w, _ in used), prices, worth, complete)

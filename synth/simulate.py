@@ -1,0 +1,256 @@
+"""How long a schedule takes: α–β time over links and shared resources, by one rule.
+
+A transfer **occupies** every link and shared resource of its route from its start, each for
+bytes ÷ that resource's own bandwidth (cut-through: all from the same start), and **arrives** when
+the slowest of them is done plus the route's α (the sum over its links). α occupies nothing.
+
+* *Ready*: a transfer is ready when its source holds what it sends: when everything that came to
+  the source for this chunk in earlier steps has arrived (copies of what was there already do not
+  count). Steps order the data, not the clock: nothing waits for a step to end.
+* *Served*: first come first served by (ready time, slice, step, position in the schedule). Whenever
+  something is freed or gets ready, waiting transfers are looked at in that order, and each one all
+  of whose resources are free starts. A transfer that must wait holds nothing and keeps nobody
+  from starting: those behind it may pass. So nothing idles that could work, and ties are settled
+  by the schedule's own order.
+* *Slices*: with ``segments`` > 1 the pattern is repeated on equal slices of every chunk. Slice k
+  of a transfer is ready when its source holds that slice and slice k-1 of the same transfer has
+  left; so the slices follow each other through the whole pattern, pipelined.
+
+Sums at the destination and local reductions cost nothing, and an arrival never waits for the
+destination (it is buffered, as in the runtimes' FIFOs). Several chunks on one hop in one step are
+separate transfers: they queue for the link, their α overlap.
+
+Arithmetic is exact: durations are rationals, brought to one unit, so equal times are equal and the
+result does not depend on rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective, Kind
+from weft.dsl.errors import UserError
+from weft.dsl.schedule import Schedule
+from weft.dsl.units import BYTES_PER_US_PER_GBPS
+
+from .occupancy import Ints
+from .replay import replay
+from .serve import Jobs, Leg, serve
+
+Floats = npt.NDArray[np.float64]
+
+_UNIT_BITS = 256  # a finer common unit than 2^-256 µs is not worth its price
+_COARSE_UNIT = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """The rule above, and the conventions of others.
+
+    Attributes:
+        alpha_occupies: the route's α is part of the occupancy of everything on the route, as
+            TACOS and TACCL count.
+        store_and_forward: a route of several links is passed link by link; a switch sends on
+            what it has received whole. Each link is queued for separately.
+        overhead_us: added to the occupancy of every message (on every link, where links are
+            passed one by one): LogP's o.
+        barrier: a step begins when all transfers of all earlier steps have arrived (SCCL's cost
+            α·S + β·R, where links are not shared).
+    """
+
+    alpha_occupies: bool = False
+    store_and_forward: bool = False
+    overhead_us: Fraction | float = 0
+    barrier: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What happened when.
+
+    Attributes:
+        message_bytes: the message size M.
+        time_us: when the last transfer has arrived.
+        start_us, end_us: start of the first and arrival of the last slice of every transfer.
+        busy_us: how long each row was occupied: links, then shared resources.
+        bus_factor: busbw ÷ algbw, as nccl-tests define it.
+        bound_us: a lower bound on the time, if one was given.
+    """
+
+    message_bytes: int
+    time_us: float
+    start_us: Floats
+    end_us: Floats
+    busy_us: Floats
+    bus_factor: float
+    bound_us: float | None = None
+
+    @property
+    def algbw_GBps(self) -> float:
+        """M / T in GB/s; infinite where nothing moves."""
+        if self.time_us == 0:
+            return math.inf
+        return self.message_bytes / self.time_us / BYTES_PER_US_PER_GBPS
+
+    @property
+    def busbw_GBps(self) -> float:
+        """What nccl-tests call bus bandwidth: comparable with a link's, for any rank count."""
+        return self.algbw_GBps * self.bus_factor
+
+    @property
+    def of_bound(self) -> float | None:
+        """Bound ÷ time: 1 is perfect. None without a bound."""
+        if self.bound_us is None:
+            return None
+        return self.bound_us / self.time_us if self.time_us else 1.0
+
+
+def simulate(
+    schedule: Schedule,
+    message_bytes: int,
+    model: CostModel | None = None,
+    *,
+    bound_us: float | None = None,
+) -> Simulation:
+    """Run a verified schedule for a message of M bytes (see :attr:`Collective.message_chunks`).
+
+    Cost: O(transfers · segments · log), a few µs each.
+
+    Raises:
+        UserError: a size below one byte, or an overhead that is negative or not finite.
+    """
+    model = model or CostModel()
+    if message_bytes < 1:
+        raise UserError(f"a message of {message_bytes} bytes cannot be simulated")
+    if not 0 <= model.overhead_us < math.inf:
+        raise UserError(f"an overhead of {model.overhead_us} µs makes no sense")
+    size = Fraction(message_bytes, schedule.collective.message_chunks * schedule.segments)
+    legs, unit, route_of = _legs(schedule, size, model)
+    rows = len(schedule.topology.links) + len(schedule.topology.resources)
+    served = serve(_jobs(schedule, model, route_of), legs, rows)
+    shape = (schedule.segments, len(schedule))
+    start, end = (_in_us(t, unit).reshape(shape) for t in (served.start, served.end))
+    return Simulation(
+        message_bytes, float(end.max(initial=0)), start.min(axis=0), end.max(axis=0),
+        _in_us(served.busy, unit), bus_factor(schedule.collective), bound_us,
+    )  # fmt: skip
+
+
+def bus_factor(collective: Collective) -> float:
+    """busbw ÷ algbw (nccl-tests' PERFORMANCE.md): 2(n-1)/n for allreduce, (n-1)/n, or 1."""
+    share = (collective.ranks - 1) / collective.ranks
+    if collective.kind is Kind.ALLREDUCE:
+        return 2 * share
+    shared = (Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLTOALL, Kind.GATHER, Kind.SCATTER)
+    return share if collective.kind in shared else 1.0
+
+
+def _in_us(ticks: list[int], unit: int) -> Floats:
+    return np.array([t / unit for t in ticks], np.float64)  # exact integers, rounded once
+
+
+# --- what each route costs ------------------------------------------------------------------------
+
+_Costs = list[tuple[dict[int, Fraction], Fraction]]
+
+
+def _legs(
+    s: Schedule, size: Fraction, model: CostModel
+) -> tuple[list[tuple[Leg, ...]], int, list[int]]:
+    """For each distinct route its legs, in ticks; ticks per µs; and the route of each transfer."""
+    index: dict[tuple[int, ...], int] = {}
+    starts, links = s.route_start.tolist(), s.route_links.tolist()
+    route_of = [
+        index.setdefault(tuple(links[a:b]), len(index))
+        for a, b in pairwise(starts)
+    ]
+    shared: dict[int, list[int]] = {}
+    for row, resource in enumerate(s.topology.resources, len(s.topology.links)):
+        for i in resource.links:
+            shared.setdefault(i, []).append(row)
+    capacity = s.topology.capacities()
+    costs = [_route_costs(s, route, shared, capacity, size, model) for route in index]
+    durations = [x for route in costs for rows, latency in route for x in (*rows.values(), latency)]
+    unit = math.lcm(*{x.denominator for x in durations})
+    if unit.bit_length() > _UNIT_BITS:
+        unit = _COARSE_UNIT
+    return [tuple(_leg(rows, α, unit) for rows, α in route) for route in costs], unit, route_of
+
+
+def _leg(rows: dict[int, Fraction], latency: Fraction, unit: int) -> Leg:
+    holds = tuple(max(1, round(x * unit)) for x in rows.values())
+    return Leg(tuple(rows), holds, max(holds), max(holds) + round(latency * unit))
+
+
+def _route_costs(
+    s: Schedule,
+    route: tuple[int, ...],
+    shared: dict[int, list[int]],
+    capacity: tuple[Fraction, ...],
+    size: Fraction,
+    model: CostModel,
+) -> _Costs:
+    """Per leg: how long each row is held, and the latency after it, in µs."""
+    overhead = Fraction(model.overhead_us)
+    costs: _Costs = []
+    for leg in [(i,) for i in route] if model.store_and_forward else [route]:
+        alpha = sum((s.topology.links[i].latency for i in leg), Fraction(0))
+        fixed = overhead + (alpha if model.alpha_occupies else 0)
+        rows: dict[int, Fraction] = {}
+        for i in leg:
+            for row in (i, *shared.get(i, ())):
+                time = size / (capacity[row] * BYTES_PER_US_PER_GBPS)
+                rows[row] = rows.get(row, fixed) + time
+        costs.append((rows, Fraction(0) if model.alpha_occupies else alpha))
+    return costs
+
+
+# --- who waits for what ---------------------------------------------------------------------------
+
+
+def _jobs(s: Schedule, model: CostModel, route_of: list[int]) -> Jobs:
+    """One job per slice and transfer, slice by slice; and which arrivals each one waits for."""
+    n, k = len(s), s.segments
+    step = np.tile(s.step.astype(np.int64), k)
+    if model.barrier:
+        source = target = np.zeros(n * k, np.int64)
+        brings = np.ones(n * k, bool)
+    else:
+        place = s.chunk.astype(np.int64) * s.topology.ranks
+        width = s.collective.chunks * s.topology.ranks
+        slices = np.repeat(np.arange(k) * width, n)
+        source, target = np.tile(place + s.src, k) + slices, np.tile(place + s.dst, k) + slices
+        brings = np.tile(~replay(s).redundant, k)
+    return _linked(source, target, step, brings, route_of * k, n)
+
+
+def _linked(
+    source: Ints,
+    target: Ints,
+    step: Ints,
+    brings: npt.NDArray[np.bool_],
+    route_of: list[int],
+    stride: int,
+) -> Jobs:
+    """Number the arrivals of each place by step; each job needs a prefix of those of its source."""
+    _, places = np.unique(np.concatenate([source, target]), return_inverse=True)
+    source, target = places[: len(source)], places[len(source) :]
+    arrivals = np.flatnonzero(brings)
+    arrivals = arrivals[np.lexsort((step[arrivals], target[arrivals]))]
+    width = int(step.max(initial=0)) + 1
+    keys = target[arrivals] * width + step[arrivals]
+    begin = np.searchsorted(keys, source * width)
+    slot = np.full(len(source), -1, np.int64)
+    slot[arrivals] = np.arange(len(arrivals))
+    return Jobs(
+        route_of, stride, source.tolist(), target.tolist(),
+        (np.searchsorted(keys, source * width + step) - begin).tolist(),
+        slot.tolist(),
+        np.searchsorted(target[arrivals], np.arange(int(places.max(initial=-1)) + 2)).tolist(),
+    )  # fmt: skip
