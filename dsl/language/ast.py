@@ -80,7 +80,7 @@ class Range(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class Group(Syntax):
-    """``(0, 2, 4..7)``: at least two items, or one range."""
+    """``(0, 2, 4..7)``. As a side of a pair it has at least two items."""
 
     items: tuple[Expression | Range, ...]
 

@@ -1,4 +1,6 @@
-"""Parse tree to syntax tree: one method for each rule of the grammar."""
+"""Parse tree to syntax tree: one method for each rule of the grammar, called as it is there."""
+
+# ruff: noqa: D102 - what a method builds is said by the grammar's rule and by the node's class.
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any as Anything
 
-from lark import Token, v_args
+from lark import Token, Tree, v_args
 from lark.tree import Meta
 from lark.visitors import Transformer_NonRecursive
 
@@ -143,9 +145,8 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
         return ast.ForbidRule(parts[0], span=self._span(meta))
 
     def relay(self, meta: Meta, parts: Parts) -> ast.RelayRule:
-        sources, *through = (p for p in parts if isinstance(p, ast.Syntax))
-        own_first = parts[-1] is True
-        return ast.RelayRule(sources, tuple(through), own_first, span=self._span(meta))
+        sources, *through, own_first = parts
+        return ast.RelayRule(sources, tuple(through), own_first is True, span=self._span(meta))
 
     def own_first(self, meta: Meta, parts: Parts) -> bool:
         return True
@@ -227,9 +228,11 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
     def values(self, meta: Meta, parts: Parts) -> ast.Group:
         if isinstance(parts[0], ast.Group):
             return parts[0]
-        return self.group(meta, parts)
+        return ast.Group(tuple(parts), span=self._span(meta))
 
-    def group(self, meta: Meta, parts: Parts) -> ast.Group:
+    def group(self, meta: Meta, parts: Parts) -> ast.Group | ast.Range:
+        if len(parts) == 1:
+            return parts[0]  # type: ignore[no-any-return]
         return ast.Group(tuple(parts), span=self._span(meta))
 
     def range(self, meta: Meta, parts: Parts) -> ast.Range:
@@ -311,5 +314,5 @@ def _too_deep(tree: Code) -> Meta | None:
         node, depth = queue.pop()
         if depth > MAX_DEPTH:
             return node.meta
-        queue += [(c, depth + 1) for c in node.children if not isinstance(c, Token) and c]
+        queue += [(c, depth + 1) for c in node.children if isinstance(c, Tree)]
     return None

@@ -48,14 +48,12 @@ class _Attacher:
 
     def _statement(self, one: Written) -> Written:
         line = _line_of(one)
-        if self._next > line:  # on the line of its `for …:`, which has the comments
-            return self._block(one, inline=True) if isinstance(one, Block) else one
-        with_trivia = replace(one, trivia=self._trivia(line))
-        if isinstance(with_trivia, Block):
-            return self._block(with_trivia, inline=False)
-        return with_trivia
+        # A line that begins on the line of its `for …:` leaves the comments to that.
+        done = one if self._next > line else replace(one, trivia=self._trivia(line))
+        # A block comes back as a block.
+        return self._block(done) if isinstance(done, Block) else done  # type: ignore[return-value]
 
-    def _block(self, block: Block, *, inline: bool) -> Block:
+    def _block(self, block: Block) -> Block:
         first = block.body[0]
         if _line_of(first) == _line_of(block):
             return replace(block, body=tuple(map(self._statement, block.body)))

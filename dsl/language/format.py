@@ -6,6 +6,7 @@ a loop over one rule on one line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ..units import format_bytes, parse_bytes
@@ -71,12 +72,15 @@ def generator_text(generator: ast.Generator) -> str:
     match generator:
         case ast.Rotate(by=by, within_node=within, blocks=blocks):
             where = f" in blocks of {expression_text(blocks)}" if blocks is not None else ""
-            return f"rotate {expression_text(by)}{' within node' if within else where}"
+            shown = expression_text(by)
+            # `rotate nodes` is another move; a parameter of that name stands in parentheses.
+            shown = f"({shown})" if re.match(r"nodes\b", shown) else shown
+            return f"rotate {shown}{' within node' if within else where}"
         case ast.RotateNodes(by=by):
             return "rotate nodes" + (f" by {expression_text(by)}" if by is not None else "")
         case ast.Permute(cycles=cycles, within_node=within):
-            shown = "".join(f"({' '.join(map(expression_text, c))})" for c in cycles)
-            return f"permute {shown}{' within node' if within else ''}"
+            moved = "".join(f"({' '.join(map(expression_text, c))})" for c in cycles)
+            return f"permute {moved}{' within node' if within else ''}"
 
 
 def ranks_text(ranks: ast.Ranks) -> str:

@@ -43,6 +43,7 @@ def parse(text: str, name: str = "<sketch>") -> SketchText:
 
 def raise_all(problems: Sequence[WeftError]) -> None:
     """Raise nothing, the one problem, or all of them in the order of the text."""
+
     def order(problem: WeftError) -> int:
         return getattr(problem.where, "start", -1)
 

@@ -60,19 +60,22 @@ def read_tree(code: str, start: str = "document") -> Code:
         try:
             for _ in steps.iter_parse():
                 pass
-            tree: Code = steps.feed_eof()
+            tree: Code = steps.feed_eof()  # type: ignore[no-untyped-call]
             return tree
         except _Misindented as error:
             raise Rejected(error.offset, "_DEDENT") from None
         except UnexpectedInput as error:
-            token = getattr(error, "token", None)
-            accepted = frozenset(steps.accepts())
-            kind = token.type if token is not None else ""
-            # An indentation is the end of the token for the new line.
-            offset = token.end_pos if kind == "_INDENT" else error.pos_in_stream
-            if kind == "$END" or offset is None:
-                offset = len(code)
-            raise Rejected(offset, kind, accepted) from None
+            accepted = frozenset(steps.accepts())  # type: ignore[no-untyped-call]
+            raise _rejected(error, accepted, len(code)) from None
+
+
+def _rejected(error: UnexpectedInput, accepted: frozenset[str], end: int) -> Rejected:
+    token: Token | None = getattr(error, "token", None)
+    kind = "" if token is None else token.type
+    offset = error.pos_in_stream
+    if token is not None and kind == "_INDENT":  # it follows the token for the new line
+        offset = token.end_pos
+    return Rejected(end if kind == "$END" or offset is None else offset, kind, accepted)
 
 
 def spelling(terminal: str) -> str | None:

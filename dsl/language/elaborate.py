@@ -1,0 +1,382 @@
+"""Syntax tree to rules on one machine: patterns expanded, names and hops checked.
+
+All errors of a sketch are collected and reported together. A rule that a loop writes several
+times says in its label for which values, so that a conflict names the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import BadSketch, UnknownName, UserError, WeftError
+from ..sketch import (
+    Chunks,
+    FixedSend,
+    Forbid,
+    MaxHops,
+    MaxSteps,
+    Only,
+    Peers,
+    Relay,
+    Rule,
+    Sketch,
+    SwitchPolicy,
+    Symmetry,
+)
+from ..topology import Topology
+from . import ast
+from .evaluate import Meaning, Reach, number_of
+from .format import generator_text, ranks_text, rule_text
+from .machine import Machine, Mask
+from .moves import image_of
+from .parse import MAX_ERRORS, raise_all
+
+MAX_RULES = 100_000
+"""Loops that write more rules than this are refused."""
+
+
+def elaborate(
+    tree: ast.SketchText, topology: Topology, arguments: Mapping[str, int] | None = None
+) -> Sketch:
+    """The rules of a sketch on a topology; ``arguments`` are values of its parameters.
+
+    A parameter that nobody gives takes the machine's own number if it is called ``ranks``,
+    ``nodes`` or ``gpus`` (per node), and its default otherwise.
+
+    Raises:
+        BadSketch: a pair that is no hop, a rank that is not there, a symmetry that the machine
+            does not have, a relay that leaves no node, a loop without end.
+        UnknownName: a node, variable or parameter that is not there; the nearest is suggested.
+        SeveralErrors: several of them.
+    """
+    return trace(tree, topology, arguments).sketch
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A line of the sketch, in the context of its block, and the rules that it became."""
+
+    line: ast.Rule
+    meaning: Meaning
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Elaboration:
+    """A sketch together with how it came about: what a lint looks at."""
+
+    sketch: Sketch
+    machine: Machine
+    written: tuple[Written, ...]
+    idle_loops: tuple[ast.Loop, ...]
+
+
+def trace(
+    tree: ast.SketchText, topology: Topology, arguments: Mapping[str, int] | None = None
+) -> Elaboration:
+    """As :func:`elaborate`, and which line became which rules."""
+    machine = Machine(topology)
+    numbers = parameters_of(tree, arguments or {}, machine.numbers)
+    work = _Elaborator()
+    for one in tree.statements:
+        if not isinstance(one, ast.Header):
+            work.statement(one, Meaning(machine, numbers), ())
+    raise_all(work.problems)
+    written = tuple(_with_free_rest(machine, work.written))
+    size = next(((s.low, s.high) for s in tree.statements if isinstance(s, ast.SizeLine)), None)
+    sketch = Sketch(
+        tree.name,
+        tuple(rule for one in written for rule in one.rules),
+        _machine_text(tree, numbers),
+        next((s.name for s in tree.statements if isinstance(s, ast.CollectiveLine)), ""),
+        size,
+    )
+    idle = tuple(head for head, turned in work.loops.values() if not turned)
+    return Elaboration(sketch, machine, written, idle)
+
+
+def machine_text(tree: ast.SketchText, arguments: Mapping[str, int] | None = None) -> str:
+    """The catalogue text of the machine that a sketch names, empty if it names none.
+
+    Raises:
+        BadSketch: a parameter has neither a value nor a default.
+    """
+    return _machine_text(tree, parameters_of(tree, arguments or {}, {}))
+
+
+def parameters_of(
+    tree: ast.SketchText, arguments: Mapping[str, int], machine_numbers: Mapping[str, int]
+) -> dict[str, int]:
+    """The value of every parameter, and the machine's own numbers.
+
+    Raises:
+        UnknownName: an argument that is no parameter. BadSketch: a parameter without a value.
+    """
+    names = [p.name for p in tree.parameters]
+    for name in arguments:
+        if name not in names:
+            raise UnknownName("parameter", name, names, where=tree.span)
+    numbers = dict(machine_numbers)
+    for one in tree.parameters:
+        if one.name in arguments:
+            numbers[one.name] = arguments[one.name]
+        elif one.name not in machine_numbers:
+            if one.default is None:
+                raise BadSketch(
+                    f"the parameter {one.name!r} has no value", where=one.span,
+                    hint=f"give it a default: sketch {tree.name}({one.name} = 2)",
+                )  # fmt: skip
+            numbers[one.name] = number_of(one.default, numbers)
+    return numbers
+
+
+def _machine_text(tree: ast.SketchText, numbers: Mapping[str, int]) -> str:
+    line = next((s for s in tree.statements if isinstance(s, ast.MachineLine)), None)
+    if line is None or not line.arguments:
+        return "" if line is None else line.text
+    shown = []
+    for one in line.arguments:
+        value = ast.Name(one.name, span=one.span) if one.value is None else one.value
+        text = value.text if isinstance(value, ast.Quoted) else str(number_of(value, numbers))
+        shown.append(f"{one.name}={text}")
+    return f"{line.text}:{','.join(shown)}"
+
+
+class _Elaborator:
+    """Walks the statements; keeps what they become and what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.problems: list[WeftError] = []
+        self.written: list[Written] = []
+        # Every loop met (by identity: equal loops are different lines), and if it ever turned.
+        self.loops: dict[int, tuple[ast.Loop, bool]] = {}
+
+    def statement(self, one: ast.Rule | ast.Block, meaning: Meaning, loops: Sequence[str]) -> None:
+        """One line or block; ``loops`` are the variables of the loops around it."""
+        if len(self.problems) >= MAX_ERRORS:
+            return
+        try:
+            if isinstance(one, ast.Block):
+                self._block(one, meaning, loops)
+            else:
+                self._rule(one, meaning, loops)
+        except UserError as problem:
+            # A loop makes the same mistake many times.
+            if all((p.message, p.where) != (problem.message, problem.where) for p in self.problems):
+                self.problems.append(problem)
+
+    def _rule(self, line: ast.Rule, meaning: Meaning, loops: Sequence[str]) -> None:
+        if len(self.written) >= MAX_RULES:
+            raise BadSketch(f"the sketch has more than {MAX_RULES} rules", where=line.span)
+        rules = _Translation(line, meaning, _loop_values(meaning, loops)).rules()
+        self.written.append(Written(line, meaning, tuple(rules)))
+
+    def _block(self, block: ast.Block, meaning: Meaning, loops: Sequence[str]) -> None:
+        head = block.head
+        if isinstance(head, ast.Loop):
+            self._loop(block, head, meaning, loops)
+            return
+        if meaning.reach is not Reach.MACHINE:
+            raise BadSketch(
+                f"a block about links {_reach(head)} inside one {meaning.reach}", where=head.span,
+                hint="end the outer block first",
+            )  # fmt: skip
+        inner = replace(meaning, reach=_reach(head))
+        for one in block.body:
+            self.statement(one, inner, loops)
+
+    def _loop(
+        self, block: ast.Block, head: ast.Loop, meaning: Meaning, loops: Sequence[str]
+    ) -> None:
+        if head.variable in loops:
+            raise BadSketch(
+                f"{head.variable!r} is already the variable of a loop around this one",
+                where=head.span, hint="choose another letter",
+            )  # fmt: skip
+        values = meaning.values(head.values)
+        self.loops[id(head)] = head, self.loops.get(id(head), (head, False))[1] or bool(values)
+        for value in values:
+            for one in block.body:
+                self.statement(one, meaning.bound(head.variable, value), (*loops, head.variable))
+
+
+def _reach(head: ast.BetweenNodes | ast.WithinNode) -> Reach:
+    return Reach.BETWEEN if isinstance(head, ast.BetweenNodes) else Reach.WITHIN
+
+
+def _loop_values(meaning: Meaning, loops: Sequence[str]) -> str:
+    return "".join(f", {name} = {meaning.numbers[name]}" for name in loops)
+
+
+@dataclass(frozen=True, slots=True)
+class _Translation:
+    """One line of the sketch on its way to rules of the machine."""
+
+    line: ast.Rule
+    meaning: Meaning
+    loop_values: str
+
+    def _label(self, text: str = "", suffix: str = "") -> str:
+        """What a rule is called: its own label, or its text (or ``text``) and line.
+
+        ``suffix`` tells the rules of one line apart.
+        """
+        line = self.line
+        if line.label is not None:
+            return line.label + self.loop_values + suffix
+        place = f" (line {line.span.line})" if line.span is not None else ""
+        return f"{text or rule_text(line)}{self.loop_values}{suffix}{place}"
+
+    def rules(self) -> Iterator[Rule]:
+        """The rules that the line stands for; most lines are one."""
+        line, meaning, label, span = self.line, self.meaning, self._label(), self.line.span
+        self._check_block()
+        match line:
+            case ast.OnlyRule(selection=selection):
+                found = meaning.selection(selection)
+                if found.empty and (meaning.speaks_of() & meaning.machine.hops).any():
+                    raise BadSketch(
+                        "this allows no link at all", where=span,
+                        hint="an 'only' that matches nothing leaves nothing to send over",
+                    )  # fmt: skip
+                yield Only(found.pair_set(), found.link_set(), label=label, span=span)
+            case ast.ForbidRule(selection=selection):
+                found = meaning.selection(selection)
+                yield Forbid(found.pair_set(), found.link_set(), label=label, span=span)
+            case ast.RelayRule():
+                yield self._relay(line)
+            case ast.SwitchRule():
+                yield from self._switches(line)
+            case ast.SymmetryRule():
+                yield from self._symmetries(line)
+            case ast.ChunksRule(count=count):
+                yield Chunks(meaning.count(count, "chunks"), label=label, span=span)
+            case ast.MaxHopsRule(count=count):
+                yield MaxHops(meaning.count(count, "max hops"), label=label, span=span)
+            case ast.MaxStepsRule(count=count):
+                yield MaxSteps(meaning.count(count, "max steps"), label=label, span=span)
+            case ast.SendRule():
+                yield from self._sends(line)
+
+    def _check_block(self) -> None:
+        """Some lines speak of the whole machine, and some of one kind of block only."""
+        reach = self.meaning.reach
+        fits: tuple[Reach, ...]
+        match self.line:
+            case ast.OnlyRule() | ast.ForbidRule():
+                fits = tuple(Reach)
+            case ast.RelayRule():
+                fits = (Reach.MACHINE, Reach.BETWEEN)
+            case ast.SendRule():
+                fits = (Reach.MACHINE, Reach.WITHIN)
+            case _:
+                fits = (Reach.MACHINE,)
+        if reach not in fits:
+            raise BadSketch(
+                f"this line means nothing in a block about links {reach}", where=self.line.span,
+                hint=f"it may stand in a block about links {fits[1]}" if len(fits) > 1
+                else "move it out of the block",
+            )  # fmt: skip
+
+    def _relay(self, line: ast.RelayRule) -> Relay:
+        meaning, machine = self.meaning, self.meaning.machine
+        pairs = np.zeros_like(machine.hops)
+        for pair in line.through:
+            found = meaning.selector(pair)
+            if found.links.any():
+                raise BadSketch("a relay goes from GPU to GPU", where=pair.span)
+            inside = np.argwhere(found.pairs & machine.same_box)
+            if len(inside):
+                a, b = map(int, inside[0])
+                raise BadSketch(
+                    f"this relay leaves no node: {a} and {b} are in the same one",
+                    where=pair.span,
+                    hint="inside 'between nodes:' the numbers are local ranks of two nodes",
+                )
+            pairs |= found.pairs
+        if not pairs.any() and len(machine.boxes) > 1:
+            raise BadSketch("this relay goes over no hop", where=line.span)
+        sources = {r for box in meaning.places() for r in meaning.ranks(line.sources, box)}
+        through = tuple((int(a), int(b)) for a, b in np.argwhere(pairs))
+        return Relay(
+            frozenset(sources), through, line.own_first, label=self._label(), span=line.span
+        )
+
+    def _switches(self, line: ast.SwitchRule) -> Iterator[SwitchPolicy]:
+        machine = self.meaning.machine
+        nodes = machine.topology.nodes
+        if isinstance(line.switch, ast.Any):
+            found = tuple(i for i, node in enumerate(nodes) if node.kind == "switch")
+        else:
+            found = machine.nodes_named(line.switch.text)
+            if not found:
+                known = [node.name for node in nodes[machine.ranks :]]
+                raise UnknownName("switch", line.switch.text, known, where=line.switch.span)
+        limit = None
+        if isinstance(line.policy, ast.AtMost):
+            limit = self.meaning.count(line.policy.limit, "the number of peers")
+        peers = {ast.Few: Peers.FEW, ast.Many: Peers.MANY}.get(type(line.policy))
+        for node in found:
+            if machine.is_gpu(node):
+                text = ranks_text(line.switch)
+                raise BadSketch(f"{text!r} is a GPU, no switch", where=line.switch.span)
+            suffix = f", {nodes[node].name}" if len(found) > 1 else ""
+            label = self._label(suffix=suffix)
+            yield SwitchPolicy(node, peers, limit, label=label, span=line.span)
+
+    def _symmetries(self, line: ast.SymmetryRule) -> Iterator[Symmetry]:
+        problems: list[WeftError] = []
+        for one in line.generators:
+            text = generator_text(one)
+            several = line.label is not None and len(line.generators) > 1
+            label = self._label(f"symmetry: {text}", f", {text}" if several else "")
+            try:
+                image = image_of(one, self.meaning)
+            except UserError as problem:
+                problems.append(problem)
+            else:
+                yield Symmetry(image, label=label, span=one.span or line.span)
+        raise_all(problems)
+
+    def _sends(self, line: ast.SendRule) -> Iterator[FixedSend]:
+        meaning = self.meaning
+        piece = None if line.piece is None else meaning.number(line.piece)
+        if piece is not None and piece < 0:
+            raise BadSketch(f"there is no chunk {piece}", where=line.span)
+        step = None if line.step is None else meaning.count(line.step, "the step")
+        for box in meaning.places():
+            pair = (meaning.rank(line.src, box), meaning.rank(line.dst, box))
+            if not meaning.machine.hops[pair]:
+                raise meaning.no_hop(*pair, line.src.span)
+            owner = meaning.rank(line.owner, box)
+            target = None if line.target is None else meaning.rank(line.target, box)
+            suffix = f", node {box}" if box is not None and len(meaning.places()) > 1 else ""
+            yield FixedSend(
+                owner, pair, not line.never, step, piece, target,
+                label=self._label(suffix=suffix), span=line.span,
+            )  # fmt: skip
+
+
+def _with_free_rest(machine: Machine, written: Sequence[Written]) -> Iterator[Written]:
+    """``only`` in a block restricts the links that the block is about, and no others.
+
+    ``only`` rules add up, so those in blocks also name every pair that no ``only`` speaks of;
+    one at the margin speaks of all.
+    """
+    reaches = {w.meaning.reach for w in written if isinstance(w.line, ast.OnlyRule)}
+    free: Mask = machine.hops.copy()
+    for one in written:
+        if isinstance(one.line, ast.OnlyRule):
+            free &= ~one.meaning.speaks_of()
+    rest = frozenset((int(a), int(b)) for a, b in np.argwhere(free)) if reaches else frozenset()
+    for one in written:
+        if isinstance(one.line, ast.OnlyRule) and rest:
+            rules = tuple(
+                replace(r, pairs=r.pairs | rest) if isinstance(r, Only) else r for r in one.rules
+            )
+            yield replace(one, rules=rules)
+        else:
+            yield one

@@ -1,0 +1,303 @@
+"""What the expressions, ranks and links of a sketch mean on one machine, inside one block.
+
+At the margin a number is a rank of the machine. Inside ``within node:`` it is a local rank of
+every box; inside ``between nodes:`` the source is a local rank of any box and the destination one
+of any other box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from ..errors import BadSketch, UnknownName
+from ..spans import Span
+from . import ast
+from .ast import Operator
+from .format import expression_text, ranks_text, selector_text
+from .machine import Machine, Mask, Selected
+
+MAX_VALUE = 1 << 40
+"""Index arithmetic beyond this is a slip of the keyboard."""
+
+MAX_RANGE = 1 << 20
+"""Longer ranges are refused."""
+
+
+class Reach(StrEnum):
+    """Which pairs a line speaks about, and so what its numbers count."""
+
+    MACHINE = "the whole machine"
+    BETWEEN = "between nodes"
+    WITHIN = "within node"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """The machine, the block's reach, and what names stand for: the context of a line."""
+
+    machine: Machine
+    numbers: Mapping[str, int]
+    reach: Reach = Reach.MACHINE
+
+    def bound(self, name: str, value: int) -> Meaning:
+        """The same with one more name."""
+        return replace(self, numbers={**self.numbers, name: value})
+
+    # ---- numbers
+
+    def number(self, expression: ast.Expression) -> int:
+        """The value of an expression.
+
+        Raises:
+            UnknownName: a name that is no variable. BadSketch: division by zero, or huge.
+        """
+        return number_of(expression, self.numbers, self.machine.nodes_named)
+
+    def count(self, expression: ast.Expression, what: str) -> int:
+        """A value that must be at least 1."""
+        value = self.number(expression)
+        if value < 1:
+            raise BadSketch(f"{what} must be at least 1, not {value}", where=expression.span)
+        return value
+
+    def values(self, group: ast.Group) -> list[int]:
+        """The numbers of a list, in order; an empty range has none."""
+        return [v for item in group.items for v in self._item(item)]
+
+    def _item(self, item: ast.Expression | ast.Range) -> Sequence[int]:
+        if not isinstance(item, ast.Range):
+            return (self.number(item),)
+        low, high = self.number(item.low), self.number(item.high)
+        if high - low > MAX_RANGE:
+            raise BadSketch(f"the range {low}..{high} is too long", where=item.span)
+        return range(low, high + 1)
+
+    # ---- ranks and nodes
+
+    def rank(self, expression: ast.Expression, box: int | None = None) -> int:
+        """One rank: of the machine, or the local rank of a box.
+
+        Raises:
+            BadSketch: there is no such rank, or the name is that of a switch or of several nodes.
+        """
+        found = self._nodes(expression, box)
+        if len(found) != 1 or not self.machine.is_gpu(found[0]):
+            text = expression_text(expression)
+            raise BadSketch(f"{text!r} is not one GPU", where=expression.span)
+        return found[0]
+
+    def ranks(self, ranks: ast.Ranks, box: int | None = None) -> tuple[int, ...]:
+        """Several GPUs.
+
+        Raises:
+            BadSketch: a rank that is not there, or a node that is no GPU.
+        """
+        found = self._nodes(ranks, box)
+        other = next((n for n in found if not self.machine.is_gpu(n)), None)
+        if other is not None:
+            name = self.machine.topology.nodes[other].name
+            raise BadSketch(f"{name!r} is not a GPU", where=ranks.span)
+        return found
+
+    def places(self) -> tuple[int | None, ...]:
+        """The boxes that a line speaks of: each one, or None for the machine as one."""
+        if self.reach is Reach.MACHINE:
+            return (None,)
+        return tuple(range(len(self.machine.boxes)))
+
+    def _nodes(self, ranks: ast.Ranks, box: int | None) -> tuple[int, ...]:
+        match ranks:
+            case ast.Any():
+                everyone = tuple(range(self.machine.ranks))
+                return everyone if box is None else self.machine.boxes[box]
+            case ast.Group(items=items):
+                return tuple(dict.fromkeys(n for item in items for n in self._nodes(item, box)))
+            case ast.Range():
+                return tuple(n for v in self._item(ranks) for n in self._rank(v, box, ranks.span))
+            case ast.Name(text=text) | ast.Quoted(text=text):
+                if isinstance(ranks, ast.Quoted) or text not in self.numbers:
+                    return self._named(text, box, ranks.span)
+        return self._rank(self.number(ranks), box, ranks.span)
+
+    def _rank(self, value: int, box: int | None, where: Span | None) -> tuple[int, ...]:
+        """The rank of that number, if this box has one."""
+        machine = self.machine
+        size = machine.ranks if box is None else max(map(len, machine.boxes))
+        if not 0 <= value < size:
+            kind = "rank" if box is None else "local rank"
+            raise BadSketch(
+                f"there is no {kind} {value} on {machine.topology.name}", where=where,
+                hint=f"{kind}s are 0 … {size - 1}",
+            )  # fmt: skip
+        if box is None:
+            return (value,)
+        return machine.boxes[box][value : value + 1]
+
+    def _named(self, text: str, box: int | None, where: Span | None) -> tuple[int, ...]:
+        """The nodes of a name; of a family only those that belong to the box."""
+        nodes = self.machine.topology.nodes
+        found = self.machine.nodes_named(text)
+        if not found:
+            names = (n.name if n.name.replace(".", "_").isidentifier() else f'"{n.name}"'
+                     for n in nodes)  # fmt: skip
+            raise UnknownName("node", text, {*names, *self.numbers}, where=where)
+        if box is None or nodes[found[0]].name == text:
+            return found
+        host = nodes[self.machine.boxes[box][0]].host
+        return tuple(n for n in found if nodes[n].host == host)
+
+    # ---- links
+
+    def selection(self, selection: ast.Selection) -> Selected:
+        """What a list of links selects, its exceptions taken away.
+
+        Raises:
+            BadSketch: a pair that is named singly and is no hop, a rank that is not there.
+            UnknownName: a node that is not there.
+        """
+        return self._union(selection.selectors) - self._union(selection.exceptions)
+
+    def _union(self, selectors: Sequence[ast.Selector]) -> Selected:
+        found = self.machine.nothing()
+        for one in selectors:
+            found = found | self.selector(one)
+        return found
+
+    def selector(self, selector: ast.Selector) -> Selected:
+        """What one item of a list of links selects, inside the block."""
+        machine = self.machine
+        match selector:
+            case ast.BetweenNodes():
+                return self._within_reach(~machine.same_box)
+            case ast.WithinNode():
+                return self._within_reach(machine.same_box)
+            case ast.SameLocalRank():
+                return self._within_reach(machine.same_place & ~machine.same_box)
+            case ast.Pair(src=src, dst=dst):
+                found = self.pair(selector, src, dst)
+                return found | self.pair(selector, dst, src) if selector.both_ways else found
+
+    def _within_reach(self, pairs: Mask) -> Selected:
+        return replace(self.machine.nothing(), pairs=pairs & self.machine.hops & self.speaks_of())
+
+    def speaks_of(self) -> Mask:
+        """The pairs that a line in this block speaks of."""
+        match self.reach:
+            case Reach.MACHINE:
+                return np.ones_like(self.machine.same_box)
+            case Reach.BETWEEN:
+                return ~self.machine.same_box
+            case Reach.WITHIN:
+                return self.machine.same_box
+
+    def pair(self, written: ast.Pair, src: ast.Ranks, dst: ast.Ranks) -> Selected:
+        """The pairs, and the links that touch a switch, from one side to the other.
+
+        Ranges and groups select the hops there are; a pair that is named singly must be one.
+        """
+        machine = self.machine
+        ends = np.zeros((len(machine.topology.nodes),) * 2, np.bool_)
+        from_box = {box: list(self._nodes(src, box)) for box in self.places()}
+        to_box = {box: list(self._nodes(dst, box)) for box in self.places()}
+        for box, sources in from_box.items():
+            for other, targets in to_box.items():
+                if self._together(box, other):
+                    ends[np.ix_(sources, targets)] = True
+        named = ends[: machine.ranks, : machine.ranks] & self.speaks_of()
+        links: Mask = ends[machine.link_ends[:, 0], machine.link_ends[:, 1]]
+        links = links & (machine.link_ends >= machine.ranks).any(axis=1)
+        if _is_single(src) and _is_single(dst):
+            self._must_exist(written, named, ends, links)
+        return Selected(named & machine.hops, links)
+
+    def _together(self, box: int | None, other: int | None) -> bool:
+        """Whether a source in one box and a destination in the other make a pair here."""
+        return box != other if self.reach is Reach.BETWEEN else box == other
+
+    def _must_exist(self, pair: ast.Pair, named: Mask, ends: Mask, links: Mask) -> None:
+        missing = np.argwhere(named & ~self.machine.hops)
+        if len(missing):
+            raise self.no_hop(int(missing[0, 0]), int(missing[0, 1]), pair.span)
+        if ends.any() and not named.any() and not links.any():
+            raise BadSketch(
+                f"there is no link {selector_text(pair)} on {self.machine.topology.name}",
+                where=pair.span, hint=self._linked_to(pair),
+            )  # fmt: skip
+
+    def no_hop(self, src: int, dst: int, where: Span | None) -> BadSketch:
+        """The error for two ranks that are not one hop apart; its hint says which are."""
+        if src == dst:
+            return BadSketch(f"rank {src} sends nothing to itself", where=where)
+        near = np.flatnonzero(self.machine.hops[src]).tolist()
+        reaches = f"reaches {_listed(near)}" if near else "reaches nobody"
+        name = self.machine.topology.name
+        message = f"{src} -> {dst} is no hop on {name}"
+        if self.reach is not Reach.MACHINE:
+            place = self.machine.place_of
+            message += f" (local ranks {place[src]} and {place[dst]})"
+        return BadSketch(message, where=where, hint=f"in one hop rank {src} {reaches}")
+
+    def _linked_to(self, pair: ast.Pair) -> str:
+        nodes = self.machine.topology.nodes
+        sources = {n for box in self.places() for n in self._nodes(pair.src, box)}
+        near = {nodes[x.dst].name for x in self.machine.topology.links if x.src in sources}
+        return f"links from {ranks_text(pair.src)} go to {_listed(sorted(near))}" if near else ""
+
+
+def _is_single(ranks: ast.Ranks) -> bool:
+    return isinstance(ranks, ast.Expression)
+
+
+def _listed(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items[:16])) + (", …" if len(items) > 16 else "")
+
+
+def number_of(
+    expression: ast.Expression,
+    numbers: Mapping[str, int],
+    nodes_named: Callable[[str], Sequence[int]] = lambda name: (),
+) -> int:
+    """The value of an expression, given what its names stand for.
+
+    Raises:
+        UnknownName: a name that is no variable. BadSketch: a node's name (as ``nodes_named``
+            knows them), division by zero, or a huge result.
+    """
+    match expression:
+        case ast.Number(value=value):
+            return value
+        case ast.Name(text=text) if text in numbers:
+            return numbers[text]
+        case ast.Name(text=text) | ast.Quoted(text=text):
+            if nodes_named(text):
+                raise BadSketch(
+                    f"{text!r} is a node, where a number is needed", where=expression.span,
+                    hint="ranks and variables are numbers",
+                )  # fmt: skip
+            raise UnknownName("variable", text, numbers, where=expression.span)
+        case ast.Binary():
+            left = number_of(expression.left, numbers, nodes_named)
+            return _compute(expression, left, number_of(expression.right, numbers, nodes_named))
+
+
+def _compute(expression: ast.Binary, left: int, right: int) -> int:
+    match expression.operator:
+        case Operator.ADD:
+            value = left + right
+        case Operator.SUBTRACT:
+            value = left - right
+        case Operator.MULTIPLY:
+            value = left * right
+        case Operator.DIVIDE | Operator.MODULO if right == 0:
+            raise BadSketch("division by zero", where=expression.right.span)
+        case Operator.DIVIDE:
+            value = left // right
+        case Operator.MODULO:
+            value = left % right
+    if abs(value) > MAX_VALUE:
+        raise BadSketch("the number is too large", where=expression.span)
+    return value

@@ -1,0 +1,350 @@
+"""What looks wrong in a sketch though it is legal: rules that match nothing, rules that
+contradict each other, a machine it was not written for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
+
+from ..catalog import names, topology
+from ..errors import UserError, suggest
+from ..hops import find_hops
+from ..sketch import (
+    Chunks,
+    FixedSend,
+    Forbid,
+    MaxHops,
+    MaxSteps,
+    Only,
+    Pair,
+    Relay,
+    Rule,
+    Sketch,
+    Symmetry,
+)
+from ..spans import Span
+from ..topology import Topology
+from . import ast
+from .elaborate import Elaboration, Written, trace
+from .evaluate import Reach
+from .format import selector_text
+from .machine import Machine, Mask
+
+# In these every rank must hear every other one.
+_ALL = ("", "allgather", "reduce_scatter", "allreduce", "alltoall")
+
+
+class Concern(StrEnum):
+    """What kind of thing looks wrong."""
+
+    UNUSED = "matches nothing"
+    CONTRADICTION = "contradiction"
+    MISFIT = "another machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that looks wrong, and where."""
+
+    concern: Concern
+    message: str
+    span: Span | None = None
+    hint: str = ""
+
+    def render(self) -> str:
+        """As a person reads it, like an error but a warning."""
+        lines = [f"warning: {self.message}"]
+        if self.span is not None:
+            lines.append(self.span.render())
+        if self.hint:
+            lines += ["", f"hint: {self.hint}"]
+        return "\n".join(lines)
+
+
+def lint(
+    tree: ast.SketchText, machine: Topology, arguments: Mapping[str, int] | None = None
+) -> tuple[Finding, ...]:
+    """Everything that looks wrong, in the order of the text.
+
+    Raises:
+        UserError: the sketch does not elaborate on this machine (see ``elaborate``).
+    """
+    done = trace(tree, machine, arguments)
+    findings = [
+        *_misfits(tree, done),
+        *_idle_loops(done),
+        *_unused(done),
+        *_repeated(done),
+        *_contradictions(done),
+    ]
+    return tuple(sorted(findings, key=lambda f: -1 if f.span is None else f.span.start))
+
+
+# ---- the machine
+
+
+def _misfits(tree: ast.SketchText, done: Elaboration) -> Iterator[Finding]:
+    """The machine at hand is not the one that the sketch names."""
+    text, here = done.sketch.machine, done.machine
+    span = next((s.span for s in tree.statements if isinstance(s, ast.MachineLine)), None)
+    known = [entry.name for entry in names()]
+    if not text or text == here.topology.name:
+        return
+    if text.partition(":")[0] not in known:
+        hint = suggest(text.partition(":")[0], known)
+        yield Finding(Concern.MISFIT, f"no machine is called {text!r}", span, hint)
+        return
+    try:
+        there = Machine(topology(text))
+    except UserError as error:
+        yield Finding(Concern.MISFIT, f"{text}: {error.message}", span, error.hint)
+        return
+    name = here.topology.name
+    if there.ranks != here.ranks:
+        message = f"the sketch is for {text} ({there.ranks} GPUs); {name} has {here.ranks}"
+        yield Finding(Concern.MISFIT, message, span)
+    elif not np.array_equal(there.hops, here.hops) or there.boxes != here.boxes:
+        message = f"the sketch is for {text}; {name} joins its GPUs in another way"
+        yield Finding(Concern.MISFIT, message, span)
+
+
+# ---- rules that match nothing
+
+
+def _idle_loops(done: Elaboration) -> Iterator[Finding]:
+    for loop in done.idle_loops:
+        yield Finding(Concern.UNUSED, "this loop runs over nothing", loop.span)
+
+
+def _unused(done: Elaboration) -> Iterator[Finding]:
+    """Lines about nothing, and items of lists that select nothing, however often they are read."""
+    lonely = len(done.machine.boxes) == 1
+    used: dict[int, tuple[ast.Syntax, str, bool]] = {}
+
+    def note(what: ast.Syntax, message: str, is_used: bool) -> None:
+        before = used.get(id(what))
+        used[id(what)] = (what, message, is_used or (before is not None and before[2]))
+
+    for one in done.written:
+        if one.meaning.reach is Reach.BETWEEN and lonely:
+            note(one.line, "there is only one node, so nothing is between nodes", False)
+        elif isinstance(one.line, ast.OnlyRule | ast.ForbidRule):
+            for what, message, is_used in _items(one, one.line.selection):
+                note(what, message, is_used)
+        for rule in one.rules:
+            if isinstance(rule, Symmetry) and rule.image == tuple(range(len(rule.image))):
+                note(one.line, "this symmetry moves nothing", False)
+    for what, message, is_used in used.values():
+        if not is_used:
+            yield Finding(Concern.UNUSED, message, what.span)
+
+
+def _items(one: Written, selection: ast.Selection) -> Iterator[tuple[ast.Syntax, str, bool]]:
+    """Each item of a list of links, what to say if it is of no use, and whether it is."""
+    total = one.meaning.machine.nothing()
+    for selector in selection.selectors:
+        found = one.meaning.selector(selector)
+        total = total | found
+        yield selector, f"{selector_text(selector)} matches no link", not found.empty
+    for selector in selection.exceptions:
+        found = one.meaning.selector(selector)
+        message = f"{selector_text(selector)} excepts nothing that stands before 'except'"
+        yield selector, message, found.meets(total)
+
+
+def _repeated(done: Elaboration) -> Iterator[Finding]:
+    """Two lines that became the same rules."""
+    first: dict[tuple[Rule, ...], ast.Rule] = {}
+    for one in done.written:
+        bare = tuple(replace(rule, label="", span=None) for rule in one.rules)
+        before = first.setdefault(bare, one.line)
+        if before is not one.line and bare:
+            place = f" of line {before.span.line}" if before.span else ""
+            yield Finding(Concern.UNUSED, f"this repeats the rule{place}", one.line.span)
+
+
+# ---- contradictions
+
+
+def _contradictions(done: Elaboration) -> Iterator[Finding]:
+    sketch, machine = done.sketch, done.machine
+    allowed = allowed_pairs(sketch, machine)
+    distance = _distances(allowed)
+    yield from _sends(sketch, allowed, distance)
+    yield from _lost(sketch, machine, distance)
+    yield from _too_far(sketch, distance)
+    yield from _asymmetric(sketch, allowed)
+    yield from _blocked_relays(sketch, allowed)
+
+
+def allowed_pairs(sketch: Sketch, machine: Machine) -> Mask:
+    """Which ordered pairs of ranks have a hop that ``only`` and ``forbid`` leave."""
+    only = [r for r in sketch.rules if isinstance(r, Only)]
+    forbid = [r for r in sketch.rules if isinstance(r, Forbid)]
+    if any(r.links for r in only) or any(r.links for r in forbid):
+        allowed = np.zeros_like(machine.hops)
+        for hop in find_hops(machine.topology).hops:
+            allowed[hop.src, hop.dst] |= sketch.allows(hop)
+        return allowed
+    allowed = machine.hops & _union(machine, only) if only else machine.hops.copy()
+    return allowed & ~_union(machine, forbid)
+
+
+def _union(machine: Machine, rules: list[Only] | list[Forbid]) -> Mask:
+    table = np.zeros_like(machine.hops)
+    for rule in rules:
+        if rule.pairs:
+            table[tuple(np.array(sorted(rule.pairs)).T)] = True
+    return table
+
+
+def _distances(allowed: Mask) -> npt.NDArray[np.float64]:
+    """Least number of hops between ranks, infinite where there is no way."""
+    found: npt.NDArray[np.float64] = shortest_path(csr_array(allowed), unweighted=True)
+    return found
+
+
+def _sends(sketch: Sketch, allowed: Mask, distance: npt.NDArray[np.float64]) -> Iterator[Finding]:
+    """Sends that must be and cannot."""
+    steps = min((r.count for r in sketch.rules if isinstance(r, MaxSteps)), default=None)
+    chunks = min((r.count for r in sketch.rules if isinstance(r, Chunks)), default=None)
+    sends = [r for r in sketch.rules if isinstance(r, FixedSend)]
+    for rule in sends:
+        problem = ""
+        if chunks is not None and rule.piece is not None and rule.piece >= chunks:
+            problem = f"there is no chunk {rule.piece}: each rank has {chunks}, from 0"
+        elif rule.must:
+            problem = _cannot_send(rule, sketch, allowed, distance, steps)
+        if problem:
+            yield Finding(Concern.CONTRADICTION, problem, rule.span)
+        for other in sends:
+            if rule.must and not other.must and _covers(other, rule):
+                message = f"{other.label!r} says that this must never be sent"
+                yield Finding(Concern.CONTRADICTION, message, rule.span)
+
+
+def _cannot_send(
+    rule: FixedSend,
+    sketch: Sketch,
+    allowed: Mask,
+    distance: npt.NDArray[np.float64],
+    steps: int | None,
+) -> str:
+    """Why a send that must be cannot be; empty if nothing is known against it."""
+    src, dst = rule.pair
+    if not allowed[src, dst]:
+        return f"{src} -> {dst} is not allowed: {_culprit(sketch, rule.pair)}"
+    away = distance[rule.owner, src]
+    if np.isinf(away):
+        return f"chunks of rank {rule.owner} cannot come to rank {src}"
+    if rule.step is not None and rule.step <= away:
+        return (
+            f"a chunk of rank {rule.owner} is on rank {src} after step {away:.0f} "
+            f"at the earliest, so it leaves at step {away + 1:.0f} or later"
+        )
+    if steps is not None and max(rule.step or 0, away + 1) > steps:
+        return f"there are at most {steps} steps"
+    return ""
+
+
+def _culprit(sketch: Sketch, pair: Pair) -> str:
+    """The rule that excludes a pair."""
+    for rule in sketch.rules:
+        if isinstance(rule, Forbid) and pair in rule.pairs:
+            return repr(rule.label)
+    only = [r.label for r in sketch.rules if isinstance(r, Only)]
+    return f"no 'only' names it ({only[0]!r})" if only else "its links are forbidden"
+
+
+def _covers(never: FixedSend, must: FixedSend) -> bool:
+    """Whether what must be sent is among what must never be."""
+    same = never.owner == must.owner and never.pair == must.pair
+    details = ((never.step, must.step), (never.piece, must.piece), (never.target, must.target))
+    return same and all(a is None or a == b for a, b in details)
+
+
+def _lost(sketch: Sketch, machine: Machine, distance: npt.NDArray[np.float64]) -> Iterator[Finding]:
+    """Ranks that the machine connects and the rules cut off."""
+    lost = np.isinf(distance) & ~np.isinf(_distances(machine.hops))
+    if sketch.collective not in _ALL:
+        # One way may be enough: only a rank that neither hears nor is heard is cut off.
+        alone = np.isinf(distance).sum(axis=0) == len(distance) - 1
+        alone &= np.isinf(distance).sum(axis=1) == len(distance) - 1
+        lost &= alone[:, None]
+    if not lost.any():
+        return
+    src, dst = map(int, np.argwhere(lost)[0])
+    count = int(lost.sum()) - 1
+    more = f" (nor {count} other pairs)" if count else ""
+    message = f"with these links, nothing comes from rank {src} to rank {dst}{more}"
+    rule = _first_cut(sketch, machine, (src, dst))
+    yield Finding(Concern.CONTRADICTION, message, rule.span, f"cut off by {rule.label!r}")
+
+
+def _first_cut(sketch: Sketch, machine: Machine, pair: Pair) -> Rule:
+    """The rule that, added to those before it, cuts a pair off; all ``only`` come first."""
+    only = [r for r in sketch.rules if isinstance(r, Only)]
+    forbid = [r for r in sketch.rules if isinstance(r, Forbid)]
+    order: list[Rule] = [*only, *forbid]
+    for count in range(max(1, len(only)), len(order) + 1):
+        part = replace(sketch, rules=tuple(order[:count]))
+        if np.isinf(_distances(allowed_pairs(part, machine))[pair]):
+            return order[count - 1]
+    return order[-1]
+
+
+def _too_far(sketch: Sketch, distance: npt.NDArray[np.float64]) -> Iterator[Finding]:
+    """Limits on hops or steps below the longest way that the collective needs."""
+    if sketch.collective not in _ALL[1:] or np.isinf(distance).any():
+        return
+    far = int(distance.max())
+    src, dst = map(int, np.argwhere(distance == far)[0])
+    for rule in sketch.rules:
+        if isinstance(rule, MaxHops | MaxSteps) and rule.count < far:
+            message = f"rank {dst} is {far} hops from rank {src}, more than {rule.count}"
+            yield Finding(Concern.CONTRADICTION, message, rule.span)
+
+
+def _asymmetric(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
+    """A symmetry that the other rules do not have: what they forbid, it forbids elsewhere too."""
+    relays = {_relay_key(r, None) for r in sketch.rules if isinstance(r, Relay)}
+    for rule in sketch.rules:
+        if not isinstance(rule, Symmetry):
+            continue
+        moved = np.asarray(rule.image)
+        broken = np.argwhere(allowed & ~allowed[np.ix_(moved, moved)])
+        if len(broken):
+            a, b = map(int, broken[0])
+            message = (
+                f"the rules allow {a} -> {b}, but not {moved[a]} -> {moved[b]}, "
+                "to which this symmetry moves it"
+            )
+            hint = "with both, neither is used"
+            yield Finding(Concern.CONTRADICTION, message, rule.span, hint)
+        elif relays != {_relay_key(r, rule.image) for r in sketch.rules if isinstance(r, Relay)}:
+            message = "this symmetry does not map the relays to each other"
+            yield Finding(Concern.CONTRADICTION, message, rule.span)
+
+
+def _relay_key(
+    rule: Relay, image: tuple[int, ...] | None
+) -> tuple[frozenset[int], frozenset[Pair], bool]:
+    """What a relay says, after a symmetry has moved it."""
+    if image is None:
+        return rule.sources, frozenset(rule.through), rule.own_first
+    through = frozenset((image[a], image[b]) for a, b in rule.through)
+    return frozenset(image[r] for r in rule.sources), through, rule.own_first
+
+
+def _blocked_relays(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
+    for rule in sketch.rules:
+        if isinstance(rule, Relay) and rule.through and not any(allowed[p] for p in rule.through):
+            a, b = rule.through[0]
+            message = f"the relay {a} -> {b} is not allowed: {_culprit(sketch, (a, b))}"
+            yield Finding(Concern.CONTRADICTION, message, rule.span)
