@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.dsl.errors import BadFile, SyntaxProblem, UserError
 from weft.dsl.spans import Source, Span
-from weft.dsl.units import parse_bytes, parse_seconds, parse_size_range
+from weft.dsl.units import SizeRange, parse_microseconds, parse_size_range
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
@@ -21,6 +21,9 @@ T = TypeVar("T")
 
 LARGEST_GROUP = 1 << 20
 """A longer group or range of ranks is a slip of the pen."""
+
+LARGEST_MESSAGE = 1 << 50
+LONGEST_BUDGET_US = 365 * 24 * 3600 * 10**6
 
 
 def valued(flag: str, parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -82,22 +85,26 @@ def add_problem(
 def size_flag(flag: str = "--size") -> dict[str, Any]:
     """Keyword arguments of a flag that takes one size or a range."""
     return {
-        "metavar": "SIZE", "type": valued(flag, parse_size_range),
+        "metavar": "SIZE", "type": valued(flag, sizes),
         "help": "message size or range: 1MiB, 1KiB:1GiB",
     }  # fmt: skip
 
 
+def sizes(text: str) -> SizeRange:
+    """A size or range of sizes, of which no machine is too small."""
+    size = parse_size_range(text)
+    if size.high > LARGEST_MESSAGE:
+        raise UserError(f"size {text[:40]!r} is more than 1024 TiB")
+    return size
+
+
 def seconds(text: str) -> float:
     """A positive time in seconds."""
-    value = parse_seconds(text)
-    if value <= 0:
-        raise UserError(f"time {text!r} is not positive", hint="write for example 60s")
-    return value
-
-
-def one_size(text: str) -> int:
-    """One size in bytes."""
-    return parse_bytes(text)
+    value = parse_microseconds(text)
+    if not 0 < value <= LONGEST_BUDGET_US:
+        what = "not positive" if value <= 0 else "longer than a year"
+        raise UserError(f"time {text[:40]!r} is {what}", hint="write for example 60s")
+    return float(value) / 1e6
 
 
 def ranks(text: str) -> tuple[int, ...]:
@@ -204,7 +211,9 @@ def _run_python(source: Source) -> dict[str, Any]:
     except SyntaxError as error:
         where = _line(source, error.lineno or 1)
         raise SyntaxProblem(f"not Python: {error.msg}", where=where) from None
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit: a description has nothing to leave
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f.lineno for f in frames if f.filename == source.name and f.lineno]
         where = _line(source, lines[-1] if lines else 1)

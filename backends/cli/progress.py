@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..report.layout import count
 from .console import Console, live
 
 if TYPE_CHECKING:
@@ -66,17 +67,17 @@ class Progress:
     def __rich__(self) -> str:
         """The live line: drawn anew several times a second."""
         best = f"  best {describe(self._best)}" if self._best else ""
-        count = f"  [{self._found} found]" if self._found else ""
+        number = f"  [{self._found} found]" if self._found else ""
         ending = "  (stopping)" if self.stopped else ""
         clock = f"{self.seconds:.0f}s of {self._budget_s:.0f}s"
-        return f"Solving  {clock}  {self._stage}{best}{count}{ending}"
+        return f"Solving  {clock}  {self._stage}{best}{number}{ending}"
 
 
 def describe(point: Point) -> str:
     """``3 steps, 7/6 rounds per chunk (bound 7/6, gap 0%)``."""
     gap = float(point.rounds_per_chunk / point.bound - 1) if point.bound else 0.0
     return (
-        f"{point.steps} steps, {point.rounds_per_chunk} rounds per chunk "
+        f"{count(point.steps, 'step')}, {point.rounds_per_chunk} rounds per chunk "
         f"(bound {point.bound}, gap {gap:.1%})"
     )
 

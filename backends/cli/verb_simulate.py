@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import UserError
-from weft.dsl.units import format_bytes, parse_size_range
+from weft.dsl.units import format_bytes, parse_microseconds, parse_size_range
 
 from ..report.layout import number, table
 from .console import Console
 from .exit_codes import Exit
-from .inputs import read_topology, size_flag
+from .inputs import read_topology, size_flag, valued
 from .subjects import Kind, read_subject
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   weft simulate allgather.json --size 1KiB:1GiB
-  weft simulate allgather.json -t measured.json --size 1MiB --model tacos"""
+  weft simulate allgather.json -t measured.json --size 1MiB --alpha-occupies"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,13 +32,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-t", "--topology", metavar="TOPO",
                         help="costs of this machine instead of the schedule's own")  # fmt: skip
     parser.add_argument("--size", **size_flag())
-    parser.add_argument("--model", choices=("weft", "taccl", "tacos"), default="weft",
-                        help="whose cost rule (default: weft)")  # fmt: skip
+    rule = parser.add_argument_group("cost rule (default: cut-through, α occupies nothing)")
+    rule.add_argument("--alpha-occupies", action="store_true",
+                      help="α holds the links too, as TACCL and TACOS count")  # fmt: skip
+    rule.add_argument("--store-and-forward", action="store_true",
+                      help="switches send on what they have received whole")  # fmt: skip
+    rule.add_argument("--barrier", action="store_true",
+                      help="a step begins when all earlier ones are over, as SCCL counts")  # fmt: skip
+    rule.add_argument("--overhead", metavar="TIME", default=Fraction(0),
+                      type=valued("--overhead", parse_microseconds),
+                      help="added to the occupancy of every message (default: 0us)")  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print one line per size."""
     from weft.synth.bounds import bounds
+    from weft.synth.simulate import CostModel
     from weft.synth.verify import require_valid
 
     subject = read_subject(args.file)
@@ -48,7 +58,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
         schedule = _on(schedule, args.topology)
     require_valid(schedule)
     size = args.size or parse_size_range("1KiB:1GiB")
-    model = cost_model(args.model)
+    model = CostModel(
+        args.alpha_occupies, args.store_and_forward, args.overhead, args.barrier
+    )
     bound = bounds(schedule.topology, schedule.collective)
     sizes = [evaluate(schedule, bytes_, model, bound) for bytes_ in size.powers()]
     rows = [
@@ -68,13 +80,6 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return Exit.DONE
 
 
-def cost_model(name: str) -> CostModel:
-    """The cost rule of a name."""
-    from weft.synth import simulate
-
-    return {"weft": simulate.WEFT, "taccl": simulate.TACCL, "tacos": simulate.TACOS}[name]
-
-
 def evaluate(
     schedule: Schedule, message_bytes: int, model: CostModel, bound: Bounds
 ) -> dict[str, Any]:
@@ -82,27 +87,16 @@ def evaluate(
     from weft.synth.bounds import lower_bound_us
     from weft.synth.simulate import simulate
 
-    took = float(simulate(schedule, message_bytes, model).time_us)
     least = float(lower_bound_us(bound, message_bytes))
-    algbw = message_bytes / took / 1000 if took else None
-    factor = bus_factor(schedule)
+    found = simulate(schedule, message_bytes, model, bound_us=least)
+    moves = found.time_us > 0
     return {
         "bytes": message_bytes,
-        "us": number(took),
-        "algbw_GBps": number(algbw),
-        "busbw_GBps": number(algbw * factor) if algbw and factor else None,
-        "of_bound": number(least / took) if took else None,
+        "us": number(found.time_us),
+        "algbw_GBps": number(found.algbw_GBps) if moves else None,
+        "busbw_GBps": number(found.busbw_GBps) if moves else None,
+        "of_bound": number(found.of_bound),
     }
-
-
-def bus_factor(schedule: Schedule) -> float | None:
-    """What nccl-tests multiply algbw with, so that numbers compare across ranks."""
-    n, kind = schedule.collective.ranks, str(schedule.collective.kind)
-    if kind == "allreduce":
-        return 2 * (n - 1) / n
-    if kind in ("allgather", "reduce_scatter", "alltoall", "gather", "scatter"):
-        return (n - 1) / n
-    return 1.0 if kind in ("broadcast", "reduce", "alltonext") else None
 
 
 def _on(schedule: Schedule, text: str) -> Schedule:

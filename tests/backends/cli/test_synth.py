@@ -1,0 +1,313 @@
+"""``weft synth`` and what is done with its files, on machines small enough for tests."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from command import Weft
+
+from weft.dsl.errors import UserError
+from weft.dsl.problem import Problem
+from weft.dsl.registry import ENGINES
+from weft.synth.engine import Budget, Observer, Outcome, Status
+
+RING = ("synth", "-t", "ring:3", "-c", "allgather")
+
+
+def test_a_frontier_is_a_folder_of_checked_schedules(weft: Weft, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = weft("synth", "-t", "ring:4", "-c", "allgather", "-o", out, "--json")
+    assert ran.code == 0, ran.err
+    data = ran.json
+    keys = {"schema", "status", "topology", "collective", "ranks", "engine", "seconds", "points",
+            "bound", "gap", "value"}  # fmt: skip
+    assert keys <= set(data)
+    assert (data["status"], data["topology"], data["ranks"]) == ("optimal", "ring:4", 4)
+    # Two ways into every GPU, three shares to get: 3/2 rounds; the far one takes two steps.
+    (point,) = data["points"]
+    assert {"chunks", "steps", "rounds", "algbw_GBps", "latency_us", "optimal", "file"} <= set(point)
+    assert (point["steps"], point["rounds_per_chunk"]) == (2, "3/2")
+    assert point["optimal"] == {"latency": True, "bandwidth": True}
+    assert point["algbw_GBps"] == pytest.approx(4 * 25 / 1.5)
+    assert point["latency_us"] == pytest.approx(1.4)
+    assert data["gap"] == 0
+    name = f"allgather-2steps-{point['rounds']}rounds-{point['chunks']}chunks.json"
+    assert [p.name for p in out.iterdir()] == [name]
+    assert point["file"] == str(out / name)
+    assert weft("check", point["file"]).code == 0
+    provenance = json.loads((out / name).read_text())["provenance"]
+    assert (provenance["engine"], provenance["seed"]) == ("exact", 0)
+
+
+def test_the_table_is_the_result_and_the_rest_is_talk(weft: Weft, tmp_path: Path) -> None:
+    ran = weft(*RING, "-o", tmp_path / "out")
+    assert ran.code == 0
+    assert ran.out.splitlines()[0].split() == [
+        "steps", "rounds", "chunks", "rounds/chunk", "bound", "optimal", "algbw", "GB/s", "α", "µs"
+    ]  # fmt: skip
+    assert [line.split()[0] for line in ran.err.splitlines()] == [
+        "Read", "Solved", "Verified", "Wrote"
+    ]  # fmt: skip
+    assert weft(*RING, "-q").err == ""
+    assert "found 1 step," in weft(*RING, "-v").err
+
+
+def test_the_same_seed_writes_the_same_bytes(weft: Weft, tmp_path: Path) -> None:
+    texts = []
+    for folder in ("a", "b"):
+        assert weft(*RING, "--seed", "7", "-o", tmp_path / folder).code == 0
+        (file,) = (tmp_path / folder).iterdir()
+        texts.append(file.read_text())
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("objective", "extra", "value"),
+    [
+        ("latency", (), 0.7),
+        ("bandwidth", (), 75),  # 2/3 of M over two links of 25 GB/s
+        ("time", ("--size", "3MB"), 0.7 + 40),  # 1 MB over 25 GB/s
+    ],
+)
+def test_one_objective_is_one_file(
+    weft: Weft, tmp_path: Path, objective: str, extra: tuple[str, ...], value: float
+) -> None:
+    file = tmp_path / "one.json"
+    ran = weft(*RING, "--objective", objective, *extra, "-o", file, "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["value"] == pytest.approx(value)
+    assert len(ran.json["points"]) == 1
+    assert ran.json["points"][0]["file"] == str(file)
+    assert weft("check", file).code == 0
+
+
+def test_a_schedule_on_stdout_is_nothing_but_that(weft: Weft) -> None:
+    ran = weft(*RING, "--objective", "latency", "-o", "-")
+    assert ran.code == 0
+    assert json.loads(ran.out)["weft"] == "schedule"
+    assert "rounds/chunk" in ran.err
+    piped = weft("check", "-", stdin=ran.out)
+    assert piped.code == 0
+
+
+def test_from_nothing_to_a_program_that_runs(weft: Weft, tmp_path: Path) -> None:
+    schedule, xml = tmp_path / "s.json", tmp_path / "s.xml"
+    for collective in ("allreduce", "reduce_scatter", "broadcast"):
+        flags = ("--objective", "latency", "-o", schedule, "-f")
+        assert weft("synth", "-t", "ring:3", "-c", collective, *flags).code == 0
+        assert weft("compile", schedule, "-o", xml, "-f").code == 0
+        assert weft("run", xml, "--interleavings", "20").code == 0
+        ran = weft("simulate", schedule, "--size", "1KiB:4KiB", "--json")
+        assert ran.code == 0
+        assert [s["bytes"] for s in ran.json["sizes"]] == [1024, 2048, 4096]
+        assert all(0 < s["of_bound"] <= 1 + 1e-12 for s in ran.json["sizes"])
+
+
+def test_simulated_numbers_by_hand(weft: Weft, triangle: Path) -> None:
+    """3 MB: every GPU sends 1 MB at 25 GB/s, 40 µs, and α 0.7 µs."""
+    (size,) = weft("simulate", triangle, "--size", "3MB", "--json").json["sizes"]
+    assert size["us"] == pytest.approx(40.7)
+    assert size["algbw_GBps"] == pytest.approx(3000 / 40.7)
+    assert size["busbw_GBps"] == pytest.approx(3000 / 40.7 * 2 / 3)
+    assert size["of_bound"] == pytest.approx(40 / 40.7)
+    half = weft("simulate", triangle, "-t", "ring:3,bw=50GB/s", "--size", "3MB", "--json").json
+    assert half["sizes"][0]["us"] == pytest.approx(20.7)
+    slow = weft("simulate", triangle, "--size", "3MB", "--overhead", "2us", "--json").json
+    assert slow["sizes"][0]["us"] == pytest.approx(42.7)
+
+
+def test_only_the_costs_of_another_machine_fit(weft: Weft, triangle: Path) -> None:
+    ran = weft("simulate", triangle, "-t", "hub:3")
+    assert ran.code == 2
+    assert "has other links" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("-o", "-"), "several files"),
+        (("--objective", "latency", "-o", "-", "--json"), "both want stdout"),
+        (("--objective", "time"), "needs one message size"),
+        (("--objective", "time", "--size", "1KiB:1MiB"), "needs one message size"),
+        (("-e", "exakt"), "did you mean 'exact'"),
+        (("-e", "exact{stepps=3}"), "unknown option of exact 'stepps'"),
+        (("-e", "exact{"), "never closed"),
+        (("-e", "exact{max-steps=x}"), "a whole number"),
+        (("-s", "no-such-sketch"), "no-such-sketch"),
+        (("-s", "absent.sketch"), "no such file"),
+    ],
+)
+def test_wrong_questions(weft: Weft, flags: tuple[str, ...], message: str) -> None:
+    ran = weft(*RING, *flags)
+    assert ran.code == 2, ran.err
+    assert message in ran.err
+
+
+def test_what_is_in_the_way_is_told_before_the_search(weft: Weft, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/notes.txt").write_text("mine")
+    ran = weft(*RING, "-o", tmp_path / "out")
+    assert ran.code == 2
+    assert "not empty" in ran.err
+    assert "Solved" not in ran.err
+    ran = weft(*RING, "-o", tmp_path / "out", "-f")
+    assert ran.code == 2
+    assert "which weft did not write" in ran.err
+    assert (tmp_path / "out/notes.txt").read_text() == "mine"
+    ran = weft(*RING, "-o", tmp_path / "out/notes.txt")
+    assert "a file, where the frontier's folder should be" in ran.err
+    ran = weft(*RING, "--objective", "latency", "-o", tmp_path / "out/notes.txt")
+    assert "the file exists" in ran.err
+
+
+# --- endings, with engines made for them ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Acting:
+    """Plays a part: answers of ``exact`` with another ending."""
+
+    name: ClassVar[str] = "acting"
+    cites: ClassVar[str] = "Stanislavski 1936"
+    part: str = "optimal"
+
+    @classmethod
+    def availability(cls) -> str | None:
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        return "it is on strike" if self.part == "refuse" else None
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        if self.part == "infeasible":
+            return Outcome(Status.INFEASIBLE, conflict=("rule a", "rule b"))
+        if self.part == "nothing":
+            return Outcome(Status.NOTHING)
+        if self.part == "early":
+            raise KeyboardInterrupt
+        if self.part == "crash":
+            raise ZeroDivisionError("on stage")
+        outcome: Outcome = ENGINES.make("exact").solve(problem, budget, observer)
+        if self.part == "interrupt":
+            raise KeyboardInterrupt
+        if self.part == "feasible":
+            return replace(outcome, status=Status.FEASIBLE)
+        (point,) = outcome.points
+        if self.part == "boast":
+            point = replace(point, bound=point.rounds_per_chunk + Fraction(1, 2))
+        if self.part == "lie":
+            schedule = point.schedule
+            cut = replace(schedule, chunk=(schedule.chunk + 1) % schedule.collective.chunks)
+            point = replace(point, schedule=cut)
+        return replace(outcome, points=(point,))
+
+
+@dataclass(frozen=True)
+class Absent(Acting):
+    """Cannot run here."""
+
+    name: ClassVar[str] = "absent"
+    option: tuple[int, ...] = field(default=())
+
+    @classmethod
+    def availability(cls) -> str | None:
+        return "pip install talent"
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = type(sys)("weft_test_engines")
+    module.Acting, module.Absent = Acting, Absent  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "weft_test_engines", module)
+    table = {**ENGINES.builtin, "acting": "weft_test_engines:Acting",
+             "absent": "weft_test_engines:Absent"}  # fmt: skip
+    monkeypatch.setattr("weft.dsl.registry.Registry.targets", lambda self: table)
+
+
+@pytest.mark.parametrize(
+    ("engine", "flags", "code", "status", "message"),
+    [
+        ("acting", (), 0, "optimal", ""),
+        ("acting{part=feasible}", (), 0, "feasible", ""),
+        ("acting{part=feasible}", ("--require-optimal",), 3, "feasible", "not proved best"),
+        ("acting{part=optimal}", ("--require-optimal",), 0, "optimal", ""),
+        ("acting{part=interrupt}", (), 0, "feasible", ""),
+        ("acting{part=early}", (), 130, "interrupted", "nothing was found"),
+        ("acting{part=infeasible}", (), 1, "infeasible", "rule a"),
+        ("acting{part=refuse}", (), 2, "error", "on strike"),
+        ("acting{part=nothing}", (), 3, "nothing", "no schedule within"),
+        ("absent", (), 4, "error", "pip install talent"),
+        ("acting{part=crash}", (), 70, "error", "ZeroDivisionError"),
+        ("acting{part=lie}", (), 70, "error", "its schedule is wrong"),
+        ("acting{part=boast}", (), 70, "error", "below its bound"),
+    ],
+)
+@pytest.mark.usefixtures("engines")
+def test_how_a_search_can_end(
+    weft: Weft, tmp_path: Path, engine: str, flags: tuple[str, ...], code: int, status: str,
+    message: str,
+) -> None:  # fmt: skip
+    out = tmp_path / "out"
+    ran = weft(*RING, "-e", engine, *flags, "-o", out, "--json")
+    assert (ran.code, ran.json["status"]) == (code, status), ran.err
+    assert message in ran.err
+    assert out.exists() == (status in ("optimal", "feasible"))
+    if status == "infeasible":
+        assert ran.json["conflict"] == ["rule a", "rule b"]
+
+
+@pytest.mark.usefixtures("engines")
+def test_engines_are_listed_with_their_reasons(weft: Weft) -> None:
+    found = {e["name"]: e for e in weft("list", "engines", "--json").json["engines"]}
+    assert found["exact"]["available"]
+    assert "PPoPP 2021" in found["exact"]["cites"]
+    assert found["absent"]["reason"] == "pip install talent"
+    assert found["acting"]["options"] == ["part=optimal"]
+
+
+@pytest.mark.usefixtures("engines")
+def test_the_doctor_is_not_content_without_an_engine(weft: Weft) -> None:
+    ran = weft("doctor", "--json")
+    assert ran.code == 4
+    bad = [c["name"] for c in ran.json["checks"] if c["needed"] and not c["ok"]]
+    assert bad == ["engine absent"]
+
+
+def test_the_doctor_is_content_here(weft: Weft) -> None:
+    ran = weft("doctor")
+    assert ran.code == 0
+    assert "engine exact" in ran.out
+
+
+def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "weft.backends.cli", "synth", "-t", "dgx1", "-c", "broadcast",
+               "-v", "--time", "60s", "-o", str(out)]  # fmt: skip
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "found" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        rest = process.stderr.read()
+        assert process.wait(timeout=60) == 0
+    assert time.monotonic() - started < 20
+    assert "stopping" in rest
+    assert "feasible" in rest
+    assert list(out.iterdir())
+
+
+def test_the_acting_engine_is_no_bug_of_the_test() -> None:
+    with pytest.raises(UserError):
+        ENGINES.make("acting")
