@@ -35,7 +35,6 @@ class Target:
         max_count, max_offset: chunks one step moves; largest chunk offset (16 bit, signed).
         max_nodes: XML elements one rank may see: algo, every gpu, own blocks, own steps.
         max_fused_reduces: consecutive ``re`` that the runtime may merge and still get right.
-        max_loops: iterations over a message (the flag encoding).
         collectives: how it spells the kinds it knows; ``fallback`` stands for all others.
         send_publishes: a flag after ``s`` is safe under LL too (a barrier follows the send).
     """
@@ -54,7 +53,6 @@ class Target:
     max_nodes: int = 4095
     max_children: int = 1024
     max_fused_reduces: int = 15
-    max_loops: int = 65536
     send_publishes: bool = True
 
     @property

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from .errors import BadFile, BadTopology, UnknownName, UserError
 from .files import read_text
 from .importers import read_any
-from .machines.boxes import box_names, build, load_box, synopsis
+from .machines.box_file import box_names, load_box
+from .machines.boxes import build, synopsis
 from .machines.families import FAMILIES
 from .machines.spec import Spec, Value, parse_options, parse_spec
 from .spans import Source

@@ -118,3 +118,21 @@ def gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:
                         queue.append(dst)
         near.append(tuple(sorted(v for v in seen - {src} if v < topology.ranks)))
     return tuple(near)
+
+
+def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """The ranks in groups that reach each other, both ways; a connected machine is one group.
+
+    Cost O(nodes + links): strong components.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(topology.nodes)
+    ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n))
+    _, labels = connected_components(graph, directed=True, connection="strong")
+    groups: dict[int, list[int]] = {}
+    for rank, label in enumerate(labels[: topology.ranks].tolist()):
+        groups.setdefault(label, []).append(rank)
+    return tuple(map(tuple, groups.values()))

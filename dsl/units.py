@@ -139,8 +139,8 @@ def exact(value: object, what: str) -> Fraction:
 
 
 def format_bytes(count: int) -> str:
-    """The shortest exact spelling, binary units first."""
-    for unit in ("GiB", "MiB", "KiB"):
+    """The largest unit that divides it, binary units first; else four digits."""
+    for unit in ("GiB", "GB", "MiB", "MB", "KiB", "KB"):
         if count >= _SIZES[unit] and count % _SIZES[unit] == 0:
             return f"{count // _SIZES[unit]}{unit}"
     for unit in ("GB", "MB", "KB"):

@@ -30,7 +30,7 @@ from weft.dsl.spec import format_spec
 from weft.dsl.version import version
 
 from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
-from .order import by_urgency
+from .order import LARGE, arranged, mirrored
 from .reductions.allreduce import solve_allreduce
 from .reductions.reverse import reverse
 from .simulate import simulate
@@ -64,7 +64,11 @@ def synthesize(
             raise
         outcome = Outcome(Status.FEASIBLE, pareto(recorder.found), ("interrupted",))
     stamp = provenance(problem, chosen, budget)
-    points = [_checked(point, problem, chosen, stamp) for point in outcome.points]
+    size = problem.bytes or LARGE
+    points = [
+        _checked(_arranged(point, size, budget.seed), problem, chosen, stamp)
+        for point in outcome.points
+    ]
     if problem.objective is Objective.TIME:
         points = _quickest_first(points, problem.bytes)
     return replace(outcome, points=tuple(points))
@@ -88,8 +92,11 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
     if problem.collective.combining:
         dual, undo = reverse(problem)
 
+        size = problem.bytes or LARGE
+
         def back(point: Point) -> Point:
-            return replace(point, schedule=by_urgency(undo(point.schedule)))
+            forth = arranged(point.schedule, size, budget.seed)
+            return replace(point, schedule=mirrored(forth, undo(forth), size))
 
         outcome = solve(dual, engine, budget, _Translating(observer, back))
         return replace(outcome, points=tuple(map(back, outcome.points)))
@@ -178,6 +185,10 @@ class _Translating:
 
     def cancelled(self) -> bool:
         return self.inner.cancelled()
+
+
+def _arranged(point: Point, size: int, seed: int) -> Point:
+    return replace(point, schedule=arranged(point.schedule, size, seed))
 
 
 def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, Any]) -> Point:

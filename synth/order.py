@@ -6,10 +6,20 @@ for goes first, and ranks start with different peers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.schedule import Schedule
+
+from .simulate import CostModel, simulate
+
+RANDOM_ORDERS = 48
+LARGE = 1 << 30
+"""Message size in bytes for which transfers are ordered when none is given."""
+LARGEST = 20_000
+"""Schedules of more transfers keep the first order: each try is a simulation."""
 
 
 def hops_to_go(schedule: Schedule) -> npt.NDArray[np.int32]:
@@ -35,6 +45,57 @@ def by_urgency(schedule: Schedule) -> Schedule:
     ranks = schedule.topology.ranks
     shift = (schedule.dst - schedule.src) % ranks
     return _reordered(schedule, (schedule.chunk, shift, -hops_to_go(schedule), schedule.step))
+
+
+def arranged(schedule: Schedule, message_bytes: int, seed: int) -> Schedule:
+    """The schedule in the order that is quickest at a message size, of some dozens tried.
+
+    First come first served has anomalies: where steps overlap in time, an early transfer of a late
+    step can hold up a late one of an early step. So: the order as given, urgency first, then
+    seeded random orders, until one is as quick as with a barrier between steps (the engine's own
+    count). At most ``RANDOM_ORDERS`` + 2 simulations.
+    """
+    if len(schedule) > LARGEST:
+        return by_urgency(schedule)
+    goal = barrier_us(schedule, message_bytes) * (1 + 1e-9)
+    best, time = schedule, simulate(schedule, message_bytes).time_us
+    for other in _orders(schedule, seed):
+        if time <= goal:
+            break
+        attempt = simulate(other, message_bytes).time_us
+        if attempt < time:
+            best, time = other, attempt
+    return best
+
+
+def barrier_us(schedule: Schedule, message_bytes: int) -> float:
+    """Time in µs with a barrier between steps: what an engine that thinks in rounds expects."""
+    return simulate(schedule, message_bytes, CostModel(barrier=True)).time_us
+
+
+def mirrored(dual: Schedule, schedule: Schedule, message_bytes: int) -> Schedule:
+    """The undone reverse of ``dual``, its transfers ordered as a mirror of dual's run.
+
+    What arrives last in the dual goes first here: run backwards, a good order is a good order.
+    """
+    if len(dual) > LARGEST:
+        return by_urgency(schedule)
+    arrival = simulate(dual, message_bytes).end_us
+    rank = np.empty(len(dual), np.int32)
+    rank[np.argsort(-arrival, kind="stable")] = np.arange(len(dual), dtype=np.int32)
+    keys = zip(dual.chunk.tolist(), dual.dst.tolist(), dual.src.tolist(), strict=True)
+    place = dict(zip(keys, rank.tolist(), strict=True))
+    own = zip(schedule.chunk.tolist(), schedule.src.tolist(), schedule.dst.tolist(), strict=True)
+    order = np.array([place.get(key, 0) for key in own], np.int32)
+    return _reordered(schedule, (order, schedule.step))
+
+
+def _orders(schedule: Schedule, seed: int) -> Iterator[Schedule]:
+    yield by_urgency(schedule)
+    rng = np.random.default_rng(seed)
+    for _ in range(RANDOM_ORDERS):
+        shuffled = rng.permutation(len(schedule)).astype(np.int32)
+        yield _reordered(schedule, (shuffled, schedule.step))
 
 
 def _reordered(schedule: Schedule, keys: tuple[npt.NDArray[np.int32], ...]) -> Schedule:

@@ -166,10 +166,7 @@ def _legs(
     """For each distinct route its legs, in ticks; ticks per µs; and the route of each transfer."""
     index: dict[tuple[int, ...], int] = {}
     starts, links = s.route_start.tolist(), s.route_links.tolist()
-    route_of = [
-        index.setdefault(tuple(links[a:b]), len(index))
-        for a, b in pairwise(starts)
-    ]
+    route_of = [index.setdefault(tuple(links[a:b]), len(index)) for a, b in pairwise(starts)]
     shared: dict[int, list[int]] = {}
     for row, resource in enumerate(s.topology.resources, len(s.topology.links)):
         for i in resource.links:

@@ -125,7 +125,7 @@ def _merges(algo: XmlAlgo, targets: list[Target]) -> tuple[set[int], set[int]]:
     high = algo.max_bytes if algo.max_bytes else 1 << 62
     chunks = max(1, algo.message_chunks)
     sizes_of_chunks = [-(-size // chunks) for size in (low, max(low, high))]
-    merges = {t.merge(algo.protocol, size) for t in targets for size in sizes_of_chunks}
+    merges = {t.merge(algo.protocol, algo.coll, size) for t in targets for size in sizes_of_chunks}
     return merges, {1} - merges
 
 

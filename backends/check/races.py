@@ -1,8 +1,8 @@
 """Data races: two accesses to one chunk, one a write, that nothing orders.
 
-Happens-before is the operation graph without credit edges. For each operation a clock says, per
-block, the last operation of that block that precedes it; along a topological order it suffices to
-compare every access with the last write before it, and every write with the reads since then.
+Happens-before is the operation graph without credit edges, asked through the clocks of
+:mod:`~weft.backends.check.clocks`. Along a topological order it suffices to compare every access
+with the last write before it, and every write with the reads since then.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy.typing as npt
 
 from ..listing import COPY, NOP, READS_SRC, WRITES_DST, Ints, Listing
 from .bounds import Buffers
+from .clocks import Levels, clocks, levels
 from .connections import Connections
 from .findings import Finding, Severity
-from .graph import Graph, expand, topological_order
+from .graph import Graph, expand
 
-MOST_CLOCKS = 40_000_000
-"""Operations × blocks beyond which the proof is not attempted here."""
+MOST_WORK = 20_000_000_000
+"""Operations × blocks beyond which the proof is not attempted here (some ten seconds)."""
 
 _RANK_BITS = 44  # an address is below this; shifts and offsets are 32-bit numbers
 
@@ -39,15 +40,14 @@ def races(
     """
     graph = expand(listing, links, weak_send_flags=weak_send_flags)
     how = "in place" if in_place else "out of place"
-    if graph.size * listing.blocks > MOST_CLOCKS:
+    if graph.size * listing.blocks > MOST_WORK:
         text = f"too large for the race proof here ({graph.size} operations), {how}"
         return [Finding("races", Severity.WARNING, text)]
-    order = topological_order(graph)
-    if len(order) < graph.size:
+    edges = levels(graph)
+    if len(edges.order) < graph.size:
         return []  # it deadlocks, and is reported for that
-    clocks = _clocks(graph, order)
-    accesses = _accesses(graph, buffers, in_place)
-    first, second, place = _unordered(graph, clocks, order, accesses)
+    pairs = _suspects(graph, edges.order, _accesses(graph, buffers, in_place))
+    first, second, place = _unordered(graph, edges, *pairs)
     found = []
     severity = Severity.WARNING if weak_send_flags else Severity.ERROR
     for a, b, p in list(zip(first.tolist(), second.tolist(), place.tolist(), strict=True))[:20]:
@@ -64,20 +64,6 @@ def races(
     if len(first) > 20:
         found.append(Finding("races", severity, f"… and {len(first) - 20} more, {how}"))
     return found
-
-
-def _clocks(graph: Graph, order: Ints) -> npt.NDArray[np.int32]:
-    """Shape (operations, blocks): the last operation of a block that precedes, or -1."""
-    matrix = graph.matrix(credit=False).tocsc()
-    start, before = matrix.indptr.tolist(), matrix.indices.tolist()
-    clocks = np.full((graph.size, graph.listing.blocks), -1, np.int32)
-    block = graph.block().tolist()
-    for node in order.tolist():
-        row = clocks[node]
-        for other in before[start[node] : start[node + 1]]:
-            np.maximum(row, clocks[other], out=row)
-        row[block[node]] = node
-    return clocks
 
 
 @dataclass(frozen=True)
@@ -135,10 +121,12 @@ def _accesses(graph: Graph, buffers: Buffers, in_place: bool) -> _Accesses:
     )
 
 
-def _unordered(
-    graph: Graph, clocks: npt.NDArray[np.int32], order: Ints, accesses: _Accesses
-) -> tuple[Ints, Ints, Ints]:
-    """Pairs (earlier in the order, later) that conflict and are not ordered, and their place."""
+def _suspects(graph: Graph, order: Ints, accesses: _Accesses) -> tuple[Ints, Ints, Ints]:
+    """Pairs (earlier in the order, later) of operations whose order proves all others, and where.
+
+    Every access against the last write before it, every write against the reads since then; pairs
+    within one block are in program order.
+    """
     when = np.empty(graph.size, np.int64)
     when[order] = np.arange(graph.size)
     # In one operation the read comes before the write.
@@ -149,19 +137,33 @@ def _unordered(
     begin = np.searchsorted(place, place)
     last = np.maximum.accumulate(np.where(writes, position, -1))
     previous = np.concatenate([[-1], last[:-1]]) if len(last) else last
-    ordered_by = np.where(previous >= begin, previous, -1)
-    after_write = np.flatnonzero(ordered_by >= 0)
+    after_write = np.flatnonzero(previous >= begin)
     # Each read is followed by the next write of its place, if any.
     following = np.where(writes, position, len(sort))
     following = np.minimum.accumulate(following[::-1])[::-1]
     read = np.flatnonzero(~writes & (following < len(sort)))
     read = read[place[following[read]] == place[read]]
-    first = np.concatenate([ordered_by[after_write], read])
+    first = np.concatenate([previous[after_write], read])
     second = np.concatenate([after_write, following[read]])
-    a, b = operation[first], operation[second]
-    bad = clocks[b, graph.block()[a]] < a
-    bad &= a != b
-    return a[bad], b[bad], place[second[bad]]
+    block = graph.block()
+    apart = block[operation[first]] != block[operation[second]]
+    return operation[first[apart]], operation[second[apart]], place[second[apart]]
+
+
+def _unordered(
+    graph: Graph, edges: Levels, first: Ints, second: Ints, place: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """The pairs that nothing orders; clocks are computed for one rank's blocks at a time."""
+    block = graph.block()
+    rank = graph.listing.block_rank
+    bad = np.zeros(len(first), bool)
+    owner = rank[block[first]]
+    for r in np.unique(owner).tolist():
+        mine = np.flatnonzero(owner == r)
+        begin, end = np.searchsorted(rank, [r, r + 1]).tolist()
+        table = clocks(graph, edges, begin, end - begin)
+        bad[mine] = table[second[mine], block[first[mine]] - begin] < first[mine]
+    return first[bad], second[bad], place[bad]
 
 
 def _letter(buffers: Buffers, listing: Listing, block: int, place: int, in_place: bool) -> str:

@@ -46,9 +46,15 @@ class Target:
     send_flag_is_late: bool
     size_inclusive: bool
 
-    def merge(self, protocol: Protocol, chunk_bytes: int) -> int:
-        """Chunks of a size that one operation moves at most (``maxAllowedCount``)."""
-        return max(1, min(MAX_COUNT, self.payload[protocol] // max(1, chunk_bytes)))
+    def merge(self, protocol: Protocol, coll: str, chunk_bytes: int) -> int:
+        """Chunks of a size that one operation moves at most (``maxAllowedCount``).
+
+        For broadcast and reduce under Simple the host reckons with a quarter of the payload.
+        """
+        payload = self.payload[protocol]
+        if protocol is Protocol.SIMPLE and coll in ("broadcast", "reduce"):
+            payload //= 4
+        return max(1, min(MAX_COUNT, payload // max(1, chunk_bytes)))
 
 
 MAX_COUNT = 71

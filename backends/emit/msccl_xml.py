@@ -227,8 +227,9 @@ def _check_block(target: Target, where: str, block: Block) -> None:
                 f"{target.name} does not execute {instr.op.value} (it is there {where})",
                 hint=f"compile for the target {target.name}",
             )
-        if not 1 <= instr.count <= target.max_count:
-            _at_most(instr.count, target.max_count, f"chunks in one step {where}", target)
+        if instr.count < 1 and instr.op is not Op.NOP:
+            raise UserError(f"{instr.op.value} moves {instr.count} chunks {where}")
+        _at_most(instr.count, target.max_count, f"chunks in one step {where}", target)
         last = max(instr.src.offset, instr.dst.offset) + instr.count - 1
         _at_most(last, target.max_offset, f"as a chunk offset {where}", target)
 

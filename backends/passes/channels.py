@@ -27,15 +27,15 @@ from ..target import Target
 from .flow import Column, Flow, Messages
 from .forwarding import forwarded, places_in_step
 
-MOST = 4
-"""Lanes that are taken without being asked for."""
+MOST = 16
+"""Thread blocks that a rank may get for one instance without being asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channels:
     """Spread each connection over ``lanes`` channels, and over more where ``steps`` demand it.
 
-    ``lanes=0``: as many (up to four) as it takes to let most messages be forwarded by a fused
+    ``lanes=0``: as many (within reason) as it takes to let most messages be forwarded by a fused
     instruction, or one. ``steps``: how many messages one connection may carry. A lane takes a range
     of the chunks of its connection, so that neighbours stay together.
     """
@@ -61,7 +61,10 @@ class Channels:
         group = _peer_group(m.src, m.dst, ranks, target.max_peers)
         groups = int(group.max()) + 1
         if self.lanes == 0 and target.fuses:
-            room = min(MOST, target.max_channels // (groups * flow.instances))
+            room = min(
+                MOST // max(1, _degree(m.src, m.dst, ranks)),
+                target.max_channels // (groups * flow.instances),
+            )
             part = _fusing_lanes(m, pair, self.protocol.fifo_operations, room)
         else:
             part = np.zeros(len(m), np.int64)
@@ -83,16 +86,18 @@ class Channels:
 def _fusing_lanes(m: Messages, pair: Column, depth: int, most: int) -> Column:
     """Lanes by position in the step, if chunks then keep their lane where they are forwarded.
 
-    A block that receives and sends can fuse the two only where one message comes at a time, of up
-    to ``depth`` chunks. Worth it where half of all messages are forwarded and three quarters of
-    those keep their lane.
+    A block that receives and sends can fuse the two only where one message comes at a time, of
+    fewer than ``depth`` chunks (in a ring, all would wait for credit with their FIFOs full). Worth
+    it where half of all messages are forwarded and three quarters of those keep their lane.
     """
     position, total = places_in_step(m, pair)
-    lanes = min(most, -(-int(total.max()) // depth))
+    lanes = -(-int(total.max()) // max(1, depth - 1))
+    if not 1 < lanes <= most:
+        return np.zeros(len(m), np.int64)
     lane = position * lanes // np.maximum(total, lanes)
     incoming, outgoing = forwarded(m)
     kept = int((lane[incoming] == lane[outgoing]).sum())
-    worth = lanes > 1 and 2 * len(outgoing) >= len(m) and 4 * kept >= 3 * len(outgoing)
+    worth = 2 * len(outgoing) >= len(m) and 4 * kept >= 3 * len(outgoing)
     return lane if worth else np.zeros(len(m), np.int64)
 
 
@@ -114,8 +119,12 @@ def _ranges(pair: Column, chunk: Column, lanes: int, steps: int) -> Column:
 
 def _peer_group(src: Column, dst: Column, ranks: int, limit: int) -> Column:
     """Zero where no rank has more peers than ``limit`` on one side; else by distance in rank."""
-    pairs = np.unique(src * ranks + dst)
-    degree = max(np.bincount(pairs // ranks).max(), np.bincount(pairs % ranks).max())
-    if degree <= limit:
+    if _degree(src, dst, ranks) <= limit:
         return np.zeros(len(src), np.int64)
     return ((dst - src) % ranks) // limit
+
+
+def _degree(src: Column, dst: Column, ranks: int) -> int:
+    """The most peers of a rank on one side."""
+    pairs = np.unique(src * ranks + dst)
+    return int(max(np.bincount(pairs // ranks).max(), np.bincount(pairs % ranks).max()))

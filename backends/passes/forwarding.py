@@ -38,7 +38,8 @@ def places_in_step(m: Messages, connection: Column) -> tuple[Column, Column]:
 def lone(m: Messages, connection: Column, depth: int) -> Flags:
     """Whether a message is the only one of its step and connection, or can travel with all others.
 
-    Those others are its neighbours then, and together no more than ``depth``.
+    Those others are its neighbours then, and together fewer than ``depth``: a ring of blocks that
+    receive and send in one instruction, all with full FIFOs, would wait for ever.
     """
     position, total = places_in_step(m, connection)
     key = connection * (m.step.max(initial=0) + 1) + m.step
@@ -48,5 +49,5 @@ def lone(m: Messages, connection: Column, depth: int) -> Flags:
     most = np.full(len(least), np.iinfo(np.int64).min)
     np.minimum.at(least, inverse, base)
     np.maximum.at(most, inverse, base)
-    result: Flags = (total <= depth) & (least == most)[inverse]
+    result: Flags = (total <= max(1, depth - 1)) & (least == most)[inverse]
     return result

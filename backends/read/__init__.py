@@ -2,5 +2,14 @@
 
 from .model import Remark, Transfer, XmlAlgo, XmlBlock, XmlRank
 from .msccl_xml import read_msccl_xml
+from .program import program_of
 
-__all__ = ["Remark", "Transfer", "XmlAlgo", "XmlBlock", "XmlRank", "read_msccl_xml"]
+__all__ = [
+    "Remark",
+    "Transfer",
+    "XmlAlgo",
+    "XmlBlock",
+    "XmlRank",
+    "program_of",
+    "read_msccl_xml",
+]

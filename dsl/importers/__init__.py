@@ -6,8 +6,12 @@ to assume (α is in none of these formats, nor is the fabric between boxes).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..errors import BadFile
 from ..files import parse_json
+from ..machines.box_file import looks_like_box, read_box
+from ..machines.boxes import build
 from ..machines.spec import Spec
 from ..topology import Topology
 from ..topology_json import load
@@ -19,7 +23,7 @@ from .taccl import read_taccl
 
 FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
-    "NCCL or RCCL topology XML (<system>), the text of nvidia-smi topo -m"
+    "NCCL or RCCL topology XML (<system>), the text of nvidia-smi topo -m, a box in TOML"
 )
 
 
@@ -32,10 +36,13 @@ def read_any(text: str, where: str, options: Spec) -> Topology:
     start = text.lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
         return read_nccl_xml(start, where, options)
-    if start.startswith(("{", "[")):
-        return _read_json(text.lstrip("\ufeff"), where, options)
     if looks_like_matrix(text):
         return read_nvidia_smi(text, where, options)
+    if looks_like_box(text):
+        made = build(read_box(text, where), options)
+        return replace(made, name=options.title())
+    if start.startswith(("{", "[")):
+        return _read_json(text.lstrip("\ufeff"), where, options)
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 

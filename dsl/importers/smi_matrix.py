@@ -18,6 +18,9 @@ PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _ANSI = re.compile(r"\x1b?\[[0-9;]*m|\x1b\[[0-9;?]*[A-Za-z]")
 _CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC")
 _DEVICE = re.compile(r"GPU[0-9]+|NIC[0-9]+|[a-z][a-z0-9]*_[a-z0-9_.]*|[a-z]+[0-9][a-z0-9]*")
+_WHOLE = re.compile(rf"{_CELL.pattern}|{_DEVICE.pattern}|Affinity|ID|N/A|[0-9,-]+")
+"""Words that can end a line that nothing broke."""
+
 _AFTER = ("CPU", "NUMA", "GPU")
 _LEGEND = re.compile(r"\s*(NIC )?Legend:?\s*$", re.IGNORECASE)
 
@@ -67,9 +70,23 @@ def _tokens(lines: list[str]) -> tuple[list[_Token], dict[str, str]]:
     """Tokens from the header to the legend, and the names in the NIC legend."""
     start = next((i for i, s in enumerate(lines) if re.match(r"\s*GPU[0-9]+(\s|$)", s)), len(lines))
     end = next((i for i, s in enumerate(lines) if i > start and _LEGEND.match(s)), len(lines))
-    tokens = [_Token(word, i + 1) for i in range(start, end) for word in lines[i].split()]
+    tokens: list[_Token] = []
+    width = max(map(len, lines[start:end]), default=0)
+    for i in range(start, end):
+        words = [_Token(word, i + 1) for word in lines[i].split()]
+        if words and i > start and _is_broken(lines[i - 1], lines[i], width):
+            words[0] = _Token(tokens.pop().text + words[0].text, i + 1)
+        tokens += words
     found = (re.match(r"\s*(NIC[0-9]+):\s*(\S+)\s*$", s) for s in lines[end:])
     return tokens, {m.group(1): m.group(2) for m in found if m}
+
+
+def _is_broken(line: str, following: str, width: int) -> bool:
+    """Whether a terminal of that width broke a word at the end of the line."""
+    if len(line) < width or "\t" in line or line[-1].isspace() or following[0].isspace():
+        return False
+    left, right = line.split()[-1], following.split()[0]
+    return not (_WHOLE.fullmatch(left) and _DEVICE.fullmatch(right))
 
 
 def _header(tokens: list[_Token], where: str) -> tuple[tuple[str, ...], list[_Token]]:
@@ -137,24 +154,10 @@ def _rows(
 
 
 def _cells(names: tuple[str, ...], tokens: list[_Token], at: int) -> tuple[list[str], int]:
-    """Up to one cell for each column; a cell that a line break split is mended."""
+    """Up to one cell for each column."""
     cells: list[str] = []
-    while len(cells) < len(names) and at < len(tokens):
-        token = tokens[at]
-        split = at > 0 and tokens[at - 1].line != token.line and cells
-        if _CELL.fullmatch(token.text):
-            cells.append(token.text)
-        elif split and _CELL.fullmatch(cells[-1] + token.text):
-            cells[-1] += token.text
-        elif (
-            at + 1 < len(tokens)
-            and tokens[at + 1].line != token.line
-            and _CELL.fullmatch(token.text + tokens[at + 1].text)
-        ):
-            at += 1
-            cells.append(token.text + tokens[at].text)
-        else:
-            break
+    while len(cells) < len(names) and at < len(tokens) and _CELL.fullmatch(tokens[at].text):
+        cells.append(tokens[at].text)
         at += 1
     return cells, at
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from ..errors import BadFile
 from ..files import Fields
-from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build, load_box
+from ..machines.box_file import load_box
+from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build
 from ..machines.spec import MAX_GPUS, Spec
 from ..symmetry import GUESSED, Image, guess
 from ..topology import Topology

@@ -61,15 +61,19 @@ def _read(source: Source) -> tuple[Code | None, list[WeftError]]:
     code = without_comments(source.text)
     start = "document"
     problems: list[WeftError] = []
+    blanked: set[int] = set()
     while len(problems) < MAX_ERRORS:
         try:
             return read_tree(code, start), problems
         except Rejected as rejected:
-            problem = explain(source, code, rejected)
-            problems.append(problem)
+            bad = _bad_lines(code, rejected)
+            # A block that only blanking made empty is no second mistake.
+            if not (_is_empty_block(rejected) and blanked.intersection(bad)):
+                problems.append(explain(source, code, rejected))
             if start == "document" and _is_first_line(code, rejected.offset):
                 start = "rest"
-            code = _without_line(code, rejected)
+            blanked.update(bad)
+            code = _without_lines(code, bad)
     return None, problems
 
 
@@ -78,23 +82,31 @@ def _is_first_line(code: str, offset: int) -> bool:
     return code.count("\n", begin, offset) == 0
 
 
-def _without_line(code: str, rejected: Rejected) -> str:
-    """The text with the offending line, and all that is indented more right below it, blank."""
-    if rejected.found == "$END":
-        begin = len(code.rstrip())
-    else:
-        begin = rejected.offset
+def _is_empty_block(rejected: Rejected) -> bool:
+    """Whether the head of a block is followed by a line that is not indented."""
+    return rejected.accepted == {"_INDENT"}
+
+
+def _bad_lines(code: str, rejected: Rejected) -> range:
+    """The offending line and all that is indented more right below it."""
     lines = code.split("\n")
-    bad = code.count("\n", 0, begin)
-    if rejected.accepted == {"_INDENT"} and rejected.found != "$END":
-        # The line is fine; the head of an empty block above it is not.
+    at_end = rejected.found == "$END"
+    bad = code.count("\n", 0, len(code.rstrip()) if at_end else rejected.offset)
+    if _is_empty_block(rejected) and not at_end:
+        # The line is fine; the head above it is not.
         bad = max((i for i in range(bad) if lines[i].strip()), default=bad)
     depth = _indentation(lines[bad])
-    last = bad + 1
-    while last < len(lines) and (not lines[last].strip() or _indentation(lines[last]) > depth):
-        last += 1
-    blank = [re.sub(r"[^\r]", " ", line) for line in lines[bad:last]]
-    return "\n".join([*lines[:bad], *blank, *lines[last:]])
+    end = bad + 1
+    while end < len(lines) and (not lines[end].strip() or _indentation(lines[end]) > depth):
+        end += 1
+    return range(bad, end)
+
+
+def _without_lines(code: str, bad: range) -> str:
+    lines = code.split("\n")
+    for i in bad:
+        lines[i] = re.sub(r"[^\r]", " ", lines[i])
+    return "\n".join(lines)
 
 
 def _indentation(line: str) -> int:

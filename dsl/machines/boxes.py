@@ -1,25 +1,18 @@
-"""Described boxes: ``topologies/*.toml`` read strictly, and built with their options.
+"""Boxes: GPUs, the switches and cables between them, NICs; and machines made of them.
 
-A box says its GPUs, the switches and cables between them, its NICs with the GPUs each one serves,
-and how boxes are joined when nothing else is asked for. Every number has a ``source`` beside it;
-the format is in ``docs/topologies.md``.
+A box says how boxes like it are joined when nothing else is asked for. :mod:`.box_file` reads one
+from a file; the importers of other formats make them too.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
-from importlib import resources
-from typing import Any
 
-from ..errors import BadFile, BadTopology, UserError
-from ..files import SCHEMA, Fields
+from ..errors import BadTopology, UserError
 from ..symmetry import Image, extend
 from ..topology import Link, Node, NodeKind, Topology, both_ways, gpu
-from ..units import parse_bandwidth, parse_microseconds
 from .fabric import FABRICS, Port, join, parse_fabric
 from .spec import Spec, check_size
 
@@ -69,46 +62,9 @@ class Box:
     moves: tuple[Image, ...]
 
 
-def box_names() -> tuple[str, ...]:
-    """The names of the described boxes, sorted."""
-    folder = resources.files("weft") / "topologies"
-    return tuple(sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml")))
-
-
-@cache
-def load_box(name: str) -> Box:
-    """Read a box of the catalogue."""
-    file = resources.files("weft") / "topologies" / f"{name}.toml"
-    return read_box(file.read_text(encoding="utf-8"), f"topologies/{name}.toml")
-
-
-def read_box(text: str, where: str) -> Box:
-    """A box from the text of its file.
-
-    Raises:
-        BadFile: not TOML, an unknown key, a number without its unit.
-    """
-    try:
-        # As strings the decimals stay what was written.
-        data = tomllib.loads(text, parse_float=str)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadFile(f"not TOML: {error}", where=where) from None
-    if data.get("schema") != SCHEMA:
-        raise BadFile(f"schema {data.get('schema')!r} is not known", where=where)
-    fields = Fields(data, where)
-    count = fields.get("gpus", int)
-    box = Box(
-        fields.get("name", str),
-        fields.get("title", str),
-        count,
-        tuple(_read_switch(x, count, where) for x in fields.get("switch", list, [])),
-        tuple(_read_cables(x, where) for x in fields.get("cables", list, [])),
-        _read_nics(fields.get("nics", dict), where) if "nics" in data else None,
-        tuple(_read_integers(x, where) for x in fields.get("symmetries", list, [])),
-    )
-    fields.get("source", str, "")
-    fields.finish()
-    return box
+def synopsis(box: Box) -> str:
+    """How the box is written with its options."""
+    return box.name + (f"[:nodes=N,nics=…,fabric={'|'.join(FABRICS)}]" if box.nics else "")
 
 
 def build(box: Box, spec: Spec) -> Topology:
@@ -235,63 +191,3 @@ def _with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
         topology.name, topology.nodes, topology.links, topology.resources, tuple(found),
         topology.notes,
     )  # fmt: skip
-
-
-def _read_switch(data: Any, count: int, where: str) -> BoxSwitch:
-    fields = Fields(data, f"{where}: switch")
-    one = BoxSwitch(
-        fields.get("name", str),
-        tuple(fields.integers("gpus", list(range(count)))),
-        parse_bandwidth(fields.get("bandwidth", str)),
-        parse_microseconds(fields.get("alpha", str)),
-        fields.get("multicast", bool, False),
-        fields.get("reduces", bool, False),
-    )
-    _cited(fields)
-    return one
-
-
-def _read_cables(data: Any, where: str) -> Cables:
-    fields = Fields(data, f"{where}: cables")
-    pairs = [_read_integers(x, where) for x in fields.get("pairs", list)]
-    if any(len(pair) not in (2, 3) for pair in pairs):
-        raise BadFile("a cable is [GPU, GPU] or [GPU, GPU, lanes]", where=where)
-    one = Cables(
-        tuple((p[0], p[1], p[2] if len(p) == 3 else 1) for p in pairs),
-        parse_bandwidth(fields.get("lane", str)),
-        parse_microseconds(fields.get("alpha", str)),
-    )
-    _cited(fields)
-    return one
-
-
-def _read_nics(data: Any, where: str) -> Nics:
-    fields = Fields(data, f"{where}: nics")
-    fabric = fields.get("fabric", str)
-    parse_fabric(fabric)
-    one = Nics(
-        tuple(_read_integers(x, where) for x in fields.get("attach", list)),
-        parse_bandwidth(fields.get("bandwidth", str)),
-        parse_microseconds(fields.get("alpha", str)),
-        parse_bandwidth(fields.get("pcie", str)),
-        fabric,
-    )
-    _cited(fields)
-    return one
-
-
-def _cited(fields: Fields) -> None:
-    """Every table names where its numbers come from."""
-    fields.get("source", str)
-    fields.finish()
-
-
-def _read_integers(data: Any, where: str) -> tuple[int, ...]:
-    if not isinstance(data, list) or not all(type(x) is int for x in data):
-        raise BadFile("a list of GPU numbers is expected", where=where)
-    return tuple(data)
-
-
-def synopsis(box: Box) -> str:
-    """How the box is written with its options."""
-    return box.name + (f"[:nodes=N,nics=…,fabric={'|'.join(FABRICS)}]" if box.nics else "")

@@ -50,7 +50,8 @@ class Spec:
 
     def title(self) -> str:
         """The text without folders: what a topology that was read from it is called."""
-        return self.source.text.rpartition("/")[2] if self.source.text != "-" else "stdin"
+        text = self.source.text or self.name
+        return text.rpartition("/")[2] if text != "-" else "stdin"
 
     def shape(self, default: str = "") -> tuple[int, ...]:
         """The positional ``4x4x2`` as positive integers.

@@ -91,7 +91,10 @@ def cut_certificate(
 
 
 def partition_certificate(
-    topology: Topology, partition: Partition, message_chunks: int, chunks: int,
+    topology: Topology,
+    partition: Partition,
+    message_chunks: int,
+    chunks: int,
     us_per_byte: Fraction,
 ) -> Certificate:
     """The certificate of a partition bound (one-way gossip)."""

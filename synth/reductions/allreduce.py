@@ -24,31 +24,82 @@ from ..engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..engines.exact.demands import demands, reach
 from ..engines.exact.flow_bound import flow_bound
 from ..engines.exact.orbits import find_orbits
+from ..order import LARGE, arranged, barrier_us
+from ..simulate import simulate
 from .compose import compose_allreduce, one_shot_allreduce_from
 from .refine import refine
+
+ATTEMPTS = 4
+"""Seeds tried for halves that go well together."""
 
 Solve = Callable[[Problem, Budget, Observer], Outcome]
 
 
 def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Observer) -> Outcome:
-    """Solve the two halves with ``solve`` and combine their points into one frontier."""
+    """Solve the two halves with ``solve`` and combine their points into one frontier.
+
+    Halves that are perfect alone can hold each other up where they overlap in time; then other
+    seeds give other halves, and the quickest combination is kept.
+    """
     share = replace(budget, seconds=budget.seconds / 2)
-    observer = _Quiet(observer)
-    n = problem.collective.ranks
-    gathers = solve(replace(problem, collective=make("allgather", n)), share, observer)
-    scatters = Outcome(Status.NOTHING)
-    if problem.objective is not Objective.LATENCY:
-        scatters = solve(replace(problem, collective=make("reduce_scatter", n)), share, observer)
-    if not gathers.points:
-        return gathers
+    size = problem.bytes or LARGE
     static = bounds(problem.topology, problem.collective)
-    found = [*map(_direct, gathers.points), *_composed(scatters.points, gathers.points, n)]
-    points = [
-        _certified(p, problem, static.rounds_per_chunk, static.certificate) for p in _pareto(found)
-    ]
-    if problem.objective is Objective.BANDWIDTH:
+    best: list[Point] = []
+    gathers = scatters = Outcome(Status.NOTHING)
+    for attempt in range(ATTEMPTS):
+        seeded = replace(share, seed=budget.seed + attempt, seconds=share.seconds / ATTEMPTS)
+        gathers, scatters = _halves(problem, solve, seeded, _Quiet(observer))
+        if not gathers.points:
+            return gathers
+        found = [*map(_direct, gathers.points)]
+        found += _composed(scatters.points, gathers.points, problem.collective.ranks)
+        points = [
+            replace(p, schedule=arranged(p.schedule, size, budget.seed)) for p in _pareto(found)
+        ]
+        best = _quicker(best, points, size)
+        if observer.cancelled() or all(_as_counted(p, size) for p in best):
+            break
+    points = [_certified(p, problem, static.rounds_per_chunk, static.certificate) for p in best]
+    return _outcome(problem.objective, points, gathers, scatters)
+
+
+def _halves(
+    problem: Problem, solve: Solve, budget: Budget, observer: Observer
+) -> tuple[Outcome, Outcome]:
+    """The allgather and, unless only the fewest steps are wanted, the reduce_scatter."""
+    n, size = problem.collective.ranks, problem.bytes or LARGE
+    gathers = solve(replace(problem, collective=make("allgather", n)), budget, observer)
+    if problem.objective is Objective.LATENCY:
+        return gathers, Outcome(Status.NOTHING)
+    points = tuple(
+        replace(p, schedule=arranged(p.schedule, size, budget.seed)) for p in gathers.points
+    )
+    scatters = solve(replace(problem, collective=make("reduce_scatter", n)), budget, observer)
+    return replace(gathers, points=points), scatters
+
+
+def _as_counted(point: Point, size: int) -> bool:
+    """Whether a schedule is at least as quick as with a barrier between its steps."""
+    time = simulate(point.schedule, size).time_us
+    return time <= barrier_us(point.schedule, size) * (1 + 1e-9)
+
+
+def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Point]:
+    """The frontier of both; of equal points the one that is quicker at a message size."""
+
+    def key(p: Point) -> tuple[int, Fraction, float]:
+        return p.steps, p.rounds_per_chunk, simulate(p.schedule, size).time_us
+
+    return _pareto(sorted([*old, *new], key=key))
+
+
+def _outcome(
+    objective: Objective, points: list[Point], gathers: Outcome, scatters: Outcome
+) -> Outcome:
+    """What the objective asks for, with the gaps that remain in words."""
+    if objective is Objective.BANDWIDTH:
         points = points[-1:]
-    elif problem.objective is Objective.LATENCY:
+    elif objective is Objective.LATENCY:
         points = points[:1]
     gaps = tuple(
         f"{p.steps} steps: found {p.rounds_per_chunk}, proved at least {p.bound} rounds per chunk"
@@ -98,7 +149,7 @@ def _composed(scatters: Sequence[Point], gathers: Sequence[Point], ranks: int) -
 def _pareto(points: Sequence[Point]) -> list[Point]:
     """Fewer steps first; each next point needs fewer rounds per chunk."""
     kept: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk, p.factor)):
+    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk)):  # stable
         if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
             kept.append(point)
     return kept

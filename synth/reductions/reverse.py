@@ -95,7 +95,9 @@ def reverse(problem: Problem, *, steps: int | None = None) -> tuple[Problem, Und
 
 
 def _adds(
-    c: Collective, chunk: npt.NDArray[np.int32], rank: npt.NDArray[np.int32],
+    c: Collective,
+    chunk: npt.NDArray[np.int32],
+    rank: npt.NDArray[np.int32],
     step: npt.NDArray[np.int32],
 ) -> npt.NDArray[np.bool_]:
     """Which arrivals (sorted by step) are added to what the rank holds.
@@ -270,6 +272,4 @@ def _dual_send(
     mine = c.pre.chunks[c.pre.ranks == rule.owner]
     targets = {int(d) for d in ends[mine] if d >= 0 and rule.target in (None, d)}
     for owner in sorted(targets):
-        yield replace(
-            rule, owner=owner, target=rule.owner, pair=_swap(rule.pair), step=step
-        )
+        yield replace(rule, owner=owner, target=rule.owner, pair=_swap(rule.pair), step=step)

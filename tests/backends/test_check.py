@@ -21,13 +21,15 @@ from msccl_files import (
 )
 
 from weft.backends.check import TARGETS, Finding, check_program, check_xml, errors
+from weft.backends.check.bounds import Buffers
 from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import deadlock, waits
-from weft.backends.check.graph import expand, find_cycle, topological_order
+from weft.backends.check.graph import Edge, expand, find_cycle, topological_order
+from weft.backends.check.races import races
 from weft.backends.interpret.interleave import POLICIES, interleave
 from weft.backends.interpret.layout import layout
 from weft.backends.interpret.machine import Memory, Shape, assemble
-from weft.backends.listing import of_xml
+from weft.backends.listing import OPS, of_xml
 from weft.backends.read import read_msccl_xml
 from weft.dsl.collective import make
 from weft.dsl.errors import UnknownName
@@ -298,6 +300,43 @@ def test_without_a_race_every_order_gives_the_same_memory(text: str) -> None:
         memory.replay(run.order)
         results.add(memory.rows.tobytes())
     assert racing or len(results) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(networks(), st.booleans())
+def test_races_are_those_of_the_definition(text: str, in_place: bool) -> None:
+    """Brute force: the transitive closure, and every pair of accesses to one chunk."""
+    listing = of_xml(read_msccl_xml(text))
+    links = connect(listing)
+    graph = expand(listing, links)
+    if len(graph.unmet) or len(topological_order(graph)) < graph.size:
+        return
+    n = graph.size
+    reach = np.eye(n, dtype=bool)
+    keep = graph.kind != Edge.CREDIT
+    reach[graph.source[keep], graph.target[keep]] = True
+    for _ in range(max(1, n).bit_length()):
+        reach = (reach.astype(np.int64) @ reach) > 0
+    cells: dict[tuple[object, ...], list[tuple[int, bool]]] = {}
+    for k in range(n):
+        t, piece = int(graph.transfer[k]), int(graph.piece[k])
+        rank, op = int(listing.block_rank[graph.block()[k]]), OPS[listing.op[t]]
+        sides = (
+            (op.reads_src, listing.src_buffer[t], listing.src_offset[t], False),
+            (op.writes_dst, listing.dst_buffer[t], listing.dst_offset[t], True),
+        )
+        for used, buffer, offset, writes in sides:
+            if used and listing.count[t]:
+                name = "io" if in_place and buffer < 2 else int(buffer)
+                cells.setdefault((rank, name, int(offset) + piece), []).append((k, writes))
+    racing = any(
+        (a_writes or b_writes) and not reach[a, b] and not reach[b, a]
+        for cell in cells.values()
+        for a, a_writes in cell
+        for b, b_writes in cell
+    )
+    buffers = Buffers(np.full((listing.ranks, 3), 8), np.zeros(listing.ranks, np.int64))
+    assert bool(races(listing, links, buffers, in_place=in_place)) == racing
 
 
 def test_races_are_found_where_execution_shows_them() -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 
 import patterns
 import pytest
 import xml_runtime as runtime
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from weft.backends.compile import CompileOptions, compile_schedule
 from weft.backends.emit.msccl_xml import emit
 from weft.backends.target import EXECUTOR, MSCCL, RCCL, Target
-from weft.dsl.collective import Collective, Kind
-from weft.dsl.errors import UserError
-from weft.dsl.program import Program, Protocol
+from weft.dsl.collective import Collective, Kind, make
+from weft.dsl.errors import CheckFailed, UserError
+from weft.dsl.program import Instr, Op, Program, Protocol
 from weft.dsl.schedule import Schedule
 
 ALL = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re")
@@ -106,7 +111,7 @@ def check_sizes(c: Collective, m: runtime.Machine) -> None:
         assert int(g["o_chunks"]) * share[1] == chunks
 
 
-def expected(c: Collective, x: list[list[int]]):
+def expected(c: Collective, x: list[list[int]]) -> Iterator[tuple[int, int, int]]:
     """(rank, output offset, value), from the definition where there is one."""
     n, size = c.ranks, c.message_chunks
     total = [sum(column) for column in zip(*x, strict=True)]
@@ -168,3 +173,144 @@ def test_custom_collective_in_place_saves_what_it_overwrites() -> None:
 def test_options(name: str, options: dict[str, object]) -> None:
     program, m = build(SCHEDULES[name](), **options)
     judge(program, m, runs=2)
+
+
+@pytest.mark.parametrize("name", ["ring allreduce", "one shot", "trees allreduce", "alltoall"])
+def test_the_judge_notices_lost_waits_and_wrong_slots(name: str) -> None:
+    """A test that cannot fail proves nothing: broken programs must be found."""
+    program, _ = build(SCHEDULES[name](), target=RCCL)
+    for broken in broken_programs(program):
+        with pytest.raises(AssertionError):
+            judge(broken, runtime.read(emit(broken, RCCL)), runs=3)
+
+
+def broken_programs(program: Program) -> Iterator[Program]:
+    """Rank 0 with one wait less, up to its first receive, which comes one slot too low."""
+    rank = program.ranks[0]
+    for b, block in enumerate(rank):
+        for i, instr in enumerate(block.code):
+            if instr.waits:
+                yield with_code(program, b, {i: replace(instr, waits=())})
+            if instr.op is Op.RECV and instr.dst.offset:
+                moved = replace(instr.dst, offset=instr.dst.offset - 1)
+                yield with_code(program, b, {i: replace(instr, dst=moved)})
+                return
+
+
+def with_code(program: Program, block: int, changes: dict[int, Instr]) -> Program:
+    rank = program.ranks[0]
+    code = tuple(changes.get(i, x) for i, x in enumerate(rank.blocks[block].code))
+    blocks = list(rank.blocks)
+    blocks[block] = replace(blocks[block], code=code)
+    return replace(program, ranks=(replace(rank, blocks=tuple(blocks)), *program.ranks[1:]))
+
+
+def test_fusion_in_a_ring_leaves_one_instruction_per_hop() -> None:
+    """(N-1) receives and sends of each phase become N-2 fused ones, at any number of chunks."""
+    for k in (1, 4):
+        program, _ = build(patterns.ring_allreduce(4, k))
+        ops = Counter(i.op for rank in program.ranks for b in rank for i in b.code)
+        per = 4 * k
+        assert ops == {
+            Op.SEND: per, Op.RECV_REDUCE_SEND: 2 * per, Op.RECV_REDUCE_COPY_SEND: per,
+            Op.RECV_COPY_SEND: 2 * per, Op.RECV: per,
+        }  # fmt: skip
+        assert all(rank.scratch_chunks == 0 for rank in program.ranks)
+
+
+def test_a_full_exchange_of_many_chunks_cannot_hang() -> None:
+    """Both ends send eight chunks before they receive: more than a Simple FIFO holds."""
+    for c in (patterns.doubling_allgather(2, 8), patterns.doubling_allreduce(2, 8)):
+        for count in (0, 1, 8):
+            program, m = build(c, count=count)
+            judge(program, m, runs=4)
+
+
+def test_neighbouring_chunks_travel_together() -> None:
+    program, _ = build(patterns.doubling_allgather(8, 2), in_place=True)
+    counts = [i.count for rank in program.ranks for b in rank for i in b.code]
+    assert sorted(counts) == [2] * 16 + [4] * 16 + [8] * 16  # one send, one receive a step
+
+
+def test_long_blocks_are_spread_over_channels() -> None:
+    schedule = patterns.ring_allreduce(8, 12)
+    for target, lanes in ((RCCL, 0), (EXECUTOR, 1)):
+        program, m = build(schedule, target=target, lanes=lanes, count=1)
+        assert program.channels > 1
+        judge(program, m, runs=1)
+
+
+def test_more_peers_than_a_channel_takes() -> None:
+    program, m = build(patterns.direct_alltoall(35, 1))
+    assert program.channels == 2
+    assert max(len(rank.blocks) for rank in program.ranks) == 2 * 34 + 1
+    # RCCL has 64 blocks: there a block sends to one peer and receives from another.
+    program, m = build(patterns.direct_alltoall(35, 1), target=RCCL)
+    judge(program, m, runs=1)
+
+
+def test_what_cannot_fit_is_refused_in_words() -> None:
+    wide = patterns.direct_alltoall(70, 1)
+    with pytest.raises(UserError, match="70 thread blocks on one rank; rccl takes 64"):
+        build(wide, target=RCCL)
+    with pytest.raises(UserError, match="rccl has 32"):
+        build(patterns.ring_allgather(4, 1), target=RCCL, instances=64)
+    with pytest.raises(UserError, match="MSCCL XML has no loop"):
+        build(replace(patterns.ring_allgather(3, 1), segments=2))
+    with pytest.raises(UserError, match="alltoall has no in-place form"):
+        build(patterns.direct_alltoall(3, 1), in_place=True)
+    with pytest.raises(UserError, match="gather has no in-place form"):
+        build(MSCCL_ONLY["gather"](), in_place=True)
+    with pytest.raises(UserError, match="does not order under LL"):
+        build(patterns.ring_allreduce(4, 1), target=RCCL, protocol=Protocol.LL)
+    with pytest.raises(UserError, match="instances"):
+        build(patterns.ring_allgather(3, 1), instances=0)
+    with pytest.raises(UserError, match="lane"):
+        build(patterns.ring_allgather(3, 1), lanes=-1)
+
+
+def test_wrong_schedules_are_refused() -> None:
+    edges, c = patterns.ring(3), make("allgather", 3)
+    early = patterns.schedule(3, edges, c, [(0, 1, 2, 0)])
+    with pytest.raises(CheckFailed, match="step 0: rank 1 sends chunk 0 before it holds it"):
+        build(early)
+    with pytest.raises(CheckFailed, match="rank 0 never gets chunk 1"):
+        build(patterns.schedule(3, edges, c, [(0, 0, 1, 0)]))
+    both = [(0, 0, 1, 0, 1), (0, 2, 1, 0, 0)]
+    with pytest.raises(CheckFailed, match="both stores and adds"):
+        build(patterns.schedule(3, patterns.full(3), make("allreduce", 3), both))
+    twice = [(0, 0, 1, 0, 1), (0, 0, 1, 0, 1)]
+    with pytest.raises(CheckFailed, match="adds the same transfer twice"):
+        build(patterns.schedule(3, patterns.full(3), make("allreduce", 3), twice))
+
+
+def test_a_pass_that_breaks_the_program_is_named() -> None:
+    def refuse(program: Program) -> None:
+        if any(i.op is Op.RECV_COPY_SEND for rank in program.ranks for b in rank for i in b.code):
+            raise CheckFailed("no fused instructions here")
+
+    with pytest.raises(CheckFailed, match="after the pass fuse: no fused"):
+        build(patterns.ring_allgather(3, 1), verify=refuse)
+
+
+def test_compiling_twice_gives_the_same_text() -> None:
+    texts = {emit(build(SCHEDULES["random allreduce"](), instances=2)[0], MSCCL) for _ in range(2)}
+    assert len(texts) == 1
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_random_schedules(data: st.DataObject) -> None:
+    """Random trees, steps and options: always right, never racing, never stuck."""
+    schedule = patterns.random_allreduce(
+        data.draw(st.integers(2, 6)), data.draw(st.integers(1, 6)), data.draw(st.integers(0, 10**6))
+    )
+    program, m = build(
+        schedule,
+        target=data.draw(st.sampled_from([MSCCL, RCCL, EXECUTOR])),
+        instances=data.draw(st.integers(1, 3)),
+        in_place=data.draw(st.booleans()),
+        lanes=data.draw(st.integers(0, 2)),
+        count=data.draw(st.integers(0, 3)),
+    )
+    judge(program, m, runs=1)

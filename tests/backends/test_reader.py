@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msccl_files import Gpu, Tb, algo, exchange, pairs_allreduce, ring_allreduce, samples
 
-from weft.backends.check import check_xml
-from weft.backends.interpret import run_algo
-from weft.backends.read import read_msccl_xml
+from weft.backends.check import check_program, check_xml
+from weft.backends.interpret import collective_of, run_algo, run_program
+from weft.backends.read import program_of, read_msccl_xml
 from weft.backends.read.numbers import integer, wrap
 from weft.dsl.errors import BadFile, UserError
 from weft.dsl.program import Op, Slice
@@ -270,6 +270,31 @@ def test_traps_of_dependences_are_remarked(steps: list[tuple[str, dict]], says: 
     for kind, options in steps:
         tb.step(kind, **options)
     assert says in remarks(one_block(tb))
+
+
+# --- as a program -------------------------------------------------------------------------------
+
+FILES = {"exchange": exchange(), "ring": ring_allreduce(4), "pairs": pairs_allreduce(4)}
+FILES |= {path.stem: path.read_text() for path in samples()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_as_a_program_is_right_and_runs(name: str) -> None:
+    got = read_msccl_xml(FILES[name], name)
+    program = program_of(got, collective_of(got))
+    assert check_program(program) == ()
+    assert run_program(program, interleavings=6).ok
+    steps = sum(1 + len(t.more_sources) for r in got.ranks for b in r.blocks for t in b.transfers)
+    assert program.instructions == steps
+
+
+def test_a_program_needs_dependences_that_can_be_satisfied() -> None:
+    got = read_msccl_xml(pairs_allreduce(3).replace('hasdep="1"', 'hasdep="0"', 1))
+    with pytest.raises(BadFile, match="publishes nothing"):
+        program_of(got, collective_of(got))
+    got = read_msccl_xml(exchange().replace('tb id="1"', 'tb id="5"'))
+    with pytest.raises(BadFile, match="not 0, 1, 2"):
+        program_of(got, collective_of(got))
 
 
 # --- anything at all --------------------------------------------------------------------------

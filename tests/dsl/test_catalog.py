@@ -11,8 +11,8 @@ import pytest
 
 from weft.dsl.catalog import names, topology
 from weft.dsl.errors import BadFile, BadTopology, UnknownName, UserError
-from weft.dsl.hops import hop_distances
-from weft.dsl.machines.boxes import box_names, load_box
+from weft.dsl.hops import hop_distances, islands
+from weft.dsl.machines.box_file import box_names, load_box
 from weft.dsl.symmetry import generate, is_semiregular, orbits, verified
 from weft.dsl.topology import NodeKind, Topology
 
@@ -233,3 +233,9 @@ def test_two_boxes_back_to_back() -> None:
     assert [(float(x.bandwidth), float(x.latency)) for x in between] == [(12.5, 1.3)] * 2
     with pytest.raises(BadTopology, match="two boxes"):
         topology("ndv2:nodes=3,fabric=direct")
+
+
+def test_islands_name_the_gpus_that_reach_each_other() -> None:
+    assert islands(topology("dgx1:nodes=2")) == (tuple(range(16)),)
+    assert islands(topology("line:5,dead=1-2")) == ((0, 1), (2, 3, 4))
+    assert islands(topology("hub:4,dead=2-hub")) == ((0, 1, 3), (2,))

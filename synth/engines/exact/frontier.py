@@ -19,7 +19,6 @@ from weft.dsl.schedule import Schedule
 from weft.dsl.topology import Topology
 
 from ...engine import Budget, Certificate, Observer, Point
-from ...order import by_urgency
 from .certificate import price_certificate, search_certificate
 from .demands import Demand, Reach
 from .flow_bound import FlowBound, flow_bound
@@ -177,7 +176,7 @@ def point_at(
         search.topology, search.collective.split(chunks), answer.transfers, rounds=answer.rounds
     )
     point = Point(
-        by_urgency(schedule), schedule.steps, sum(answer.rounds), chunks, bound, certificate,
+        schedule, schedule.steps, sum(answer.rounds), chunks, bound, certificate,
         bandwidth_optimal=value == search.static,
     )  # fmt: skip
     observer.incumbent(point)

@@ -33,9 +33,7 @@ def triangle(tmp_path: Path) -> Path:
     """The file of a hand-made allgather: three GPUs, everybody sends to everybody at once."""
     machine = topology("ring:3")
     link = {(x.src, x.dst): i for i, x in enumerate(machine.links)}
-    everything = [
-        Transfer(c, c, d, (link[c, d],)) for c in range(3) for d in range(3) if c != d
-    ]
+    everything = [Transfer(c, c, d, (link[c, d],)) for c in range(3) for d in range(3) if c != d]
     schedule = Schedule.of(machine, make("allgather", 3), everything, rounds=(1,))
     file = tmp_path / "triangle.json"
     file.write_text(dumps(schedule))

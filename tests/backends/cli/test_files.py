@@ -216,9 +216,7 @@ DEEP = "[" * 100_000
         ("[" + "9" * 5000 + "]", ""),
     ],
 )
-def test_a_bad_file_is_told_at_once(
-    weft: Weft, tmp_path: Path, content: str, message: str
-) -> None:
+def test_a_bad_file_is_told_at_once(weft: Weft, tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "bad"
     file.write_text(content)
     for verb in ("check", "show"):

@@ -1,0 +1,239 @@
+"""NCCL and RCCL topology XML: the samples against what is known of each machine, hostile files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from shared import samples
+
+from weft.dsl.catalog import topology
+from weft.dsl.errors import BadFile, BadTopology, UserError
+from weft.dsl.hops import hop_distances
+from weft.dsl.symmetry import generate, is_semiregular, verified
+from weft.dsl.topology import NodeKind, Topology
+
+SAMPLES = {file.stem: file for file in samples("nccl-topo", "*.xml")}
+present = pytest.mark.skipif(not SAMPLES, reason="the shared samples are not here")
+
+XGMI = {
+    # GPU-GPU cables (both directions counted once) by lanes, and GB/s of one lane.
+    "topo_4p1h": ({1: 4}, 24),
+    "topo_4p3l_2h": ({1: 12}, 24),
+    "topo_4p4h": ({1: 24}, 24),
+    "topo_8p1h": ({4: 4, 2: 2, 1: 6}, 36),
+    "topo_8p6l_4nic": ({1: 24}, 24),
+    "topo_8p_90a": ({1: 12}, 36),
+    "topo_8p_940": ({1: 28}, 48),
+    "topo_8p_pcie": ({}, 0),
+    "topo_8p_rome_n4": ({1: 8}, 24),
+    "topo_collnet_n1": ({1: 12}, 24),
+}
+
+
+def gpu_cables(made: Topology) -> Counter[int]:
+    return Counter(x.lanes for x in made.links if x.src < x.dst < made.ranks)
+
+
+@present
+def test_every_sample_is_expected_here() -> None:
+    assert set(SAMPLES) == set(XGMI)
+
+
+@present
+@pytest.mark.parametrize("name", XGMI)
+def test_a_sample_has_the_cables_of_its_machine(name: str) -> None:
+    made = topology(str(SAMPLES[name]))
+    lanes, width = XGMI[name]
+    assert gpu_cables(made) == lanes
+    assert all(x.bandwidth == width * x.lanes for x in made.links if max(x.src, x.dst) < made.ranks)
+    assert made.ranks == {"topo_4p1h": 4, "topo_4p4h": 16}.get(name, 8)
+    assert (hop_distances(made) >= 0).all()
+    assert verified(made) == made.symmetries
+    assert made.name == f"{name}.xml"
+
+
+@present
+@pytest.mark.parametrize("name", [n for n in XGMI if n != "topo_8p_90a"])
+def test_boxes_are_joined_by_their_data_nics(name: str) -> None:
+    made = topology(f"{SAMPLES[name]}:nodes=2")
+    assert made.hosts == 2
+    assert (hop_distances(made) >= 0).all()
+    group = generate(verified(made))
+    assert group is not None
+    assert is_semiregular(group, made.ranks)
+    fabric = made.node_index("fabric")
+    ports = [float(x.bandwidth) for x in made.links if x.dst == fabric]
+    count = {"topo_4p4h": 16, "topo_8p1h": 4, "topo_8p6l_4nic": 4, "topo_8p_940": 8}.get(name, 1)
+    assert len(ports) == 2 * count
+    expected = {"topo_8p_940": 50.0, "topo_4p1h": 12.5, "topo_8p_pcie": 12.5}.get(name, 25.0)
+    assert set(ports) == {expected}
+
+
+@present
+def test_a_box_with_only_a_management_nic_stays_alone() -> None:
+    with pytest.raises(BadTopology, match="no NIC"):
+        topology(f"{SAMPLES['topo_8p_90a']}:nodes=2")
+    slow = topology(f"{SAMPLES['topo_8p_90a']}:nodes=2,min_nic=0.1GB/s")
+    assert (hop_distances(slow) >= 0).all()
+
+
+@present
+def test_four_boxes_of_the_grade_case_have_its_graph_and_its_bound() -> None:
+    """G23: 24 shards enter a box over four NICs that PCIe limits to 24 GB/s: 128 GB/s."""
+    made = topology(f"{SAMPLES['topo_8p6l_4nic']}:nodes=4")
+    kinds = Counter(
+        (made.nodes[x.src].kind, made.nodes[x.dst].kind, float(x.bandwidth), float(x.latency))
+        for x in made.links
+    )
+    g, c, n, s = NodeKind.GPU, NodeKind.HOST, NodeKind.NIC, NodeKind.SWITCH
+    assert kinds == {
+        (g, g, 24.0, 0.7): 192, (c, c, 16.0, 0.3): 8, (g, c, 24.0, 0.3): 32, (c, g, 24.0, 0.3): 32,
+        (c, n, 24.0, 0.3): 16, (n, c, 24.0, 0.3): 16,
+        (n, s, 25.0, 1.25): 16, (s, n, 25.0, 1.25): 16,
+    }  # fmt: skip
+    into_box = [
+        x
+        for x in made.links
+        if made.nodes[x.src].kind is NodeKind.NIC and made.nodes[x.dst].host == 0
+    ]
+    width = sum((x.bandwidth for x in into_box), Fraction(0))
+    assert width * made.ranks / (made.ranks - 8) == 128
+    # Each GPU's CPU is the one with its NICs: ranks 0-3 on one NUMA node, 4-7 on the other.
+    cpus = {x.dst for x in made.links if x.src in range(4) and made.nodes[x.dst].kind is c}
+    assert len(cpus) == 1
+
+
+SYSTEM = (
+    '<system version="1"><cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" {0}>{1}</cpu></system>'
+)
+GPU = (
+    '<pci busid="0000:{bus}:00.0" class="0x030200" link_speed="16.0 GT/s PCIe" link_width="16">'
+    '<gpu dev="{rank}" sm="{sm}" rank="{rank}" gdr="1">{links}</gpu></pci>'
+)
+NIC = (
+    '<pci busid="0000:{bus}:00.{f}" class="0x020700" link_speed="16.0 GT/s" link_width="16">'
+    '<nic><net name="{name}" dev="0" speed="{speed}" port="1" guid="0x1" maxconn="4"/></nic></pci>'
+)
+
+
+def read(tmp_path: Path, text: str, options: str = "") -> Topology:
+    file = tmp_path / "topo.xml"
+    file.write_text(text)
+    return topology(f"{file}{options}")
+
+
+def switched(gpus: int, sm: int, counts: tuple[int, ...]) -> str:
+    """GPUs with several lines to different NVSwitch chips, as dumps of DGX A100 and H100 have."""
+    links = "".join(
+        f'<nvlink target="0000:c{i}:00.0" count="{c}" tclass="0x068000"/>'
+        for i, c in enumerate(counts)
+    )
+    return "".join(GPU.format(bus=f"0{r}", rank=r, sm=sm, links=links) for r in range(gpus))
+
+
+@pytest.mark.parametrize(
+    ("sm", "counts", "port"), [(80, (2,) * 6, 240), (90, (4, 5, 5, 4), Fraction("370.8"))]
+)
+def test_chips_of_an_nvswitch_are_one_switch(
+    tmp_path: Path, sm: int, counts: tuple[int, ...], port: Fraction
+) -> None:
+    made = read(tmp_path, SYSTEM.format("", switched(8, sm, counts)))
+    assert (made.ranks, len(made.nodes), len(made.links)) == (8, 9, 16)
+    assert {x.bandwidth for x in made.links} == {port}
+    assert {float(x.latency) for x in made.links} == {0.35}
+    assert made.symmetries == verified(made) != ()
+
+
+def test_ranks_order_the_gpus_and_gpus_without_rank_are_left_out(tmp_path: Path) -> None:
+    body = "".join(GPU.format(bus=f"0{b}", rank=3 - b, sm=80, links="") for b in range(4))
+    body += '<pci busid="0000:09:00.0" class="0x030200"><gpu dev="4" sm="80"/></pci>'
+    made = read(tmp_path, SYSTEM.format("", body))
+    assert made.ranks == 4
+    assert any("0000:09" in note for note in made.notes)
+    # All hang on one CPU over PCIe Gen4 x16.
+    assert {float(x.bandwidth) for x in made.links} == {24.0}
+
+
+def test_a_cable_listed_at_one_end_is_both_ways_and_one_that_differs_is_an_error(
+    tmp_path: Path,
+) -> None:
+    def pair(first: str, second: str) -> str:
+        link = '<nvlink target="0000:0{}:00.0" count="{}" tclass="0x030200"/>'
+        left = GPU.format(bus="01", rank=0, sm=70, links=link.format(2, first) if first else "")
+        right = GPU.format(bus="02", rank=1, sm=70, links=link.format(1, second) if second else "")
+        return SYSTEM.format("", left + right)
+
+    made = read(tmp_path, pair("2", ""))
+    assert [(x.src, x.dst, float(x.bandwidth)) for x in made.links] == [(0, 1, 40), (1, 0, 40)]
+    with pytest.raises(BadFile, match="lists 2 links"):
+        read(tmp_path, pair("2", "1"))
+
+
+def test_nics_are_filtered_and_wrong_speeds_read(tmp_path: Path) -> None:
+    body = switched(2, 80, (12,))
+    body += NIC.format(bus="11", f=0, name="ib0", speed=200_000_000)
+    body += NIC.format(bus="11", f=1, name="ib1", speed=200_000)
+    body += NIC.format(bus="12", f=0, name="eth0", speed=10_000)
+    made = read(tmp_path, SYSTEM.format("", body), ":nodes=2,fabric=rails")
+    nics = [n for n in made.nodes if n.kind is NodeKind.NIC]
+    # Two functions of one device are one NIC with two ports.
+    assert len(nics) == 2
+    rails = {i for i, n in enumerate(made.nodes) if n.name.startswith("rail")}
+    assert [float(x.bandwidth) for x in made.links if x.dst in rails] == [25.0] * 4
+    assert any("cannot be" in note for note in made.notes)
+    assert any("eth0" in note for note in made.notes)
+
+
+def test_pcie_chains_are_one_hop_and_trees_keep_their_branches(tmp_path: Path) -> None:
+    gpus = [GPU.format(bus=f"0{r}", rank=r, sm=80, links="") for r in range(3)]
+    bridge = (
+        '<pci busid="0000:{}:00.0" class="0x060400" link_speed="8 GT/s" link_width="16">{}</pci>'
+    )
+    chain = bridge.format("a0", bridge.format("a1", gpus[0]))
+    tree = bridge.format("b0", gpus[1] + gpus[2])
+    made = read(tmp_path, SYSTEM.format("", chain + tree))
+    assert [n.name for n in made.nodes[3:]] == ["cpu0.0", "pci0.2"]
+    widths = {(x.src, made.nodes[x.dst].name): float(x.bandwidth) for x in made.links if x.src < 3}
+    assert widths == {(0, "cpu0.0"): 12.0, (1, "pci0.2"): 24.0, (2, "pci0.2"): 24.0}
+
+
+BOMB = (
+    '<!DOCTYPE b [<!ENTITY a "aaaaaaaaaa"><!ENTITY c "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+    '<system version="1">&c;</system>'
+)
+OUTSIDE = '<!DOCTYPE s [<!ENTITY x SYSTEM "file:///etc/hostname">]><system>&x;</system>'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (BOMB, "entities or a document type"),
+        (OUTSIDE, "entities or a document type"),
+        ("<system><cpu>", "topo.xml:1:14"),
+        ("<system>\n<cpu></system>", "topo.xml:2:8"),
+        ("<pci>" * 100_000, "nested deeper"),
+        ("<system>" + "<cpu/>" * 100_001 + "</system>", "elements"),
+        ("<plan/>", "not the root"),
+        ("<system/>", "no GPU with a rank"),
+        (SYSTEM.format("", GPU.format(bus="1", rank="1" * 5000, sm=80, links="")), "rank="),
+        (SYSTEM.format("", GPU.format(bus="1", rank="x", sm=80, links="")), "topo.xml:1"),
+        (SYSTEM.format("", GPU.format(bus="1", rank=0, sm=80, links="") * 2), "rank 0"),
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_hostile_files_are_one_clear_error(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, text)
+    assert says in caught.value.render()
+
+
+def test_absurd_counts_and_widths_are_errors(tmp_path: Path) -> None:
+    link = '<nvlink target="0000:02:00.0" count="{}" tclass="0x030200"/>'
+    other = GPU.format(bus="02", rank=1, sm=70, links="")
+    for count in ("-2", "99999999999999999999", "2.5", "1e9"):
+        one = GPU.format(bus="01", rank=0, sm=70, links=link.format(count))
+        with pytest.raises(UserError):
+            read(tmp_path, SYSTEM.format("", one + other))

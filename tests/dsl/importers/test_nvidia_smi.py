@@ -1,0 +1,291 @@
+"""The text of ``nvidia-smi topo -m`` in all the shapes people have it in."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from weft.dsl.catalog import topology
+from weft.dsl.errors import BadFile, UserError
+from weft.dsl.hops import hop_distances
+from weft.dsl.importers.smi_matrix import read_matrix
+from weft.dsl.symmetry import verified
+from weft.dsl.topology import NodeKind, Topology
+
+LEGEND = """
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes
+  NODE = Connection traversing PCIe as well as the interconnect between PCIe Host Bridges
+  PHB  = Connection traversing PCIe as well as a PCIe Host Bridge (typically the CPU)
+  PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)
+  PIX  = Connection traversing at most a single PCIe bridge
+  NV#  = Connection traversing a bonded set of # NVLinks
+"""
+
+# Doubles 0-3 0-4 1-2 1-5 2-3 4-7 5-6 6-7, singles 0-1 0-2 1-3 2-6 3-7 4-5 4-6 5-7.
+DGX1 = [
+    "X NV1 NV1 NV2 NV2 SYS SYS SYS PIX SYS",
+    "NV1 X NV2 NV1 SYS NV2 SYS SYS PIX SYS",
+    "NV1 NV2 X NV2 SYS SYS NV1 SYS PHB SYS",
+    "NV2 NV1 NV2 X SYS SYS SYS NV1 PHB SYS",
+    "NV2 SYS SYS SYS X NV1 NV1 NV2 SYS PIX",
+    "SYS NV2 SYS SYS NV1 X NV2 NV1 SYS PIX",
+    "SYS SYS NV1 SYS NV1 NV2 X NV2 SYS PHB",
+    "SYS SYS SYS NV1 NV2 NV1 NV2 X SYS PHB",
+    "PIX PIX PHB PHB SYS SYS SYS SYS X SYS",
+    "SYS SYS SYS SYS PIX PIX PHB PHB SYS X",
+]
+
+
+def matrix(
+    rows: list[str], gpus: int, nics: list[str], numa: int = 2, sep: str = "\t", last: str = ""
+) -> str:
+    """The text as the tool prints it: tabs, padded cells, affinity columns for GPUs only."""
+    names = [f"GPU{g}" for g in range(gpus)] + nics
+    head = sep + sep.join(names) + sep + "CPU Affinity" + sep + "NUMA Affinity" + last
+    lines = [head]
+    for i, (name, row) in enumerate(zip(names, rows, strict=True)):
+        cells = [f" {c} " if c == "X" else c for c in row.split()]
+        tail = [f"0-19,40-59{sep}", str(i * numa // gpus)] if i < gpus else []
+        lines.append(sep.join([name, *cells, *tail]))
+    return "\n".join(lines) + "\n"
+
+
+def uniform(gpus: int, cell: str) -> list[str]:
+    return [" ".join("X" if i == j else cell for j in range(gpus)) for i in range(gpus)]
+
+
+def hgx(nics: str = "mlx5_{}") -> str:
+    """HGX H100: NV18 everywhere, one NIC PIX per GPU, NODE and SYS elsewhere."""
+    size = 8
+    rows = []
+    for i in range(2 * size):
+        cells = []
+        for j in range(2 * size):
+            gi, gj = i % size, j % size
+            far = "NODE" if gi // 4 == gj // 4 else "SYS"
+            if i == j:
+                cells.append("X")
+            elif i < size and j < size:
+                cells.append("NV18")
+            else:
+                cells.append("PIX" if gi == gj else far)
+        rows.append(" ".join(cells))
+    return matrix(rows, size, [nics.format(i) for i in range(size)])
+
+
+def read(tmp_path: Path, text: str, options: str = "") -> Topology:
+    file = tmp_path / "topo.txt"
+    file.write_text(text)
+    return topology(f"{file}{options}")
+
+
+def cables(made: Topology) -> dict[tuple[int, int], int]:
+    return {(x.src, x.dst): x.lanes for x in made.links if x.src < x.dst < made.ranks}
+
+
+def same_machine(a: Topology, b: Topology) -> bool:
+    return a.digest() == b.digest()
+
+
+def test_dgx1_is_the_catalogue_machine_in_another_numbering(tmp_path: Path) -> None:
+    made = read(tmp_path, matrix(DGX1, 8, ["mlx5_0", "mlx5_1"]) + LEGEND)
+    place = (0, 2, 3, 1, 4, 6, 7, 5)  # number of the catalogue for each number of nvidia-smi
+    wanted = {(x.src, x.dst): (x.lanes, x.bandwidth) for x in topology("dgx1").links}
+    found = {(place[x.src], place[x.dst]): (x.lanes, x.bandwidth) for x in made.links}
+    assert sorted(Counter(cables(made).values()).items()) == [(1, 8), (2, 8)]
+    assert found == wanted
+    assert any("v100" in note for note in made.notes)
+    assert made.symmetries == verified(made)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cell", "port", "generation"),
+    [(16, "NV6", 150, "v100"), (8, "NV12", 300, "a100"), (8, "NV18", 450, "h100"),
+     (8, "NV8", 200, "a100")],
+)  # fmt: skip
+def test_equal_counts_everywhere_are_an_nvswitch(
+    tmp_path: Path, gpus: int, cell: str, port: int, generation: str
+) -> None:
+    made = read(tmp_path, matrix(uniform(gpus, cell), gpus, []) + LEGEND)
+    assert [n.kind for n in made.nodes[gpus:]] == [NodeKind.SWITCH]
+    assert {float(x.bandwidth) for x in made.links} == {port}
+    assert len(made.links) == 2 * gpus
+    assert any(f"{generation} is assumed" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(("gpus", "cell"), [(4, "NV4"), (4, "NV1"), (2, "NV12"), (4, "NV6")])
+def test_equal_counts_that_fit_one_gpu_are_cables(tmp_path: Path, gpus: int, cell: str) -> None:
+    made = read(tmp_path, matrix(uniform(gpus, cell), gpus, []))
+    assert len(made.nodes) == gpus
+    assert set(cables(made).values()) == {int(cell[2:])}
+
+
+def test_the_generation_decides_where_counts_do_not(tmp_path: Path) -> None:
+    text = matrix(uniform(4, "NV6"), 4, [])
+    on_switch = read(tmp_path, text, ":gpu=v100")
+    assert {float(x.bandwidth) for x in on_switch.links} == {150.0}
+    assert len(on_switch.nodes) == 5
+    direct = read(tmp_path, text, ":gpu=h100,bw=20GB/s")
+    assert {float(x.bandwidth) for x in direct.links} == {120.0}
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, text, ":gpu=h200x")
+    assert "h100" in caught.value.render()
+
+
+def test_each_nic_serves_its_nearest_gpu(tmp_path: Path) -> None:
+    made = read(tmp_path, hgx(), ":nodes=4,fabric=rails")
+    assert {n.kind for n in made.nodes} == {NodeKind.GPU, NodeKind.SWITCH}
+    wanted = topology("dgx-h100:nodes=4")
+    rows = [sorted((x.src, x.dst, x.bandwidth, x.latency) for x in t.links) for t in (made, wanted)]
+    assert rows[0] == rows[1]
+    assert any("NIC bandwidth assumed 50GB/s" in note for note in made.notes)
+
+
+def test_gpus_that_share_nics_share_them_evenly(tmp_path: Path) -> None:
+    """DGX A100: two GPUs and two NICs on each PCIe switch, and a storage NIC far from all."""
+    rows = []
+    for i in range(17):
+        cells = []
+        for j in range(17):
+            if i == j:
+                cells.append("X")
+            elif i < 8 and j < 8:
+                cells.append("NV12")
+            elif 16 in (i, j):
+                cells.append("SYS")
+            else:
+                cells.append("PXB" if i % 8 // 2 == j % 8 // 2 else "SYS")
+        rows.append(" ".join(cells))
+    nics = [f"mlx5_{i}" for i in range(9)]
+    made = read(tmp_path, matrix(rows, 8, nics), ":nodes=2,fabric=rails")
+    assert len(made.links) == len(topology("dgx-a100:nodes=2").links)
+    assert any("mlx5_8" in note for note in made.notes)
+
+
+def test_one_nic_for_all(tmp_path: Path) -> None:
+    rows = [*(f"{row} SYS" for row in uniform(4, "NV12")), "SYS SYS SYS SYS X"]
+    made = read(tmp_path, matrix(rows, 4, ["mlx5_0"]), ":nodes=2")
+    assert [n.name for n in made.nodes if n.kind is NodeKind.NIC] == ["nic0.0", "nic1.0"]
+    assert (hop_distances(made) >= 0).all()
+
+
+def test_numbered_nics_with_their_legend(tmp_path: Path) -> None:
+    legend = "\nNIC Legend:\n\n" + "".join(f"  NIC{i}: mlx5_{i}\n" for i in range(8))
+    named = hgx("NIC{}").replace("NUMA Affinity", "NUMA Affinity\tGPU NUMA ID", 1)
+    made = read(tmp_path, named + LEGEND + legend, ":nodes=2")
+    assert same_machine(made, read(tmp_path, hgx(), ":nodes=2"))
+
+
+@pytest.mark.parametrize("name", ["spaces", "ansi", "lost escape", "double tab", "crlf", "prompt"])
+def test_damaged_copies_mean_the_same(tmp_path: Path, name: str) -> None:
+    text = matrix(DGX1, 8, ["mlx5_0", "mlx5_1"])
+    head, _, body = text.partition("\n")
+    damaged = {
+        "spaces": re.sub(r"\t", "    ", text),
+        "ansi": f"\t\x1b[4m{head.strip()}\x1b[0m\n{body}",
+        "lost escape": f"\t[4m{head.strip()}[0m\n{body}",
+        "double tab": text.replace("59\t\t", "59\t\t\t"),
+        "crlf": text.replace("\n", "\r\n"),
+        "prompt": f"$ nvidia-smi topo -m\n{text}",
+    }[name]
+    assert same_machine(read(tmp_path, damaged + LEGEND), read(tmp_path, text))
+
+
+def test_a_terminal_of_any_width_may_break_the_lines() -> None:
+    text = matrix(DGX1, 8, ["mlx5_0", "mlx5_1"]).expandtabs(8)
+    whole = read_matrix(text, "whole")
+    for width in range(12, 130):
+        broken = "\n".join(wrapped(line, width) for line in text.splitlines())
+        found = read_matrix(broken, f"width {width}")
+        assert (found.names, found.cells) == (whole.names, whole.cells)
+
+
+def wrapped(line: str, width: int) -> str:
+    """A line as a narrow terminal breaks it: anywhere, also inside a cell."""
+    return "\n".join(line[i : i + width] for i in range(0, len(line), width))
+
+
+def test_without_nvlink_the_classes_give_the_pcie_tree(tmp_path: Path) -> None:
+    rows = [
+        "X PIX PXB PXB SYS SYS",
+        "PIX X PXB PXB SYS SYS",
+        "PXB PXB X PIX SYS SYS",
+        "PXB PXB PIX X SYS SYS",
+        "SYS SYS SYS SYS X NODE",
+        "SYS SYS SYS SYS NODE X",
+    ]
+    made = read(tmp_path, matrix(rows, 6, []))
+    assert Counter(n.kind for n in made.nodes) == {
+        NodeKind.GPU: 6, NodeKind.SWITCH: 3, NodeKind.HOST: 2
+    }  # fmt: skip
+    names = {i: n.name for i, n in enumerate(made.nodes)}
+    above = {x.src: names[x.dst] for x in made.links if x.src < 6}
+    assert above[0] == above[1] != above[2] == above[3]
+    assert above[4] == above[5] == "cpu0.1"
+    assert (hop_distances(made) == 1).sum() == 30
+    assert any("pcie_bw=" in note for note in made.notes)
+
+
+def test_two_islands_of_nvlink_are_joined_by_pcie(tmp_path: Path) -> None:
+    rows = ["X NV4 SYS SYS", "NV4 X SYS SYS", "SYS SYS X NV4", "SYS SYS NV4 X"]
+    made = read(tmp_path, matrix(rows, 4, []))
+    assert cables(made) == {(0, 1): 4, (2, 3): 4}
+    hosts = [i for i, n in enumerate(made.nodes) if n.kind is NodeKind.HOST]
+    assert len(hosts) == 2
+    assert (hop_distances(made) >= 0).all()
+
+
+def test_boxes_of_pcie_machines_are_joined(tmp_path: Path) -> None:
+    rows = ["X PHB PHB", "PHB X PIX", "PHB PIX X"]
+    made = read(tmp_path, matrix(rows, 2, ["mlx5_0"], numa=1), ":nodes=3,nic_bw=12.5GB/s")
+    assert made.ranks == 6
+    assert (hop_distances(made) >= 0).all()
+
+
+def test_one_gpu_is_a_machine(tmp_path: Path) -> None:
+    assert read(tmp_path, "\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n").ranks == 1
+
+
+GOOD = matrix(uniform(4, "NV12"), 4, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (GOOD.replace("GPU2\tNV12\tNV12\t X ", "GPU2\tNV12\t X "), "topo.txt:4"),
+        (GOOD.replace("GPU2\tNV12", "GPU2\tNV12\tNV12"), "topo.txt:4"),
+        ("\n".join(GOOD.splitlines()[:4]), "row of GPU3 is missing"),
+        ("\n".join(GOOD.splitlines()[:1]), "row of GPU0 is missing"),
+        (GOOD[: GOOD.rindex("NV12") + 2], "row of GPU3"),
+        (GOOD.replace("GPU1\tNV12", "GPU1\tNV99999"), "topo.txt:3"),
+        (GOOD.replace("GPU1\tNV12", "GPU1\tFOO"), "'FOO' is none of"),
+        (GOOD.replace("GPU1\tNV12", "GPU1\tNV4"), "and back"),
+        (GOOD.replace(" X ", "NV12", 1), "no X at its own place"),
+        ("hello\n", "format is not known"),
+        ("", "empty"),
+        ("\tGPU0\tGPU1\n", "missing"),
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_bad_texts_say_where(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, text)
+    assert says in caught.value.render()
+
+
+def test_standard_input_and_odd_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(GOOD))
+    assert topology("-").ranks == 4
+    with pytest.raises(BadFile, match="directory"):
+        topology(str(tmp_path))
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(BadFile, match="text file"):
+        topology(str(tmp_path / "bytes"))

@@ -1,0 +1,96 @@
+"""Boxes described in TOML: people's own files, and what is wrong with the wrong ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from weft.dsl.catalog import topology
+from weft.dsl.errors import UserError
+from weft.dsl.machines.box_file import box_names, load_box
+from weft.dsl.topology import NodeKind
+
+BOX = """
+# Four GPUs in a ring beside a switch, two NICs.
+schema = 1
+name = "mine"
+title = "four GPUs"
+gpus = 4
+symmetries = [[1, 2, 3, 0]]
+
+[[cables]]
+lane = "25.5GB/s"
+alpha = "0.7us"
+pairs = [[0, 1, 2], [1, 2, 2], [2, 3, 2], [3, 0, 2]]
+source = "measured"
+
+[[switch]]
+name = "plx"
+bandwidth = "12GB/s"
+alpha = "0.3us"
+source = "measured"
+
+[nics]
+attach = [[0, 1], [2, 3]]
+bandwidth = "100Gb/s"
+alpha = "1.3us"
+pcie = "12GB/s"
+fabric = "rails"
+source = "data sheet"
+"""
+
+
+def test_a_file_of_ones_own_is_a_machine(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(BOX)
+    made = topology(f"{file}:nodes=2")
+    assert (made.name, made.ranks) == ("mine.toml:nodes=2", 8)
+    assert {str(x.bandwidth) for x in made.links} == {"51", "12", "25/2"}
+    assert {n.name for n in made.nodes if n.kind is NodeKind.SWITCH} == {
+        "plx0", "plx1", "rail0", "rail1"
+    }  # fmt: skip
+    # With NICs for pairs of GPUs the ring cannot turn by one; the boxes still change places.
+    assert len(made.symmetries) == 1
+    assert len(topology(str(file)).symmetries) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("schema = 1", "schema = 2", "schema 2 is not known"),
+        ("gpus = 4", "gpus = 0", "gpus is 0"),
+        ("gpus = 4", "gpus = 3", "GPUs are 0 … 2"),
+        ("gpus = 4", 'gpus = "4"', "'gpus' must be int"),
+        ("[0, 1, 2]", "[0, 0, 2]", "twice"),
+        ("[0, 1, 2]", "[0, 1, 0]", "0 lanes"),
+        ("[0, 1, 2]", "[0]", "is no cable"),
+        ("25.5GB/s", "25.5", "no unit"),
+        ("25.5GB/s", "0GB/s", "zero"),
+        ("0.7us", "-1us", "negative"),
+        ('source = "measured"', "", "'source' is missing"),
+        ("fabric = ", "fabrics = ", "unknown key 'fabrics'"),
+        ('"rails"', '"rail"', "unknown fabric 'rail'"),
+        ("[[0, 1], [2, 3]]", "[]", "names no NIC"),
+        ("[[1, 2, 3, 0]]", "[[1, 2, 0]]", "3 of 4"),
+        ("[[cables]]", "[[cables]", "not TOML"),
+        ("[[cables]]", "[cables]", "'cables' must be list"),
+        ('pcie = "12GB/s"', "", "'pcie' is missing"),
+    ],
+)
+def test_bad_boxes_say_what_is_wrong(tmp_path: Path, old: str, new: str, says: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(BOX.replace(old, new, 1))
+    with pytest.raises(UserError) as caught:
+        topology(str(file))
+    assert says in caught.value.render()
+    assert "mine.toml" in caught.value.render()
+
+
+@pytest.mark.parametrize("name", box_names())
+def test_every_box_of_the_catalogue_is_named_as_its_file(name: str) -> None:
+    box = load_box(name)
+    assert box.name == name
+    assert re.fullmatch(r"[a-z0-9-]+", name)
+    assert 20 < len(box.title) < 90

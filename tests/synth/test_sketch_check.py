@@ -1,0 +1,225 @@
+"""Schedules against the rules of a sketch: each rule kept, and broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from strategies import hub, ring
+
+from weft.dsl.collective import custom, make
+from weft.dsl.schedule import Schedule, Transfer
+from weft.dsl.sketch import (
+    Chunks,
+    FixedSend,
+    Forbid,
+    MaxHops,
+    MaxSteps,
+    Only,
+    Peers,
+    Relay,
+    Rule,
+    Sketch,
+    SwitchPolicy,
+    Symmetry,
+)
+from weft.dsl.spans import Source, Span
+from weft.dsl.topology import Topology, both_ways, gpu, link, switch
+from weft.synth.verify import verify
+
+SPAN = Span(Source("mine.sketch", "chunks 2\nforbid 0 -> 1\n"), 9, 22)
+
+
+def told(s: Schedule, *rules: Rule) -> tuple[str, ...]:
+    assert verify(s).ok
+    return verify(s, Sketch("test", rules)).problems
+
+
+def ring_allgather(n: int = 4, chunks: int = 1) -> Schedule:
+    sends = [
+        Transfer((r - s) % n * chunks + j, r, (r + 1) % n, (r,), s)
+        for s in range(n - 1)
+        for r in range(n)
+        for j in range(chunks)
+    ]
+    return Schedule.of(ring(n), make("allgather", n, chunks=chunks), sends)
+
+
+def two_boxes() -> Topology:
+    """Boxes {0, 1} and {2, 3}; pairs inside, a cable 1 -> 2, 3 -> 0, and 0 -> 3."""
+    nodes = (gpu(0, 0), gpu(1, 0), gpu(2, 1), gpu(3, 1))
+    cables = (link(1, 2, 12), link(3, 0, 12), link(0, 3, 12))
+    return Topology("boxes", nodes, (*both_ways(0, 1, 25), *both_ways(2, 3, 25), *cables))
+
+
+def boxes_gather(late: bool = False) -> Schedule:
+    """What 0 and 1 have goes to rank 2 over 1 -> 2, rank 1's own piece first, or late."""
+    c = custom("two", 4, [(0, 0, [0], 0), (1, 1, [1], 0)], [(2, 0, [0], 0), (2, 1, [1], 1)])
+    sends = [
+        Transfer(0, 0, 1, (0,), 0),
+        Transfer(0, 1, 2, (4,), 1),
+        Transfer(1, 1, 2, (4,), 2 if late else 0),
+    ]
+    return Schedule.of(two_boxes(), c, sends)
+
+
+def test_a_problem_names_the_rule_and_its_line() -> None:
+    rule = Forbid(label="forbid 0 -> 1", span=SPAN, pairs=frozenset({(0, 1)}))
+    assert told(ring_allgather(3), rule)[0] == (
+        "transfer 0 (chunk 0, rank 0 -> 1, step 0): rule 'forbid 0 -> 1' (mine.sketch:2:1): "
+        "forbidden"
+    )
+
+
+def test_forbidden_links_and_pairs() -> None:
+    s = ring_allgather(4)
+    assert not told(s, Forbid(label="f", pairs=frozenset({(1, 0), (2, 1)})))
+    assert len(told(s, Forbid(label="f", pairs=frozenset(), links=frozenset({2})))) == 3
+
+
+def test_only_rules_add_up() -> None:
+    s = ring_allgather(4)
+    some = Only(label="a", pairs=frozenset({(0, 1), (1, 2)}))
+    rest = Only(label="b", pairs=frozenset(), links=frozenset({2, 3}))
+    assert not told(s, some, rest)
+    found = told(s, some)
+    assert len(found) == 6
+    assert "rule 'a': no such rule names this hop" in found[0]
+
+
+def test_only_links_must_be_all_of_a_route() -> None:
+    sends = [Transfer(u, u, v, (2 * u, 2 * v + 1)) for u in range(2) for v in range(2) if u != v]
+    s = Schedule.of(hub(2), make("allgather", 2), sends)
+    assert not told(s, Only(label="all", pairs=frozenset(), links=frozenset(range(4))))
+    half = Only(label="half", pairs=frozenset(), links=frozenset({0, 1, 2}))
+    assert len(told(s, half)) == 1  # 0 -> hub -> 1 needs link 3
+
+
+def test_relay() -> None:
+    rule = Relay(label="r", sources=frozenset({0}), through=((1, 2),))
+    assert not told(boxes_gather(), rule)
+    other = Relay(label="r", sources=frozenset({0}), through=((0, 3),))
+    (only,) = told(boxes_gather(), other)
+    assert only.endswith("rule 'r': the chunk leaves its host elsewhere")
+    assert "chunk 0, rank 1 -> 2" in only  # chunk 1 starts on rank 1: no source
+    assert not told(boxes_gather(), Relay(label="r", sources=frozenset({2}), through=()))
+
+
+def test_own_data_first() -> None:
+    rule = Relay(label="r", sources=frozenset({0, 1}), through=((1, 2),), own_first=True)
+    assert not told(boxes_gather(), rule)
+    (only,) = told(boxes_gather(late=True), rule)
+    assert "chunk 1, rank 1 -> 2, step 2" in only
+    assert "own chunk comes after another's" in only
+
+
+@pytest.mark.parametrize(("limit", "count"), [(3, 0), (2, 2), (None, 0)])
+def test_peers_through_a_switch(limit: int | None, count: int) -> None:
+    c = make("gather", 4, roots=[0])
+    sends = [Transfer(v, v, 0, (2 * v, 1)) for v in range(1, 4)]
+    s = Schedule.of(hub(4), c, sends)
+    found = told(s, SwitchPolicy(label="p", switch=4, peers=Peers.FEW, limit=limit))
+    assert len(found) == count // 2
+    assert not count or found[0] == "rule 'p': rank 0 receives from 3 peers through hub"
+
+
+def test_peers_of_another_switch_do_not_count() -> None:
+    plane = hub(4)
+    two = replace(plane, nodes=(*plane.nodes, switch("spare")))
+    sends = [Transfer(v, v, 0, (2 * v, 1)) for v in range(1, 4)]
+    s = Schedule.of(two, make("gather", 4), sends)
+    assert not told(s, SwitchPolicy(label="p", switch=5, limit=0))
+    assert told(s, SwitchPolicy(label="p", switch=4, limit=0))
+
+
+def test_symmetry() -> None:
+    turn = Symmetry(label="turn", image=(1, 2, 3, 0))
+    flip = Symmetry(label="flip", image=(3, 2, 1, 0))
+    s = ring_allgather(4, chunks=2)
+    assert not told(s, turn)
+    first, *_ = told(s, flip)
+    assert first == "rule 'flip': the images of the transfers of chunk 0 are not all there"
+    assert told(s, Symmetry(label="x", image=(0, 0, 1, 2))) == (
+        "rule 'x': it is no permutation of the 4 ranks",
+    )
+
+
+def test_symmetry_may_exchange_pieces() -> None:
+    """Two pieces go round opposite ways: the mirror maps each onto the other."""
+    n = 4
+    nodes = tuple(map(gpu, range(n)))
+    links = tuple(x for r in range(n) for x in both_ways(r, (r + 1) % n, 25))
+    up = [Transfer(2 * ((r - s) % n), r, (r + 1) % n, (2 * r,), s)
+          for s in range(n - 1) for r in range(n)]  # fmt: skip
+    down = [Transfer(2 * ((r + s) % n) + 1, r, (r - 1) % n, (2 * ((r - 1) % n) + 1,), s)
+            for s in range(n - 1) for r in range(n)]  # fmt: skip
+    s = Schedule.of(Topology("loop", nodes, links), make("allgather", n, chunks=2), up + down)
+    assert not told(s, Symmetry(label="mirror", image=(0, 3, 2, 1)))
+    late = [*up, *(t if t.step < 2 or t.chunk != 1 else Transfer(1, *t_rest(t)) for t in down)]
+    s = Schedule.of(Topology("loop", nodes, links), make("allgather", n, chunks=2), late)
+    assert told(s, Symmetry(label="mirror", image=(0, 3, 2, 1)))
+
+
+def t_rest(t: Transfer) -> tuple[int, int, tuple[int, ...], int]:
+    return t.src, t.dst, t.route, t.step + 1
+
+
+def test_symmetry_that_moves_the_root_is_none() -> None:
+    sends = [Transfer(0, r, r + 1, (r,), r) for r in range(3)]
+    s = Schedule.of(ring(4), make("broadcast", 4), sends)
+    (only,) = told(s, Symmetry(label="turn", image=(1, 2, 3, 0)))
+    assert "does not map broadcast root 0 on 4 ranks, 1 chunks to itself" in only
+
+
+def test_chunks_and_steps() -> None:
+    s = ring_allgather(4, chunks=2)
+    assert not told(s, Chunks(label="c", count=2), MaxSteps(label="s", count=3))
+    assert told(s, Chunks(label="c", count=1), MaxSteps(label="s", count=2)) == (
+        "rule 'c': units are cut into 2 chunks",
+        "rule 's': the schedule has 3 steps",
+    )
+
+
+def test_hops_of_copies_and_of_sums() -> None:
+    s = ring_allgather(4)
+    assert not told(s, MaxHops(label="h", count=3))
+    assert len(told(s, MaxHops(label="h", count=2))) == 4
+    chain = [Transfer(0, r, r + 1, (r,), r, True) for r in range(3)]
+    s = Schedule.of(ring(4), make("reduce", 4, roots=[3]), chain)
+    assert not told(s, MaxHops(label="h", count=3))
+    (only,) = told(s, MaxHops(label="h", count=2))
+    assert "rank 2 -> 3, step 2" in only
+    assert "more than 2 hops" in only
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken"),
+    [
+        (FixedSend(label="f", owner=0, pair=(0, 1), must=True), ""),
+        (FixedSend(label="f", owner=0, pair=(0, 1), must=True, step=1), ""),
+        (FixedSend(label="f", owner=0, pair=(0, 1), must=True, step=2),
+         "chunk 0 is not sent 0 -> 1 in step 1"),
+        (FixedSend(label="f", owner=0, pair=(3, 0), must=True), "chunk 0 is not sent 3 -> 0"),
+        (FixedSend(label="f", owner=0, pair=(3, 0), must=False), ""),
+        (FixedSend(label="f", owner=0, pair=(2, 3), must=False), "this send is ruled out"),
+        (FixedSend(label="f", owner=0, pair=(2, 3), must=False, step=2), ""),
+        (FixedSend(label="f", owner=0, pair=(2, 3), must=False, piece=1), "this send"),
+        (FixedSend(label="f", owner=0, pair=(0, 1), must=True, piece=2), "has no such chunk"),
+        (FixedSend(label="f", owner=9, pair=(0, 1), must=True), "has no such chunk"),
+    ],
+)  # fmt: skip
+def test_fixed_sends(rule: FixedSend, broken: str) -> None:
+    found = told(ring_allgather(4, chunks=2), rule)
+    assert bool(found) == bool(broken)
+    assert broken in (found or ("",))[0]
+
+
+def test_fixed_sends_to_one_target() -> None:
+    """Scatter from 0 round the ring: what is for rank 2 passes 1 -> 2, what is for 1 does not."""
+    c = make("scatter", 3)
+    sends = [Transfer(1, 0, 1, (0,), 0), Transfer(2, 0, 1, (0,), 0), Transfer(2, 1, 2, (1,), 1)]
+    s = Schedule.of(ring(3), c, sends)
+    assert not told(s, FixedSend(label="f", owner=0, target=2, pair=(1, 2), must=True))
+    assert not told(s, FixedSend(label="f", owner=0, target=1, pair=(1, 2), must=False))
+    assert told(s, FixedSend(label="f", owner=0, target=1, pair=(1, 2), must=True))
+    assert told(s, FixedSend(label="f", owner=0, target=2, pair=(1, 2), must=False))
