@@ -1,24 +1,128 @@
-"""Sketches for the verbs: by name or from a file, and what is odd about one."""
+"""Sketches for the verbs: by name or from a file, with parameters, on a machine."""
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
+
+from weft.dsl.errors import Infeasible, UserError
+from weft.dsl.spans import Source, Span
+
+from .judging import Check
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
+    from weft.dsl.language.ast import SketchText
     from weft.dsl.sketch import Sketch
     from weft.dsl.topology import Topology
 
+    from .console import Console
 
-def read_sketch(text: str, topology: Topology, collective: Collective) -> Sketch:
-    """The sketch of a name or file, on this machine and for this collective."""
-    from weft.dsl.language import load_sketch
-
-    return load_sketch(text, topology, collective)
+_ARGUMENTS = re.compile(r"(?P<sketch>.+?):(?P<arguments>\w+=[^:/]*)")
+_ARGUMENT = re.compile(r"\s*(\w+)\s*=\s*(-?\d{1,9})\s*")
 
 
-def lint_sketch(text: str, where: str) -> list[str]:
-    """What is wrong or odd in a sketch's text, with places."""
-    from weft.dsl.language import lint
+def split_arguments(text: str) -> tuple[str, dict[str, int]]:
+    """``dgx2_relay:nodes=4`` as the name and the values of the sketch's parameters.
 
-    return [str(remark) for remark in lint(text, where)]
+    Raises:
+        UserError: a value that is no whole number.
+    """
+    match = _ARGUMENTS.fullmatch(text)
+    if match is None or os.path.exists(text):
+        return text, {}
+    arguments = {}
+    for part in match["arguments"].split(","):
+        one = _ARGUMENT.fullmatch(part)
+        if one is None:
+            at = text.index(part, match.start("arguments"))
+            raise UserError(
+                f"{part!r} is no value of a parameter", hint="write for example nodes=2",
+                where=Span(Source("--sketch", text), at, at + len(part)),
+            )  # fmt: skip
+        arguments[one[1]] = int(one[2])
+    return match["sketch"], arguments
+
+
+def read_sketch(
+    text: str, topology: Topology, collective: Collective, console: Console
+) -> Sketch:
+    """The rules of a sketch (a name or file) on a machine, for a collective.
+
+    Warns of what looks wrong in it.
+
+    Raises:
+        UserError: it does not parse, does not fit the machine, or is for another collective.
+    """
+    from weft.dsl.language.elaborate import elaborate
+    from weft.dsl.language.lint import lint
+    from weft.dsl.language.load import load_sketch
+
+    name, arguments = split_arguments(text)
+    tree = load_sketch(name)
+    sketch = elaborate(tree, topology, arguments)
+    if sketch.collective and sketch.collective not in (str(collective.kind), collective.name):
+        raise UserError(
+            f"the sketch {sketch.name} is for {sketch.collective}, not for "
+            f"{collective.name or collective.kind}",
+            where=tree.span, hint="remove its collective line to use it for any",
+        )  # fmt: skip
+    for finding in lint(tree, topology, arguments):
+        place = f" ({finding.span})" if finding.span else ""
+        console.warn(f"{finding.message}{place}")
+    return sketch
+
+
+class ConflictingRules(Infeasible):
+    """Infeasible because of rules that exclude each other; each is shown where it stands."""
+
+    def __init__(self, message: str, conflict: tuple[str, ...], spans: tuple[Span, ...]) -> None:
+        super().__init__(message, conflict=conflict, where=spans[0] if spans else None,
+                         hint="drop or loosen one of these rules" if conflict else "")  # fmt: skip
+        self.spans = spans
+
+    def render(self) -> str:
+        """The message, then every rule with its line."""
+        lines = [f"error: {self.message}", *(span.render() for span in self.spans)]
+        return "\n".join(lines + (["", f"hint: {self.hint}"] if self.hint else []))
+
+
+def conflicting(
+    sketch: Sketch | None, conflict: tuple[str, ...], statements: tuple[str, ...]
+) -> ConflictingRules:
+    """The error for an infeasible problem; ``conflict`` are labels of rules of the sketch."""
+    spans: dict[tuple[int, int], Span] = {}
+    for rule in sketch.rules if sketch else ():
+        if rule.label in conflict and rule.span is not None:
+            spans.setdefault((rule.span.start, rule.span.end), rule.span)
+    why = "; ".join(statements) or "no schedule obeys the rules"
+    if conflict:
+        why += ": these exclude each other: " if len(conflict) > 1 else ": it cannot hold: "
+        why += "; ".join(conflict)
+    return ConflictingRules(why, conflict, tuple(spans[key] for key in sorted(spans)))
+
+
+def lint_sketch(
+    tree: SketchText, arguments: dict[str, int], topology_text: str | None
+) -> list[Check]:
+    """What is wrong or odd in a sketch on the machine it names, or on another one.
+
+    Raises:
+        UserError: it does not elaborate there.
+    """
+    from weft.dsl.catalog import topology
+    from weft.dsl.language.elaborate import elaborate, machine_text
+    from weft.dsl.language.lint import lint
+
+    machine = topology_text or machine_text(tree, arguments)
+    if not machine:
+        return [Check("form", True, f"sketch {tree.name}; -t TOPO checks it on a machine")]
+    there = topology(machine)
+    rules = len(elaborate(tree, there, arguments).rules)
+    checks = [Check("form", True, f"sketch {tree.name}: {rules} rules on {there.name}")]
+    for finding in lint(tree, there, arguments):
+        place = f"{finding.span}: " if finding.span else ""
+        hint = f" ({finding.hint})" if finding.hint else ""
+        checks.append(Check(str(finding.concern), False, f"{place}{finding.message}{hint}"))
+    return checks

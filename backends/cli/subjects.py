@@ -11,6 +11,8 @@ from typing import Any
 from weft.dsl.errors import BadFile, UnknownName, suggest
 from weft.dsl.files import kind_of, parse_json, read_text
 
+from .sketches import split_arguments
+
 
 class Kind(StrEnum):
     """The nouns that a file can hold."""
@@ -79,11 +81,13 @@ def _named(name: str) -> Subject:
     machines = tuple(entry.name for entry in names())
     if name.partition(":")[0] in machines:
         return Subject(Kind.TOPOLOGY, "", name)
-    from weft.dsl.language import load_sketch, sketch_names
+    from weft.dsl.language.load import find_sketch, sketch_names
 
     sketches = tuple(sketch_names())
-    if name in sketches:
-        return Subject(Kind.SKETCH, load_sketch(name).text, name)
+    plain = split_arguments(name)[0]
+    if plain in sketches or Path(plain).is_file():
+        found = find_sketch(plain)
+        return Subject(Kind.SKETCH, found.text, found.name)
     if "/" in name or Path(name).suffix:
         raise BadFile("no such file", where=name)
     raise UnknownName("file or name", name, (*machines, *sketches))

@@ -9,7 +9,7 @@ from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
 from .judging import Check, checks_text, of_findings
-from .sketches import lint_sketch, read_sketch
+from .sketches import lint_sketch, read_sketch, split_arguments
 from .subjects import Kind, Subject, read_subject
 from .verb_topo import machine_line
 
@@ -26,6 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         "collective (told by its content), or -")  # fmt: skip
     parser.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a schedule must obey this sketch too")  # fmt: skip
+    parser.add_argument("-t", "--topology", metavar="TOPO",
+                        help="the machine for a sketch (default: the one it names)")  # fmt: skip
     parser.add_argument("--target", choices=("msccl", "rccl", "executor"),
                         help="the runtime an XML program is for (default: any)")  # fmt: skip
 
@@ -33,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the checks for what the file holds."""
     subject = read_subject(args.file)
-    checks = _CHECKERS[subject.kind](subject, args)
+    checks = _CHECKERS[subject.kind](subject, args, console)
     good = all(check.ok for check in checks)
     console.result(checks_text(checks), {
         "status": "ok" if good else "failed",
@@ -43,13 +45,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return Exit.DONE if good else Exit.NO
 
 
-def _schedule(subject: Subject, args: argparse.Namespace) -> list[Check]:
+def _schedule(subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
     from weft.synth.verify import verify
 
     schedule = subject.schedule()
     sketch = None
     if args.sketch:
-        sketch = read_sketch(args.sketch, schedule.topology, schedule.collective)
+        sketch = read_sketch(args.sketch, schedule.topology, schedule.collective, console)
     verdict = verify(schedule, sketch)
     size = f"{count(len(schedule), 'transfer')} in {count(schedule.steps, 'step')}"
     facts = f"{size}, {schedule.collective}"
@@ -60,7 +62,7 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> list[Check]:
     return checks + [Check("schedule", False, str(problem)) for problem in verdict.problems]
 
 
-def _xml(subject: Subject, args: argparse.Namespace) -> list[Check]:
+def _xml(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:
     from ..check import check_xml
     from ..read import read_msccl_xml
 
@@ -73,7 +75,7 @@ def _xml(subject: Subject, args: argparse.Namespace) -> list[Check]:
     return [Check("form", True, size), *of_findings(check_xml(algo, args.target), good)]
 
 
-def _topology(subject: Subject, _: argparse.Namespace) -> list[Check]:
+def _topology(subject: Subject, *_: object) -> list[Check]:
     from weft.dsl.hops import hop_distances
 
     topology = subject.topology()
@@ -91,18 +93,18 @@ def _topology(subject: Subject, _: argparse.Namespace) -> list[Check]:
     return checks + [Check("note", True, note) for note in topology.notes]
 
 
-def _collective(subject: Subject, _: argparse.Namespace) -> list[Check]:
+def _collective(subject: Subject, *_: object) -> list[Check]:
     return [Check("form", True, str(subject.collective()))]
 
 
-def _sketch(subject: Subject, _: argparse.Namespace) -> list[Check]:
-    remarks = lint_sketch(subject.text, subject.where)
-    return [Check("sketch", False, remark) for remark in remarks] or [
-        Check("sketch", True, "no remarks")
-    ]
+def _sketch(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:
+    from weft.dsl.language.parse import parse
+
+    arguments = split_arguments(args.file)[1]
+    return lint_sketch(parse(subject.text, subject.where), arguments, args.topology)
 
 
-_CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace], list[Check]]] = {
+_CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace, Console], list[Check]]] = {
     Kind.SCHEDULE: _schedule,
     Kind.XML: _xml,
     Kind.TOPOLOGY: _topology,

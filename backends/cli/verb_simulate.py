@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     rule.add_argument("--store-and-forward", action="store_true",
                       help="switches send on what they have received whole")  # fmt: skip
     rule.add_argument("--barrier", action="store_true",
-                      help="a step begins when all earlier ones are over, as SCCL counts")  # fmt: skip
+                      help="a step waits for all earlier ones, as SCCL counts")  # fmt: skip
     rule.add_argument("--overhead", metavar="TIME", default=Fraction(0),
                       type=valued("--overhead", parse_microseconds),
                       help="added to the occupancy of every message (default: 0us)")  # fmt: skip

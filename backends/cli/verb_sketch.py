@@ -13,7 +13,7 @@ from .subjects import Kind, read_subject
 
 EXAMPLES = """examples:
   weft sketch list
-  weft sketch show dgx2-relay
+  weft sketch show dgx2_relay
   weft sketch fmt my.sketch            formats the file in place; - for a filter
   weft sketch fmt --check my.sketch    exit code 1 if it is not canonical"""
 
@@ -45,10 +45,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _list(console: Console) -> int:
-    from ..report.layout import table
-    from .sketches import named_sketches
+    from weft.dsl.language.load import sketch_names
 
-    rows = named_sketches()
+    from ..report.layout import table
+
+    rows = list(sketch_names().items())
     data = [{"name": name, "summary": summary} for name, summary in rows]
     console.result(table(("name", "what it is"), rows), {"status": "ok", "sketches": data})
     return Exit.DONE

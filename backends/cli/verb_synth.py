@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import Infeasible, NothingFound
+from weft.dsl.errors import NothingFound
 
 from ..report.layout import count, number, rational, table
 from .console import Console
@@ -15,6 +15,7 @@ from .exit_codes import Exit
 from .inputs import add_problem, make_problem, read_problem, seconds, size_flag, valued, whole
 from .outputs import check_file_output, check_folder_output
 from .progress import Progress, watching
+from .sketches import conflicting, read_sketch
 
 if TYPE_CHECKING:
     from weft.dsl.problem import Problem
@@ -33,7 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_problem(parser)
     search = parser.add_argument_group("search")
-    search.add_argument("-s", "--sketch", metavar="SKETCH", help="a name or a file")
+    search.add_argument("-s", "--sketch", metavar="SKETCH",
+                        help="a name or a file, with parameters: dgx2_relay:nodes=2")  # fmt: skip
     search.add_argument("-e", "--engine", metavar="ENGINE", default="exact",
                         help="exact, exact{option=value} … (default: exact)")  # fmt: skip
     search.add_argument("--objective", choices=OBJECTIVES, default="frontier",
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     budget = Budget(args.time, args.threads, args.seed)
     with watching(console, args.time) as progress:
         outcome = synthesize(problem, args.engine, budget, progress)
-    _raise_without_schedule(outcome, progress)
+    _raise_without_schedule(problem, outcome, progress)
     console.say("Solved", f"{args.engine} in {progress.seconds:.1f}s: {outcome.status}")
     points = outcome.points
     if problem.objective is not Objective.FRONTIER:
@@ -107,23 +109,21 @@ def _check_output(args: argparse.Namespace, console: Console) -> None:
 
 
 def _read(args: argparse.Namespace, console: Console) -> Problem:
-    from .sketches import read_sketch
     from .verb_topo import machine_line
 
     topology, collective = read_problem(args)
     console.say("Read", f"{machine_line(topology)}; {collective}")  # fmt: skip
     for note in topology.notes:
         console.detail(f"         {note}")
-    sketch = read_sketch(args.sketch, topology, collective) if args.sketch else None
+    sketch = read_sketch(args.sketch, topology, collective, console) if args.sketch else None
     return make_problem(args, topology, collective, sketch)
 
 
-def _raise_without_schedule(outcome: Outcome, progress: Progress) -> None:
+def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progress) -> None:
     from weft.synth.engine import Status
 
     if outcome.status is Status.INFEASIBLE:
-        words = "; ".join(outcome.statements) or "no schedule obeys the rules"
-        raise Infeasible(words, conflict=outcome.conflict, hint=_conflict_hint(outcome.conflict))
+        raise conflicting(problem.sketch, outcome.conflict, outcome.statements)
     if not outcome.points:
         if progress.stopped:
             raise KeyboardInterrupt
@@ -131,10 +131,6 @@ def _raise_without_schedule(outcome: Outcome, progress: Progress) -> None:
             f"no schedule within {progress.seconds:.0f}s",
             hint="a longer --time, or --objective latency",
         )
-
-
-def _conflict_hint(conflict: tuple[str, ...]) -> str:
-    return "these rules exclude each other:\n  " + "\n  ".join(conflict) if conflict else ""
 
 
 # --- values ---------------------------------------------------------------------------------------

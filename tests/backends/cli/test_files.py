@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from command import Weft
 
 SHARED = Path(os.environ.get("WEFT_SHARED", Path(__file__).parents[4] / "shared")) / "data"

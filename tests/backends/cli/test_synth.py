@@ -34,7 +34,8 @@ def test_a_frontier_is_a_folder_of_checked_schedules(weft: Weft, tmp_path: Path)
     assert (data["status"], data["topology"], data["ranks"]) == ("optimal", "ring:4", 4)
     # Two ways into every GPU, three shares to get: 3/2 rounds; the far one takes two steps.
     (point,) = data["points"]
-    assert {"chunks", "steps", "rounds", "algbw_GBps", "latency_us", "optimal", "file"} <= set(point)
+    stable = {"chunks", "steps", "rounds", "algbw_GBps", "latency_us", "optimal", "file"}
+    assert stable <= set(point)
     assert (point["steps"], point["rounds_per_chunk"]) == (2, "3/2")
     assert point["optimal"] == {"latency": True, "bandwidth": True}
     assert point["algbw_GBps"] == pytest.approx(4 * 25 / 1.5)
@@ -169,7 +170,7 @@ def test_what_is_in_the_way_is_told_before_the_search(weft: Weft, tmp_path: Path
     assert "the file exists" in ran.err
 
 
-# --- endings, with engines made for them ------------------------------------------------------------
+# --- endings, with engines made for them ----------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,80 @@
+"""What an observer of an engine tells, and how it stops one."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from weft.backends.cli.console import Console
+from weft.backends.cli.progress import Progress, describe, watching
+
+
+def point() -> Any:
+    return SimpleNamespace(steps=3, rounds_per_chunk=Fraction(5, 4), bound=Fraction(7, 6))
+
+
+def test_a_point_in_words() -> None:
+    assert describe(point()) == "3 steps, 5/4 rounds per chunk (bound 7/6, gap 7.1%)"
+
+
+def test_the_live_line_says_best_bound_and_gap() -> None:
+    progress = Progress(Console(quiet=True), 60)
+    progress.stage("4 steps")
+    assert progress.__rich__() == "Solving  0s of 60s  4 steps"
+    progress.incumbent(point())
+    assert progress.__rich__().endswith("(bound 7/6, gap 7.1%)  [1 found]")
+    progress.stop()
+    assert progress.__rich__().endswith("(stopping)")
+
+
+def test_a_log_gets_one_line_per_schedule_with_v(capsys: pytest.CaptureFixture[str]) -> None:
+    for console, lines in ((Console(), 0), (Console(verbose=1), 1), (Console(True, True, 1), 0)):
+        Progress(console, 60).incumbent(point())
+        assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+def test_ctrl_c_asks_first_and_then_insists() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with watching(Console(quiet=True), 60) as progress:
+        assert not progress.cancelled()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert progress.cancelled()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_other_threads_are_left_alone() -> None:
+    seen = []
+
+    def work() -> None:
+        with watching(Console(quiet=True), 1) as progress:
+            seen.append(progress.cancelled())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [False]
+
+
+def test_a_terminal_sees_a_line_that_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with watching(Console(), 60) as progress:
+        progress.stage("2 steps")
+        progress.incumbent(point())
+    text = screen.getvalue()
+    assert "Solving" in text
+    assert "\x1b[2K" in text  # the line is erased at the end

@@ -1,0 +1,113 @@
+"""Sketches on the command line: listed, shown, formatted, linted, obeyed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Weft
+
+from weft.backends.cli.sketches import split_arguments
+from weft.dsl.errors import UserError
+
+IMPOSSIBLE = """\
+# Nobody can do this.
+sketch impossible
+collective allgather
+
+max hops 1
+chunks 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dgx2_relay", ("dgx2_relay", {})),
+        ("dgx2_relay:nodes=4", ("dgx2_relay", {"nodes": 4})),
+        ("a/b.sketch:x=1, y = -2", ("a/b.sketch", {"x": 1, "y": -2})),
+        ("c:/x", ("c:/x", {})),
+    ],
+)
+def test_parameters_follow_the_name(text: str, expected: tuple[str, dict[str, int]]) -> None:
+    assert split_arguments(text) == expected
+
+
+def test_a_parameter_is_a_number() -> None:
+    with pytest.raises(UserError, match="no value of a parameter") as caught:
+        split_arguments("x:nodes=4,rails=many")
+    assert str(caught.value.where) == "--sketch:1:11"
+
+
+def test_the_catalogue_is_listed_shown_and_canonical(weft: Weft) -> None:
+    listed = weft("sketch", "list", "--json").json["sketches"]
+    names = [s["name"] for s in listed]
+    assert {"dgx1_double_links", "dgx2_relay"} <= set(names)
+    assert all(s["summary"] for s in listed)
+    for name in names:
+        text = weft("sketch", "show", name).out
+        assert f"sketch {name}" in text
+        assert weft("sketch", "fmt", "-", stdin=text).out == text
+        assert weft("check", name).code == 0
+
+
+def test_a_file_is_formatted_in_place(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "my.sketch"
+    file.write_text(IMPOSSIBLE.replace("max hops 1", "max   hops   1"))
+    assert weft("sketch", "fmt", "--check", file).code == 1
+    assert weft("sketch", "fmt", file).code == 0
+    assert file.read_text() == IMPOSSIBLE
+    assert weft("sketch", "fmt", "--check", file).code == 0
+    ran = weft("sketch", "fmt", file, "--json")
+    assert ran.json["changed"] is False
+
+
+def test_a_slip_of_the_pen_is_shown_at_its_place(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "my.sketch"
+    file.write_text(IMPOSSIBLE.replace("max hops", "mxa hops"))
+    for arguments in (
+        ("check", file),
+        ("sketch", "fmt", file),
+        ("synth", "-t", "ring:4", "-c", "allgather", "-s", file),
+    ):
+        ran = weft(*arguments)
+        assert ran.code == 2
+        assert f" --> {file}:5:1" in ran.err
+        assert "5 | mxa hops 1\n  | ^^^" in ran.err
+        assert "did you mean 'max'" in ran.err
+    assert "mxa" in file.read_text()
+
+
+def test_infeasible_points_at_the_rule(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "my.sketch"
+    file.write_text(IMPOSSIBLE)
+    ran = weft("synth", "-t", "ring:4", "-c", "allgather", "-s", file, "--json")
+    assert ran.code == 1
+    assert ran.json["status"] == "infeasible"
+    (label,) = ran.json["conflict"]
+    assert "max hops 1" in label
+    assert ran.json["error"]["where"] == f"{file}:5:1"
+    assert "5 | max hops 1\n  | ^^^^^^^^^^" in ran.err
+    linted = weft("check", file, "-t", "ring:4")
+    assert linted.code == 1
+    assert "rank 1 is" in linted.out or "rank 2 is" in linted.out
+
+
+def test_a_schedule_obeys_its_sketch(weft: Weft, tmp_path: Path) -> None:
+    sketch, schedule = tmp_path / "my.sketch", tmp_path / "s.json"
+    rule = 'forbid links 1 -> 0, 2 -> 1, 0 -> 2 as "one way round"'
+    sketch.write_text(f"sketch one_way\n\n{rule}\n")
+    problem = ("-t", "ring:3", "-c", "allgather")
+    flags = ("--objective", "latency", "-o", schedule)
+    assert weft("synth", *problem, "-s", sketch, *flags).code == 0
+    assert weft("check", schedule, "-s", sketch).code == 0
+    assert weft("synth", *problem, *flags, "-f").code == 0
+    ran = weft("check", schedule, "-s", sketch)
+    assert ran.code == 1
+    assert "one way round" in ran.out
+
+
+def test_a_sketch_is_for_its_collective(weft: Weft) -> None:
+    ran = weft("synth", "-t", "dgx1", "-c", "alltoall", "-s", "dgx1_double_links")
+    assert ran.code == 2
+    assert "is for allgather, not for alltoall" in ran.err
