@@ -12,7 +12,7 @@ import time
 
 from rich.console import Console
 from rich.table import Table
-from tests.grade.cases import CASES, Case
+from cases import CASES, Case
 
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make

@@ -84,7 +84,9 @@ def reach(topology: Topology) -> Reach:
     rows, cols = (np.array([k[i] for k in best], np.int64) for i in (0, 1))
     graph = coo_array((np.array(list(best.values()), float), (rows, cols)), shape=(n, n)).tocsr()
     distance = dijkstra(graph)
-    after = np.where(np.isfinite(distance), distance // scale, FAR).astype(np.int64)
+    near = np.isfinite(distance)
+    after = np.full((n, n), FAR, np.int64)
+    after[near] = (distance[near] // scale).astype(np.int64)
     return Reach(after)
 
 

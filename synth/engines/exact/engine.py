@@ -8,6 +8,8 @@ from fractions import Fraction
 from typing import ClassVar
 
 from weft.dsl import symmetry
+from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
 from weft.dsl.hops import find_hops
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.sketch import Rule
@@ -152,11 +154,21 @@ def _prepare(engine: Exact, problem: Problem) -> _Prepared:
     spaces = (rules.apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
     least = max(int(near.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
     search = Search(
-        topology, collective, wanted, near, orbits, spaces, _SOLVERS[engine.solver],
-        static.rounds_per_chunk, static.certificate,
-        rules.fixed_factor(ruled) or engine.chunks or None, engine.max_chunks,
+        topology, collective, wanted, left, reach(left), orbits, spaces, _SOLVERS[engine.solver],
+        static.rounds_per_chunk * collective.factor, static.certificate,
+        _fixed(rules.fixed_factor(ruled) or engine.chunks or None, collective),
+        max(1, engine.max_chunks // collective.factor),
     )  # fmt: skip
     return _Prepared(problem, wanted, near, plain, tuple(ruled), search, least)
+
+
+def _fixed(factor: int | None, collective: Collective) -> int | None:
+    """Into how many pieces the collective as given is cut further, where the number is demanded."""
+    if factor is None or factor % collective.factor == 0:
+        return None if factor is None else factor // collective.factor
+    raise UserError(
+        f"{factor} chunks per unit are asked for, but the collective is cut in {collective.factor}"
+    )
 
 
 def _usable_images(topology: Topology, wanted: Sequence[Demand], ruled: Sequence[Rule]) -> Images:
@@ -189,6 +201,7 @@ def _frontier(
     search = prepared.search
     if objective is Objective.BANDWIDTH:
         first = _first_at_best(search, first, last)
+    given = search.collective.factor
     points: list[Point] = []
     gaps: list[str] = []
     worst: Fraction | None = None
@@ -200,10 +213,10 @@ def _frontier(
         point, lower = point_at(search, steps, worst, clock, observer)
         if point is not None:
             points.append(replace(point, step_optimal=steps == prepared.least_steps))
-            worst = point.rounds_per_chunk
+            worst = point.rounds_per_chunk * search.collective.factor
         if lower is not None and (worst is None or worst > lower):
-            found = "nothing found" if worst is None else f"best found {worst}"
-            gaps.append(f"{steps} steps: {found}, proved at least {lower} rounds per chunk")
+            found = "nothing found" if worst is None else f"best found {worst / given}"
+            gaps.append(f"{steps} steps: {found}, proved at least {lower / given} rounds per chunk")
         ended = worst == search.static
         if ended or (
             points and objective is not Objective.FRONTIER and objective is not Objective.TIME
@@ -228,18 +241,19 @@ def _first_at_best(search: Search, first: int, last: int) -> int:
 def _ending(prepared: _Prepared, points: Sequence[Point], ended: bool) -> list[str]:
     """Why the search over steps ended where it did."""
     search = prepared.search
+    static = search.static / search.collective.factor
     if not points:
         return []
     if ended:
-        return [f"the frontier is complete: {search.static} rounds per chunk is the least there is"]
+        return [f"the frontier is complete: {static} rounds per chunk is the least there is"]
     last = points[-1].steps
-    why = never_reached(search.topology, search.wanted, search.near, search.static)
+    why = never_reached(search.topology, search.wanted, prepared.near, search.static)
     if why is None:
-        return [f"the search over steps ended at {last}; the bound is {search.static}"]
+        return [f"the search over steps ended at {last}; the bound is {static}"]
     approach = (
         "approached, not reached" if pipelining_approaches(search.topology) else "not reached"
     )
     return [
-        f"{search.static} rounds per chunk is {approach}, whatever the number of steps: {why}; "
+        f"{static} rounds per chunk is {approach}, whatever the number of steps: {why}; "
         f"the search ended at {last} steps"
     ]

@@ -40,13 +40,19 @@ NEXT_BEST = 12
 class Search:
     """Everything the frontier search needs; ``spaces`` are tried in turn, the last is complete.
 
-    ``static`` is the proven rounds per chunk for any number of steps; ``factor`` the chunk count
+    ``left`` is the machine with the links that a sketch leaves, which the flow LP is about;
+    ``near`` and ``orbits`` are of that machine.
+
+    Inside the search rounds are counted per *unit*: per chunk of ``collective`` as given, which is
+    1/``collective.factor`` of the plain one. ``static`` is the proven number for any number of
+    steps; ``factor`` the chunk count
     that a sketch demands, if any.
     """
 
     topology: Topology
     collective: Collective
     wanted: tuple[Demand, ...]
+    left: Topology
     near: Reach
     orbits: Orbits
     spaces: tuple[Space, ...]
@@ -59,7 +65,7 @@ class Search:
     def bound(self, steps: int) -> FlowBound | None:
         """The flow LP of S steps; None if S steps are too few for any schedule."""
         try:
-            return flow_bound(self.topology, self.wanted, self.near, steps, self.orbits)
+            return flow_bound(self.left, self.wanted, self.near, steps, self.orbits)
         except Infeasible:
             return None
 
@@ -157,30 +163,35 @@ def point_at(
     lower = max(flow.rounds_per_chunk, search.static)
     if worst is not None and lower >= worst:
         return None, lower
-    certificate = price_certificate(search.topology, flow)
-    if search.static > flow.rounds_per_chunk:
-        certificate = search.static_certificate
     found = realize(search, steps, lower, worst, clock, observer)
     if found is None:
         return None, lower
     answer, chunks, refuted = found
     answer = _without_empty_steps(answer)
-    value = Fraction(sum(answer.rounds), chunks)
-    bound = lower
-    if search.factor is not None and refuted and value > lower:
-        bound, certificate = (
-            value,
-            search_certificate(steps, sum(answer.rounds), chunks, certificate),
-        )
     schedule = Schedule.of(
         search.topology, search.collective.split(chunks), answer.transfers, rounds=answer.rounds
     )
-    point = Point(
-        schedule, schedule.steps, sum(answer.rounds), chunks, bound, certificate,
-        bandwidth_optimal=value == search.static,
-    )  # fmt: skip
+    point = _proved(search, schedule, flow, lower, refuted)
     observer.incumbent(point)
     return point, lower
+
+
+def _proved(
+    search: Search, schedule: Schedule, flow: FlowBound, lower: Fraction, refuted: bool
+) -> Point:
+    """A schedule with the proof of how good it is, rounds counted per chunk of the plain form."""
+    given, factor, rounds = search.collective.factor, schedule.collective.factor, schedule.rounds
+    bound = lower / given
+    certificate = price_certificate(search.left, search.orbits, flow, given)
+    if search.static > flow.rounds_per_chunk:
+        certificate = search.static_certificate
+    value = Fraction(sum(rounds), factor)
+    if search.factor is not None and refuted and value > bound:
+        bound, certificate = value, search_certificate(flow.steps, sum(rounds), factor, certificate)
+    return Point(
+        schedule, schedule.steps, sum(rounds), factor, bound, certificate,
+        bandwidth_optimal=value * given == search.static,
+    )  # fmt: skip
 
 
 def _without_empty_steps(answer: Answer) -> Answer:

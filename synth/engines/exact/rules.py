@@ -76,6 +76,13 @@ def apply_rules(space: Space, rules: Sequence[Rule]) -> Space:
     return with_symmetry(narrowed, images) if images else narrowed
 
 
+def unused_links(space: Space) -> tuple[int, ...]:
+    """Links that no chunk may use."""
+    open_hops = np.flatnonzero(space.allowed.any(axis=0)).tolist()
+    used = {i for hop in open_hops for i in space.hops.hops[hop].route}
+    return tuple(i for i in range(len(space.topology.links)) if i not in used)
+
+
 def _named_by(space: Space, rule: Only) -> Mask:
     return np.array(
         [
