@@ -1,6 +1,6 @@
 """The runtimes that execute MSCCL XML, and their limits.
 
-Measured on the sources named in ``docs/formats.md``: microsoft/msccl (NCCL 2.12 fork), RCCL, and
+Read from their sources: microsoft/msccl (NCCL 2.12 fork), RCCL, and
 Azure's msccl-executor-nccl.
 """
 

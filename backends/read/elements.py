@@ -1,6 +1,6 @@
 """The text level of MSCCL XML: elements, as the runtimes' hand-written reader finds them.
 
-It is *not* XML (``docs/formats.md``): attributes are separated by one space and stand on the line
+It is *not* XML: attributes are separated by one space and stand on the line
 of their tag, only ``"`` closes a value, nothing is decoded, no declaration, no text, no tabs.
 Entity bombs are just text here. One pass, linear time, constant depth of recursion.
 """
