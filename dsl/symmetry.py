@@ -27,7 +27,9 @@ IntArray = npt.NDArray[np.int64]
 def is_automorphism(topology: Topology, image: Sequence[int]) -> bool:
     """Whether an image preserves kinds, capabilities, links and shared resources.
 
-    Links are compared with bandwidth, latency, lanes and multiplicity. Cost O(L log L).
+    Links are compared with bandwidth, latency, lanes and multiplicity; parallel equal links are
+    matched in order, also where resources hold some of them. Names and hosts do not matter.
+    Cost O(L log L).
     """
     if not _is_permutation(image, len(topology.nodes)):
         return False

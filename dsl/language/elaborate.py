@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import BadSketch, UnknownName, UserError, WeftError
+from ..errors import BadSketch, SeveralErrors, UnknownName, UserError, WeftError
 from ..sketch import (
     Chunks,
     FixedSend,
@@ -34,8 +34,8 @@ from .machine import Machine, Mask
 from .moves import image_of
 from .parse import MAX_ERRORS, raise_all
 
-MAX_RULES = 100_000
-"""Loops that write more rules than this are refused."""
+MAX_TURNS = 20_000
+"""Loops that turn more often than this, all together, are refused."""
 
 
 def elaborate(
@@ -152,6 +152,7 @@ class _Elaborator:
         self.problems: list[WeftError] = []
         self.written: list[Written] = []
         # Every loop met (by identity: equal loops are different lines), and if it ever turned.
+        self.turns = 0
         self.loops: dict[int, tuple[ast.Loop, bool]] = {}
 
     def statement(self, one: ast.Rule | ast.Block, meaning: Meaning, loops: Sequence[str]) -> None:
@@ -163,14 +164,18 @@ class _Elaborator:
                 self._block(one, meaning, loops)
             else:
                 self._rule(one, meaning, loops)
+        except SeveralErrors as problems:
+            for problem in problems.errors:
+                self._note(problem)
         except UserError as problem:
-            # A loop makes the same mistake many times.
-            if all((p.message, p.where) != (problem.message, problem.where) for p in self.problems):
-                self.problems.append(problem)
+            self._note(problem)
+
+    def _note(self, problem: WeftError) -> None:
+        """Keep a problem; a loop makes the same one many times."""
+        if all((p.message, p.where) != (problem.message, problem.where) for p in self.problems):
+            self.problems.append(problem)
 
     def _rule(self, line: ast.Rule, meaning: Meaning, loops: Sequence[str]) -> None:
-        if len(self.written) >= MAX_RULES:
-            raise BadSketch(f"the sketch has more than {MAX_RULES} rules", where=line.span)
         rules = _Translation(line, meaning, _loop_values(meaning, loops)).rules()
         self.written.append(Written(line, meaning, tuple(rules)))
 
@@ -197,6 +202,12 @@ class _Elaborator:
                 where=head.span, hint="choose another letter",
             )  # fmt: skip
         values = meaning.values(head.values)
+        self.turns += len(values)
+        if self.turns > MAX_TURNS:
+            raise BadSketch(
+                f"the loops turn more than {MAX_TURNS} times", where=head.span,
+                hint="ranges, groups and 'any' say the same in one rule",
+            )  # fmt: skip
         self.loops[id(head)] = head, self.loops.get(id(head), (head, False))[1] or bool(values)
         for value in values:
             for one in block.body:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.collective import Collective, Kind, Placement
-from weft.dsl.errors import UserError
+from weft.dsl.errors import Infeasible, UserError
 from weft.dsl.problem import Problem
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import FixedSend, Forbid, Only, Pair, Relay, Rule, Sketch
@@ -69,9 +69,9 @@ class Undo:
             _adds(collective, chunk, target, step), lengths[::-1], columns["route_links"][::-1],
             provenance={**schedule.provenance, "reduction": "reverse"},
         )  # fmt: skip
-        return replace(
-            turned, rounds=schedule.rounds[::-1], bytes=schedule.bytes, segments=schedule.segments
-        )
+        # An idle first step of the dual would be an idle last one: it falls off.
+        rounds = schedule.rounds[::-1][: turned.steps]
+        return replace(turned, rounds=rounds, bytes=schedule.bytes, segments=schedule.segments)
 
 
 def reverse(problem: Problem, *, steps: int | None = None) -> tuple[Problem, Undo]:
@@ -83,7 +83,7 @@ def reverse(problem: Problem, *, steps: int | None = None) -> tuple[Problem, Und
     Raises:
         UserError: the collective has no dual (a chunk with several destinations, contributions
             that overlap or are not all wanted, groups summed at home), or a rule of the sketch has
-            none; it says which.
+            none; it says which. Infeasible: a rule demands a send after the last step.
     """
     ends = _ends(problem.collective)
     collective = _dual_collective(problem.collective, ends)
@@ -266,9 +266,13 @@ def _dual_send(
                 hint="leave the step out",
             )  # fmt: skip
         step = steps + 1 - step
+        if step < 1 and rule.must:
+            raise Infeasible(
+                f"the rule {rule.label!r} names step {rule.step} of {steps}", where=rule.span,
+                conflict=(rule.label,),
+            )  # fmt: skip
         if step < 1:
-            raise UserError(f"the rule {rule.label!r} names step {rule.step} of {steps}",
-                            where=rule.span)  # fmt: skip
+            return
     mine = c.pre.chunks[c.pre.ranks == rule.owner]
     targets = {int(d) for d in ends[mine] if d >= 0 and rule.target in (None, d)}
     for owner in sorted(targets):

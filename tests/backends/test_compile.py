@@ -167,7 +167,7 @@ def test_custom_collective_in_place_saves_what_it_overwrites() -> None:
 @pytest.mark.parametrize("options", [
     {"lanes": 3}, {"count": 1}, {"protocol": Protocol.LL}, {"protocol": Protocol.LL128},
     {"passes": ()}, {"target": EXECUTOR, "instances": 2, "lanes": 2},
-], ids=str)  # fmt: skip
+], ids=lambda options: "-".join(options) + str(next(iter(options.values())))[:8])  # fmt: skip
 @pytest.mark.parametrize("name", ["ring allreduce 4", "doubling allreduce 7", "trees allreduce",
                                   "random allreduce", "one shot ring"])  # fmt: skip
 def test_options(name: str, options: dict[str, object]) -> None:

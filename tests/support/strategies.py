@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hypothesis import strategies as st
@@ -211,6 +211,8 @@ def tree_schedule(topology: Topology, collective: Collective, seed: int = 0) -> 
     """A valid schedule without a needless transfer, with the least rounds that its steps allow."""
     planner = _Planner(topology, random.Random(seed))
     transfers = [t for chunk in range(collective.chunks) for t in planner.plan(collective, chunk)]
+    first = min((t.step for t in transfers), default=0)  # no idle step at the beginning
+    transfers = [replace(t, step=t.step - first) for t in transfers]
     planner.rng.shuffle(transfers)
     return Schedule.of(topology, collective, transfers, rounds=least_rounds(topology, transfers))
 

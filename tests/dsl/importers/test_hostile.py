@@ -1,0 +1,91 @@
+"""Whatever is done to a file, reading it ends in a topology or in one clear error."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shared import samples
+
+from weft.dsl.errors import UserError
+from weft.dsl.importers import read_any
+from weft.dsl.machines.spec import parse_options
+from weft.dsl.spans import Source
+from weft.dsl.topology import Topology
+
+XML = (
+    '<system version="1"><cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="1">'
+    '<pci busid="0000:01:00.0" class="0x030200" link_speed="16 GT/s" link_width="16">'
+    '<gpu dev="0" sm="80" rank="0"><nvlink target="0000:02:00.0" count="4" tclass="0x030200"/>'
+    '</gpu></pci><pci busid="0000:02:00.0" class="0x030200" link_speed="16 GT/s" link_width="16">'
+    '<gpu dev="1" sm="80" rank="1"><nvlink target="0000:01:00.0" count="4" tclass="0x030200"/>'
+    '</gpu></pci><nic><net name="n" speed="100000" dev="0"/></nic></cpu></system>'
+)
+SMI = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV4\tPIX\t0-7\nGPU1\tNV4\t X \tPHB\t0-7\n"
+SMI += "NIC0\tPIX\tPHB\t X \n\nLegend:\n  X = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
+EDGES = json.dumps({"gpu_ids": [0, 1], "edges": [[0, 1, 25, 0.7], [1, 0, "7/6", 1e-1]]})
+TACCL = json.dumps(
+    {"name": "a_1MB", "gpus_per_node": 2, "alpha": 0.3, "nics_per_node": 1, "remote_alpha": 2,
+     "remote_beta": 105, "node_betas_list": [8], "node_invbws_list": [8]}
+)  # fmt: skip
+TOML = 'schema = 1\nname = "a"\ngpus = 2\n[[cables]]\nlane = "1GB/s"\nalpha = "1us"\n'
+TOML += 'pairs = [[0, 1, 2]]\nsource = "me"\n'
+TEXTS = {"xml": XML, "smi": SMI, "edges": EDGES, "taccl": TACCL, "toml": TOML}
+
+
+def read(text: str, options: str = "") -> Topology:
+    return read_any(text, "file", parse_options("file", Source("topology", options), 0))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_whole_texts_are_read(name: str) -> None:
+    assert read(TEXTS[name]).ranks == 2
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_truncated_text_is_an_error_or_a_smaller_machine(name: str) -> None:
+    text = TEXTS[name]
+    for end in range(len(text)):
+        try:
+            made = read(text[:end])
+        except UserError:
+            continue
+        assert name in ("smi", "toml")
+        assert made.ranks <= 2
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@settings(max_examples=150)
+@given(data=st.data())
+def test_a_mutated_text_never_crashes(name: str, data: st.DataObject) -> None:
+    text = TEXTS[name]
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = min(len(text), start + data.draw(st.integers(0, 12)))
+        junk = st.sampled_from(
+            ["", "0", "-1", "1e999", "9" * 40, '"', "<", ">", "[", "]", "{}", "null", "\x00", "X",
+             "NV9", "GPU1", "\t", "\n", "NaN", "true", "é", "/", "&x;", "=", ","]
+        )  # fmt: skip
+        text = text[:start] + data.draw(junk) + text[end:]
+    options = data.draw(st.sampled_from(["", "nodes=2", "nodes=2,fabric=rails"]))
+    with suppress(UserError):
+        read(text, options)
+
+
+ATTRIBUTE = re.compile(r'(link_speed|link_width|speed|count|sm|gcn|rank|busid|target)="[^"]*"')
+
+
+@pytest.mark.skipif(not samples("nccl-topo"), reason="the shared samples are not here")
+@settings(max_examples=60)
+@given(st.sampled_from(samples("nccl-topo") or [None]), st.data())
+def test_samples_with_wrong_attributes_never_crash(file, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
+    text = file.read_text()
+    start, end = data.draw(st.sampled_from([m.span() for m in ATTRIBUTE.finditer(text)]))
+    name = text[start:end].partition("=")[0]
+    value = data.draw(st.sampled_from(["", "0", "-1", "x", "1e9", "99999999999", "2.5 GT/s"]))
+    with suppress(UserError):
+        read(f'{text[:start]}{name}="{value}"{text[end:]}', "nodes=2")
