@@ -59,6 +59,8 @@ def _exists(path: Path, text: str) -> bool:
         if not path.absolute().parent.is_dir():
             raise UserError(f"the folder {path.parent} does not exist", where=text,
                             hint="make it first")  # fmt: skip
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=text) from None
+    except ValueError as error:  # a NUL in the path
         raise UserError(f"cannot be written: {error}", where=repr(text)) from None
     return False

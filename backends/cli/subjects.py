@@ -64,7 +64,7 @@ def read_subject(text: str) -> Subject:
         BadFile: no such file, or nothing that weft knows.
         UnknownName: neither a file nor a name.
     """
-    if text != "-" and not Path(text).exists():
+    if text != "-" and not _is_there(text):
         return _named(text)
     content = read_text(text)
     where = "<stdin>" if text == "-" else text
@@ -72,6 +72,13 @@ def read_subject(text: str) -> Subject:
         data = parse_json(content, where)
         return Subject(_json_kind(data, where), content, where, data)
     return Subject(_text_kind(content, where), content, where)
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a folder that may not be entered: reading the file will say so
+        return True
 
 
 def _named(name: str) -> Subject:

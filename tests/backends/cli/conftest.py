@@ -15,8 +15,13 @@ from weft.dsl.schedule import Schedule, Transfer, dumps
 
 
 @pytest.fixture
-def weft(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Weft:
+def weft(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Weft:
     """``weft("synth", "-t", "ring:3", …)``, with nothing on standard input."""
+
+    # Reports of bugs are saved where the test looks for them, and go with it.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def run(*arguments: object, stdin: str = "") -> Ran:
         monkeypatch.setattr("sys.stdin", io.StringIO(stdin))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -241,15 +241,34 @@ def test_paths_that_hold_no_file(weft: Weft, tmp_path: Path) -> None:
             assert message in ran.err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
-def test_no_permission(weft: Weft, triangle: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "closed"
-    folder.mkdir(mode=0o500)
-    ran = weft("compile", triangle, "-o", folder / "a.xml")
-    assert ran.code == 2
-    assert "Permission denied" in ran.err
-    triangle.chmod(0)
-    assert "Permission denied" in weft("check", triangle).err
+@pytest.fixture
+def nobody() -> Iterator[None]:
+    """Root may do everything: be somebody else for a while."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_no_permission(
+    weft: Weft, triangle: Path, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    weft("compile", triangle, "-o", tmp_path / "a.xml")  # loads what only the owner may read
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    text = triangle.read_text()
+    request.getfixturevalue("nobody")
+    for path in (closed, closed / "a.xml"):
+        ran = weft("compile", "-", "-o", path / "b.xml", stdin=text)
+        assert ran.code == 2, ran.err
+        assert "Permission denied" in ran.err
+        ran = weft("check", path / "a.json")
+        assert ran.code == 2, ran.err
+        assert "Permission denied" in ran.err
 
 
 @pytest.mark.parametrize("flag", [(), ("-f",)])
