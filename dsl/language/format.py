@@ -1,7 +1,7 @@
 """Syntax tree to its one canonical text: ``format(parse(format(tree))) == format(tree)``.
 
 Comments and paragraphs stay. Arithmetic is written tight (``2p+1``), groups in parentheses,
-a loop over one rule on one line.
+a block of one rule on one line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .ast import Operator
 
 INDENT = "    "
 WIDTH = 96
-"""A loop and its one rule share a line up to this many columns."""
+"""A block and its one rule share a line up to this many columns."""
 
 
 def format(tree: ast.SketchText) -> str:
@@ -158,13 +158,11 @@ def _block(block: ast.Block, margin: str) -> Iterator[str]:
 
 
 def _on_one_line(block: ast.Block) -> str | None:
-    """A loop over one rule without comments of its own as one line; None for other blocks."""
-    one = block.body[0]
-    plain = len(block.body) == 1 and not block.tail and one.trivia == ast.Trivia()
-    if not plain or not isinstance(block.head, ast.Loop):
+    """A block of one rule without comments of its own as one line; None for other blocks."""
+    (one, *more) = block.body
+    if more or block.tail or isinstance(one, ast.Block) or one.trivia != ast.Trivia():
         return None
-    inner = _on_one_line(one) if isinstance(one, ast.Block) else _labelled(one)
-    return None if inner is None else f"{_head(block.head)}: {inner}"
+    return f"{_head(block.head)}: {_labelled(one)}"
 
 
 def _head(head: ast.Scope) -> str:
