@@ -27,9 +27,7 @@ SPEED = 1000  # bytes per µs of 1 GB/s
 
 
 def ring_allgather(n: int, segments: int = 1) -> Schedule:
-    sends = [
-        Transfer((r - s) % n, r, (r + 1) % n, (r,), s) for s in range(n - 1) for r in range(n)
-    ]
+    sends = [Transfer((r - s) % n, r, (r + 1) % n, (r,), s) for s in range(n - 1) for r in range(n)]
     s = Schedule.of(ring(n), make("allgather", n), sends, rounds=(1,) * (n - 1))
     return replace(s, segments=segments)
 

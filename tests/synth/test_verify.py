@@ -121,9 +121,7 @@ def test_blocks_of_chunks_change_nothing(s: Schedule, words: int) -> None:
 
 
 def ring_allgather(n: int = 4) -> Schedule:
-    sends = [
-        Transfer((r - s) % n, r, (r + 1) % n, (r,), s) for s in range(n - 1) for r in range(n)
-    ]
+    sends = [Transfer((r - s) % n, r, (r + 1) % n, (r,), s) for s in range(n - 1) for r in range(n)]
     return Schedule.of(ring(n), make("allgather", n), sends, rounds=(1,) * (n - 1))
 
 
@@ -350,9 +348,10 @@ def test_no_round_can_be_taken_away(s: Schedule, data: st.DataObject) -> None:
 
 def test_rounds_of_the_wrong_length_or_zero() -> None:
     s = ring_allgather()
-    assert "rounds are given for 2 steps, the schedule has 3" in verify(
-        replace(s, rounds=(1, 1))
-    ).problems
+    assert (
+        "rounds are given for 2 steps, the schedule has 3"
+        in verify(replace(s, rounds=(1, 1))).problems
+    )
     assert "step 1 has 0 rounds" in verify(replace(s, rounds=(1, 0, 1))).problems
 
 
