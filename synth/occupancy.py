@@ -7,6 +7,7 @@ relation is sparse, so that a thousand ranks stay practical.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,14 @@ class LinkTable:
 def transfer_of_link(schedule: Schedule) -> Ints:
     """For every entry of ``route_links``: the transfer it belongs to."""
     return np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))
+
+
+def step_runs(schedule: Schedule) -> list[tuple[int, int]]:
+    """(begin, end) of the transfers of each step that has any, in order."""
+    if not len(schedule):
+        return []
+    cuts = np.flatnonzero(np.diff(schedule.step)) + 1
+    return list(pairwise([0, *cuts.tolist(), len(schedule)]))
 
 
 def step_loads(schedule: Schedule, table: LinkTable | None = None) -> tuple[Ints, Ints, Ints]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from weft.dsl.schedule import Schedule
 
+from .occupancy import step_runs
 from .replay import replay
 
 Mask = npt.NDArray[np.bool_]
@@ -53,8 +54,7 @@ def _live(schedule: Schedule, fresh: Mask) -> Mask:
     place = schedule.chunk.astype(np.int64) * c.ranks
     source, target = place + schedule.src, place + schedule.dst
     live = np.zeros(len(schedule), bool)
-    cuts = np.searchsorted(schedule.step, np.arange(schedule.steps + 1)).tolist()
-    for begin, end in zip(cuts[-2::-1], cuts[:0:-1], strict=True):
+    for begin, end in reversed(step_runs(schedule)):
         here = fresh[begin:end] & wanted[target[begin:end]]
         live[begin:end] = here
         # What a plain arrival replaces was not needed before, unless this step still sends it.

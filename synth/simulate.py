@@ -37,6 +37,7 @@ import numpy.typing as npt
 from weft.dsl.collective import Collective, Kind
 from weft.dsl.errors import UserError
 from weft.dsl.schedule import Schedule
+from weft.dsl.topology import Topology
 from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
 from .occupancy import Ints
@@ -131,14 +132,14 @@ def simulate(
     if not 0 <= model.overhead_us < math.inf:
         raise UserError(f"an overhead of {model.overhead_us} µs makes no sense")
     size = Fraction(message_bytes, schedule.collective.message_chunks * schedule.segments)
-    legs, unit, route_of = _legs(schedule, size, model)
-    rows = len(schedule.topology.links) + len(schedule.topology.resources)
-    served = serve(_jobs(schedule, model, route_of), legs, rows)
+    ticks = _Ticks.of(schedule.topology, size, Fraction(model.overhead_us))
+    legs, route_of = _legs(schedule, ticks, model)
+    served = serve(_jobs(schedule, model, route_of), legs, len(ticks.row))
     shape = (schedule.segments, len(schedule))
-    start, end = (_in_us(t, unit).reshape(shape) for t in (served.start, served.end))
+    start, end = (_in_us(t, ticks.unit).reshape(shape) for t in (served.start, served.end))
     return Simulation(
         message_bytes, float(end.max(initial=0)), start.min(axis=0), end.max(axis=0),
-        _in_us(served.busy, unit), bus_factor(schedule.collective), bound_us,
+        _in_us(served.busy, ticks.unit), bus_factor(schedule.collective), bound_us,
     )  # fmt: skip
 
 
@@ -157,55 +158,57 @@ def _in_us(ticks: list[int], unit: int) -> Floats:
 
 # --- what each route costs ------------------------------------------------------------------------
 
-_Costs = list[tuple[dict[int, Fraction], Fraction]]
+
+@dataclass(frozen=True, slots=True)
+class _Ticks:
+    """What a message costs in ticks: of each row its time, of each link its α, and o."""
+
+    unit: int
+    row: list[int]
+    alpha: list[int]
+    overhead: int
+    shared: dict[int, list[int]]
+
+    @staticmethod
+    def of(topology: Topology, size: Fraction, overhead: Fraction) -> _Ticks:
+        """The unit is one over a common denominator, so that all are whole."""
+        rows = [size / (x * BYTES_PER_US_PER_GBPS) for x in topology.capacities()]
+        alphas = [x.latency for x in topology.links]
+        unit = math.lcm(*{x.denominator for x in (*rows, *alphas, overhead)})
+        if unit.bit_length() > _UNIT_BITS:
+            unit = _COARSE_UNIT
+        shared: dict[int, list[int]] = {}
+        for row, resource in enumerate(topology.resources, len(topology.links)):
+            for i in resource.links:
+                shared.setdefault(i, []).append(row)
+        return _Ticks(
+            unit, [max(1, round(x * unit)) for x in rows], [round(x * unit) for x in alphas],
+            round(overhead * unit), shared,
+        )  # fmt: skip
+
+    def leg(self, links: tuple[int, ...], alpha_occupies: bool) -> Leg:
+        """Links that are passed at once. A row that holds two of them is held for both."""
+        alpha = sum(self.alpha[i] for i in links)
+        fixed = self.overhead + (alpha if alpha_occupies else 0)
+        holds: dict[int, int] = {}
+        for i in links:
+            for row in (i, *self.shared.get(i, ())):
+                holds[row] = holds.get(row, fixed) + self.row[row]
+        leaves = max(holds.values())
+        arrives = leaves + (0 if alpha_occupies else alpha)
+        return Leg(tuple(holds), tuple(holds.values()), leaves, arrives)
 
 
-def _legs(
-    s: Schedule, size: Fraction, model: CostModel
-) -> tuple[list[tuple[Leg, ...]], int, list[int]]:
-    """For each distinct route its legs, in ticks; ticks per µs; and the route of each transfer."""
+def _legs(s: Schedule, ticks: _Ticks, model: CostModel) -> tuple[list[tuple[Leg, ...]], list[int]]:
+    """For each distinct route its legs; and the route of each transfer."""
     index: dict[tuple[int, ...], int] = {}
     starts, links = s.route_start.tolist(), s.route_links.tolist()
     route_of = [index.setdefault(tuple(links[a:b]), len(index)) for a, b in pairwise(starts)]
-    shared: dict[int, list[int]] = {}
-    for row, resource in enumerate(s.topology.resources, len(s.topology.links)):
-        for i in resource.links:
-            shared.setdefault(i, []).append(row)
-    capacity = s.topology.capacities()
-    costs = [_route_costs(s, route, shared, capacity, size, model) for route in index]
-    durations = [x for route in costs for rows, latency in route for x in (*rows.values(), latency)]
-    unit = math.lcm(*{x.denominator for x in durations})
-    if unit.bit_length() > _UNIT_BITS:
-        unit = _COARSE_UNIT
-    return [tuple(_leg(rows, α, unit) for rows, α in route) for route in costs], unit, route_of
-
-
-def _leg(rows: dict[int, Fraction], latency: Fraction, unit: int) -> Leg:
-    holds = tuple(max(1, round(x * unit)) for x in rows.values())
-    return Leg(tuple(rows), holds, max(holds), max(holds) + round(latency * unit))
-
-
-def _route_costs(
-    s: Schedule,
-    route: tuple[int, ...],
-    shared: dict[int, list[int]],
-    capacity: tuple[Fraction, ...],
-    size: Fraction,
-    model: CostModel,
-) -> _Costs:
-    """Per leg: how long each row is held, and the latency after it, in µs."""
-    overhead = Fraction(model.overhead_us)
-    costs: _Costs = []
-    for leg in [(i,) for i in route] if model.store_and_forward else [route]:
-        alpha = sum((s.topology.links[i].latency for i in leg), Fraction(0))
-        fixed = overhead + (alpha if model.alpha_occupies else 0)
-        rows: dict[int, Fraction] = {}
-        for i in leg:
-            for row in (i, *shared.get(i, ())):
-                time = size / (capacity[row] * BYTES_PER_US_PER_GBPS)
-                rows[row] = rows.get(row, fixed) + time
-        costs.append((rows, Fraction(0) if model.alpha_occupies else alpha))
-    return costs
+    legs = []
+    for route in index:
+        parts = [(i,) for i in route] if model.store_and_forward else [route]
+        legs.append(tuple(ticks.leg(part, model.alpha_occupies) for part in parts))
+    return legs, route_of
 
 
 # --- who waits for what ---------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from weft.dsl.sketch import (
     Symmetry,
 )
 
-from .occupancy import Ints, LinkTable, transfer_name, transfer_of_link
+from .occupancy import Ints, LinkTable, step_runs, transfer_name, transfer_of_link
 
 Mask = npt.NDArray[np.bool_]
 
@@ -244,8 +244,7 @@ def _hops_travelled(s: Schedule, redundant: Mask) -> Ints:
     place = s.chunk.astype(np.int64) * ranks
     source, target = place + s.src, place + s.dst
     travelled = np.zeros(len(s), np.int64)
-    cuts = np.searchsorted(s.step, np.arange(s.steps + 1))
-    for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+    for begin, end in step_runs(s):
         arrives = depth[source[begin:end]] + 1
         travelled[begin:end] = arrives
         at, adds = target[begin:end], s.reduce[begin:end]

@@ -14,12 +14,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import hub, ring, schedules, tree_schedule
 
+from weft.dsl.catalog import topology
 from weft.dsl.collective import Kind, custom, make, one_shot_allreduce
 from weft.dsl.errors import UserError
 from weft.dsl.schedule import Schedule, Transfer
 from weft.dsl.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth import simulate as simulate_module
 from weft.synth.simulate import CostModel, simulate
+from weft.synth.verify import verify
 
 SPEED = 1000  # bytes per µs of 1 GB/s
 
@@ -214,6 +216,36 @@ def test_equal_times_are_equal() -> None:
     n = 12
     run = simulate(direct(n), n * 1000 * 30)
     assert run.time_us == pytest.approx(0.7 + (n - 1) / 10, rel=1e-12)
+
+
+def dgx1_in_two_steps() -> Schedule:
+    """SCCL's (1, 2, 2) on a DGX-1: everybody to its neighbours, then on to the other three."""
+    machine = topology("dgx1")
+    link_of = {(x.src, x.dst): i for i, x in enumerate(machine.links)}
+    lanes = {pair: int(machine.links[i].bandwidth / 25) for pair, i in link_of.items()}
+    rng = random.Random(1)
+    while True:
+        sends = [Transfer(u, u, v, (i,), 0) for (u, v), i in link_of.items()]
+        left = dict(lanes)
+        for u, v in [(u, v) for u in range(8) for v in range(8) if u != v and (u, v) not in lanes]:
+            relays = [w for w in range(8) if (u, w) in lanes and left.get((w, v), 0) > 0]
+            if not relays:
+                break
+            w = rng.choice(relays)
+            left[w, v] -= 1
+            sends.append(Transfer(u, w, v, (link_of[w, v],), 1))
+        else:
+            return Schedule.of(machine, make("allgather", 8), sends, rounds=(1, 1))
+
+
+@pytest.mark.parametrize("size", [8_000, 8_000_000])
+def test_dgx1_costs_two_latencies_and_two_rounds(size: int) -> None:
+    """Rounds are of 25 GB/s: α·S + β·R·M/(8 C), and not more when steps may overlap."""
+    s = dgx1_in_two_steps()
+    assert verify(s).ok
+    sccl = 2 * 0.7 + 2 * size / 8 / 25e3
+    assert simulate(s, size, CostModel(barrier=True)).time_us == pytest.approx(sccl, rel=1e-12)
+    assert simulate(s, size).time_us <= sccl * (1 + 1e-12)
 
 
 # --- against the rule, read slowly --------------------------------------------------------------
