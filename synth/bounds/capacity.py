@@ -98,14 +98,14 @@ def _fractional_cover(
     from scipy.sparse import csr_array
 
     from ..rational_lp import LinearProgram, certified_minimum
-    from .scaling import whole
+    from .scaling import small
 
     place = {link: i for i, link in enumerate(links)}
     rows = [(i, frozenset([i])) for i in links] + shared
     cells = [(place[m], j) for j, (_, members) in enumerate(rows) for m in members]
     at = np.array(cells).T
     bandwidth = topology.capacities()
-    cost, _ = whole([bandwidth[row] for row, _ in rows])
+    cost, _, _ = small([bandwidth[row] for row, _ in rows])
     lp = LinearProgram(
         cost, csr_array((-np.ones(len(cells), np.int64), at), shape=(len(links), len(rows))),
         -np.ones(len(links), np.int64), upper=np.ones(len(rows), np.int64),

@@ -24,7 +24,7 @@ from weft.dsl.topology import Topology
 
 from ..rational_lp import Certified, LinearProgram, certified_minimum
 from .demand import Demand
-from .scaling import usage_pairs, whole
+from .scaling import small, usage_pairs
 
 Ints = npt.NDArray[np.int64]
 
@@ -89,7 +89,8 @@ def best_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction | 
     one_way, machine = (pairs, topology) if from_sources else (pairs.T, topology.reversed())
     if int((one_way.sum(axis=1) > 0).sum()) * len(topology.links) > MAX_COLUMNS:
         return None
-    program, unit = _flow_program(machine, one_way)
+    size, unit, exact = small(topology.capacities())
+    program = _flow_program(machine, one_way, size)
     try:
         answer = certified_minimum(program, seconds=SECONDS)
     except WeftError:
@@ -97,7 +98,7 @@ def best_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction | 
     prices = priced(topology, pairs, _row_prices(answer, len(topology.capacities())))
     if prices is None:
         return None
-    return prices, None if answer.attained is None else answer.attained / unit
+    return prices, answer.attained / unit if exact and answer.attained is not None else None
 
 
 def _row_prices(answer: Certified, rows: int) -> Ints:
@@ -108,8 +109,8 @@ def _row_prices(answer: Certified, rows: int) -> Ints:
     return prices if not excess else prices // (excess + 1)
 
 
-def _flow_program(topology: Topology, pairs: Ints) -> tuple[LinearProgram, Fraction]:
-    """Least T with a flow per source; T is in chunks per capacity unit.
+def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
+    """Least T with a flow per source; T is in chunks per unit of ``size``, the capacities.
 
     Columns: flow of source s on each link that does not return to it, then T. Rows: capacity of
     every link and resource; conservation for every source at every other node.
@@ -119,7 +120,6 @@ def _flow_program(topology: Topology, pairs: Ints) -> tuple[LinearProgram, Fract
     sources = np.flatnonzero(pairs.sum(axis=1))
     links, n = topology.links, len(topology.nodes)
     ends = np.array([(x.src, x.dst) for x in links], np.int64).T
-    size, unit = whole(topology.capacities())
     kept = ends[1][None, :] != sources[:, None]
     at, link = np.nonzero(kept)
     column = np.arange(len(at))
@@ -151,10 +151,9 @@ def _flow_program(topology: Topology, pairs: Ints) -> tuple[LinearProgram, Fract
     rows = np.flatnonzero(others.ravel())
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1
-    program = LinearProgram(
+    return LinearProgram(
         cost, a_ub, np.zeros(len(size), np.int64), a_eq[rows], need.ravel()[rows]
     )
-    return program, unit
 
 
 def level_sets(topology: Topology, prices: Prices) -> list[npt.NDArray[np.bool_]]:

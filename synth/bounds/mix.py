@@ -27,9 +27,9 @@ from ..rational_lp import Certified, LinearProgram, certified_minimum
 from .cut import Cut, CutFinder, Supply
 from .demand import Demand
 from .network import network
-from .scaling import usage_pairs, whole
+from .scaling import small, usage_pairs
 
-Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 MAX_ROUNDS = 40
 """Rounds of adding violated cuts; each round adds at most one for every destination."""
@@ -72,16 +72,17 @@ def best_mix(topology: Topology, demand: Demand, first: Sequence[Cut]) -> Mix | 
         return None
     finder = CutFinder.of(topology, demand.across)
     cuts = {c.inside.tobytes(): c for c in first}
+    size, _, exact = small(topology.capacities())
     best: Mix | None = None
     for _ in range(MAX_ROUNDS):
         chosen = tuple(cuts.values())
         try:
-            answer, unit = _solve(topology, chosen)
+            answer = _solve(topology, chosen, size)
         except WeftError:
             return best
-        new = [c for c in _violated(topology, demand, finder, answer, unit)
+        new = [c for c in _violated(topology, demand, finder, answer)
                if c.inside.tobytes() not in cuts]  # fmt: skip
-        mix = _mix(topology, chosen, answer, complete=not new and answer.exact)
+        mix = _mix(topology, chosen, answer, complete=exact and not new and answer.exact)
         if mix is not None and (best is None or mix.time >= best.time):
             best = mix
         if not new:
@@ -90,12 +91,11 @@ def best_mix(topology: Topology, demand: Demand, first: Sequence[Cut]) -> Mix | 
     return best
 
 
-def _solve(topology: Topology, cuts: tuple[Cut, ...]) -> tuple[Certified, Fraction]:
+def _solve(topology: Topology, cuts: tuple[Cut, ...], size: Ints) -> Certified:
     """Least T for loads that meet the cuts. Columns: load of each link, then T."""
     from scipy.sparse import coo_array
 
     last = len(topology.links)
-    size, unit = whole(topology.capacities())
     row, link = usage_pairs(topology)
     cut_row = np.repeat(np.arange(len(cuts)), [len(c.crossing.links) for c in cuts]) + len(size)
     cut_link = np.concatenate([np.array(c.crossing.links, np.int64) for c in cuts])
@@ -109,11 +109,11 @@ def _solve(topology: Topology, cuts: tuple[Cut, ...]) -> tuple[Certified, Fracti
     right = np.concatenate([np.zeros(len(size), np.int64), -np.array([c.chunks for c in cuts])])
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1
-    return certified_minimum(LinearProgram(cost, a_ub, right), seconds=20.0), unit
+    return certified_minimum(LinearProgram(cost, a_ub, right), seconds=20.0)
 
 
 def _violated(
-    topology: Topology, demand: Demand, finder: CutFinder, answer: Certified, unit: Fraction
+    topology: Topology, demand: Demand, finder: CutFinder, answer: Certified
 ) -> list[Cut]:
     """For each destination a cut that the loads do not meet, exactly where they are rational."""
     scale = answer.x_denominator if answer.x_numerators is not None else 1 << 30

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from weft.dsl.topology import Topology
 
+_SOLVABLE = 1 << 20
 _ROOM = 1 << 40  # products with numbers of chunks still fit into 64 bits
 
 
@@ -31,6 +32,12 @@ def whole(values: Sequence[Fraction], room: int = _ROOM) -> tuple[npt.NDArray[np
         return np.array([n // unit for n in numerators], np.int64), Fraction(unit, scale)
     coarse = Fraction(largest, scale * room)
     return np.array([math.ceil(v / coarse) for v in values], np.int64), coarse
+
+
+def small(values: Sequence[Fraction]) -> tuple[npt.NDArray[np.int64], Fraction, bool]:
+    """As :func:`whole` for a float solver: at most a million apart, and whether that is exact."""
+    sizes, unit = whole(values, _SOLVABLE)
+    return sizes, unit, all(int(s) * unit == v for s, v in zip(sizes, values, strict=True))
 
 
 def usage_pairs(topology: Topology) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

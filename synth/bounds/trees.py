@@ -21,7 +21,7 @@ from weft.dsl.hops import find_hops
 from weft.dsl.topology import Topology
 
 from ..rational_lp import LinearProgram, certified_minimum
-from .scaling import whole
+from .scaling import small
 
 Ints = npt.NDArray[np.int64]
 
@@ -45,8 +45,9 @@ def tree_time(topology: Topology) -> Fraction | None:
     if 2 * n * len(hops) > MAX_COLUMNS:
         return None
     ends = np.array([(h.src, h.dst) for h in hops], np.int64).T
-    bandwidth, unit = _bandwidth(topology)
-    size = np.array(bandwidth, np.int64)
+    size, unit, exact = small(topology.capacities())
+    if not exact:
+        return None
     routes = [set(h.route) for h in hops]
     load = _loads(topology, routes)
     try:
@@ -54,13 +55,6 @@ def tree_time(topology: Topology) -> Fraction | None:
     except WeftError:
         return None
     return None if answer.attained is None else answer.attained / unit
-
-
-def _bandwidth(topology: Topology) -> tuple[Ints, Fraction]:
-    """Integer bandwidths that are exact, or rounded down so that the trees stay possible."""
-    sizes, unit = whole(topology.capacities())
-    over = [int(s) * unit > b for s, b in zip(sizes, topology.capacities(), strict=True)]
-    return sizes - np.array(over, np.int64), unit
 
 
 def _loads(topology: Topology, routes: list[set[int]]) -> tuple[Ints, Ints, Ints]:
