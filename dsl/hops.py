@@ -106,7 +106,8 @@ def gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:
     """
     out_links = links_from(topology)
     near = []
-    for src in range(topology.ranks):
+    ranks = topology.ranks  # counted once: it is asked for at every node
+    for src in range(ranks):
         seen = {src}
         queue = deque([src])
         while queue:
@@ -116,7 +117,7 @@ def gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:
                     seen.add(dst)
                     if not topology.nodes[dst].stores:
                         queue.append(dst)
-        near.append(tuple(sorted(v for v in seen - {src} if v < topology.ranks)))
+        near.append(tuple(sorted(v for v in seen - {src} if v < ranks)))
     return tuple(near)
 
 

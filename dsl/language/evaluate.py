@@ -27,6 +27,10 @@ MAX_RANGE = 1 << 20
 """Longer ranges are refused."""
 
 
+Nodes = tuple[int, ...]
+"""Nodes of the topology; a GPU's index is its rank."""
+
+
 class Reach(StrEnum):
     """Which pairs a line speaks about, and so what its numbers count."""
 
@@ -90,7 +94,7 @@ class Meaning:
             raise BadSketch(f"{text!r} is not one GPU", where=expression.span)
         return found[0]
 
-    def ranks(self, ranks: ast.Ranks, box: int | None = None) -> tuple[int, ...]:
+    def ranks(self, ranks: ast.Ranks, box: int | None = None) -> Nodes:
         """Several GPUs.
 
         Raises:
@@ -109,7 +113,7 @@ class Meaning:
             return (None,)
         return tuple(range(len(self.machine.boxes)))
 
-    def _nodes(self, ranks: ast.Ranks, box: int | None) -> tuple[int, ...]:
+    def _nodes(self, ranks: ast.Ranks, box: int | None) -> Nodes:
         match ranks:
             case ast.Any():
                 everyone = tuple(range(self.machine.ranks))
@@ -123,7 +127,7 @@ class Meaning:
                     return self._named(text, box, ranks.span)
         return self._rank(self.number(ranks), box, ranks.span)
 
-    def _rank(self, value: int, box: int | None, where: Span | None) -> tuple[int, ...]:
+    def _rank(self, value: int, box: int | None, where: Span | None) -> Nodes:
         """The rank of that number, if this box has one."""
         machine = self.machine
         size = machine.ranks if box is None else max(map(len, machine.boxes))
@@ -137,7 +141,7 @@ class Meaning:
             return (value,)
         return machine.boxes[box][value : value + 1]
 
-    def _named(self, text: str, box: int | None, where: Span | None) -> tuple[int, ...]:
+    def _named(self, text: str, box: int | None, where: Span | None) -> Nodes:
         """The nodes of a name; of a family only those that belong to the box."""
         nodes = self.machine.topology.nodes
         found = self.machine.nodes_named(text)
@@ -200,29 +204,48 @@ class Meaning:
         Ranges and groups select the hops there are; a pair that is named singly must be one.
         """
         machine = self.machine
-        ends = np.zeros((len(machine.topology.nodes),) * 2, np.bool_)
-        from_box = {box: list(self._nodes(src, box)) for box in self.places()}
-        to_box = {box: list(self._nodes(dst, box)) for box in self.places()}
-        for box, sources in from_box.items():
-            for other, targets in to_box.items():
-                if self._together(box, other):
-                    ends[np.ix_(sources, targets)] = True
-        named = ends[: machine.ranks, : machine.ranks] & self.speaks_of()
-        links: Mask = ends[machine.link_ends[:, 0], machine.link_ends[:, 1]]
-        links = links & (machine.link_ends >= machine.ranks).any(axis=1)
+        sources = [self._nodes(src, box) for box in self.places()]
+        targets = [self._nodes(dst, box) for box in self.places()]
+        named = self._outer(sources, targets)[: machine.ranks, : machine.ranks] & self.speaks_of()
+        links = machine.nothing().links
+        if any(not machine.is_gpu(n) for nodes in (*sources, *targets) for n in nodes):
+            links = self._links(sources, targets)
         if _is_single(src) and _is_single(dst):
-            self._must_exist(written, named, ends, links)
+            self._must_exist(written, named, links)
         return Selected(named & machine.hops, links)
 
-    def _together(self, box: int | None, other: int | None) -> bool:
+    def _outer(self, sources: Sequence[Nodes], targets: Sequence[Nodes]) -> Mask:
+        """Everything on the one side with everything on the other, shape (nodes, nodes)."""
+        size = len(self.machine.topology.nodes)
+        one, other = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+        one[[n for nodes in sources for n in nodes]] = True
+        other[[n for nodes in targets for n in nodes]] = True
+        return one[:, None] & other[None, :]
+
+    def _links(self, sources: Sequence[Nodes], targets: Sequence[Nodes]) -> Mask:
+        """The links that touch a switch, from the sources of a box to the targets that it reaches.
+
+        A switch may stand for several boxes, so here the boxes are taken pair by pair.
+        """
+        ends = self.machine.link_ends
+        found = np.zeros(len(ends), np.bool_)
+        for box, nodes in enumerate(sources):
+            for other, reached in enumerate(targets):
+                if self._together(box, other):
+                    found |= np.isin(ends[:, 0], nodes) & np.isin(ends[:, 1], reached)
+        touches: Mask = found & (ends >= self.machine.ranks).any(axis=1)
+        return touches
+
+    def _together(self, box: int, other: int) -> bool:
         """Whether a source in one box and a destination in the other make a pair here."""
         return box != other if self.reach is Reach.BETWEEN else box == other
 
-    def _must_exist(self, pair: ast.Pair, named: Mask, ends: Mask, links: Mask) -> None:
+    def _must_exist(self, pair: ast.Pair, named: Mask, links: Mask) -> None:
         missing = np.argwhere(named & ~self.machine.hops)
         if len(missing):
             raise self.no_hop(int(missing[0, 0]), int(missing[0, 1]), pair.span)
-        if ends.any() and not named.any() and not links.any():
+        alone = self.reach is Reach.BETWEEN and len(self.machine.boxes) == 1
+        if not (alone or named.any() or links.any()):
             raise BadSketch(
                 f"there is no link {selector_text(pair)} on {self.machine.topology.name}",
                 where=pair.span, hint=self._linked_to(pair),

@@ -55,7 +55,7 @@ class Machine:
 
     topology: Topology
 
-    @property
+    @cached_property
     def ranks(self) -> int:
         """Number of GPUs."""
         return self.topology.ranks
