@@ -124,7 +124,8 @@ class Collective:
     def __str__(self) -> str:
         label = self.name or str(self.kind)
         roots = f" root {','.join(map(str, self.roots))}" if self.roots else ""
-        return f"{label}{roots} on {self.ranks} ranks, {self.chunks} chunks"
+        plural = "" if self.chunks == 1 else "s"
+        return f"{label}{roots} on {self.ranks} ranks, {self.chunks} chunk{plural}"
 
     @cached_property
     def combining(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -114,7 +115,8 @@ class Topology:
     @property
     def ranks(self) -> int:
         """Number of GPUs; ranks are nodes ``0 … ranks-1``."""
-        return sum(node.stores for node in self.nodes)
+        # GPUs come first: find the end of them by bisection, engines ask often.
+        return bisect_left(self.nodes, True, key=lambda node: not node.stores)
 
     @property
     def host_of(self) -> tuple[int | None, ...]:
@@ -262,7 +264,8 @@ def _check_nodes(topology: Topology) -> None:
         raise BadTopology(
             f"{topology.name}: there is no GPU", hint="a topology starts with its GPUs"
         )
-    if any(late.stores for late in topology.nodes[topology.ranks :]):
+    gpus = sum(node.stores for node in topology.nodes)
+    if not all(node.stores for node in topology.nodes[:gpus]):
         raise BadTopology(f"{topology.name}: GPUs must come first, in rank order")
     for name, count in Counter(n.name for n in topology.nodes).items():
         if count > 1:

@@ -57,7 +57,7 @@ def add_lowering(parser: argparse.ArgumentParser) -> None:
                        help="the runtime whose limits hold (default: msccl)")  # fmt: skip
     group.add_argument("--instances", metavar="N", type=valued("--instances", whole(1, 64)),
                        default=1, help="copies side by side (default: 1)")  # fmt: skip
-    group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(1, 32)), default=1,
+    group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(0, 32)), default=0,
                        help="channels per connection (default: 1)")  # fmt: skip
     group.add_argument("--protocol", choices=PROTOCOLS, default="Simple", help="default: Simple")
     group.add_argument("--in-place", action="store_true", help="input and output are one buffer")

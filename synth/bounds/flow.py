@@ -151,9 +151,7 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     rows = np.flatnonzero(others.ravel())
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1
-    return LinearProgram(
-        cost, a_ub, np.zeros(len(size), np.int64), a_eq[rows], need.ravel()[rows]
-    )
+    return LinearProgram(cost, a_ub, np.zeros(len(size), np.int64), a_eq[rows], need.ravel()[rows])
 
 
 def level_sets(topology: Topology, prices: Prices) -> list[npt.NDArray[np.bool_]]:

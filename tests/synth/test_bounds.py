@@ -358,9 +358,7 @@ def test_absurd_denominators_stay_bounds():
     primes = (10**12 + 39, 10**12 + 61, 10**12 + 63, 10**12 + 91)
     widths = [25 + Fraction(1, p) for p in primes]
     alphas = [Fraction(7, p) for p in primes]
-    links = tuple(
-        x for i in range(4) for x in both_ways(i, (i + 1) % 4, widths[i], alphas[i])
-    )
+    links = tuple(x for i in range(4) for x in both_ways(i, (i + 1) % 4, widths[i], alphas[i]))
     topology = Topology("absurd", tuple(map(gpu, range(4))), links)
     for kind in ("allgather", "allreduce", "alltoall", "scatter"):
         collective = make(kind, 4)

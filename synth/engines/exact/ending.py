@@ -9,8 +9,8 @@ import numpy as np
 
 from weft.dsl.topology import Topology
 
-from .demands import Demand, Reach
-from .orbits import Ints
+from .demands import Demand, Reach, reach
+from .frontier import Frontier, Search
 
 
 def never_reached(
@@ -71,8 +71,28 @@ def _minimum_cut(topology: Topology, sources: Sequence[int], target: int) -> tup
     residual = (graph - result.flow).tocsr()
     residual.eliminate_zeros()
     # Nodes that still reach the target in the residual graph: the target's side.
-    side: Ints = breadth_first_order(residual.T.tocsr(), target, return_predecessors=False)
+    side = breadth_first_order(residual.T.tocsr(), target, return_predecessors=False)
     inside = np.zeros(n + 1, bool)
     inside[side] = True
     cut = [i for i, x in enumerate(topology.links) if inside[x.dst] and not inside[x.src]]
     return int(result.flow_value), cut
+
+
+def how_it_ended(search: Search, found: Frontier) -> tuple[str, ...]:
+    """Why the search over steps ended where it did, in words."""
+    static = search.static / search.collective.factor
+    if not found.points:
+        return ()
+    if found.complete:
+        return (f"the frontier is complete: {static} rounds per chunk is the least there is",)
+    last = found.points[-1].steps
+    why = never_reached(search.topology, search.wanted, reach(search.topology), search.static)
+    if why is None:
+        return (f"the search over steps ended at {last}; the bound is {static}",)
+    approach = (
+        "approached, not reached" if pipelining_approaches(search.topology) else "not reached"
+    )
+    return (
+        f"{static} rounds per chunk is {approach}, whatever the number of steps: {why}; "
+        f"the search ended at {last} steps",
+    )

@@ -61,6 +61,7 @@ class Search:
     static_certificate: Certificate
     factor: int | None
     max_chunks: int
+    least_steps: int
 
     def bound(self, steps: int) -> FlowBound | None:
         """The flow LP of S steps; None if S steps are too few for any schedule."""
@@ -148,8 +149,55 @@ def realize(
             )
             if answer.verdict is Verdict.YES:
                 return answer, chunks, refuted
-            refuted = refuted and not (complete and answer.verdict is Verdict.UNKNOWN)
+            proved = answer.verdict is Verdict.NO and space.hops.complete
+            refuted = refuted and (proved or not complete)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Points with ever more steps and fewer rounds per chunk; ``gaps`` in words; ``complete``:
+    the last point reaches the bound for any number of steps."""
+
+    points: tuple[Point, ...]
+    gaps: tuple[str, ...]
+    complete: bool
+
+
+def walk(
+    search: Search, numbers: range, clock: Clock, observer: Observer, *, points: int | None = None
+) -> Frontier:
+    """The best point for each number of steps that is better than those before it.
+
+    Ends at the bound for any number of steps, or once there are as many ``points`` as wanted.
+    """
+    given = search.collective.factor
+    found: list[Point] = []
+    gaps: list[str] = []
+    worst: Fraction | None = None
+    for steps in numbers:
+        if clock.left() <= 0 or observer.cancelled():
+            gaps.append(f"stopped before {steps} steps were searched")
+            break
+        point, lower = point_at(search, steps, worst, clock, observer)
+        if point is not None:
+            found.append(replace(point, step_optimal=point.steps == search.least_steps))
+            worst = point.rounds_per_chunk * given
+        if lower is not None and (worst is None or worst > lower):
+            best = "nothing found" if worst is None else f"best found {worst / given}"
+            gaps.append(f"{steps} steps: {best}, proved at least {lower / given} rounds per chunk")
+        if worst == search.static or len(found) == points:
+            break
+    return Frontier(tuple(found), tuple(gaps), worst == search.static)
+
+
+def first_at_best(search: Search, first: int, last: int) -> int:
+    """The least number of steps whose flow LP reaches the bound for any number of steps."""
+    for steps in range(first, last):
+        flow = search.bound(steps)
+        if flow is not None and flow.rounds_per_chunk <= search.static:
+            return steps
+    return last
 
 
 def point_at(

@@ -58,7 +58,7 @@ def apply_rules(space: Space, rules: Sequence[Rule]) -> Space:
     allowed = space.allowed.copy()
     only = [r for r in rules if isinstance(r, Only)]
     if only:
-        allowed &= np.array([_named_by(space, r) for r in only]).any(axis=0)[None, :]
+        allowed &= np.logical_or.reduce([_named_by(space, r) for r in only])[None, :]
     for rule in rules:
         if isinstance(rule, Forbid):
             allowed &= ~_forbidden_by(space, rule)[None, :]
