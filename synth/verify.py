@@ -10,9 +10,11 @@ It knows no engine and shares no code with any. What it holds a schedule to:
    nothing (what it replaces is contained in what it brings); of several arrivals at one place in
    one step all must reduce;
 4. *postcondition*: exactly the wanted contributions, and whole groups for ``local_reduce``;
-5. *rounds*, where given: in a step of r rounds a link or shared resource of k times the round
+5. *times*, where given: a transfer ends no earlier than it starts, and starts no earlier than
+   what it sends has arrived, unless slices overlap (loads over time are not checked);
+6. *rounds*, where given: in a step of r rounds a link or shared resource of k times the round
    bandwidth carries at most r·k chunks (SCCL's k-synchronous steps);
-6. *the sketch*, where given (:mod:`weft.synth.sketch_check`).
+7. *the sketch*, where given (:mod:`weft.synth.sketch_check`).
 
 Ranks, chunks, transfers and steps are numbered from 0 in all messages, as in the file.
 """
@@ -24,17 +26,28 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+import numpy.typing as npt
 
 from weft.dsl.errors import CheckFailed
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import Sketch
 
-from .occupancy import Ints, LinkTable, row_name, step_loads, transfer_name, transfer_of_link
+from .occupancy import (
+    Ints,
+    LinkTable,
+    row_name,
+    step_loads,
+    step_runs,
+    transfer_name,
+    transfer_of_link,
+)
 from .replay import DOUBLE, EMPTY, LOST, Replay, Unmet, replay
 from .sketch_check import broken_rules
 
 PROBLEMS_TOLD = 50
-"""A verdict lists at most this many problems; the rest are counted."""
+"""A verdict lists at most this many problems."""
+
+_TIME_SLACK = 1e-9  # relative: times in files are rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,7 @@ def _problems(schedule: Schedule, sketch: Sketch | None, result: Replay) -> Iter
     yield from _arrival_problems(schedule)
     yield from _content_problems(schedule, result)
     yield from _end_problems(schedule, result)
+    yield from _time_problems(schedule, result)
     yield from _round_problems(schedule, table)
     if sketch is not None:
         yield from broken_rules(schedule, sketch, result.redundant)
@@ -238,6 +252,43 @@ def _unmet(one: Unmet) -> str:
 def _some(ranks: list[int]) -> str:
     shown = ", ".join(map(str, ranks[:8]))
     return shown + (f", … ({len(ranks)} ranks)" if len(ranks) > 8 else "")
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+def _time_problems(s: Schedule, result: Replay) -> Iterator[str]:
+    if s.start_us is None and s.end_us is None:
+        return
+    if s.start_us is None or s.end_us is None or {len(s.start_us), len(s.end_us)} != {len(s)}:
+        yield "times are given for some transfers only, or without their ends"
+        return
+    good = np.isfinite(s.start_us) & np.isfinite(s.end_us) & (s.start_us >= 0)
+    for i in np.flatnonzero(~good | (s.end_us < s.start_us)).tolist():
+        yield f"{transfer_name(s, i)} lasts from {s.start_us[i]:g} to {s.end_us[i]:g} µs"
+    if s.segments > 1:  # the first slice goes on before the last has come
+        return
+    known = _known_since(s, ~result.redundant)
+    early = s.start_us < known - _TIME_SLACK * np.maximum(1.0, np.abs(known))
+    for i in np.flatnonzero(early).tolist():
+        yield (
+            f"{transfer_name(s, i)} starts at {s.start_us[i]:g} µs, "
+            f"what it sends has arrived at {known[i]:g} µs"
+        )
+
+
+def _known_since(s: Schedule, brings: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """When all that came to the source of each transfer in earlier steps has arrived."""
+    assert s.end_us is not None
+    place = s.chunk.astype(np.int64) * s.collective.ranks
+    source, target = place + s.src, place + s.dst
+    latest = np.zeros(s.collective.chunks * s.collective.ranks)
+    known = np.zeros(len(s))
+    for begin, end in step_runs(s):
+        known[begin:end] = latest[source[begin:end]]
+        here = brings[begin:end]
+        np.maximum.at(latest, target[begin:end][here], s.end_us[begin:end][here])
+    return known
 
 
 # --- rounds ---------------------------------------------------------------------------------------

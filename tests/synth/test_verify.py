@@ -19,6 +19,7 @@ from weft.dsl.errors import CheckFailed
 from weft.dsl.schedule import Schedule, Transfer
 from weft.dsl.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth import replay as replay_module
+from weft.synth.simulate import simulate
 from weft.synth.verify import require_valid, verify
 
 
@@ -353,6 +354,35 @@ def test_rounds_of_the_wrong_length_or_zero() -> None:
         in verify(replace(s, rounds=(1, 1))).problems
     )
     assert "step 1 has 0 rounds" in verify(replace(s, rounds=(1, 0, 1))).problems
+
+
+# --- times ------------------------------------------------------------------------------------
+
+
+@given(schedules(), st.integers(1, 10**6), st.integers(1, 2))
+@settings(max_examples=40)
+def test_simulated_times_are_possible(s: Schedule, size: int, segments: int) -> None:
+    s = replace(s, segments=segments)
+    run = simulate(s, size)
+    timed = replace(s, start_us=run.start_us, end_us=run.end_us)
+    assert verify(timed).ok, verify(timed).problems
+
+
+def test_impossible_times() -> None:
+    s = ring_allgather(3)
+    end = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 2.0])
+    good = replace(s, start_us=end - 1, end_us=end)
+    assert verify(good).ok
+    early = end - 1
+    early[3] = 0.5
+    (only,) = verify(replace(good, start_us=early)).problems
+    assert only == (
+        "transfer 3 (chunk 2, rank 0 -> 1, step 1) starts at 0.5 µs, "
+        "what it sends has arrived at 1 µs"
+    )
+    assert "lasts from 0 to -0.5 µs" in verify(replace(good, end_us=end - 1.5)).problems[0]
+    assert "lasts from nan" in verify(replace(good, start_us=end * np.nan)).problems[0]
+    assert "some transfers only" in verify(replace(good, end_us=None)).problems[0]
 
 
 # --- the rest ---------------------------------------------------------------------------------
