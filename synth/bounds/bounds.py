@@ -111,7 +111,8 @@ def bounds(topology: Topology, collective: Collective) -> Bounds:
     """
     if collective.ranks != topology.ranks:
         raise BadTopology(
-            f"the collective is for {collective.ranks} ranks, {topology.name} has {topology.ranks}",
+            f"the collective is for {collective.ranks} ranks, "
+            f"{topology.name} has {topology.ranks}",
             hint="restrict the topology to the process group first",
         )
     needs = distance.required_matrix(collective)
@@ -166,11 +167,7 @@ def _copying(topology: Topology, collective: Collective, demand: Demand) -> _Ban
     attained = _attained_by_trees(topology, demand)
     if (demand.spread or len(demand.sinks()) == 1) and (attained or not topology.resources):
         return _of_cut(topology, collective, found, demand.backwards, attained)
-    backward = best_cut(machine.reversed(), demand.reversed())
-    found = best_of(
-        found, None if backward is None else backward.turned(),
-        *host_cuts(machine, demand.across),
-    )  # fmt: skip
+    found = best_of(found, _seen_from_sources(machine, demand), *host_cuts(machine, demand.across))
     if found is None:
         return _NOTHING
     if demand.unicast:
@@ -178,7 +175,20 @@ def _copying(topology: Topology, collective: Collective, demand: Demand) -> _Ban
     return _mixed(topology, collective, demand, found)
 
 
-def _mixed(topology: Topology, collective: Collective, demand: Demand, cut: Cut) -> _Bandwidth:
+def _seen_from_sources(machine: Topology, demand: Demand) -> Cut | None:
+    """A cut near a source: the best of the reversed problem, judged in this one.
+
+    With several holders of a chunk there is no reversed problem: any of them may send it.
+    """
+    if len(demand.holders) > demand.classes:
+        return None
+    found = best_cut(machine.reversed(), demand.reversed())
+    return None if found is None else CutFinder.of(machine, demand.across).cut(~found.inside)
+
+
+def _mixed(
+    topology: Topology, collective: Collective, demand: Demand, cut: Cut
+) -> _Bandwidth:
     """Several cuts at once, where a single one may not say all."""
     machine = topology.reversed() if demand.backwards else topology
     mix = best_mix(machine, demand, [cut])

@@ -85,7 +85,11 @@ class Demand:
         return table
 
     def reversed(self) -> Demand:
-        """Sources and destinations exchanged: the same problem seen from the other end."""
+        """Sources and destinations exchanged: the same problem seen from the other end.
+
+        Only where every chunk has one holder; chunks with several destinations then ask for less
+        than here, because one of the new holders is enough.
+        """
         return Demand(
             self.ranks, self.weight, self.dests, self.dest_start,
             self.holders, self.holder_start, not self.backwards,
