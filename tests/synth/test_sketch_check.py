@@ -168,7 +168,7 @@ def test_symmetry_that_moves_the_root_is_none() -> None:
     sends = [Transfer(0, r, r + 1, (r,), r) for r in range(3)]
     s = Schedule.of(ring(4), make("broadcast", 4), sends)
     (only,) = told(s, Symmetry(label="turn", image=(1, 2, 3, 0)))
-    assert "does not map broadcast root 0 on 4 ranks, 1 chunks to itself" in only
+    assert "does not map broadcast root 0 on 4 ranks, 1 chunk to itself" in only
 
 
 def test_chunks_and_steps() -> None:
