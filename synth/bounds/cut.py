@@ -178,7 +178,7 @@ class Supply:
     def _supplies(self, sink: int) -> Ints:
         """Chunks of every supply arc: of the ranks, then of the classes with many holders."""
         demand = self._demand
-        if demand.unicast:
+        if demand.unicast and not self._everywhere:
             return np.asarray(demand.pairs[self._ranks, sink])
         wanted = np.ones(demand.classes, bool) if self._everywhere else demand.wanted_by(sink)
         weight = np.where(wanted, demand.weight, 0)

@@ -276,6 +276,12 @@ def test_overlapping_resources_use_a_fractional_cover():
     assert checked(topology, "broadcast").algbw_GBps == Fraction(9, 2)
 
 
+def test_a_switch_that_nothing_enters_offers_nothing():
+    links = (link(0, 1, 1), link(1, 0, 1), link(1, 0, 1), link(2, 1, 1))
+    topology = Topology("dead end", (gpu(0), gpu(1), switch("s")), links)
+    assert checked(topology, "allgather").us_per_byte * 1000 == Fraction(1, 2)
+
+
 # --- switches -----------------------------------------------------------------------------------
 
 
