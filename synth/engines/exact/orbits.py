@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -57,9 +58,14 @@ def find_orbits(
     wanted: Sequence[Demand],
     images: Sequence[tuple[int, ...]],
     link_images: Sequence[tuple[int, ...]],
+    unit: Fraction | None = None,
 ) -> Orbits:
-    """Orbits under node permutations that are automorphisms and map demands to demands."""
-    unit = topology.round_bandwidth()
+    """Orbits under node permutations that are automorphisms and map demands to demands.
+
+    ``unit`` is the bandwidth in GB/s that a round stands for, where it is not the topology's own
+    (a machine with links taken away may have a larger one).
+    """
+    unit = unit or topology.round_bandwidth()
     caps = np.array([int(b / unit) for b in topology.capacities()], np.int64)
     links = len(topology.links)
     members = [frozenset(r.links) for r in topology.resources]

@@ -86,7 +86,8 @@ def prepare(
     spaces = (rules.apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
     # The flow LP sees the links that the rules leave; symmetry and prices are of that machine.
     left = topology.without_links(rules.unused_links(spaces[-1])) if ruled else topology
-    orbits = find_orbits(left, wanted, [n for n, _ in images], [x for _, x in images])
+    nodes, links = [n for n, _ in images], [x for _, x in images]
+    orbits = find_orbits(left, wanted, nodes, links, topology.round_bandwidth())
     static = bounds(topology, collective)
     least = max(int(near.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
     search = Search(

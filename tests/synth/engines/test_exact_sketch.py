@@ -1,0 +1,107 @@
+"""The exact engine under a sketch: rules obeyed, bounds of the narrowed machine, conflicts named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction as F
+
+import pytest
+
+from weft.dsl.catalog import topology
+from weft.dsl.collective import make
+from weft.dsl.language.elaborate import elaborate
+from weft.dsl.language.parse import parse
+from weft.dsl.problem import Problem
+from weft.dsl.schedule import Schedule
+from weft.synth.api import synthesize
+from weft.synth.engine import Outcome, Status
+from weft.synth.verify import verify
+
+DOUBLES = "0 <-> 1, 1 <-> 3, 3 <-> 2, 2 <-> 6, 6 <-> 7, 7 <-> 5, 5 <-> 4, 4 <-> 0"
+
+
+def solve(machine: str, collective: str, *rules: str) -> Outcome:
+    box = topology(machine)
+    text = "sketch test\n" + "\n".join(rules) + "\n"
+    problem = Problem(box, make(collective, box.ranks), elaborate(parse(text), box))
+    outcome = synthesize(problem)
+    for point in outcome.points:
+        assert verify(point.schedule, problem.sketch).ok
+    return outcome
+
+
+def frontier(outcome: Outcome) -> dict[int, F]:
+    return {p.steps: p.rounds_per_chunk for p in outcome.points}
+
+
+def test_the_bound_is_that_of_the_links_left():
+    # The double links form a ring of eight with twice the round bandwidth: 7/2 halved.
+    outcome = solve("dgx1", "allgather", f"only links {DOUBLES}")
+    assert frontier(outcome) == {4: F(7, 4)}
+    assert outcome.points[0].bound == F(7, 4)
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "alltoall"])
+def test_forbidding_links_is_taking_them_away(collective):
+    box = topology("dgx1")
+    dead = [i for i, x in enumerate(box.links) if {x.src, x.dst} == {0, 1}]
+    less = replace(box.without_links(dead), name="less")
+    plain = synthesize(Problem(less, make(collective, 8)))
+    ruled = solve("dgx1", collective, "forbid links 0 <-> 1")
+    assert frontier(ruled) == frontier(plain)
+    assert [p.bound for p in ruled.points] == [p.bound for p in plain.points]
+
+
+def test_chunks_are_exactly_as_many_and_the_rest_is_refuted():
+    outcome = solve("dgx1", "allgather", "chunks 3", "max steps 2")
+    # (3, 2, 4) has no schedule: SCCL's published refutation. So 5 rounds are best with 3 chunks.
+    (point,) = outcome.points
+    assert (point.factor, point.steps, point.rounds) == (3, 2, 5)
+    assert point.optimal
+    assert outcome.status is Status.OPTIMAL
+
+
+def test_symmetry_makes_the_schedule_invariant():
+    outcome = solve("ring:6", "allgather", "symmetry: rotate 1")
+    schedule = outcome.points[0].schedule
+    turned = {
+        ((c // f + 1) % 6 * f + c % f, (s + 1) % 6, (d + 1) % 6, t)
+        for f in [schedule.collective.factor]
+        for c, s, d, t in _rows(schedule)
+    }
+    assert turned == set(_rows(schedule))
+
+
+def _rows(schedule: Schedule) -> list[tuple[int, int, int, int]]:
+    columns = (schedule.chunk, schedule.src, schedule.dst, schedule.step)
+    return list(zip(*(c.tolist() for c in columns), strict=True))
+
+
+def test_hops_and_fixed_sends_are_obeyed():
+    outcome = solve("ring:5", "broadcast", "max hops 2", "send chunk 0 of rank 0 over 1 -> 2 at step 2")
+    for point in outcome.points:
+        rows = _rows(point.schedule)
+        assert (0, 1, 2, 1) in rows
+
+
+def test_few_peers():
+    outcome = solve("hub:6", "allgather", "switch switch0: few peers", "max steps 5")
+    pairs = {(s, d) for _, s, d, _ in _rows(outcome.points[-1].schedule)}
+    assert len(pairs) < 30
+
+
+def test_infeasible_names_the_smallest_conflict():
+    outcome = solve(
+        "dgx1", "allgather", "max hops 7", f"only links {DOUBLES}", "forbid links 0 -> 1, 0 -> 4"
+    )
+    assert outcome.status is Status.INFEASIBLE
+    assert len(outcome.conflict) == 2
+    assert any("only" in label for label in outcome.conflict)
+    assert any("forbid" in label for label in outcome.conflict)
+
+
+def test_too_few_steps_is_a_conflict_of_one_rule():
+    outcome = solve("ring:6", "allgather", "max steps 2", "max hops 5")
+    assert outcome.status is Status.INFEASIBLE
+    assert len(outcome.conflict) == 1
+    assert "steps" in outcome.conflict[0]
