@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench clean demo dev dist grade help lint test types
+.PHONY: bench clean demo dev dist grade help lint sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -27,6 +27,9 @@ bench: $(STAMP) ## measure weft itself
 
 grade: $(STAMP) ## compare results with the published ones
 	$(BIN)/python tests/grade/run.py
+
+sweep: $(STAMP) ## compile every proved schedule in every form and execute the XML
+	$(BIN)/python tests/grade/xml_sweep.py
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .

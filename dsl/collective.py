@@ -152,25 +152,17 @@ class Collective:
         """Size of the largest output buffer, in chunks."""
         return int(self.post.offsets.max(initial=-1)) + 1
 
-    def in_place_shift(self, rank: int) -> int | None:
+    def in_place_shift(self, rank: int) -> int:
         """In an in-place call input chunk k of ``rank`` is output chunk ``k + shift``.
 
         Allgather: the own block of the output. reduce_scatter: minus the own block (the output is
-        a block of the input). ``None``: in place makes no sense for this kind.
+        a block of the input). All others: sendbuff == recvbuff, as NCCL and MSCCL count them.
         """
         if self.kind is Kind.ALLGATHER:
             return rank * self.factor
         if self.kind is Kind.REDUCE_SCATTER:
             return -rank * self.factor
-        if self.kind in (
-            Kind.ALLREDUCE,
-            Kind.BROADCAST,
-            Kind.REDUCE,
-            Kind.CUSTOM,
-            Kind.ALLTOALL,
-        ):
-            return 0
-        return None
+        return 0
 
     def split(self, pieces: int) -> Collective:
         """The same collective with every chunk cut into ``pieces`` equal ones."""

@@ -62,7 +62,7 @@ def buffers_of_program(program: Program) -> Buffers:
     size = np.array([(0, 0, r.scratch_chunks) for r in program.ranks], np.int64).reshape(-1, 3)
     size[:, 0] = c.input_chunks * pieces
     size[:, 1] = c.output_chunks * pieces
-    shift = [(c.in_place_shift(r) or 0) * pieces for r in range(len(program.ranks))]
+    shift = [c.in_place_shift(r) * pieces for r in range(len(program.ranks))]
     return Buffers(size, np.array(shift, np.int64))
 
 

@@ -28,7 +28,7 @@ from weft.dsl.collective import Kind
 from weft.dsl.errors import UserError
 from weft.dsl.program import Block, Instr, Op, Program, Protocol, RankProgram
 
-from ..target import Target
+from ..target import MSCCL, Target
 
 DEFAULT_MAX_BYTES = 1 << 30
 NAME_LENGTH = 63
@@ -98,8 +98,11 @@ def _check_header(program: Program, target: Target, label: str, least: int, most
         raise UserError(
             f"no message has {least} to {most} bytes", hint="sizes are positive, least < most"
         )
-    if program.in_place and program.collective.kind is Kind.ALLTOALL:
-        raise UserError("no runtime calls alltoall in place", hint="compile it out of place")
+    if target is MSCCL and program.in_place and program.collective.kind is Kind.ALLTOALL:
+        raise UserError(
+            "microsoft/msccl refuses alltoall in place",
+            hint="compile it out of place, or for --target executor or rccl",
+        )
     _at_most(len(program.ranks), target.max_children, "ranks", target)
     _at_most(program.channels, target.max_channels, "channels", target)
 

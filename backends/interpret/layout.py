@@ -112,8 +112,6 @@ def layout(
     ``padded``: the caller's buffers have at least so many chunks (a custom collective has
     ``nchunksperloop`` in both).
 
-    Raises:
-        UserError: in place makes no sense for this collective.
     """
     n = collective.ranks
     inputs = max(collective.input_chunks, padded)
@@ -123,10 +121,7 @@ def layout(
     size[:, 2] = np.clip(np.asarray(scratch, np.int64), 0, MOST_CHUNKS)
     shift = np.full(n, outputs + 0)
     if in_place:
-        shifts = [collective.in_place_shift(r) for r in range(n)]
-        if any(s is None for s in shifts):
-            raise UserError(f"{collective.kind} has no in-place form")
-        shift = np.array(shifts, np.int64)
+        shift = np.array([collective.in_place_shift(r) for r in range(n)], np.int64)
     else:
         shift = np.full(n, -inputs, np.int64)
     base = np.empty((n, 3), np.int64)

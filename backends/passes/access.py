@@ -18,7 +18,7 @@ def slots(program: Program, rank: int, part: Slice, count: int) -> Iterator[int]
     """The slots of a slice; in place, an input chunk that the output aliases has its number."""
     for offset in range(part.offset, part.offset + count):
         if program.in_place and part.buffer is Buffer.INPUT:
-            aliased = offset + (program.collective.in_place_shift(rank) or 0)
+            aliased = offset + program.collective.in_place_shift(rank)
             if 0 <= aliased < program.ranks[rank].output_chunks:
                 yield _BASE[Buffer.OUTPUT] + aliased
                 continue

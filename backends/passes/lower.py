@@ -58,10 +58,10 @@ class Lower:
         """The flow of a schedule.
 
         Raises:
-            UserError: segments, or in place for a collective that has no such form.
+            UserError: segments.
             CheckFailed: a rank sends what it does not hold, or never gets what it must end with.
         """
-        _refuse(schedule, self.in_place)
+        _refuse(schedule)
         arrivals = _Arrivals.of(schedule)
         places = _Places.of(schedule, arrivals, self.in_place)
         scratch = _Scratch(schedule.collective.ranks)
@@ -74,18 +74,12 @@ class Lower:
         return Flow(schedule.collective, self.in_place, messages, local.columns(), scratch.sizes)
 
 
-def _refuse(schedule: Schedule, in_place: bool) -> None:
-    c = schedule.collective
+def _refuse(schedule: Schedule) -> None:
     if schedule.segments != 1:
         raise UserError(
             f"the schedule repeats its pattern on {schedule.segments} segments; "
             "MSCCL XML has no loop for that",
             hint="cut the chunks instead: a schedule with segments=1 and more chunks",
-        )
-    if in_place and (c.kind is Kind.ALLTOALL or c.in_place_shift(0) is None):
-        raise UserError(
-            f"{c.kind} has no in-place form",
-            hint="compile it out of place",
         )
 
 

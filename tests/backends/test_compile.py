@@ -257,10 +257,9 @@ def test_what_cannot_fit_is_refused_in_words() -> None:
         build(patterns.ring_allgather(4, 1), target=RCCL, instances=64)
     with pytest.raises(UserError, match="MSCCL XML has no loop"):
         build(replace(patterns.ring_allgather(3, 1), segments=2))
-    with pytest.raises(UserError, match="alltoall has no in-place form"):
-        build(patterns.direct_alltoall(3, 1), in_place=True)
-    with pytest.raises(UserError, match="gather has no in-place form"):
-        build(MSCCL_ONLY["gather"](), in_place=True)
+    program, _ = build(patterns.direct_alltoall(3, 1), target=EXECUTOR, in_place=True)
+    with pytest.raises(UserError, match="refuses alltoall in place"):
+        emit(program, MSCCL)
     with pytest.raises(UserError, match="does not order under LL"):
         build(patterns.ring_allreduce(4, 1), target=RCCL, protocol=Protocol.LL)
     with pytest.raises(UserError, match="instances"):

@@ -121,6 +121,18 @@ def candidates(search: Search, steps: int, lower: Fraction) -> Iterator[tuple[in
         yield c, int(ratio * c)
 
 
+@dataclass(frozen=True, slots=True)
+class Realized:
+    """What a search over candidates ended with: an answer and its chunk count, or neither.
+
+    ``refuted``: every smaller number of rounds that was in question has been proved impossible.
+    """
+
+    answer: Answer | None
+    chunks: int
+    refuted: bool
+
+
 def realize(
     search: Search,
     steps: int,
@@ -128,30 +140,24 @@ def realize(
     worst: Fraction | None,
     clock: Clock,
     observer: Observer,
-) -> tuple[Answer, int, bool] | None:
-    """The first candidate better than ``worst`` that a solver finds.
-
-    Returns the answer, its chunk count, and whether all smaller rounds at that chunk count were
-    refuted (what makes it optimal where the chunk count is given). None if nothing was found.
-    """
+) -> Realized:
+    """The first candidate better than ``worst`` that a solver finds."""
     refuted = True
     for chunks, rounds in candidates(search, steps, lower):
         if worst is not None and Fraction(rounds, chunks) >= worst:
-            return None
+            return Realized(None, 0, refuted)
         for i, space in enumerate(search.spaces):
             if clock.left() <= 0 or observer.cancelled():
-                return None
+                return Realized(None, 0, False)
             complete = i == len(search.spaces) - 1
-            ceiling = float("inf") if complete else INVARIANT_SECONDS
+            budget = clock.share(0.5, float("inf") if complete else INVARIANT_SECONDS)
             observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
-            answer = search.solver(
-                space, Question(chunks, steps, rounds), clock.share(0.5, ceiling), observer
-            )
+            answer = search.solver(space, Question(chunks, steps, rounds), budget, observer)
             if answer.verdict is Verdict.YES:
-                return answer, chunks, refuted
+                return Realized(answer, chunks, refuted)
             proved = answer.verdict is Verdict.NO and space.hops.complete
             refuted = refuted and (proved or not complete)
-    return None
+    return Realized(None, 0, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,20 +218,24 @@ def point_at(
     if worst is not None and lower >= worst:
         return None, lower
     found = realize(search, steps, lower, worst, clock, observer)
-    if found is None:
-        return None, lower
-    answer, chunks, refuted = found
-    answer = _without_empty_steps(answer)
+    # With the number of chunks given, refuting all fewer rounds is as good as a bound.
+    searched = search.factor is not None and found.refuted
+    if found.answer is None:
+        return None, worst if searched else lower
+    answer = _without_empty_steps(found.answer)
     schedule = Schedule.of(
-        search.topology, search.collective.split(chunks), answer.transfers, rounds=answer.rounds
+        search.topology,
+        search.collective.split(found.chunks),
+        answer.transfers,
+        rounds=answer.rounds,
     )
-    point = _proved(search, schedule, flow, lower, refuted)
+    point = _proved(search, schedule, flow, lower, searched)
     observer.incumbent(point)
-    return point, lower
+    return point, point.bound * search.collective.factor
 
 
 def _proved(
-    search: Search, schedule: Schedule, flow: FlowBound, lower: Fraction, refuted: bool
+    search: Search, schedule: Schedule, flow: FlowBound, lower: Fraction, searched: bool
 ) -> Point:
     """A schedule with the proof of how good it is, rounds counted per chunk of the plain form."""
     given, factor, rounds = search.collective.factor, schedule.collective.factor, schedule.rounds
@@ -234,7 +244,7 @@ def _proved(
     if search.static > flow.rounds_per_chunk:
         certificate = search.static_certificate
     value = Fraction(sum(rounds), factor)
-    if search.factor is not None and refuted and value > bound:
+    if searched and value > bound:
         bound, certificate = value, search_certificate(flow.steps, sum(rounds), factor, certificate)
     return Point(
         schedule, schedule.steps, sum(rounds), factor, bound, certificate,

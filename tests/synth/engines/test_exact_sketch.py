@@ -78,14 +78,16 @@ def _rows(schedule: Schedule) -> list[tuple[int, int, int, int]]:
 
 
 def test_hops_and_fixed_sends_are_obeyed():
-    outcome = solve("ring:5", "broadcast", "max hops 2", "send chunk 0 of rank 0 over 1 -> 2 at step 2")
+    send = "send chunk 0 of rank 0 over 1 -> 2 at step 2"
+    outcome = solve("ring:5", "broadcast", "max hops 2", "max steps 3", send)
+    assert outcome.points
     for point in outcome.points:
         rows = _rows(point.schedule)
         assert (0, 1, 2, 1) in rows
 
 
 def test_few_peers():
-    outcome = solve("hub:6", "allgather", "switch switch0: few peers", "max steps 5")
+    outcome = solve("hub:6", "allgather", "switch hub: few peers", "max steps 5")
     pairs = {(s, d) for _, s, d, _ in _rows(outcome.points[-1].schedule)}
     assert len(pairs) < 30
 
