@@ -45,9 +45,7 @@ def split_arguments(text: str) -> tuple[str, dict[str, int]]:
     return match["sketch"], arguments
 
 
-def read_sketch(
-    text: str, topology: Topology, collective: Collective, console: Console
-) -> Sketch:
+def read_sketch(text: str, topology: Topology, collective: Collective, console: Console) -> Sketch:
     """The rules of a sketch (a name or file) on a machine, for a collective.
 
     Warns of what looks wrong in it.

@@ -127,9 +127,7 @@ def lower_and_emit(
     return program, text
 
 
-def _execute(
-    text: str, schedule: Schedule, backend: Backend, args: argparse.Namespace
-) -> str:
+def _execute(text: str, schedule: Schedule, backend: Backend, args: argparse.Namespace) -> str:
     done = backend.execute(text, "the artefact", schedule.collective,
                            interleavings=args.interleavings, seed=args.seed)  # fmt: skip
     if not done.ok:

@@ -86,9 +86,7 @@ def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collectiv
 
         schedule = subject.schedule()
         return lower_and_emit(schedule, MscclXml(), args, None)[1], schedule.collective
-    raise UserError(
-        f"a program or a schedule is needed, not a {subject.kind}", where=subject.where
-    )
+    raise UserError(f"a program or a schedule is needed, not a {subject.kind}", where=subject.where)
 
 
 def _elements(args: argparse.Namespace, algo: XmlAlgo) -> int:

@@ -58,9 +58,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         schedule = _on(schedule, args.topology)
     require_valid(schedule)
     size = args.size or parse_size_range("1KiB:1GiB")
-    model = CostModel(
-        args.alpha_occupies, args.store_and_forward, args.overhead, args.barrier
-    )
+    model = CostModel(args.alpha_occupies, args.store_and_forward, args.overhead, args.barrier)
     bound = bounds(schedule.topology, schedule.collective)
     sizes = [evaluate(schedule, bytes_, model, bound) for bytes_ in size.powers()]
     rows = [

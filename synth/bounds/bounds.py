@@ -111,8 +111,7 @@ def bounds(topology: Topology, collective: Collective) -> Bounds:
     """
     if collective.ranks != topology.ranks:
         raise BadTopology(
-            f"the collective is for {collective.ranks} ranks, "
-            f"{topology.name} has {topology.ranks}",
+            f"the collective is for {collective.ranks} ranks, {topology.name} has {topology.ranks}",
             hint="restrict the topology to the process group first",
         )
     needs = distance.required_matrix(collective)
@@ -186,9 +185,7 @@ def _seen_from_sources(machine: Topology, demand: Demand) -> Cut | None:
     return None if found is None else CutFinder.of(machine, demand.across).cut(~found.inside)
 
 
-def _mixed(
-    topology: Topology, collective: Collective, demand: Demand, cut: Cut
-) -> _Bandwidth:
+def _mixed(topology: Topology, collective: Collective, demand: Demand, cut: Cut) -> _Bandwidth:
     """Several cuts at once, where a single one may not say all."""
     machine = topology.reversed() if demand.backwards else topology
     mix = best_mix(machine, demand, [cut])

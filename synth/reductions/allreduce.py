@@ -24,7 +24,7 @@ from ..engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..engines.exact.demands import demands, reach
 from ..engines.exact.flow_bound import flow_bound
 from ..engines.exact.orbits import find_orbits
-from ..order import LARGE, arranged, barrier_us
+from ..order import LARGE, arranged, counted_us
 from ..simulate import simulate
 from .compose import compose_allreduce, one_shot_allreduce_from
 from .refine import refine
@@ -79,9 +79,9 @@ def _halves(
 
 
 def _as_counted(point: Point, size: int) -> bool:
-    """Whether a schedule is at least as quick as with a barrier between its steps."""
+    """Whether a schedule is at least as quick as its rounds promise."""
     time = simulate(point.schedule, size).time_us
-    return time <= barrier_us(point.schedule, size) * (1 + 1e-9)
+    return time <= counted_us(point.schedule, size) * (1 + 1e-9)
 
 
 def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Point]:

@@ -30,9 +30,10 @@ INSTANCES = (
     ("dgx1", "allgather", 1, 2, 2), ("dgx1", "allgather", 2, 2, 3), ("dgx1", "allgather", 3, 2, 4),
     ("dgx1", "allgather", 3, 3, 4), ("dgx1", "allgather", 6, 3, 7), ("dgx1", "alltoall", 1, 2, 2),
     ("dgx1", "alltoall", 1, 2, 3), ("dgx1", "alltoall", 3, 2, 8), ("dgx1", "gather", 6, 2, 7),
-    ("dgx1", "broadcast", 6, 3, 3), ("dgx1", "broadcast", 12, 4, 4), ("ring:8", "allgather", 2, 4, 7),
-    ("ring:8", "alltoall", 1, 4, 8), ("hub:8", "allgather", 1, 1, 7), ("dgx2", "allgather", 1, 1, 15),
-    ("torus:4x4", "allgather", 4, 4, 15),
+    ("dgx1", "broadcast", 6, 3, 3), ("dgx1", "broadcast", 12, 4, 4),
+    ("ring:8", "allgather", 2, 4, 7),
+    ("ring:8", "alltoall", 1, 4, 8), ("hub:8", "allgather", 1, 1, 7),
+    ("dgx2", "allgather", 1, 1, 15), ("torus:4x4", "allgather", 4, 4, 15),
 )  # fmt: skip
 
 
@@ -64,8 +65,10 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=30.0, help="seconds per z3 instance")
     limit = parser.parse_args().limit
     console = Console(width=110)
-    console.print(f"{platform.machine()}, {os.cpu_count()} cores, {platform.python_implementation()} "
-                  f"{platform.python_version()}, {platform.system()}")  # fmt: skip
+    console.print(
+        f"{platform.machine()}, {os.cpu_count()} cores, {platform.python_implementation()} "
+        f"{platform.python_version()}, {platform.system()}"
+    )
     table = Table(
         "machine", "collective", "C,S,R", "CP-SAT", "CPU s", "z3 (paper)", "CPU s", "ratio"
     )

@@ -10,13 +10,17 @@ import argparse
 import sys
 import time
 
+from cases import CASES, Case
 from rich.console import Console
 from rich.table import Table
-from cases import CASES, Case
 
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make
+from weft.dsl.language.elaborate import elaborate
+from weft.dsl.language.load import load_sketch
 from weft.dsl.problem import Objective, Problem
+from weft.dsl.sketch import Sketch
+from weft.dsl.topology import Topology
 from weft.dsl.units import format_bytes
 from weft.synth.api import synthesize
 from weft.synth.bounds import bounds, lower_bound_us
@@ -62,11 +66,9 @@ def _points(case: Case, outcome: Outcome, seconds: float, table: Table) -> bool:
     return good
 
 
-def _sketch(case: Case, machine):  # type: ignore[no-untyped-def]
+def _sketch(case: Case, machine: Topology) -> Sketch | None:
     if not case.sketch:
         return None
-    from weft.dsl.language import elaborate, load_sketch
-
     return elaborate(load_sketch(case.sketch), machine)
 
 

@@ -1,4 +1,4 @@
-"""The exact engine under a sketch: rules obeyed, bounds of the narrowed machine, conflicts named."""
+"""The exact engine under a sketch: rules obeyed, bounds of what is left, conflicts named."""
 
 from __future__ import annotations
 
