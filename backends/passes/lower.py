@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective, Kind, Placement
+from weft.dsl.collective import Collective, Placement
 from weft.dsl.errors import CheckFailed, UserError
 from weft.dsl.schedule import Schedule
 
