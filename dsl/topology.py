@@ -82,6 +82,10 @@ class Hop:
     route: tuple[int, ...]
 
 
+FINEST_ROUND = 16
+"""Rounds may be this much shorter than a chunk's time on the slowest link, not more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
     """The machine.
@@ -156,15 +160,26 @@ class Topology:
         return rows
 
     def round_bandwidth(self) -> Fraction:
-        """GB/s that one *round* stands for: the largest unit all bandwidths are multiples of.
+        """GB/s that one *round* stands for: a chunk crosses a link of this bandwidth in one round.
 
-        A chunk crosses a link of this bandwidth in one round; a link of k times as much carries
-        k chunks a round (SCCL's rounds). DGX-1 with 25 and 50 GB/s links: 25.
+        The largest unit that all bandwidths are multiples of (SCCL's rounds: DGX-1 with 25 and
+        50 GB/s links has 25, and the latter carry two chunks a round), unless that is absurdly
+        small, as between 22.7 and 45.7 GB/s: then the smallest bandwidth, and links carry
+        fractions of chunks.
         """
-        unit = Fraction(0)
+        grain, chunk = self.round_units()
+        return grain * chunk
+
+    def round_units(self) -> tuple[Fraction, int]:
+        """A bandwidth in GB/s that divides all others, and how many of it one round stands for.
+
+        In a step of r rounds a link of bandwidth b carries c chunks if c · units <= r · b / grain.
+        """
+        grain = Fraction(0)
         for bandwidth in self.capacities():
-            unit = _gcd(unit, bandwidth)
-        return unit
+            grain = _gcd(grain, bandwidth)
+        least = min(self.capacities(), default=grain)
+        return grain, 1 if least <= FINEST_ROUND * grain else int(least / grain)
 
     def reversed(self) -> Topology:
         """Every link turned round (indices kept): what the reverse reduction solves on."""

@@ -23,7 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice
+from math import lcm
 
 import numpy as np
 import numpy.typing as npt
@@ -304,12 +306,14 @@ def _round_problems(s: Schedule, table: LinkTable) -> Iterator[str]:
         if rounds < 1:
             yield f"step {step} has {rounds} rounds"
     unit = s.topology.round_bandwidth()
-    # Whole numbers, as the unit divides every bandwidth; loads are below 2^62.
-    width = np.array([min(int(b / unit), 1 << 30) for b in s.topology.capacities()], np.int64)
+    # In whole numbers: over a common denominator of all widths in chunks per round.
+    widths = [min(b / unit, Fraction(1 << 30)) for b in s.topology.capacities()]
+    per_chunk = lcm(*(w.denominator for w in widths))
+    width = np.array([int(w * per_chunk) for w in widths], object)
     rounds_of = np.clip(np.array(s.rounds, np.int64), 0, 1 << 31)
     steps, rows, loads = step_loads(s, table)
-    for k in np.flatnonzero(loads > rounds_of[steps] * width[rows]).tolist():
-        limit = int(rounds_of[steps[k]] * width[rows[k]])
+    for k in np.flatnonzero(loads * per_chunk > rounds_of[steps] * width[rows]).tolist():
+        limit = int(rounds_of[steps[k]] * width[rows[k]] // per_chunk)
         yield (
             f"step {steps[k]}: {row_name(s.topology, int(rows[k]))} carries {loads[k]} chunks, "
             f"{limit} fit into {s.rounds[int(steps[k])]} rounds"

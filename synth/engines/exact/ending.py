@@ -29,7 +29,7 @@ def never_reached(
     depth = near.tail_depth(demand.sources)
     for target in demand.targets:
         value, cut = _minimum_cut(topology, demand.sources, target)
-        if value == 0 or Fraction(len(demand.chunks), value) != static:
+        if value == 0 or len(demand.chunks) / value != static:
             continue
         idle = [i for i in cut if depth[topology.links[i].src] >= 1]
         if idle:
@@ -54,16 +54,18 @@ def _name(topology: Topology, link: int) -> str:
     return f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
 
 
-def _minimum_cut(topology: Topology, sources: Sequence[int], target: int) -> tuple[int, list[int]]:
+def _minimum_cut(topology: Topology, sources: Sequence[int], target: int) -> tuple[Fraction, list[int]]:
     """Value in chunks per round and links of the minimum cut nearest to the target."""
     from scipy.sparse import coo_array, csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-    unit, n = topology.round_bandwidth(), len(topology.nodes)
+    (grain, per_chunk), n = topology.round_units(), len(topology.nodes)
     rows = [x.src for x in topology.links] + [n] * len(sources)
     cols = [x.dst for x in topology.links] + list(sources)
-    caps = [int(x.bandwidth / unit) for x in topology.links]
+    caps = [int(x.bandwidth / grain) for x in topology.links]
     caps += [sum(caps)] * len(sources)
+    if max(caps) >= 1 << 31:
+        return Fraction(0), []
     graph = csr_array(
         coo_array((np.array(caps, np.int32), (rows, cols)), shape=(n + 1, n + 1)).tocsr()
     )
@@ -75,7 +77,7 @@ def _minimum_cut(topology: Topology, sources: Sequence[int], target: int) -> tup
     inside = np.zeros(n + 1, bool)
     inside[side] = True
     cut = [i for i, x in enumerate(topology.links) if inside[x.dst] and not inside[x.src]]
-    return int(result.flow_value), cut
+    return Fraction(int(result.flow_value), per_chunk), cut
 
 
 def how_it_ended(search: Search, found: Frontier) -> tuple[str, ...]:

@@ -49,8 +49,8 @@ class Space:
         chunk_of: plain chunk index of every *item*; items are the plain chunks of all demands.
         sources, targets: ranks per item.
         allowed: shape (items, hops).
-        capacity, loads: chunks per round of every row, and which rows each hop loads (with
-            multiplicity one), shape (rows,) and (rows, hops).
+        capacity, loads: units per round of every row, and which rows each hop loads (with
+            multiplicity one), shape (rows,) and (rows, hops); a chunk takes ``per_chunk`` units.
         item_orbit, pair_class: orbits of items, and of (item, hop) pairs (flat).
         tail, head: per item, steps before a rank can send it, and steps needed after receiving.
     """
@@ -67,6 +67,7 @@ class Space:
     pair_class: Ints
     tail: Ints
     head: Ints
+    per_chunk: int = 1
     pinned: tuple[Pinned, ...] = ()
     peers: tuple[PeerLimit, ...] = ()
     max_hops: int | None = None
@@ -88,18 +89,22 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """C chunks per unit, S steps, R rounds (None: as many as it takes)."""
+    """C chunks per unit, S steps, R rounds (None: they do not matter).
+
+    ``fewest``: not R but as few rounds as can be found in the time, R at most.
+    """
 
     factor: int
     steps: int
     rounds: int | None
+    fewest: bool = False
 
 
 def build_space(topology: Topology, hops: Hops, wanted: Sequence[Demand], near: Reach) -> Space:
     """The space without any rules or symmetry."""
     items = [(c, d) for d in wanted for c in d.chunks]
-    unit = topology.round_bandwidth()
-    capacity = np.array([int(b / unit) for b in topology.capacities()], np.int64)
+    grain, per_chunk = topology.round_units()
+    capacity = np.array([int(b / grain) for b in topology.capacities()], np.int64)
     usage = topology.usage()
     loads = np.zeros((len(capacity), len(hops.hops)), np.int8)
     for i, hop in enumerate(hops.hops):
@@ -116,7 +121,7 @@ def build_space(topology: Topology, hops: Hops, wanted: Sequence[Demand], near: 
         topology, hops, tuple(c for c, _ in items), tuple(d.sources for _, d in items),
         tuple(d.targets for _, d in items), np.ones((len(items), len(hops.hops)), bool),
         capacity[used], loads[used], np.arange(len(items), dtype=np.int64),
-        np.arange(pairs, dtype=np.int64), tail, head,
+        np.arange(pairs, dtype=np.int64), tail, head, per_chunk,
     )  # fmt: skip
 
 

@@ -21,7 +21,8 @@ class Orbits:
     """Orbits of demands and of capacity rows under a group given by generators.
 
     ``rows_of_links`` maps each link to an orbit of rows, once per way a link loads something
-    (-1: not in this one); ``capacities`` are chunks per round summed over the rows of an orbit;
+    (-1: not in this one); ``capacities`` are units per round summed over the rows of an orbit, of
+    which a chunk takes ``per_chunk``;
     ``row_orbit`` maps the rows of ``Topology.capacities()`` to orbits.
     """
 
@@ -29,6 +30,7 @@ class Orbits:
     row_orbit: Ints
     rows_of_links: tuple[Ints, ...]
     capacities: Ints
+    per_chunk: int = 1
 
     def representatives(self, count: int) -> list[int]:
         """The first demand of every orbit."""
@@ -58,15 +60,15 @@ def find_orbits(
     wanted: Sequence[Demand],
     images: Sequence[tuple[int, ...]],
     link_images: Sequence[tuple[int, ...]],
-    unit: Fraction | None = None,
+    units: tuple[Fraction, int] | None = None,
 ) -> Orbits:
     """Orbits under node permutations that are automorphisms and map demands to demands.
 
-    ``unit`` is the bandwidth in GB/s that a round stands for, where it is not the topology's own
-    (a machine with links taken away may have a larger one).
+    ``units`` are the round's units (:meth:`Topology.round_units`) where they are not the
+    topology's own: a machine with links taken away may have larger ones.
     """
-    unit = unit or topology.round_bandwidth()
-    caps = np.array([int(b / unit) for b in topology.capacities()], np.int64)
+    grain, per_chunk = units or topology.round_units()
+    caps = np.array([int(b / grain) for b in topology.capacities()], np.int64)
     links = len(topology.links)
     members = [frozenset(r.links) for r in topology.resources]
     row_images = []
@@ -84,7 +86,9 @@ def find_orbits(
         ways.append(way)
     demand_images = [m for x in images if (m := demand_image(wanted, x)) is not None]
     assert len(demand_images) == len(images)
-    return Orbits(_classes(len(wanted), demand_images), row_orbit, tuple(ways), orbit_caps)
+    return Orbits(
+        _classes(len(wanted), demand_images), row_orbit, tuple(ways), orbit_caps, per_chunk
+    )
 
 
 def _classes(count: int, images: Sequence[Sequence[int]]) -> Ints:

@@ -111,7 +111,7 @@ class _Paper:
                     self.constraints.append(
                         z3.Implies(
                             self.rounds[t - 1] == r,
-                            z3.PbLe([(x, 1) for x in now], capacity * r),
+                            z3.PbLe([(x, 1) for x in now], capacity * r // space.per_chunk),
                         )
                     )
 

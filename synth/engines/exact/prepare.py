@@ -87,7 +87,7 @@ def prepare(
     # The flow LP sees the links that the rules leave; symmetry and prices are of that machine.
     left = topology.without_links(rules.unused_links(spaces[-1])) if ruled else topology
     nodes, links = [n for n, _ in images], [x for _, x in images]
-    orbits = find_orbits(left, wanted, nodes, links, topology.round_bandwidth())
+    orbits = find_orbits(left, wanted, nodes, links, topology.round_units())
     static = bounds(topology, collective)
     least = max(int(near.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
     search = Search(

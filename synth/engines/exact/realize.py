@@ -91,7 +91,11 @@ class _Model:
             self.model.new_int_var(1, 1 + slack, f"rounds{t}")
             for t in range(1, self.question.steps + 1)
         ]
-        self.model.add(sum(rounds) == self.question.rounds)
+        if self.question.fewest:
+            self.model.add(sum(rounds) <= self.question.rounds)
+            self.model.minimize(sum(rounds))
+        else:
+            self.model.add(sum(rounds) == self.question.rounds)
         return rounds
 
     def _create(self, item: int) -> None:
@@ -173,7 +177,7 @@ class _Model:
                     if (c, piece, step) in self.sends
                 ]
                 if load:
-                    total = sum(v * k if k > 1 else v for v, k in load)
+                    total = sum(v * (k * space.per_chunk) for v, k in load)
                     self.model.add(total <= int(space.capacity[row]) * self.rounds[step - 1])
 
     def _load_of(self, row: int, hops: Ints) -> Ints:
@@ -240,7 +244,7 @@ def solve(space: Space, question: Question, budget: Budget, observer: Observer) 
     solver.parameters.filter_subsolvers.extend(SUBSOLVERS)
     solver.parameters.random_seed = budget.seed
     seconds = max(0.01, budget.seconds)
-    if built.peers_used:
+    if built.peers_used and not question.fewest:
         built.model.minimize(sum(built.peers_used))
         seconds = min(seconds, PEERS_SECONDS)
     solver.parameters.max_time_in_seconds = seconds
