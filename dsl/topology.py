@@ -139,6 +139,10 @@ class Topology:
                 return index
         raise UnknownName("node", name, (n.name for n in self.nodes))
 
+    def link_ends(self) -> npt.NDArray[np.int64]:
+        """Source and destination node of every link, shape (links, 2)."""
+        return np.array([(x.src, x.dst) for x in self.links], np.int64).reshape(-1, 2)
+
     def capacities(self) -> tuple[Fraction, ...]:
         """Bandwidth in GB/s of every resource row of :meth:`usage`: links, then resources."""
         return (*(x.bandwidth for x in self.links), *(r.bandwidth for r in self.resources))
