@@ -264,11 +264,11 @@ def _gcd(a: Fraction, b: Fraction) -> Fraction:
 
 
 def _check_nodes(topology: Topology) -> None:
-    if not topology.nodes or not topology.nodes[0].stores:
+    gpus = sum(node.stores for node in topology.nodes)
+    if not gpus:
         raise BadTopology(
             f"{topology.name}: there is no GPU", hint="a topology starts with its GPUs"
         )
-    gpus = sum(node.stores for node in topology.nodes)
     if not all(node.stores for node in topology.nodes[:gpus]):
         raise BadTopology(f"{topology.name}: GPUs must come first, in rank order")
     for name, count in Counter(n.name for n in topology.nodes).items():
