@@ -1,25 +1,132 @@
 """weft turns a topology, a collective and a sketch into a checked, runnable program.
 
 This is the whole public face. Names are loaded when first used, so `import weft` costs
-nothing: neither NumPy nor any solver is loaded.
+nothing: neither NumPy nor any solver is loaded. The main job, from a machine to a file that
+runs (``docs/library.md`` has the rest):
 
 >>> import weft
->>> weft.__version__
-'0.1.0'
+>>> ring = weft.topology("ring:4")
+>>> allgather = weft.make("allgather", ring.ranks)
+>>> weft.bounds(ring, allgather).rounds_per_chunk
+Fraction(3, 2)
+>>> outcome = weft.synthesize(weft.Problem(ring, allgather))
+>>> [(p.steps, p.rounds, p.factor, p.optimal) for p in outcome.points]
+[(2, 3, 2, True)]
+>>> schedule = outcome.points[0].schedule
+>>> bool(weft.verify(schedule)), round(weft.simulate(schedule, 1 << 20).time_us)
+(True, 16)
+>>> program = weft.compile_schedule(schedule)
+>>> weft.check_program(program)
+()
+>>> text = weft.emit_msccl_xml(program, weft.target("msccl"))
+>>> weft.run_msccl_xml(text, "ring.xml", allgather).ok
+True
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-# To add a public name: put it into this table and into __all__, and, for type checkers,
-# into an `if TYPE_CHECKING:` block as `from weft.dsl.x import Name as Name`.
-_HOME: Final = MappingProxyType[str, str]({})
+if TYPE_CHECKING:
+    from weft.backends.check import check_program
+    from weft.backends.compile import CompileOptions, compile_schedule
+    from weft.backends.emit.msccl_xml import emit as emit_msccl_xml
+    from weft.backends.interpret import run_xml as run_msccl_xml
+    from weft.backends.target import target
+    from weft.dsl.catalog import topology
+    from weft.dsl.collective import Collective, make
+    from weft.dsl.errors import WeftError
+    from weft.dsl.language.elaborate import elaborate
+    from weft.dsl.language.load import load_sketch
+    from weft.dsl.language.parse import parse as parse_sketch
+    from weft.dsl.problem import Objective, Problem
+    from weft.dsl.program import Program
+    from weft.dsl.schedule import Schedule, Transfer
+    from weft.dsl.schedule import read as read_schedule
+    from weft.dsl.schedule import write as write_schedule
+    from weft.dsl.sketch import Sketch
+    from weft.dsl.topology import Topology
+    from weft.synth.api import synthesize
+    from weft.synth.bounds import Bounds, bounds
+    from weft.synth.engine import Budget, Outcome, Point, Status
+    from weft.synth.simulate import simulate
+    from weft.synth.verify import verify
+
+# To add a public name: put it into this table, into __all__, and, for type checkers, into the
+# block above.
+_HOME: Final = MappingProxyType(
+    {
+        "Bounds": "weft.synth.bounds:Bounds",
+        "Budget": "weft.synth.engine:Budget",
+        "Collective": "weft.dsl.collective:Collective",
+        "CompileOptions": "weft.backends.compile:CompileOptions",
+        "Objective": "weft.dsl.problem:Objective",
+        "Outcome": "weft.synth.engine:Outcome",
+        "Point": "weft.synth.engine:Point",
+        "Problem": "weft.dsl.problem:Problem",
+        "Program": "weft.dsl.program:Program",
+        "Schedule": "weft.dsl.schedule:Schedule",
+        "Sketch": "weft.dsl.sketch:Sketch",
+        "Status": "weft.synth.engine:Status",
+        "Topology": "weft.dsl.topology:Topology",
+        "Transfer": "weft.dsl.schedule:Transfer",
+        "WeftError": "weft.dsl.errors:WeftError",
+        "bounds": "weft.synth.bounds:bounds",
+        "check_program": "weft.backends.check:check_program",
+        "compile_schedule": "weft.backends.compile:compile_schedule",
+        "elaborate": "weft.dsl.language.elaborate:elaborate",
+        "emit_msccl_xml": "weft.backends.emit.msccl_xml:emit",
+        "load_sketch": "weft.dsl.language.load:load_sketch",
+        "make": "weft.dsl.collective:make",
+        "parse_sketch": "weft.dsl.language.parse:parse",
+        "read_schedule": "weft.dsl.schedule:read",
+        "run_msccl_xml": "weft.backends.interpret:run_xml",
+        "simulate": "weft.synth.simulate:simulate",
+        "synthesize": "weft.synth.api:synthesize",
+        "target": "weft.backends.target:target",
+        "topology": "weft.dsl.catalog:topology",
+        "verify": "weft.synth.verify:verify",
+        "write_schedule": "weft.dsl.schedule:write",
+    }
+)
 
 __version__ = "0.1.0"
 
-__all__: list[str] = []
+__all__ = [
+    "Bounds",
+    "Budget",
+    "Collective",
+    "CompileOptions",
+    "Objective",
+    "Outcome",
+    "Point",
+    "Problem",
+    "Program",
+    "Schedule",
+    "Sketch",
+    "Status",
+    "Topology",
+    "Transfer",
+    "WeftError",
+    "__version__",
+    "bounds",
+    "check_program",
+    "compile_schedule",
+    "elaborate",
+    "emit_msccl_xml",
+    "load_sketch",
+    "make",
+    "parse_sketch",
+    "read_schedule",
+    "run_msccl_xml",
+    "simulate",
+    "synthesize",
+    "target",
+    "topology",
+    "verify",
+    "write_schedule",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -29,7 +136,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
     from importlib import import_module
 
-    value: object = getattr(import_module(home), name)
+    module, _, attribute = home.partition(":")
+    value: object = getattr(import_module(module), attribute)
     globals()[name] = value  # so that the next access does not come here
     return value
 

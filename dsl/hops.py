@@ -130,7 +130,7 @@ def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
     from scipy.sparse.csgraph import connected_components
 
     n = len(topology.nodes)
-    ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2)
+    ends = topology.link_ends()
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n))
     _, labels = connected_components(graph, directed=True, connection="strong")
     groups: dict[int, list[int]] = {}

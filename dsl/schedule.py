@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from . import collective as collective_form
 from . import topology_json
 from .collective import Collective, IntArray
 from .errors import BadFile, UserError
-from .files import SCHEMA, Fields, kind_of
+from .files import SCHEMA, Fields, kind_of, parse_json, read_text, write_text
 from .topology import Topology
 
 Times = npt.NDArray[np.float64]
@@ -203,6 +204,16 @@ def dump(schedule: Schedule) -> dict[str, Any]:
 def dumps(schedule: Schedule) -> str:
     """The file text of a schedule."""
     return json.dumps(dump(schedule), separators=(",", ":")) + "\n"
+
+
+def write(path: str | Path, schedule: Schedule, *, force: bool = False) -> None:
+    """Write a schedule's file, whole or not at all; an existing one only with ``force``."""
+    write_text(path, dumps(schedule), force=force)
+
+
+def read(path: str | Path) -> Schedule:
+    """The schedule in a file; as :func:`load`."""
+    return load(parse_json(read_text(path), str(path)), str(path))
 
 
 def load(data: Any, where: str = "schedule") -> Schedule:

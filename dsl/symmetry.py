@@ -163,7 +163,10 @@ def _rank_matrix(topology: Topology) -> IntArray:
 
 
 def orbits(images: Iterable[Sequence[int]], size: int) -> IntArray:
-    """The smallest node of each node's orbit under the generated group, shape (size,)."""
+    """The smallest member of each index's orbit under the generated group, shape (size,).
+
+    Of nodes, links, demands: anything the images permute.
+    """
     label = np.arange(size)
     moves = [np.asarray(image, np.int64)[:size] for image in images]
     while True:
@@ -196,7 +199,7 @@ def _link_classes(topology: Topology) -> IntArray:
 
 def _match_links(topology: Topology, image: IntArray) -> IntArray | None:
     """The image of every link, or None if some link has none."""
-    table = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2)
+    table = topology.link_ends()
     classes = _link_classes(topology)
     # lexsort is stable: equal parallel links keep their order on both sides.
     order = np.lexsort((classes, table[:, 1], table[:, 0]))

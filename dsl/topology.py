@@ -143,6 +143,10 @@ class Topology:
                 return index
         raise UnknownName("node", name, (n.name for n in self.nodes))
 
+    def link_ends(self) -> npt.NDArray[np.int64]:
+        """Source and destination node of every link, shape (links, 2)."""
+        return np.array([(x.src, x.dst) for x in self.links], np.int64).reshape(-1, 2)
+
     def capacities(self) -> tuple[Fraction, ...]:
         """Bandwidth in GB/s of every resource row of :meth:`usage`: links, then resources."""
         return (*(x.bandwidth for x in self.links), *(r.bandwidth for r in self.resources))
@@ -275,11 +279,11 @@ def _gcd(a: Fraction, b: Fraction) -> Fraction:
 
 
 def _check_nodes(topology: Topology) -> None:
-    if not topology.nodes or not topology.nodes[0].stores:
+    gpus = sum(node.stores for node in topology.nodes)
+    if not gpus:
         raise BadTopology(
             f"{topology.name}: there is no GPU", hint="a topology starts with its GPUs"
         )
-    gpus = sum(node.stores for node in topology.nodes)
     if not all(node.stores for node in topology.nodes[:gpus]):
         raise BadTopology(f"{topology.name}: GPUs must come first, in rank order")
     for name, count in Counter(n.name for n in topology.nodes).items():

@@ -4,8 +4,8 @@
 
 >>> parse_bytes("1MiB"), parse_microseconds("2.5us"), parse_bandwidth("100Gb/s")
 (1048576, Fraction(5, 2), Fraction(25, 2))
->>> format_bytes(1048576), format_bytes(1500), format_microseconds(12345.6)
-('1MiB', '1.5KB', '12.35ms')
+>>> format_bytes(1048576), format_bytes(1500)
+('1MiB', '1.5KB')
 """
 
 from __future__ import annotations
@@ -106,11 +106,6 @@ def parse_microseconds(text: str) -> Fraction:
     return _parse(text, "time", _TIMES)
 
 
-def parse_seconds(text: str) -> float:
-    """A time such as ``60s`` or ``5min``, in seconds (for budgets)."""
-    return float(parse_microseconds(text)) / 1e6
-
-
 def parse_bandwidth(text: str) -> Fraction:
     """A bandwidth such as ``25GB/s`` (bytes) or ``200Gb/s`` (bits), in GB/s."""
     value = _parse(text, "bandwidth", _BANDWIDTHS)
@@ -147,16 +142,3 @@ def format_bytes(count: int) -> str:
         if count >= _SIZES[unit]:
             return f"{count / _SIZES[unit]:.4g}{unit}"
     return f"{count}B"
-
-
-def format_microseconds(value: float) -> str:
-    """A time with four digits and the unit that suits it."""
-    for unit, factor in (("s", 1e6), ("ms", 1e3)):
-        if abs(value) >= factor:
-            return f"{value / factor:.4g}{unit}"
-    return f"{value:.4g}us"
-
-
-def format_gbps(value: float) -> str:
-    """A bandwidth in GB/s with four digits."""
-    return f"{value:.4g}GB/s"

@@ -20,7 +20,6 @@ class Severity(StrEnum):
 
     ERROR = "error"  #: it is rejected, hangs, or computes something else
     WARNING = "warning"  #: it may be rejected or go wrong elsewhere, or under other conditions
-    NOTE = "note"  #: worth knowing
 
 
 @dataclass(frozen=True, slots=True)

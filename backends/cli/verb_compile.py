@@ -58,7 +58,7 @@ def add_lowering(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--instances", metavar="N", type=valued("--instances", whole(1, 64)),
                        default=1, help="copies side by side (default: 1)")  # fmt: skip
     group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(0, 32)), default=0,
-                       help="channels per connection (default: 0, as many as fusing needs)")  # fmt: skip
+                       help="channels per connection (default: 0, as fusing needs)")  # fmt: skip
     group.add_argument("--protocol", choices=PROTOCOLS, default="Simple", help="default: Simple")
     group.add_argument("--in-place", action="store_true", help="input and output are one buffer")
     group.add_argument("-p", "--passes", metavar="PASSES",

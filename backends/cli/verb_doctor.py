@@ -21,8 +21,8 @@ from .verb_list import describe
 EXAMPLES = "exit code 4 if something that weft cannot do without is missing"
 
 NEEDED = {
-    "numpy": "numpy", "scipy": "scipy", "lark": "lark", "rich": "rich",
-    "ortools": "ortools", "z3": "z3-solver", "networkx": "networkx",
+    "defusedxml": "defusedxml", "lark": "lark", "numpy": "numpy", "ortools": "ortools",
+    "rich": "rich", "scipy": "scipy", "z3": "z3-solver",
 }  # fmt: skip
 """Modules that weft needs, and the package that has them."""
 

@@ -33,8 +33,6 @@ from ..target import MSCCL, Target
 DEFAULT_MAX_BYTES = 1 << 30
 NAME_LENGTH = 63
 
-Waits = tuple[tuple[int, int], ...]
-
 
 def emit(
     program: Program,

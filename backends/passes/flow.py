@@ -36,11 +36,6 @@ def slice_of(slot: int) -> Slice:
     return Slice(BUFFERS[slot >> 32], slot & 0xFFFFFFFF)
 
 
-def next_slots(slot: Column, by: Column) -> Column:
-    """The slots ``by`` chunks further, no slot staying no slot."""
-    return np.where(slot == NONE, NONE, slot + by)
-
-
 @dataclass(frozen=True, eq=False)
 class Messages:
     """Columns with one entry per message, shape (messages,).

@@ -100,7 +100,6 @@ class XmlAlgo:
     """A whole file: the ``<algo>`` attributes and the ranks ``0 … ngpus-1`` that it describes.
 
     ``outofplace``, ``min_bytes``, ``max_bytes`` are ``None`` where the attribute is absent.
-    ``gpu_elements`` counts all ``<gpu>`` elements, also ignored ones.
     """
 
     name: str
@@ -115,7 +114,6 @@ class XmlAlgo:
     max_bytes: int | None
     nthreads: int
     ranks: tuple[XmlRank, ...]
-    gpu_elements: int
     remarks: tuple[Remark, ...]
     where: str
 

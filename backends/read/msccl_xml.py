@@ -122,16 +122,14 @@ class _Reader:
                        "an MSCCL file is one <algo> element with <gpu> elements in it")  # fmt: skip
         attributes = self._attributes(root)
         ngpus = attributes.number("ngpus")
-        ranks, count = self._gpus(root, ngpus)
+        ranks = self._gpus(root, ngpus)
         self._rest()
-        return self._assemble(attributes, ngpus, ranks, count)
+        return self._assemble(attributes, ngpus, ranks)
 
     def _attributes(self, element: Element) -> _Attributes:
         return _Attributes(element, self._source, self._remarks)
 
-    def _assemble(
-        self, a: _Attributes, ngpus: int, ranks: dict[int, XmlRank], count: int
-    ) -> XmlAlgo:
+    def _assemble(self, a: _Attributes, ngpus: int, ranks: dict[int, XmlRank]) -> XmlAlgo:
         if ngpus < 1 or ngpus > len(ranks):
             absent = next(r for r in range(len(ranks) + 1) if r not in ranks)
             raise fail(self._source, *a.place, f"ngpus is {ngpus}, and rank {absent} has no <gpu>",
@@ -159,7 +157,6 @@ class _Reader:
             max_bytes=a.optional("maxBytes", 64),
             nthreads=a.optional("nthreads") or 0,
             ranks=tuple(ranks[r] for r in range(ngpus)),
-            gpu_elements=count,
             remarks=self._remarks.all(),
             where=self._source.name,
         )
@@ -216,11 +213,9 @@ class _Reader:
                               (element.start, element.end))  # fmt: skip
             self._skip(element)
 
-    def _gpus(self, root: Element, ngpus: int) -> tuple[dict[int, XmlRank], int]:
+    def _gpus(self, root: Element, ngpus: int) -> dict[int, XmlRank]:
         ranks: dict[int, XmlRank] = {}
-        count = 0
         for element in self._children(root, "gpu"):
-            count += 1
             a = self._attributes(element)
             rank = a.number("id")
             if not 0 <= rank < ngpus:
@@ -233,7 +228,7 @@ class _Reader:
             ranks[rank] = XmlRank(
                 rank, a.number("i_chunks"), a.number("o_chunks"), a.number("s_chunks"), blocks
             )
-        return ranks, count
+        return ranks
 
     def _block(self, element: Element) -> XmlBlock:
         a = self._attributes(element)

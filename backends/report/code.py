@@ -1,31 +1,14 @@
-"""Programs as listings: our own, and those of MSCCL XML files."""
+"""The programs of MSCCL XML files as listings."""
 
 from __future__ import annotations
 
-from weft.dsl.program import Block, Instr, Program, Slice
+from weft.dsl.program import Slice
 
 from ..read.model import Transfer, XmlAlgo, XmlBlock
 from .layout import facts
 
 LONGEST = 2000
 """Lines of a listing after which the rest is only counted."""
-
-
-def program_text(program: Program) -> str:
-    """Facts, then the code of every thread block."""
-    head = facts([
-        ("program", program.name), ("collective", program.collective),
-        ("message", f"{program.message_chunks} chunks"), ("in place", program.in_place),
-        ("protocol", program.protocol), ("channels", program.channels),
-        ("instructions", program.instructions),
-    ])  # fmt: skip
-    lines = []
-    for number, rank in enumerate(program.ranks):
-        sizes = (rank.input_chunks, rank.output_chunks, rank.scratch_chunks)
-        lines += _rank(number, sizes)
-        for i, block in enumerate(rank):
-            lines += _block(i, block)
-    return head + "\n" + "\n".join(_cut(lines))
 
 
 def xml_text(algo: XmlAlgo) -> str:
@@ -50,13 +33,6 @@ def _rank(number: int, sizes: tuple[int, int, int]) -> list[str]:
     return ["", "rank {}: input {}, output {}, scratch {} chunks".format(number, *sizes)]
 
 
-def _block(number: int, block: Block) -> list[str]:
-    send = -1 if block.send is None else block.send
-    recv = -1 if block.recv is None else block.recv
-    head = _block_head(number, block.channel, send, recv)
-    return [head, *(f"    {i:3} {_instr(one)}" for i, one in enumerate(block.code))]
-
-
 def _xml_block(block: XmlBlock) -> list[str]:
     head = _block_head(block.id, block.channel, block.send, block.recv)
     return [head, *(f"    {one.step:3} {_instr(one)}" for one in block.transfers)]
@@ -69,7 +45,7 @@ def _block_head(number: int, channel: int, send: int, recv: int) -> str:
     return f"  block {number}  channel {channel}{peers}"
 
 
-def _instr(one: Instr | Transfer) -> str:
+def _instr(one: Transfer) -> str:
     source = _slice(one.src) if one.op.reads_src else ""
     target = f"-> {_slice(one.dst)}" if one.op.writes_dst else ""
     waits = " ".join(f"{block}.{step}" for block, step in one.waits)

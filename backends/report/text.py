@@ -14,7 +14,6 @@ import numpy.typing as npt
 from weft.dsl.collective import Collective, Placement
 from weft.dsl.hops import find_hops
 from weft.dsl.schedule import Schedule
-from weft.dsl.sketch import Sketch
 from weft.dsl.topology import Topology
 from weft.dsl.units import format_bytes
 
@@ -223,20 +222,6 @@ def _gantt(s: Schedule, load: npt.NDArray[np.int64]) -> str:
         )
         lines.append(f"{s.topology.nodes[rank].name:>8} |{drawn}|")
     return "use of the outgoing links of every rank, step by step:\n" + "\n".join(lines)
-
-
-# --- sketches -------------------------------------------------------------------------------------
-
-
-def sketch_text(sketch: Sketch) -> str:
-    """What it is for, and its rules as they were written."""
-    size = "" if sketch.size is None else "..".join(map(format_bytes, sketch.size))
-    head = facts([
-        ("sketch", sketch.name), ("machine", sketch.machine or "any"),
-        ("collective", sketch.collective or "any"), ("sizes", size),
-    ])  # fmt: skip
-    rows = [(type(rule).__name__, rule.label) for rule in sketch.rules]
-    return head + "\n\n" + _cut("", table(("rule", "label"), rows))
 
 
 def _short(value: Fraction) -> str:

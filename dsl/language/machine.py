@@ -107,8 +107,7 @@ class Machine:
     @cached_property
     def link_ends(self) -> npt.NDArray[np.int64]:
         """Source and destination node of every link, shape (links, 2)."""
-        ends = [(x.src, x.dst) for x in self.topology.links]
-        return np.array(ends, np.int64).reshape(-1, 2)
+        return self.topology.link_ends()
 
     @cached_property
     def numbers(self) -> dict[str, int]:

@@ -57,7 +57,7 @@ class CutFinder:
     @staticmethod
     def of(topology: Topology, across: Callable[[Bools], int]) -> CutFinder:
         """``across`` counts the chunks that must leave a set of ranks."""
-        ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2).T
+        ends = topology.link_ends().T
         return CutFinder(topology, across, ends)
 
     def cut(self, inside: Bools) -> Cut | None:

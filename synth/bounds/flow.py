@@ -119,7 +119,7 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
 
     sources = np.flatnonzero(pairs.sum(axis=1))
     links, n = topology.links, len(topology.nodes)
-    ends = np.array([(x.src, x.dst) for x in links], np.int64).T
+    ends = topology.link_ends().T
     kept = ends[1][None, :] != sources[:, None]
     at, link = np.nonzero(kept)
     column = np.arange(len(at))

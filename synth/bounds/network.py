@@ -104,7 +104,6 @@ class Flow:
             tails, heads, np.zeros(len(tails), np.int64)
         )
         self._vertices = vertices
-        self._extra = len(extra[0])
 
     def set(self, factor: int, extra: list[int]) -> int:
         """Machine arcs get ``size * factor``, extra arcs the given sizes; returns the divisor."""

@@ -105,7 +105,7 @@ def evaluate(
     """The bound of given groups with given shells; None for fewer than two groups."""
     if len(groups) < 2:
         return None
-    ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2)
+    ends = topology.link_ends()
     near, far = ends.T if outward else ends.T[::-1]
     chosen = np.zeros(len(near), bool)
     for shell in shells:

@@ -5,6 +5,8 @@ are for readers). The lines below it are the expected output, compared as doctes
 ELLIPSIS (``...`` matches anything) and white space folded; a command followed by no output is
 only run. ``$ cat > NAME <<'EOF'`` writes a file. A block that says ``<!-- exit 1 -->`` on the line
 before it expects that exit code from its last command. All of a page runs in one folder.
+
+The ``python`` blocks of a page are one doctest.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from weft.backends.cli import main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:<!-- exit (\d+) -->\n)?```console\n(.*?)```", re.DOTALL)
+
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ def commands(text: str) -> Iterator[Command]:
                 more, _, output = output.partition("\n")
                 line = line[:-1] + " " + more.strip()
             yield Command(line, output.strip(), code if i == len(parts) - 1 else 0)
+
+
+def examples(page: Path) -> doctest.DocTest:
+    """The python blocks of a page, which share their names."""
+    blocks = "\n".join(match[1] for match in PYTHON.finditer(page.read_text()))
+    return doctest.DocTestParser().get_doctest(blocks, {}, page.name, str(page), 0)
 
 
 def here_document(command: Command) -> tuple[str, str] | None:
@@ -74,3 +84,15 @@ def test_page(page, tmp_path, monkeypatch, capsys):
             flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
             same = doctest.OutputChecker().check_output(command.output, shown, flags)
             assert same, f"$ {command.line}\nexpected:\n{command.output}\ngot:\n{shown}"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if examples(p).examples], ids=lambda p: p.name)
+def test_python_of_page(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert runner.run(examples(page), out=report.append).failed == 0, "".join(report)
+
+
+def test_the_library_page_has_examples() -> None:
+    assert len(examples(ROOT / "docs" / "library.md").examples) > 10

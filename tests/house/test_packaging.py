@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 
 import weft
-from sources import CODE_FOLDERS, DATA_FOLDERS, ROOT
+from sources import CODE_FOLDERS, DATA_FOLDERS, ROOT, code, imports
+from weft.backends.cli.verb_doctor import NEEDED
 
 FOLDERS = {*CODE_FOLDERS, *DATA_FOLDERS}
 
@@ -109,6 +111,19 @@ def test_wheel_and_sdist_hold_the_tree(tmp_path: Path) -> None:
     for command in (build, [sys.executable, str(compare), "--untracked", str(tmp_path)]):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def required() -> set[str]:
+    return {re.split("[<>=]", line)[0] for line in config()["project"]["dependencies"]}
+
+
+def test_every_dependency_is_imported_somewhere() -> None:
+    modules = {imp.module.partition(".")[0] for source in code() for imp in imports(source)}
+    assert {d for d in required() if d.removesuffix("-solver") not in modules} == set()
+
+
+def test_the_doctor_looks_for_every_dependency() -> None:
+    assert set(NEEDED.values()) == required()
 
 
 @pytest.mark.parametrize("folder", DATA_FOLDERS)

@@ -61,6 +61,18 @@ def test_the_table_of_lazy_names_is_the_public_face() -> None:
     assert set(weft._HOME) <= set(weft.__all__)
 
 
+def test_type_checkers_see_what_is_loaded() -> None:
+    (root,) = (s for s in code() if s.module == "weft.backends._root")
+    (block,) = (n for n in root.tree.body if isinstance(n, ast.If))
+    seen = {
+        alias.asname or alias.name: f"{node.module}:{alias.name}"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == dict(weft._HOME)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = weft.nonsense

@@ -95,5 +95,5 @@ def usable_links(
 ) -> npt.NDArray[np.int64]:
     """Links that can carry useful data in a step (from 1): reached from the source in time, and
     early enough for the target."""
-    ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2)
+    ends = topology.link_ends()
     return np.flatnonzero((tail[ends[:, 0]] <= step - 1) & (head[ends[:, 1]] <= steps - step))

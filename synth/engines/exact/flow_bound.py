@@ -101,7 +101,7 @@ class _Builder:
         self.topology, self.near, self.steps, self.orbits = topology, near, steps, orbits
         self.is_gpu = np.array([n.stores for n in topology.nodes])
         self.multicast = np.array([n.multicast for n in topology.nodes])
-        self.ends = np.array([(x.src, x.dst) for x in topology.links], np.int64).reshape(-1, 2)
+        self.ends = topology.link_ends()
         self.columns = steps
         self.upper: list[Ints] = []
         self.equal, self.below = _Rows(), _Rows()

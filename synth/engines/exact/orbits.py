@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl import symmetry
 from weft.dsl.topology import Topology
 
 from .demands import Demand
@@ -92,13 +93,5 @@ def find_orbits(
 
 
 def _classes(count: int, images: Sequence[Sequence[int]]) -> Ints:
-    """Connected components of i ~ image(i), numbered by their smallest member."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    if not images:
-        return np.arange(count, dtype=np.int64)
-    cols = np.concatenate([np.asarray(x, np.int64) for x in images])
-    rows = np.tile(np.arange(count), len(images))
-    graph = coo_array((np.ones(len(rows), np.int8), (rows, cols)), shape=(count, count))
-    return connected_components(graph, directed=False)[1].astype(np.int64)
+    """Orbits of the generated group, numbered in the order of their smallest members."""
+    return np.unique(symmetry.orbits(images, count), return_inverse=True)[1]

@@ -1,0 +1,63 @@
+"""The schedule: sorted by step, whatever the order it was given in, and its file says all."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import ring, schedules
+
+from weft.dsl.collective import make
+from weft.dsl.errors import BadFile, UserError
+from weft.dsl.schedule import Schedule, Transfer, dump, load, read, write
+
+RING = ring(4)
+
+
+@given(schedules(), st.randoms(use_true_random=False))
+def test_the_order_given_does_not_matter_between_steps(schedule, rng: random.Random):
+    rows = list(schedule)
+    rng.shuffle(rows)
+    again = Schedule.of(schedule.topology, schedule.collective, rows, rounds=schedule.rounds)
+    assert again.step.tolist() == sorted(schedule.step.tolist())
+    assert sorted(map(repr, again)) == sorted(map(repr, schedule))
+
+
+@given(schedules())
+def test_the_file_form_says_everything(schedule):
+    again = load(dump(schedule))
+    assert again == schedule
+    assert again.topology == schedule.topology
+    assert again.collective == schedule.collective
+    assert again.rounds == schedule.rounds
+
+
+def test_a_file_is_written_once_and_read_back(tmp_path):
+    schedule = Schedule.of(RING, make("broadcast", 4), [Transfer(0, 0, 1, (0,))])
+    write(tmp_path / "s.json", schedule)
+    assert read(tmp_path / "s.json") == schedule
+    with pytest.raises(UserError):
+        write(tmp_path / "s.json", schedule)
+    write(tmp_path / "s.json", schedule, force=True)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"chunk": [9]},
+        {"src": [4]},
+        {"dst": [-1]},
+        {"route": [[99]]},
+        {"step": [-1]},
+        {"chunk": [0, 0]},
+        {"chunk": ["0"]},
+        {"chunks": [0]},
+    ],
+)
+def test_columns_that_fit_nothing_are_refused(broken):
+    data = dump(Schedule.of(RING, make("broadcast", 4), [Transfer(0, 0, 1, (0,))]))
+    data["transfers"] = {**data["transfers"], **broken}
+    with pytest.raises((BadFile, UserError)):
+        load(data)
