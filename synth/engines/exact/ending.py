@@ -54,7 +54,9 @@ def _name(topology: Topology, link: int) -> str:
     return f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
 
 
-def _minimum_cut(topology: Topology, sources: Sequence[int], target: int) -> tuple[Fraction, list[int]]:
+def _minimum_cut(
+    topology: Topology, sources: Sequence[int], target: int
+) -> tuple[Fraction, list[int]]:
     """Value in chunks per round and links of the minimum cut nearest to the target."""
     from scipy.sparse import coo_array, csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow

@@ -53,7 +53,7 @@ class Exact:
             return f"solver {self.solver!r} is not one of {', '.join(_SOLVERS)}"
         if problem.collective.combining:
             return "exact copies only; combining collectives reach it reversed or composed"
-        if problem.sketch is not None and (why := rules.refusal(problem.sketch)):
+        if problem.sketch is not None and (why := rules.refusal(problem.sketch, self.solver)):
             return why
         targets = sum(len(d.targets) for d in demands(problem.collective))
         if targets == 0:
@@ -69,9 +69,10 @@ class Exact:
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """The frontier, or the part of it that the objective asks for."""
         clock = Clock.start(budget)
-        prepared = prepare(
-            problem, _SOLVERS[self.solver], self.chunks, self.max_chunks, self.symmetry
-        )
+        # The paper's encoding cannot say that two sends are one decision.
+        symmetric = self.symmetry and self.solver == "cp-sat"
+        solver = _SOLVERS[self.solver]
+        prepared = prepare(problem, solver, self.chunks, self.max_chunks, symmetric)
         first, last = prepared.least_steps, prepared.last_steps(self.max_steps)
         if prepared.rules:
             fitting = prepared.first_feasible(first, last, clock, observer)

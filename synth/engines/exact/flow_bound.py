@@ -155,7 +155,9 @@ class _Builder:
         for rows in self.orbits.rows_of_links:
             hit = rows[links]
             on = hit >= 0
-            self.capacity.add(hit[on] * self.steps + (step - 1), columns[on], weight * self.orbits.per_chunk)
+            self.capacity.add(
+                hit[on] * self.steps + (step - 1), columns[on], weight * self.orbits.per_chunk
+            )
 
     def _flow(
         self,

@@ -30,6 +30,10 @@ Solver = Callable[[Space, Question, Budget, Observer], Answer]
 
 RETRIES = 3
 """Multiples of the LP's chunk count that are tried."""
+HARD_SHARE = 0.25
+"""Share of the time left that one question may take."""
+FEW_CHUNKS = (1, 2, 3, 4)
+"""Chunk counts tried where the flow LP's own is too hard."""
 INVARIANT_SECONDS = 5.0
 """Wall seconds for a schedule that a symmetry maps to itself, before any schedule is sought."""
 NEXT_BEST = 12
@@ -141,7 +145,11 @@ def realize(
     clock: Clock,
     observer: Observer,
 ) -> Realized:
-    """The first candidate better than ``worst`` that a solver finds."""
+    """The first candidate better than ``worst`` that a solver finds, or else what it can find.
+
+    A candidate that the solver cannot decide ends the list: those behind it are no easier. Then
+    small chunk counts are asked for as few rounds as can be found in the time that is left.
+    """
     refuted = True
     for chunks, rounds in candidates(search, steps, lower):
         if worst is not None and Fraction(rounds, chunks) >= worst:
@@ -150,14 +158,49 @@ def realize(
             if clock.left() <= 0 or observer.cancelled():
                 return Realized(None, 0, False)
             complete = i == len(search.spaces) - 1
-            budget = clock.share(0.5, float("inf") if complete else INVARIANT_SECONDS)
+            budget = clock.share(HARD_SHARE, float("inf") if complete else INVARIANT_SECONDS)
             observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
             answer = search.solver(space, Question(chunks, steps, rounds), budget, observer)
             if answer.verdict is Verdict.YES:
                 return Realized(answer, chunks, refuted)
             proved = answer.verdict is Verdict.NO and space.hops.complete
             refuted = refuted and (proved or not complete)
+            if complete and answer.verdict is Verdict.UNKNOWN:
+                return _fewest(search, steps, lower, worst, clock, observer)
     return Realized(None, 0, False)
+
+
+def _fewest(
+    search: Search,
+    steps: int,
+    lower: Fraction,
+    worst: Fraction | None,
+    clock: Clock,
+    observer: Observer,
+) -> Realized:
+    """The best of small chunk counts, each with as few rounds as were found in its share of time.
+
+    CP-SAT minimises; z3's paper encoding does not, and finds nothing here.
+    """
+    best = Realized(None, 0, False)
+    for chunks in (search.factor,) if search.factor is not None else FEW_CHUNKS:
+        most = 4 * steps + 4 * int(lower * chunks)
+        if worst is not None:
+            most = -(-worst.numerator * chunks // worst.denominator) - 1
+        if chunks > search.max_chunks or most < max(steps, lower * chunks):
+            continue
+        for space in search.spaces[:1] + search.spaces[1:][-1:]:
+            if clock.left() <= 0 or observer.cancelled():
+                return best
+            observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
+            question = Question(chunks, steps, most, fewest=True)
+            answer = search.solver(space, question, clock.share(HARD_SHARE / 2), observer)
+            if answer.verdict is Verdict.YES:
+                value = Fraction(sum(answer.rounds), chunks)
+                if worst is None or value < worst:
+                    best, worst = Realized(answer, chunks, False), value
+                    most = sum(answer.rounds) - 1
+    return best
 
 
 @dataclass(frozen=True, slots=True)

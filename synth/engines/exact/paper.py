@@ -22,20 +22,15 @@ from .instance import Question, Space
 from .realize import Answer, Verdict
 
 
-def refusal(space: Space) -> str | None:
-    """Rules that the paper's encoding has no words for."""
-    if space.pinned or space.peers or space.max_hops is not None:
-        return "the paper's encoding knows neither fixed sends, nor peer limits, nor hop limits"
-    if len(np.unique(space.pair_class)) < space.pair_class.size:
-        return "the paper's encoding knows no symmetry"
-    return None
-
-
 def solve(space: Space, question: Question, budget: Budget, observer: Observer) -> Answer:
-    """Answer one question with z3. ``observer.cancelled`` is only asked before the search."""
+    """Answer one question with z3. ``observer.cancelled`` is only asked before the search.
+
+    The encoding decides, it does not minimise; and it knows no symmetry, no fixed sends, no
+    limits on peers or hops (the engine refuses sketches with such rules).
+    """
     import z3
 
-    if observer.cancelled():
+    if observer.cancelled() or question.fewest:
         return Answer(Verdict.UNKNOWN)
     started = time.monotonic()
     model = _Paper(space, question, z3)

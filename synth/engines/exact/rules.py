@@ -30,11 +30,16 @@ from weft.dsl.sketch import (
 from .instance import Mask, PeerLimit, Pinned, Space, with_symmetry
 
 
-def refusal(sketch: Sketch) -> str | None:
+NOT_IN_THE_PAPER = (FixedSend, MaxHops, SwitchPolicy, Symmetry)
+
+
+def refusal(sketch: Sketch, solver: str) -> str | None:
     """Why the engine cannot obey a sketch; None if it can."""
-    for rule in sketch.of(Relay):
+    for rule in sketch.rules:
         if isinstance(rule, Relay) and rule.own_first:
             return f"exact has no order inside a step: it cannot obey {rule.label!r} (own first)"
+        if solver == "z3" and isinstance(rule, NOT_IN_THE_PAPER):
+            return f"the paper's encoding has no words for {rule.label!r}; solver=cp-sat has"
     return None
 
 

@@ -9,12 +9,17 @@ import pytest
 
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make
+from weft.dsl.hops import find_hops
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
 from weft.dsl.problem import Problem
 from weft.dsl.schedule import Schedule
 from weft.synth.api import synthesize
-from weft.synth.engine import Outcome, Status
+from weft.synth.engine import Budget, Outcome, Silent, Status
+from weft.synth.engines.exact import realize
+from weft.synth.engines.exact.demands import demands, reach
+from weft.synth.engines.exact.instance import Question, build_space
+from weft.synth.engines.exact.rules import apply_rules
 from weft.synth.verify import verify
 
 DOUBLES = "0 <-> 1, 1 <-> 3, 3 <-> 2, 2 <-> 6, 6 <-> 7, 7 <-> 5, 5 <-> 4, 4 <-> 0"
@@ -86,10 +91,22 @@ def test_hops_and_fixed_sends_are_obeyed():
         assert (0, 1, 2, 1) in rows
 
 
-def test_few_peers():
-    outcome = solve("hub:6", "allgather", "switch hub: few peers", "max steps 5")
+def test_at_most_two_peers_each_way():
+    outcome = solve("hub:6", "allgather", "switch hub: at most 2 peers")
     pairs = {(s, d) for _, s, d, _ in _rows(outcome.points[-1].schedule)}
-    assert len(pairs) < 30
+    assert all(sum(p[side] == r for p in pairs) <= 2 for r in range(6) for side in (0, 1))
+    assert outcome.points[0].steps == 3  # with two peers a chunk needs 3 steps for 1 + 2 + 4 ranks
+
+
+def test_few_peers_are_as_few_as_possible():
+    # Five steps of one round leave a ring: six ordered pairs, fewer cannot connect six GPUs.
+    box = topology("hub:6")
+    sketch = elaborate(parse("sketch few\nswitch hub: few peers\n"), box)
+    wanted = demands(make("allgather", 6))
+    space = build_space(box, find_hops(box), wanted, reach(box))
+    space = apply_rules(space, sketch.rules)
+    answer = realize.solve(space, Question(1, 5, 5), Budget(20), Silent())
+    assert len({(t.src, t.dst) for t in answer.transfers}) == 6
 
 
 def test_infeasible_names_the_smallest_conflict():
