@@ -79,9 +79,10 @@ class Point:
     """One schedule of a frontier, with the proof of how good it is.
 
     ``rounds_per_chunk`` = rounds / factor. ``bound`` is a proven lower bound on the rounds per
-    chunk of *any* schedule of this many steps, whatever its number of chunks; ``certificate``
-    says why. ``step_optimal``: no schedule has fewer steps. ``bandwidth_optimal``: no schedule of
-    any number of steps has fewer rounds per chunk.
+    chunk of *any* schedule of this many steps, whatever its number of chunks (or, where a sketch
+    or an option demands a number of chunks, of any with that number); ``certificate`` says why.
+    ``step_optimal``: no schedule has fewer steps. ``bandwidth_optimal``: no schedule of any
+    number of steps has fewer rounds per chunk.
     """
 
     schedule: Schedule

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Placement
+from weft.dsl.collective import Collective, Placement
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import (
     Chunks,
@@ -69,7 +69,7 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Mask) -> Iterato
             case Symmetry():
                 yield from _symmetry(schedule, rule)
             case FixedSend():
-                yield from _fixed_send(schedule, rule)
+                yield from _fixed_send(schedule, rule, redundant)
             case MaxHops():
                 late = _hops_travelled(schedule, redundant) > rule.count
                 yield from _broken(schedule, [rule], late, f"more than {rule.count} hops")
@@ -193,12 +193,14 @@ def _symmetry(s: Schedule, rule: Symmetry) -> Iterator[str]:
             return
     sends, moved = _sends(s, tuple(range(n))), _sends(s, rule.image)
     for unit, chunks in _units(s, rule.image).items():
-        images = Counter(moved.get(c, ()) for c in chunks)
-        images.subtract(sends.get(c, ()) for c in here[unit])
-        lost = [x for x, count in images.items() if count > 0]
-        if lost:
-            chunk = next(c for c in chunks if moved.get(c, ()) == lost[0])
-            yield f"{_title(rule)}: the images of the transfers of chunk {chunk} are not all there"
+        # The k-th chunk of a unit goes to the k-th of its image: pieces keep their number.
+        for chunk, image in zip(chunks, here[unit], strict=True):
+            if moved.get(chunk, ()) != sends.get(image, ()):
+                yield (
+                    f"{_title(rule)}: the transfers of chunk {image} are not the images of those "
+                    f"of chunk {chunk}"
+                )
+                break
 
 
 def _units(s: Schedule, image: tuple[int, ...]) -> dict[object, list[int]]:
@@ -254,7 +256,19 @@ def _hops_travelled(s: Schedule, redundant: Mask) -> Ints:
     return travelled
 
 
-def _fixed_send(s: Schedule, rule: FixedSend) -> Iterator[str]:
+def _moving(c: Collective) -> Mask:
+    """Chunks that some rank wants and does not start with; all, where sums are wanted."""
+    if c.combining:
+        return np.ones(c.chunks, bool)
+    start = c.pre.ranks.astype(np.int64) * c.chunks + c.pre.chunks
+    end = c.post.ranks.astype(np.int64) * c.chunks + c.post.chunks
+    moving = np.zeros(c.chunks, bool)
+    moving[np.setdiff1d(end, start) % c.chunks] = True
+    return moving
+
+
+def _fixed_send(s: Schedule, rule: FixedSend, redundant: Mask) -> Iterator[str]:
+    """A send that must be brings something new; chunks that need not move are not meant."""
     c = s.collective
     chosen = np.isin(np.arange(c.chunks), c.pre.chunks[c.pre.ranks == rule.owner])
     if rule.target is not None:
@@ -267,6 +281,8 @@ def _fixed_send(s: Schedule, rule: FixedSend) -> Iterator[str]:
     if not rule.must:
         yield from _broken(s, [rule], there, "this send is ruled out")
         return
+    there &= ~redundant
+    chosen &= _moving(c)
     if not chosen.any():
         yield f"{_title(rule)}: the collective has no such chunk"
     sent = np.zeros(c.chunks, bool)

@@ -11,6 +11,7 @@ with a longer allgather) are found too.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -41,13 +42,16 @@ def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Ob
     Halves that are perfect alone can hold each other up where they overlap in time; then other
     seeds give other halves, and the quickest combination is kept.
     """
-    share = replace(budget, seconds=budget.seconds / 2)
+    deadline = time.monotonic() + budget.seconds
     size = problem.bytes or LARGE
     static = bounds(problem.topology, problem.collective)
     best: list[Point] = []
     gathers = scatters = Outcome(Status.NOTHING)
     for attempt in range(ATTEMPTS):
-        seeded = replace(share, seed=budget.seed + attempt, seconds=share.seconds / ATTEMPTS)
+        left = deadline - time.monotonic()
+        if attempt and left < budget.seconds / 2:
+            break
+        seeded = replace(budget, seed=budget.seed + attempt, seconds=left)
         gathers, scatters = _halves(problem, solve, seeded, _Quiet(observer))
         if not gathers.points:
             return gathers
@@ -68,13 +72,14 @@ def _halves(
 ) -> tuple[Outcome, Outcome]:
     """The allgather and, unless only the fewest steps are wanted, the reduce_scatter."""
     n, size = problem.collective.ranks, problem.bytes or LARGE
-    gathers = solve(replace(problem, collective=make("allgather", n)), budget, observer)
+    share = replace(budget, seconds=budget.seconds / 2)
+    gathers = solve(replace(problem, collective=make("allgather", n)), share, observer)
     if problem.objective is Objective.LATENCY:
         return gathers, Outcome(Status.NOTHING)
     points = tuple(
         replace(p, schedule=arranged(p.schedule, size, budget.seed)) for p in gathers.points
     )
-    scatters = solve(replace(problem, collective=make("reduce_scatter", n)), budget, observer)
+    scatters = solve(replace(problem, collective=make("reduce_scatter", n)), share, observer)
     return replace(gathers, points=points), scatters
 
 

@@ -42,7 +42,7 @@ def price_certificate(
 def search_certificate(steps: int, rounds: int, chunks: int, relaxed: Certificate) -> Certificate:
     """All smaller numbers of rounds at this chunk count were refuted by an exhaustive search."""
     text = (
-        f"exhaustive search: no schedule of {steps} steps with {chunks} chunks obeys the sketch in "
+        f"exhaustive search: no schedule of {steps} steps with {chunks} chunks takes "
         f"fewer than {rounds} rounds (over any number of chunks: {relaxed.text})"
     )
     return Certificate("search", text, {"steps": steps, "rounds": rounds, "chunks": chunks})

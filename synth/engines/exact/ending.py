@@ -82,6 +82,15 @@ def _minimum_cut(
     return Fraction(int(result.flow_value), per_chunk), cut
 
 
+def never_ends(search: Search, found: Frontier) -> bool:
+    """Whether the frontier goes on for ever, so that it ends where the search does."""
+    return bool(found.points) and _why_never(search) is not None
+
+
+def _why_never(search: Search) -> str | None:
+    return never_reached(search.topology, search.wanted, reach(search.topology), search.static)
+
+
 def how_it_ended(search: Search, found: Frontier) -> tuple[str, ...]:
     """Why the search over steps ended where it did, in words."""
     static = search.static / search.collective.factor
@@ -90,7 +99,7 @@ def how_it_ended(search: Search, found: Frontier) -> tuple[str, ...]:
     if found.complete:
         return (f"the frontier is complete: {static} rounds per chunk is the least there is",)
     last = found.points[-1].steps
-    why = never_reached(search.topology, search.wanted, reach(search.topology), search.static)
+    why = _why_never(search)
     if why is None:
         return (f"the search over steps ended at {last}; the bound is {static}",)
     approach = (

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from weft.dsl.errors import UserError
 from weft.dsl.problem import Objective, Problem
 
 from ...engine import Budget, Observer, Outcome, Status
 from . import paper, realize, rules
 from .conflict import smallest_conflict
 from .demands import demands
-from .ending import how_it_ended
+from .ending import how_it_ended, never_ends
 from .frontier import Clock, Solver, first_at_best, walk
 from .prepare import Prepared, prepare
 
@@ -41,6 +42,13 @@ class Exact:
     max_chunks: int = 64
     max_steps: int = 0
     symmetry: bool = True
+
+    def __post_init__(self) -> None:
+        for option in ("chunks", "max_steps"):
+            if getattr(self, option) < 0:
+                raise UserError(f"exact: {option} is {getattr(self, option)}", hint="0 or more")
+        if self.max_chunks < 1:
+            raise UserError(f"exact: max_chunks is {self.max_chunks}", hint="at least 1")
 
     @classmethod
     def availability(cls) -> str | None:
@@ -75,14 +83,24 @@ class Exact:
         prepared = prepare(problem, solver, self.chunks, self.max_chunks, symmetric)
         first, last = prepared.least_steps, prepared.last_steps(self.max_steps)
         if prepared.rules:
-            fitting = prepared.first_feasible(first, last, clock, observer)
+            fitting = prepared.first_feasible(prepared.most_steps, clock, observer)
             if fitting is None:
-                conflict = smallest_conflict(
-                    prepared.rules, prepared.impossible(last, clock, observer)
+                return _impossible(prepared, clock, observer)
+            if self.max_steps and fitting > last:
+                return Outcome(
+                    Status.NOTHING,
+                    statements=(f"the rules need {fitting} steps, max_steps is {last}",),
                 )
-                return Outcome(Status.INFEASIBLE, conflict=tuple(r.label for r in conflict))
-            first = fitting
+            first, last = fitting, max(last, fitting)
         return _answer(prepared, problem.objective, first, last, clock, observer)
+
+
+def _impossible(prepared: Prepared, clock: Clock, observer: Observer) -> Outcome:
+    """Infeasible, with the smallest set of rules that conflict, if that is proved."""
+    conflict = smallest_conflict(prepared.rules, prepared.impossible(clock, observer))
+    if not conflict:
+        return Outcome(Status.NOTHING, statements=("no schedule was found that obeys the rules",))
+    return Outcome(Status.INFEASIBLE, conflict=tuple(rule.label for rule in conflict))
 
 
 _SOLVERS: dict[str, Solver] = {"cp-sat": realize.solve, "z3": paper.solve}
@@ -111,5 +129,9 @@ def _answer(
     statements = (*found.gaps, *how_it_ended(search, found))
     if not found.points:
         return Outcome(Status.NOTHING, statements=statements)
-    proved = not found.gaps and all(p.optimal for p in found.points)
+    ends = found.complete or last == rules.step_limit(prepared.rules)
+    if objective is Objective.FRONTIER or objective is Objective.TIME:
+        ends = ends or never_ends(search, found)
+    ends = ends or objective is Objective.LATENCY
+    proved = ends and not found.gaps and all(p.optimal for p in found.points)
     return Outcome(Status.OPTIMAL if proved else Status.FEASIBLE, found.points, statements)

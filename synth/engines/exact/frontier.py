@@ -19,6 +19,7 @@ from weft.dsl.schedule import Schedule
 from weft.dsl.topology import Topology
 
 from ...engine import Budget, Certificate, Observer, Point
+from ...prune import prune
 from .certificate import price_certificate, search_certificate
 from .demands import Demand, Reach
 from .flow_bound import FlowBound, flow_bound
@@ -163,7 +164,7 @@ def realize(
             answer = search.solver(space, Question(chunks, steps, rounds), budget, observer)
             if answer.verdict is Verdict.YES:
                 return Realized(answer, chunks, refuted)
-            proved = answer.verdict is Verdict.NO and space.hops.complete
+            proved = answer.verdict is Verdict.NO and space.conclusive
             refuted = refuted and (proved or not complete)
             if complete and answer.verdict is Verdict.UNKNOWN:
                 return _fewest(search, steps, lower, worst, clock, observer)
@@ -187,7 +188,7 @@ def _fewest(
         most = 4 * steps + 4 * int(lower * chunks)
         if worst is not None:
             most = -(-worst.numerator * chunks // worst.denominator) - 1
-        if chunks > search.max_chunks or most < max(steps, lower * chunks):
+        if chunks > search.max_chunks or most < steps or most < lower * chunks:
             continue
         for space in search.spaces[:1] + search.spaces[1:][-1:]:
             if clock.left() <= 0 or observer.cancelled():
@@ -265,13 +266,15 @@ def point_at(
     searched = search.factor is not None and found.refuted
     if found.answer is None:
         return None, worst if searched else lower
-    answer = _without_empty_steps(found.answer)
+    rules = search.spaces[-1]
+    answer = found.answer if rules.names_steps else _without_empty_steps(found.answer)
     schedule = Schedule.of(
         search.topology,
         search.collective.split(found.chunks),
         answer.transfers,
         rounds=answer.rounds,
     )
+    schedule = schedule if rules.demands_sends else prune(schedule)
     point = _proved(search, schedule, flow, lower, searched)
     observer.incumbent(point)
     return point, point.bound * search.collective.factor

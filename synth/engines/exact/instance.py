@@ -77,6 +77,27 @@ class Space:
         """Number of plain chunks that must move."""
         return len(self.chunk_of)
 
+    @property
+    def conclusive(self) -> bool:
+        """Whether a NO is a proof: all hops are there, and a symmetry leaves no choice of route.
+
+        Where a pair has several hops, invariance is asked of the routes too, which is more than
+        the rule says.
+        """
+        pairs = {(h.src, h.dst) for h in self.hops.hops}
+        free = len(np.unique(self.pair_class)) == self.pair_class.size
+        return self.hops.complete and (free or len(pairs) == len(self.hops.hops))
+
+    @property
+    def names_steps(self) -> bool:
+        """Whether a rule names a step, so that steps must keep their numbers."""
+        return any(rule.step is not None for rule in self.pinned)
+
+    @property
+    def demands_sends(self) -> bool:
+        """Whether a rule asks for sends that may be useless otherwise."""
+        return any(rule.must for rule in self.pinned)
+
     def ends(self) -> tuple[Ints, Ints]:
         """Source and destination rank of every hop."""
         table = np.array([(h.src, h.dst) for h in self.hops.hops], np.int64).reshape(-1, 2)
@@ -172,6 +193,10 @@ def possible(space: Space, item: int, step: int, steps: int) -> Ints:
     """Hops that one item can usefully take in a step (from 1) of S steps."""
     src, dst = space.ends()
     late = space.head[item][dst] <= steps - step
+    for rule in space.pinned:
+        # A send that must be may be useless.
+        if rule.must and space.chunk_of[item] in rule.chunks and rule.step in (None, step):
+            late[list(rule.hops)] = True
     early = space.tail[item][src] <= step - 1
     new = ~np.isin(dst, space.sources[item])
     return np.flatnonzero(space.allowed[item] & early & late & new)

@@ -41,36 +41,46 @@ class Prepared:
     def last_steps(self, wished: int) -> int:
         """Where the search over steps ends: the option, a rule, or four more than the least."""
         last = max(wished or self.least_steps + 4, rules.last_named_step(self.rules))
+        return min(last, self.most_steps)
+
+    @property
+    def most_steps(self) -> int:
+        """No rule can need more steps than this: a simple path has fewer hops than there are
+        ranks, before and after the last step that a rule names; or what a rule allows at most."""
+        simple = self.problem.topology.ranks - 1
+        most = max(simple, rules.last_named_step(self.rules) + simple)
         limit = rules.step_limit(self.rules)
-        return last if limit is None else min(last, limit)
+        return most if limit is None else min(most, limit)
 
     def feasible(
         self, subset: Sequence[Rule], steps: int, clock: Clock, observer: Observer
     ) -> realize.Verdict:
         """Whether some schedule of S steps obeys a subset of the rules, rounds being no matter."""
-        limit = rules.step_limit(subset)
-        steps = steps if limit is None else min(steps, limit)
-        if steps < self.least_steps:
-            return realize.Verdict.NO
         space = rules.apply_rules(self.plain, subset)
         question = Question(rules.fixed_factor(subset) or 1, steps, None)
-        return realize.solve(space, question, clock.share(0.3), observer).verdict
+        verdict = realize.solve(space, question, clock.share(0.3), observer).verdict
+        if verdict is realize.Verdict.NO and not space.conclusive:
+            return realize.Verdict.UNKNOWN
+        return verdict
 
-    def first_feasible(self, first: int, last: int, clock: Clock, observer: Observer) -> int | None:
-        """The least number of steps with which all rules can be obeyed."""
-        for steps in range(first, last + 1):
+    def first_feasible(self, last: int, clock: Clock, observer: Observer) -> int | None:
+        """The least number of steps, up to ``last``, with which all rules can be obeyed."""
+        for steps in range(self.least_steps, last + 1):
             observer.stage(f"{steps} steps: can the rules be obeyed?")
             if self.feasible(self.rules, steps, clock, observer) is not realize.Verdict.NO:
                 return steps
         return None
 
-    def impossible(
-        self, last: int, clock: Clock, observer: Observer
-    ) -> Callable[[Sequence[Rule]], bool]:
+    def impossible(self, clock: Clock, observer: Observer) -> Callable[[Sequence[Rule]], bool]:
         """Whether a subset of the rules excludes every schedule (proved, not guessed)."""
-        # Without a limit on steps a simple path has fewer hops than there are ranks.
-        most = max(last, self.problem.topology.ranks - 1)
-        return lambda subset: self.feasible(subset, most, clock, observer) is realize.Verdict.NO
+        free = self.problem.topology.ranks - 1 + rules.last_named_step(self.rules)
+
+        def proved(subset: Sequence[Rule]) -> bool:
+            limit = rules.step_limit(subset)
+            steps = free if limit is None else min(free, limit)
+            return self.feasible(subset, steps, clock, observer) is realize.Verdict.NO
+
+        return proved
 
 
 def prepare(
@@ -89,9 +99,10 @@ def prepare(
     nodes, links = [n for n, _ in images], [x for _, x in images]
     orbits = find_orbits(left, wanted, nodes, links, topology.round_units())
     static = bounds(topology, collective)
-    least = max(int(near.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
+    close = reach(left)
+    least = max(int(close.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
     search = Search(
-        topology, collective, wanted, left, reach(left), orbits, spaces, solver,
+        topology, collective, wanted, left, close, orbits, spaces, solver,
         static.rounds_per_chunk * collective.factor, static.certificate,
         _fixed(rules.fixed_factor(ruled) or chunks or None, collective),
         max(1, max_chunks // collective.factor), least,

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 SUBSOLVERS = ("fj*", "no_lp", "fs_random*")
+LARGEST = 4_000_000
+"""Models of more (chunk, hop, step) triples are not built: they would not be solved either."""
 PEERS_SECONDS = 10.0
 """Wall seconds for making the number of peers small once a schedule is known."""
 
@@ -237,6 +239,8 @@ def solve(space: Space, question: Question, budget: Budget, observer: Observer) 
     """Answer one question with CP-SAT; YES carries transfers that the caller still verifies."""
     from ortools.sat.python import cp_model
 
+    if space.items * len(space.hops.hops) * question.steps * question.factor > LARGEST:
+        return Answer(Verdict.UNKNOWN)
     built = _Model(space, question)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = max(2, budget.threads)

@@ -29,7 +29,6 @@ from weft.dsl.sketch import (
 
 from .instance import Mask, PeerLimit, Pinned, Space, with_symmetry
 
-
 NOT_IN_THE_PAPER = (FixedSend, MaxHops, SwitchPolicy, Symmetry)
 
 

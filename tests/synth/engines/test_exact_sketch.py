@@ -12,7 +12,7 @@ from weft.dsl.collective import make
 from weft.dsl.hops import find_hops
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
-from weft.dsl.problem import Problem
+from weft.dsl.problem import Objective, Problem
 from weft.dsl.schedule import Schedule
 from weft.synth.api import synthesize
 from weft.synth.engine import Budget, Outcome, Silent, Status
@@ -95,7 +95,7 @@ def test_at_most_two_peers_each_way():
     outcome = solve("hub:6", "allgather", "switch hub: at most 2 peers")
     pairs = {(s, d) for _, s, d, _ in _rows(outcome.points[-1].schedule)}
     assert all(sum(p[side] == r for p in pairs) <= 2 for r in range(6) for side in (0, 1))
-    assert outcome.points[0].steps == 3  # with two peers a chunk needs 3 steps for 1 + 2 + 4 ranks
+    assert outcome.points[0].steps == 2  # one step reaches three ranks, two reach seven
 
 
 def test_few_peers_are_as_few_as_possible():
@@ -124,3 +124,41 @@ def test_too_few_steps_is_a_conflict_of_one_rule():
     assert outcome.status is Status.INFEASIBLE
     assert len(outcome.conflict) == 1
     assert "steps" in outcome.conflict[0]
+
+
+def test_a_ring_of_eight_needs_seven_steps_not_the_machines_one():
+    rules = [f"only links {p} -> {(p + 1) % 8}" for p in range(8)]
+    outcome = solve("full:8", "allgather", *rules)
+    assert outcome.points[0].steps == 7
+    assert outcome.points[0].optimal
+
+
+def test_a_send_at_a_late_step_makes_a_long_schedule():
+    outcome = solve("ring:4", "gather", "send chunk 0 of rank 2 over 2 -> 1 at step 6")
+    assert outcome.points[0].steps >= 6
+    factor = outcome.points[0].factor
+    assert (2 * factor, 2, 1, 5) in _rows(outcome.points[0].schedule)
+
+
+def test_a_send_of_what_stays_at_home_is_not_meant():
+    outcome = solve("full:3", "alltoall", "send chunk 0 of rank 0 over 0 -> 1")
+    rows = _rows(outcome.points[0].schedule)
+    factor = outcome.points[0].factor
+    assert {c for c, s, d, _ in rows if (s, d) == (0, 1)} >= {1 * factor, 2 * factor}
+
+
+def test_a_step_that_a_rule_empties_stays():
+    outcome = solve(
+        "full:3", "broadcast",
+        "never send any chunk of rank 0 over 0 -> 2 at step 1",
+        "never send any chunk of rank 0 over 0 -> 1 at step 1",
+    )  # fmt: skip
+    assert outcome.points
+    assert all(t != 0 for *_, t in _rows(outcome.points[0].schedule))
+
+
+def test_a_cut_off_search_is_not_called_optimal():
+    box = topology("dgx1")
+    problem = Problem(box, make("allgather", 8), objective=Objective.BANDWIDTH)
+    outcome = synthesize(problem, "exact{max_steps=2}")
+    assert outcome.status is Status.FEASIBLE
