@@ -52,6 +52,7 @@ class Space:
         capacity, loads: units per round of every row, and which rows each hop loads (with
             multiplicity one), shape (rows,) and (rows, hops); a chunk takes ``per_chunk`` units.
         item_orbit, pair_class: orbits of items, and of (item, hop) pairs (flat).
+        given: chunks per unit of the collective as given; items are those chunks.
         tail, head: per item, steps before a rank can send it, and steps needed after receiving.
     """
 
@@ -68,6 +69,7 @@ class Space:
     tail: Ints
     head: Ints
     per_chunk: int = 1
+    given: int = 1
     pinned: tuple[Pinned, ...] = ()
     peers: tuple[PeerLimit, ...] = ()
     max_hops: int | None = None
@@ -121,7 +123,9 @@ class Question:
     fewest: bool = False
 
 
-def build_space(topology: Topology, hops: Hops, wanted: Sequence[Demand], near: Reach) -> Space:
+def build_space(
+    topology: Topology, hops: Hops, wanted: Sequence[Demand], near: Reach, given: int = 1
+) -> Space:
     """The space without any rules or symmetry."""
     items = [(c, d) for d in wanted for c in d.chunks]
     grain, per_chunk = topology.round_units()
@@ -142,7 +146,7 @@ def build_space(topology: Topology, hops: Hops, wanted: Sequence[Demand], near: 
         topology, hops, tuple(c for c, _ in items), tuple(d.sources for _, d in items),
         tuple(d.targets for _, d in items), np.ones((len(items), len(hops.hops)), bool),
         capacity[used], loads[used], np.arange(len(items), dtype=np.int64),
-        np.arange(pairs, dtype=np.int64), tail, head, per_chunk,
+        np.arange(pairs, dtype=np.int64), tail, head, per_chunk, given,
     )  # fmt: skip
 
 

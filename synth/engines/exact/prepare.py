@@ -90,7 +90,7 @@ def prepare(
     topology, collective = problem.topology, problem.collective
     wanted = demands(collective)
     near = reach(topology)
-    plain = build_space(topology, find_hops(topology), wanted, near)
+    plain = build_space(topology, find_hops(topology), wanted, near, collective.factor)
     ruled = problem.sketch.rules if problem.sketch else ()
     images = _usable_images(topology, wanted, ruled) if symmetric else []
     spaces = (rules.apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)

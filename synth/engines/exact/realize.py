@@ -193,20 +193,35 @@ class _Model:
     def _pinned(self) -> None:
         """Sends that must, or must not, happen."""
         for rule in self.space.pinned:
-            pieces = range(self.question.factor) if rule.piece is None else [rule.piece]
+            meant = [
+                (item, piece)
+                for item, chunk in enumerate(self.space.chunk_of)
+                if chunk in rule.chunks
+                for piece in self._pieces(item, rule.piece)
+            ]
+            if rule.must and not meant:
+                self.model.add_bool_or([])  # there is no such chunk
             steps = range(1, self.question.steps + 1) if rule.step is None else [rule.step]
-            for item in (i for i, c in enumerate(self.space.chunk_of) if c in rule.chunks):
-                for piece in pieces:
-                    found = [
-                        self.sends[key]
-                        for hop in rule.hops
-                        for step in steps
-                        if (key := (int(self.classes[item, hop]), piece, step)) in self.sends
-                    ]
-                    if rule.must:
-                        self.model.add_bool_or(found)
-                    else:
-                        self.model.add_bool_and([~x for x in found])
+            for item, piece in meant:
+                found = [
+                    self.sends[key]
+                    for hop in rule.hops
+                    for step in steps
+                    if (key := (int(self.classes[item, hop]), piece, step)) in self.sends
+                ]
+                if rule.must:
+                    self.model.add_bool_or(found)
+                else:
+                    self.model.add_bool_and([~x for x in found])
+
+    def _pieces(self, item: int, piece: int | None) -> list[int]:
+        """The pieces of an item that a rule means: all, or the one with a number in its unit."""
+        factor = self.question.factor
+        if piece is None:
+            return list(range(factor))
+        # The unit is cut in given * factor pieces, this item's come after those before it.
+        own = piece - self.space.chunk_of[item] % self.space.given * factor
+        return [own] if 0 <= own < factor else []
 
     def _peers(self) -> list[cp_model.IntVar]:
         """Which pairs a policy covers are used at all; limits on them; those to minimise."""
