@@ -13,8 +13,8 @@ from types import FrameType
 def terminable() -> Iterator[None]:
     """SIGTERM is handled as SIGINT is at that moment; afterwards it does what it did before.
 
-    Where whoever started the process ignores it or handles it outside Python, or in another thread than the main one (which
-    alone may set handlers), nothing is changed.
+    Nothing is changed where whoever started the process ignores it or handles it outside Python,
+    nor in another thread than the main one, which alone may set handlers.
     """
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(
         signal.SIGTERM
