@@ -53,10 +53,28 @@ def topology(text: str) -> Topology:
     name = text.partition(":")[0]
     if name in _known():
         spec = parse_spec(text)
-        made = _from_catalogue(spec)
-    else:
-        path, spec = _file_spec(text)
-        made = read_any(read_text(path), "<stdin>" if path == "-" else path, spec)
+        return _finished(_from_catalogue(spec), spec)
+    path, _ = _file_spec(text)
+    return imported(read_text(path), text)
+
+
+def imported(content: str, text: str) -> Topology:
+    """The machine that a file describes; ``text`` is its path, with options of its importer.
+
+    Raises:
+        As :func:`topology`.
+    """
+    path, spec = _file_spec(text.strip())
+    return _finished(read_any(content, "<stdin>" if path == "-" else path, spec), spec)
+
+
+def file_of(text: str) -> str | None:
+    """The path in a text with or without options, where there is something; ``-`` always is."""
+    return next((p for p, _ in _splits(text) if p == "-" or os.path.exists(p)), None)
+
+
+def _finished(made: Topology, spec: Spec) -> Topology:
+    """Without its dead cables, when all its options are used."""
     made = _without(made, spec.words("dead"))
     spec.finish()
     return made

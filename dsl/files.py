@@ -6,9 +6,12 @@ an unknown key is an error that suggests the right one, numbers are finite, nest
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
+import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -22,9 +25,22 @@ SCHEMA = 1
 MAX_BYTES = 1 << 30
 """Files larger than this are refused."""
 
+_BOM = "\ufeff"
+_MARKS = (  # the longer ones first: that of UTF-32-LE starts like that of UTF-16-LE
+    (codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"),
+)  # fmt: skip
+_SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F]|[\ud800-\udfff])|\\."
+)
+
 
 def read_text(path: str | Path) -> str:
     """A text file, or standard input for ``-``.
+
+    The byte-order mark of UTF-8 is dropped, but not before XML: the runtimes reject it there, and
+    the reader of their files says so.
 
     Raises:
         BadFile: absent, a directory, unreadable, too large, or not UTF-8.
@@ -32,21 +48,36 @@ def read_text(path: str | Path) -> str:
     where = "<stdin>" if str(path) == "-" else str(path)
     try:
         if where == "<stdin>":
-            return sys.stdin.read()
+            # Where the locale is C, bytes that are no text come as surrogates: find them.
+            return _unmarked(sys.stdin.read().encode(errors="surrogateescape").decode())
         file = Path(path)
         if file.is_dir():
             raise BadFile("a directory, where a file is needed", where=where)
         if file.stat().st_size > MAX_BYTES:
             raise BadFile("the file is larger than 1 GiB", where=where)
-        return file.read_text(encoding="utf-8")
+        return _unmarked(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadFile("no such file", where=where) from None
-    except UnicodeDecodeError:
-        raise BadFile("not a text file (UTF-8)", where=where) from None
+    except UnicodeDecodeError as error:
+        raise _not_text(error.object, where) from None
     except OSError as error:
         raise BadFile(f"cannot be read: {error.strerror}", where=where) from None
     except ValueError as error:  # a NUL in the path
         raise BadFile(f"cannot be read: {error}", where=repr(path)) from None
+
+
+def _unmarked(text: str) -> str:
+    if text.startswith(_BOM) and not text[1:].lstrip().startswith("<"):
+        return text[1:]
+    return text
+
+
+def _not_text(raw: bytes, where: str) -> BadFile:
+    for mark, name in _MARKS:
+        if raw.startswith(mark):
+            message = f"not a text file in UTF-8: it starts with the byte-order mark of {name}"
+            return BadFile(message, where=where, hint="save it as UTF-8")
+    return BadFile("not a text file (UTF-8)", where=where)
 
 
 def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
@@ -193,7 +224,7 @@ def _umask() -> int:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """JSON without NaN, infinities, duplicate keys or endless nesting.
+    """JSON without NaN, infinities, duplicate keys, lone surrogates or endless nesting.
 
     Raises:
         BadFile: anything else, with line and column.
@@ -210,15 +241,37 @@ def parse_json(text: str, where: str) -> Any:
             raise BadFile(f"the key {twice!r} stands twice in one object", where=where)
         return result
 
+    def finite(digits: str) -> float:
+        value = float(digits)
+        if math.isinf(value):
+            raise BadFile(f"the number {digits[:40]} is too large", where=where)
+        return value
+
     try:
-        return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
+        data = json.loads(text, parse_constant=no_constant, parse_float=finite,
+                          object_pairs_hook=no_duplicates)  # fmt: skip
     except json.JSONDecodeError as error:
         place = f"{where}:{error.lineno}:{error.colno}"
         raise BadFile(f"not JSON: {error.msg}", where=place) from None
     except RecursionError:
         raise BadFile("nested too deeply", where=where) from None
-    except ValueError as error:
-        raise BadFile(f"not JSON: {error}", where=where) from None
+    except ValueError:  # the one that is left: Python converts no longer ones
+        limit = sys.get_int_max_str_digits()
+        raise BadFile(f"an integer of more than {limit} digits", where=where) from None
+    _check_characters(text, where)
+    return data
+
+
+def _check_characters(text: str, where: str) -> None:
+    """Raise at half of a surrogate pair in valid JSON: no text that holds one can be written."""
+    if not _SURROGATE.search(text):
+        return
+    for match in _ESCAPE.finditer(text):
+        if match["lone"]:
+            line = text.count("\n", 0, match.start()) + 1
+            column = match.start() - text.rfind("\n", 0, match.start())
+            raise BadFile("a lone surrogate is no character", where=f"{where}:{line}:{column}",
+                          hint="characters beyond \\uffff are pairs: \\ud83d\\ude00")  # fmt: skip
 
 
 def kind_of(data: Any, where: str) -> str:

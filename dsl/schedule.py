@@ -14,6 +14,7 @@ next.** So the steps are the proof: verifying, simulating and lowering are singl
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,9 @@ from .files import SCHEMA, Fields, kind_of, parse_json, read_text, write_text
 from .topology import Topology
 
 Times = npt.NDArray[np.float64]
+
+LARGEST = {"bytes": 1 << 60, "segments": 1 << 20}
+"""Schedules of larger numbers are refused: no message is as large, no simulation could end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +244,10 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     segments = fields.get("segments", int, 1)
     provenance = fields.get("provenance", dict, {})
     fields.finish()
-    if segments < 1 or (size is not None and size < 1):
-        raise BadFile("bytes and segments must be positive", where=where)
+    for name, value in (("bytes", size), ("segments", segments)):
+        if value is not None and not 1 <= value <= LARGEST[name]:
+            shown = value if abs(value) < 10**30 else "absurdly large"
+            raise BadFile(f"{name} is {shown}, outside 1 … {LARGEST[name]}", where=where)
     schedule = Schedule.from_columns(
         topology, collective, columns["chunk"], columns["src"], columns["dst"],
         columns["step"], columns["reduce"],
@@ -257,8 +263,11 @@ def load(data: Any, where: str = "schedule") -> Schedule:
 def _times(values: list[Any] | None, count: int, where: str) -> Times | None:
     if values is None:
         return None
-    if len(values) != count or not all(isinstance(v, (int, float)) for v in values):
-        raise BadFile("times must be one number per transfer", where=f"{where}: transfers")
+    # No bool is a time, and no integer beyond all floats.
+    if len(values) != count or not all(
+        type(v) in (int, float) and abs(v) <= sys.float_info.max for v in values
+    ):
+        raise BadFile("times must be one finite number per transfer", where=f"{where}: transfers")
     return np.asarray(values, np.float64)
 
 

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -82,6 +83,13 @@ class Hop:
     route: tuple[int, ...]
 
 
+BANDWIDTHS = (Fraction(1, 10**6), Fraction(10**9))
+"""GB/s, the least and the most: a modem, and far beyond any fabric. Engines, bounds and simulator
+scale what lies between to 64-bit numbers."""
+
+LARGEST_LATENCY = Fraction(10**9)
+"""µs: a quarter of an hour."""
+
 FINEST_ROUND = 16
 """Rounds may be this much shorter than a chunk's time on the slowest link, not more."""
 
@@ -95,8 +103,8 @@ class Topology:
     assumed when it was built or imported (a default α, an ignored management NIC).
 
     Raises:
-        BadTopology: a link to nowhere, a self-loop, a bandwidth that is not positive, a negative
-            latency, a duplicate name, a GPU after a switch.
+        BadTopology: a link to nowhere, a self-loop, a bandwidth outside ``BANDWIDTHS``, a latency
+            that is negative or above ``LARGEST_LATENCY``, a duplicate name, a GPU after a switch.
     """
 
     name: str
@@ -301,21 +309,36 @@ def _check_link(topology: Topology, index: int, one: Link) -> None:
     ends = f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
     if one.src == one.dst:
         raise BadTopology(f"{topology.name}: link {ends} leads to itself")
-    if one.bandwidth <= 0:
+    _check_bandwidth(one.bandwidth, f"{topology.name}: link {ends}")
+    if not 0 <= one.latency <= LARGEST_LATENCY:
         raise BadTopology(
-            f"{topology.name}: link {ends} has bandwidth {one.bandwidth} GB/s",
-            hint="a bandwidth is positive; leave a dead link out",
+            f"{topology.name}: link {ends} has latency {_shown(one.latency)} µs",
+            hint="latencies are within 0 … 1e9 µs",
         )
-    if one.latency < 0:
-        raise BadTopology(f"{topology.name}: link {ends} has latency {one.latency} µs")
     if one.lanes < 1:
         raise BadTopology(f"{topology.name}: link {ends} has {one.lanes} lanes")
 
 
+def _check_bandwidth(bandwidth: Fraction, what: str) -> None:
+    least, most = BANDWIDTHS
+    if least <= bandwidth <= most:
+        return
+    limits = "bandwidths are within 1e-6 … 1e9 GB/s"
+    dead = "; leave a dead link out" if bandwidth <= 0 else ""
+    raise BadTopology(f"{what} has bandwidth {_shown(bandwidth)} GB/s", hint=limits + dead)
+
+
+def _shown(value: Fraction) -> str:
+    """A number that may be beyond all floats, in a few characters."""
+    text = str(value)
+    if len(text) <= 16:
+        return text
+    return f"{(Decimal(value.numerator) / Decimal(value.denominator)).normalize():.4g}"
+
+
 def _check_resource(topology: Topology, resource: Resource) -> None:
     where = f"{topology.name}: resource {resource.name!r}"
-    if resource.bandwidth <= 0:
-        raise BadTopology(f"{where} has bandwidth {resource.bandwidth} GB/s")
+    _check_bandwidth(resource.bandwidth, where)
     if not resource.links or len(set(resource.links)) != len(resource.links):
         raise BadTopology(f"{where} names no link, or one twice")
     if not all(0 <= i < len(topology.links) for i in resource.links):

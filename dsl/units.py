@@ -95,10 +95,14 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_size_range(text: str) -> SizeRange:
-    """``1KiB:1GiB``, ``1KiB..1GiB``, or one size (a range of one)."""
-    low, _, high = text.replace("..", ":").partition(":")
+    """``1KiB:1GiB``, ``1KiB..1GiB``, or one size (a range of one).
+
+    Raises:
+        UserError: an end of the range is missing or no size, or the range is empty.
+    """
+    low, colon, high = text.replace("..", ":").partition(":")
     first = parse_bytes(low)
-    return SizeRange(first, parse_bytes(high) if high else first)
+    return SizeRange(first, parse_bytes(high) if colon else first)
 
 
 def parse_microseconds(text: str) -> Fraction:

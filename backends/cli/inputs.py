@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LARGEST_WHOLE = 2**31 - 1
+"""Seeds and counts go to solvers as 32-bit integers."""
+
 LARGEST_GROUP = 1 << 20
 """A longer group or range of ranks is a slip of the pen."""
 
@@ -39,7 +42,7 @@ def valued(flag: str, parse: Callable[[str], T]) -> Callable[[str], T]:
     return convert
 
 
-def whole(low: int, high: int = 1 << 31) -> Callable[[str], int]:
+def whole(low: int, high: int = LARGEST_WHOLE) -> Callable[[str], int]:
     """A parser of whole numbers between two limits."""
 
     def parse(text: str) -> int:

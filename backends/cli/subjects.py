@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.errors import BadFile, UnknownName, suggest
+from weft.dsl.errors import BadFile, UnknownName, UserError, suggest
 from weft.dsl.files import kind_of, parse_json, read_text
 
 from .sketches import split_arguments
@@ -26,12 +26,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A file's text, what it is, and its JSON where it has any."""
+    """A file's text, what it is, and its JSON where it has any.
+
+    ``named`` is what the user wrote: for a topology perhaps with options after the path.
+    """
 
     kind: Kind
     text: str
     where: str
     data: Any = None
+    named: str = ""
 
     def schedule(self) -> Any:
         """The schedule in it, well formed but not verified."""
@@ -47,14 +51,9 @@ class Subject:
 
     def topology(self) -> Any:
         """The topology in it, whatever its format; a catalogue name names itself."""
-        if self.data is None and not self.text:
-            from weft.dsl.catalog import topology
+        from weft.dsl.catalog import imported, topology
 
-            return topology(self.where)
-        from weft.dsl.importers import read_any
-        from weft.dsl.machines.spec import parse_options
-
-        return read_any(self.text, self.where, parse_options(self.where, _no_options(), 0))
+        return imported(self.text, self.named) if self.text else topology(self.named)
 
 
 def read_subject(text: str) -> Subject:
@@ -66,12 +65,17 @@ def read_subject(text: str) -> Subject:
     """
     if text != "-" and not _is_there(text):
         return _named(text)
-    content = read_text(text)
-    where = "<stdin>" if text == "-" else text
+    return _read(text, text)
+
+
+def _read(path: str, named: str) -> Subject:
+    """What is in a file that is there."""
+    content = read_text(path)
+    where = "<stdin>" if path == "-" else path
     if re.match(r"\s*[\[{]", content):
         data = parse_json(content, where)
-        return Subject(_json_kind(data, where), content, where, data)
-    return Subject(_text_kind(content, where), content, where)
+        return Subject(_json_kind(data, where), content, where, data, named)
+    return Subject(_text_kind(content, where), content, where, named=named)
 
 
 def _is_there(path: str) -> bool:
@@ -82,19 +86,24 @@ def _is_there(path: str) -> bool:
 
 
 def _named(name: str) -> Subject:
-    """A name of the catalogue of machines, or of sketches."""
-    from weft.dsl.catalog import names
+    """A name of the catalogue of machines, or of sketches; or a path with options."""
+    from weft.dsl.catalog import file_of, names
 
     machines = tuple(entry.name for entry in names())
     if name.partition(":")[0] in machines:
-        return Subject(Kind.TOPOLOGY, "", name)
+        return Subject(Kind.TOPOLOGY, "", name, named=name)
     from weft.dsl.language.load import find_sketch, sketch_names
 
     sketches = tuple(sketch_names())
     plain = split_arguments(name)[0]
-    if plain in sketches or Path(plain).is_file():
+    if plain in sketches:
         found = find_sketch(plain)
-        return Subject(Kind.SKETCH, found.text, found.name)
+        return Subject(Kind.SKETCH, found.text, found.name, named=name)
+    if path := file_of(name):
+        subject = _read(path, name)
+        if subject.kind in (Kind.TOPOLOGY, Kind.SKETCH):
+            return subject
+        raise UserError(f"a {subject.kind} takes no options", where=name)
     if "/" in name or Path(name).suffix:
         raise BadFile("no such file", where=name)
     raise UnknownName("file or name", name, (*machines, *sketches))
@@ -131,9 +140,3 @@ def _text_kind(content: str, where: str) -> Kind:
         hint="weft's JSON files say what they are in their key \"weft\"; a sketch starts with "
         "`sketch NAME`",
     )  # fmt: skip
-
-
-def _no_options() -> Any:
-    from weft.dsl.spans import Source
-
-    return Source("topology", "")

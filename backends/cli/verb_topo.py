@@ -94,6 +94,8 @@ def machine_line(topology: Topology) -> str:
 
 def facts_of(topology: Topology) -> dict[str, Any]:
     """The JSON facts of a topology, without its links."""
+    from weft.dsl.hops import islands
+
     return {
         "topology": topology.name,
         "ranks": topology.ranks,
@@ -101,6 +103,7 @@ def facts_of(topology: Topology) -> dict[str, Any]:
         "nodes": len(topology.nodes),
         "links": len(topology.links),
         "resources": len(topology.resources),
+        "islands": [list(group) for group in islands(topology)],
         "digest": topology.digest(),
         "notes": list(topology.notes),
     }

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.collective import Collective, Placement
-from weft.dsl.hops import find_hops
+from weft.dsl.hops import find_hops, islands
 from weft.dsl.schedule import Schedule
 from weft.dsl.topology import Topology
 from weft.dsl.units import format_bytes
@@ -40,6 +40,7 @@ def topology_text(topology: Topology) -> str:
         ("links", len(topology.links)),
         ("round", f"{_short(topology.round_bandwidth())} GB/s" if topology.links else None),
         ("symmetries", f"{len(topology.symmetries)} declared" if topology.symmetries else None),
+        ("islands", _islands(topology)),
         ("digest", topology.digest()),
     ])  # fmt: skip
     parts = [head, _link_kinds(topology)]
@@ -51,6 +52,16 @@ def topology_text(topology: Topology) -> str:
     if topology.notes:
         parts.append("notes:\n" + "\n".join(f"  {note}" for note in topology.notes))
     return "\n\n".join(parts)
+
+
+def _islands(topology: Topology) -> str | None:
+    """The groups of ranks that reach each other, where that is not everybody."""
+    groups = islands(topology)
+    if len(groups) == 1:
+        return None
+    shown = " | ".join(_ranks(list(group)) for group in groups[:LONGEST_LIST])
+    more = " | …" if len(groups) > LONGEST_LIST else ""
+    return f"{len(groups)}: {shown}{more} (no way there and back between them)"
 
 
 def _link_kinds(topology: Topology) -> str:

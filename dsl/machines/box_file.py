@@ -53,6 +53,8 @@ def read_box(text: str, where: str) -> Box:
         data = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"), parse_float=str)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadFile(f"not TOML: {error}", where=where) from None
+    except ValueError:  # Python converts no integers of thousands of digits
+        raise BadFile("an integer of thousands of digits", where=where) from None
     if data.get("schema") != SCHEMA:
         raise BadFile(
             f"schema {data.get('schema')!r} is not known",

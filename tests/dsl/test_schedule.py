@@ -61,3 +61,27 @@ def test_columns_that_fit_nothing_are_refused(broken):
     data["transfers"] = {**data["transfers"], **broken}
     with pytest.raises((BadFile, UserError)):
         load(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"segments": 10**12}, "segments is 1000000000000, outside 1 … 1048576"),
+        ({"segments": 2**20 + 1}, "segments"),
+        ({"segments": 0}, "segments"),
+        ({"bytes": 0}, "bytes"),
+        ({"bytes": 10**400}, "bytes"),
+    ],
+)
+def test_sizes_that_no_machine_holds_are_refused(change, what):
+    data = dump(Schedule.of(RING, make("broadcast", 4), [Transfer(0, 0, 1, (0,))]))
+    with pytest.raises(BadFile, match=what):
+        load({**data, **change})
+
+
+@pytest.mark.parametrize("times", [[10**400], [float("inf")], [True], ["1"], [1, 2]])
+def test_times_that_no_clock_shows_are_refused(times):
+    data = dump(Schedule.of(RING, make("broadcast", 4), [Transfer(0, 0, 1, (0,))]))
+    data["transfers"]["end_us"] = times
+    with pytest.raises(BadFile, match="times"):
+        load(data)

@@ -37,6 +37,33 @@ def test_what_cannot_exist_is_refused_by_name(change, what):
         replace(PAIR, **change)
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"links": (link(0, 1, "1e308"),)}, "link gpu0 -> gpu1 has bandwidth 1e\\+308 GB/s"),
+        ({"links": (link(0, 1, "1e-308"),)}, "link gpu0 -> gpu1 has bandwidth 1e-308 GB/s"),
+        ({"links": (link(0, 1, "1e999"),)}, "link gpu0 -> gpu1 has bandwidth 1e\\+999 GB/s"),
+        ({"links": (link(0, 1, F(10**9 + 1)),)}, "bandwidth 1000000001 GB/s"),
+        ({"links": (link(0, 1, F(1, 10**6 + 1)),)}, "bandwidth 1/1000001 GB/s"),
+        ({"links": (link(0, 1, 25, "1e300"),)}, "link gpu0 -> gpu1 has latency 1e\\+300 µs"),
+        ({"links": (link(0, 1, 25, F(10**9 + 1)),)}, "latency 1000000001 µs"),
+        ({"resources": (Resource("nic", (0,), F(10**300)),)}, "'nic' has bandwidth 1e\\+300 GB/s"),
+        ({"resources": (Resource("nic", (0,), F(1, 10**7)),)}, "'nic' has bandwidth 1/10000000"),
+    ],
+)
+def test_numbers_that_no_machine_has_are_refused_with_the_limits(change, what):
+    with pytest.raises(BadTopology, match=what) as caught:
+        replace(PAIR, **change)
+    assert "1e-6 … 1e9 GB/s" in caught.value.hint or "1e9 µs" in caught.value.hint
+
+
+def test_the_limits_themselves_are_allowed():
+    for bandwidth in (F(1, 10**6), F(10**9)):
+        nic = Resource("nic", (0,), bandwidth)
+        made = replace(PAIR, links=(link(0, 1, bandwidth, 10**9),), resources=(nic,))
+        assert made.capacities() == (bandwidth, bandwidth)
+
+
 def test_a_round_is_the_greatest_common_bandwidth():
     mixed = replace(PAIR, links=(link(0, 1, 50), link(1, 0, F(75, 2))))
     assert mixed.round_bandwidth() == F(25, 2)

@@ -68,6 +68,12 @@ def test_a_range_is_walked_by_doubling_and_ends_where_it_says():
         parse_size_range("4KiB:1KiB")
 
 
+@pytest.mark.parametrize("text", ["1KiB:", "1KiB..", ":1KiB", ":", "1KiB:2KiB:", "1KiB:2KiB:3KiB"])
+def test_half_a_range_is_none(text):
+    with pytest.raises(UserError, match="size"):
+        parse_size_range(text)
+
+
 @given(st.integers(0, 1 << 12), st.sampled_from(["B", "KB", "KiB", "MB", "MiB", "GB", "GiB"]))
 def test_a_short_size_is_read_back_as_it_was_shown(number, unit):
     value = parse_bytes(f"{number + 1}{unit}")

@@ -299,6 +299,47 @@ def test_the_wrong_noun_for_a_verb(weft: Weft, triangle: Path) -> None:
     assert weft("run", "ring:3").code == 2
 
 
+# --- paths with options ---------------------------------------------------------------------------
+
+
+MATRIX = "\tGPU0\tGPU1\tmlx5_0\nGPU0\t X \tNV4\tPIX\nGPU1\tNV4\t X \tPIX\nmlx5_0\tPIX\tPIX\t X \n"
+CUT = {"edges": [[a, b, 25, 0.7] for a, b in ((0, 1), (1, 0), (2, 3), (3, 2), (1, 2))],
+       "gpu_ids": [0, 1, 2, 3]}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", [("show",), ("topo", "show"), ("check",)])
+def test_options_after_a_path_are_those_of_its_importer(
+    weft: Weft, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    file = tmp_path / "topo.txt"
+    file.write_text(MATRIX)
+    for path in (f"{file}:nodes=2", "-:nodes=2"):
+        ran = weft(*verb, "--json", "--", path, stdin=MATRIX)
+        assert ran.code == 0, ran.err
+        if verb != ("check",):
+            assert (ran.json["ranks"], ran.json["hosts"]) == (4, 2)
+    ran = weft(*verb, f"{file}:ndoes=2")
+    assert ran.code == 2
+    assert "'nodes'" in ran.err
+
+
+def test_a_file_whose_name_looks_like_options_is_that_file(weft: Weft, tmp_path: Path) -> None:
+    (tmp_path / "a:nodes=2").write_text(MATRIX)
+    (tmp_path / "a").write_text("not read")
+    assert weft("show", tmp_path / "a:nodes=2", "--json").json["ranks"] == 2
+
+
+def test_other_nouns_have_no_options(weft: Weft, triangle: Path) -> None:
+    ran = weft("show", f"{triangle}:nodes=2")
+    assert ran.code == 2
+    assert "a schedule takes no options" in ran.err
+
+
+def test_a_sketch_file_may_have_parameters(weft: Weft, tmp_path: Path) -> None:
+    (tmp_path / "s.sketch").write_text("sketch mine\n")
+    assert weft("show", f"{tmp_path / 's.sketch'}:nodes=2").out == "sketch mine\n"
+
+
 # --- topo -----------------------------------------------------------------------------------------
 
 
@@ -320,3 +361,21 @@ def test_what_is_imported_reads_back_the_same(weft: Weft, tmp_path: Path) -> Non
 
 def test_only_a_group_is_shown(weft: Weft) -> None:
     assert weft("topo", "show", "dgx1", "--group", "0,1,4..5", "--json").json["ranks"] == 4
+
+
+def test_islands_are_shown(weft: Weft, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(CUT))
+    for verb in (("show",), ("topo", "show")):
+        ran = weft(*verb, tmp_path / "t.json")
+        assert re.search(r"^islands +2: 0\.\.1 \| 2\.\.3 \(no way there and back", ran.out, re.M)
+        assert weft(*verb, tmp_path / "t.json", "--json").json["islands"] == [[0, 1], [2, 3]]
+    assert "islands" not in weft("topo", "show", "ring:3").out
+    assert weft("topo", "show", "ring:3", "--json").json["islands"] == [[0, 1, 2]]
+
+
+def test_many_islands_are_cut(weft: Weft, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps({"edges": [], "gpu_ids": list(range(100))}))
+    (line,) = re.findall("^islands.*", weft("topo", "show", tmp_path / "t.json").out, re.M)
+    assert line.split()[:5] == ["islands", "100:", "0", "|", "1"]
+    assert "…" in line
+    assert len(line) < 400

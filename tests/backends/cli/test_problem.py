@@ -40,6 +40,12 @@ def test_whole_numbers_have_limits() -> None:
             whole(1, 5)(text)
 
 
+def test_whole_numbers_fit_the_solvers() -> None:
+    assert whole(0)("2147483647") == 2**31 - 1
+    with pytest.raises(UserError, match="outside 0 … 2147483647"):
+        whole(0)("2147483648")
+
+
 def bound(weft: Weft, *arguments: object) -> dict[str, object]:
     ran = weft("bound", "-t", "dgx1", *arguments, "--json")
     assert ran.code == 0, ran.err

@@ -11,9 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command import Weft
 
 from weft.backends.cli.console import Console
 from weft.backends.cli.progress import Progress, describe, watching
+from weft.backends.cli.signals import terminable
 
 
 def point() -> Any:
@@ -49,6 +51,47 @@ def test_ctrl_c_asks_first_and_then_insists() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_kill_is_ctrl_c_while_a_command_runs() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with terminable():
+        with watching(Console(quiet=True), 60) as progress:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert progress.cancelled()
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_kill_ends_a_command_in_the_background_whose_ctrl_c_is_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with terminable(), pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_kill_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with terminable():
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_command_in_another_thread_leaves_kill_alone(weft: Weft) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(weft("--version").code))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_other_threads_are_left_alone() -> None:

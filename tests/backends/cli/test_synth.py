@@ -289,7 +289,8 @@ def test_the_doctor_is_content_here(weft: Weft) -> None:
     assert "engine exact" in ran.out
 
 
-def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_kill_keep_what_was_found(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-m", "weft.backends.cli", "synth", "-t", "dgx1", "-c", "broadcast",
                "-v", "--time", "60s", "-o", str(out)]  # fmt: skip
@@ -299,7 +300,7 @@ def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
         for line in process.stderr:
             if "found" in line:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         started = time.monotonic()
         rest = process.stderr.read()
         assert process.wait(timeout=60) == 0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from weft.dsl.catalog import topology
-from weft.dsl.errors import UserError
-from weft.dsl.machines.box_file import box_names, load_box
+from weft.dsl.errors import BadFile, UserError
+from weft.dsl.machines.box_file import box_names, load_box, read_box
 from weft.dsl.topology import NodeKind
 
 BOX = """
@@ -54,6 +54,12 @@ def test_a_file_of_ones_own_is_a_machine(tmp_path: Path) -> None:
     # With NICs for pairs of GPUs the ring cannot turn by one; the boxes still change places.
     assert len(made.symmetries) == 1
     assert len(topology(str(file)).symmetries) == 1
+
+
+def test_a_number_of_thousands_of_digits_is_refused_in_our_words() -> None:
+    with pytest.raises(BadFile, match="digits") as caught:
+        read_box(f"schema = {'1' * 5000}", "file")
+    assert "set_int_max_str_digits" not in caught.value.render()
 
 
 @pytest.mark.parametrize(
