@@ -130,8 +130,13 @@ class Collective:
     @cached_property
     def combining(self) -> bool:
         """Whether ranks must add contributions on the way: something is wanted that nobody has."""
-        held = _chunk_sets(self, self.pre)
-        return bool(np.setdiff1d(_chunk_sets(self, self.post), held).size)
+        first = {who: index for index, who in reversed([*enumerate(self.contributions)])}
+        # A set may be listed twice (in a group of one, {0} is a contribution and everybody's).
+        same = np.array([first[who] for who in self.contributions])
+        held, wanted = (
+            replace(p, sets=same[p.sets].astype(np.int32)) for p in (self.pre, self.post)
+        )
+        return bool(np.setdiff1d(_chunk_sets(self, wanted), _chunk_sets(self, held)).size)
 
     @property
     def message_chunks(self) -> int:
