@@ -102,7 +102,7 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
         return replace(outcome, points=tuple(map(back, outcome.points)))
     raise UserError(
         f"the engine {engine.name} cannot solve this: {reason}",
-        hint="`weft list engines` shows the others",
+        hint="leave out what it names, or choose another engine (weft list engines)",
     )
 
 

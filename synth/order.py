@@ -7,6 +7,7 @@ for goes first, and ranks start with different peers.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -82,8 +83,9 @@ def counted_us(schedule: Schedule, message_bytes: int) -> float:
     per_round = chunk / float(topology.round_bandwidth() * BYTES_PER_US_PER_GBPS)
     alpha = np.array([float(x.latency) for x in topology.links])
     sums = np.add.reduceat(alpha[schedule.route_links], schedule.route_start[:-1])
-    starts = np.searchsorted(schedule.step, np.arange(schedule.steps))
-    return float(sum(schedule.rounds) * per_round + np.maximum.reduceat(sums, starts).sum())
+    slowest = np.zeros(schedule.steps)
+    np.maximum.at(slowest, schedule.step, sums)
+    return float(sum(schedule.rounds) * per_round + slowest.sum())
 
 
 def mirrored(dual: Schedule, schedule: Schedule, message_bytes: int) -> Schedule:
@@ -123,9 +125,11 @@ def _reordered(schedule: Schedule, keys: tuple[npt.NDArray[np.int32], ...]) -> S
     first = np.repeat(schedule.route_start[:-1][order], lengths[order])
     ends = np.concatenate([[0], np.cumsum(lengths[order])])
     inside = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths[order])
-    return Schedule.from_columns(
+    moved = Schedule.from_columns(
         schedule.topology, schedule.collective, schedule.chunk[order], schedule.src[order],
         schedule.dst[order], schedule.step[order], schedule.reduce[order], lengths[order],
         schedule.route_links[first + inside], rounds=schedule.rounds,
         provenance=schedule.provenance,
     )  # fmt: skip
+    # Times belong to the old order.
+    return replace(moved, bytes=schedule.bytes, segments=schedule.segments)

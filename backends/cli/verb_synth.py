@@ -137,10 +137,15 @@ def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progre
 
 
 def algbw(point: Point) -> Fraction:
-    """GB/s that the schedule approaches for large messages: M over its rounds at full links."""
+    """GB/s for large messages: M over the simulated time without α, as ``weft simulate`` has it."""
+    from weft.synth.simulate import simulate
+
     schedule = point.schedule
-    unit = schedule.topology.round_bandwidth()
-    return unit * schedule.collective.message_chunks / point.rounds if point.rounds else Fraction(0)
+    free = tuple(replace(x, latency=Fraction(0)) for x in schedule.topology.links)
+    still = replace(schedule, topology=replace(schedule.topology, links=free, symmetries=()))
+    size = 1 << 30
+    time = simulate(still, size).time_us
+    return Fraction(size / (1000 * time)).limit_denominator(10**6) if time else Fraction(0)
 
 
 def latency_us(point: Point) -> float:

@@ -126,7 +126,11 @@ def _ends(c: Collective) -> npt.NDArray[np.int32]:
     wanted = np.bincount(c.post.chunks, minlength=c.chunks)
     if (wanted > 1).any():
         chunk = int(np.argmax(wanted > 1))
-        raise UserError(f"{c}: chunk {chunk} has {wanted[chunk]} destinations, a dual needs one")
+        raise UserError(
+            f"{c}: chunk {chunk} is summed for {wanted[chunk]} ranks; besides allreduce, sums for "
+            "one rank per chunk are what weft can synthesize",
+            hint="sum it on one rank first, then broadcast it in a second collective",
+        )
     ends = np.full(c.chunks, -1, np.int32)
     ends[c.post.chunks] = c.post.ranks
     _check_contributions(c)

@@ -138,9 +138,7 @@ def test_symmetry() -> None:
     s = ring_allgather(4, chunks=2)
     assert not told(s, turn)
     first, *_ = told(s, flip)
-    assert first == (
-        "rule 'flip': the transfers of chunk 6 are not the images of those of chunk 0"
-    )
+    assert first == ("rule 'flip': the transfers of chunk 6 are not the images of those of chunk 0")
     assert told(s, Symmetry(label="x", image=(0, 0, 1, 2))) == (
         "rule 'x': it is no permutation of the 4 ranks",
     )

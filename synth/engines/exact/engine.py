@@ -13,9 +13,10 @@ from . import paper, realize, rules
 from .conflict import smallest_conflict
 from .demands import demands
 from .ending import how_it_ended, never_ends
-from .frontier import Clock, Solver, first_at_best, walk
+from .frontier import Clock, Solver, any_point, first_at_best, walk
 from .prepare import Prepared, prepare
 
+SEARCH_SHARE = 0.8
 COLUMNS = 1_500_000
 """Flow LPs larger than this are not attempted."""
 
@@ -76,7 +77,8 @@ class Exact:
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """The frontier, or the part of it that the objective asks for."""
-        clock = Clock.start(budget)
+        # The rest is kept for any schedule at all, should the search find none.
+        clock = Clock.start(replace(budget, seconds=budget.seconds * SEARCH_SHARE))
         # The paper's encoding cannot say that two sends are one decision.
         symmetric = self.symmetry and self.solver == "cp-sat"
         solver = _SOLVERS[self.solver]
@@ -92,7 +94,14 @@ class Exact:
                     statements=(f"the rules need {fitting} steps, max_steps is {last}",),
                 )
             first, last = fitting, max(last, fitting)
-        return _answer(prepared, problem.objective, first, last, clock, observer)
+        outcome = _answer(prepared, problem.objective, first, last, clock, observer)
+        if outcome.points or observer.cancelled():
+            return outcome
+        spare = Clock.start(replace(budget, seconds=budget.seconds * (1 - SEARCH_SHARE)))
+        point = any_point(prepared.search, range(first, last + 1), spare, observer)
+        if point is None:
+            return outcome
+        return replace(outcome, status=Status.FEASIBLE, points=(point,))
 
 
 def _impossible(prepared: Prepared, clock: Clock, observer: Observer) -> Outcome:
@@ -119,7 +128,7 @@ def _answer(
     if objective is Objective.LATENCY:
         found = walk(search, range(first, last + 1), clock, observer, points=1)
     elif objective is Objective.BANDWIDTH:
-        goal = first_at_best(search, first, last)
+        goal = first_at_best(search, first, last, clock)
         found = walk(search, range(goal, goal + 1), clock, observer)
         if not found.complete:
             found = walk(search, range(first, last + 1), clock, observer)

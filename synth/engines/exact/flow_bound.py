@@ -47,9 +47,17 @@ class FlowBound:
 
 
 def flow_bound(
-    topology: Topology, wanted: tuple[Demand, ...], near: Reach, steps: int, orbits: Orbits
+    topology: Topology,
+    wanted: tuple[Demand, ...],
+    near: Reach,
+    steps: int,
+    orbits: Orbits,
+    seconds: float | None = None,
 ) -> FlowBound:
     """Solve the S-step flow LP and certify it.
+
+    Raises:
+        Infeasible: S steps are too few. NothingFound: no answer within ``seconds``.
 
     Columns: about steps · Σ over demands (one per orbit) of targets · usable links.
     """
@@ -57,7 +65,7 @@ def flow_bound(
     for index in orbits.representatives(len(wanted)):
         builder.add_demand(wanted[index], orbits.demand_weight(index))
     program = builder.program()
-    answer = certified_minimum(program)
+    answer = certified_minimum(program, seconds=seconds)
     prices = builder.prices(answer)
     return FlowBound(
         steps,
@@ -104,6 +112,8 @@ class _Builder:
         self.ends = topology.link_ends()
         self.columns = steps
         self.upper: list[Ints] = []
+        self.most_rounds = 0
+        self.widest = max([1, *(len(r.links) for r in topology.resources)])
         self.equal, self.below = _Rows(), _Rows()
         self.equal_rhs: list[Ints] = []
         self.equal_count, self.below_count = 0, 0
@@ -111,9 +121,12 @@ class _Builder:
 
     # --- columns -----------------------------------------------------------------------------
 
-    def _new_columns(self, count: int) -> Ints:
+    def _new_columns(self, count: int, most: int) -> Ints:
+        """Columns that some optimal solution keeps below ``most``; saying so lets rounded duals
+        prove a bound (see :mod:`weft.synth.rational_lp`)."""
         start = self.columns
         self.columns += count
+        self.upper.append(np.full(count, most, np.int64))
         return np.arange(start, self.columns, dtype=np.int64)
 
     def add_demand(self, demand: Demand, weight: int) -> None:
@@ -121,11 +134,13 @@ class _Builder:
         tail = self.near.tail_depth(demand.sources)
         heads = [self.near.head_depth(t, self.is_gpu) for t in demand.targets]
         size = len(demand.chunks)
+        # No step needs more rounds than all sends at once over the row with most links.
+        self.most_rounds += weight * size * self.orbits.per_chunk * self.widest
         shared: list[tuple[Ints, Ints]] = []
         nearest = np.min(heads, axis=0)
         for step in range(1, self.steps + 1):
             links = usable_links(self.topology, tail, nearest, step, self.steps)
-            columns = self._new_columns(len(links))
+            columns = self._new_columns(len(links), size)
             shared.append((links, columns))
             self._load(links, columns, step, weight)
         if len(demand.targets) == 1:
@@ -136,7 +151,7 @@ class _Builder:
             flows = []
             for step, (links, columns) in enumerate(shared, 1):
                 mine = usable_links(self.topology, tail, head, step, self.steps)
-                flow = self._new_columns(len(mine))
+                flow = self._new_columns(len(mine), size)
                 flows.append((mine, flow))
                 rows = self._new_below(len(mine))
                 self.below.add(rows, flow, 1)
@@ -186,11 +201,11 @@ class _Builder:
             put(source, np.where(self.is_gpu[source], step - 1, step), columns, -1)
             put(sink, step, columns, 1)
             kept = np.flatnonzero(self.is_gpu & (tail <= step - 1) & (head <= steps - step))
-            storage = self._new_columns(len(kept))
+            storage = self._new_columns(len(kept), size)
             put(kept, step - 1, storage, -1)
             put(kept, step, storage, 1)
         # Sources inject through one free column each; they share the demand.
-        inject = self._new_columns(len(demand.sources))
+        inject = self._new_columns(len(demand.sources), size)
         put(np.array(demand.sources, np.int64), 0, inject, 1)
         keys, local = np.unique(np.concatenate(rows), return_inverse=True)
         rhs = np.zeros(len(keys), np.int64)
@@ -232,6 +247,7 @@ class _Builder:
             self.below.matrix(height, self.columns), np.zeros(height, np.int64),
             self.equal.matrix(self.equal_count, self.columns),
             np.concatenate([*self.equal_rhs, np.zeros(0, np.int64)]),
+            np.concatenate([np.full(steps, self.most_rounds, np.int64), *self.upper]),
         )  # fmt: skip
 
     def prices(self, answer: Certified) -> Ints:

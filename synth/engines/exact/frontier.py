@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+
 from weft.dsl.collective import Collective
-from weft.dsl.errors import Infeasible
+from weft.dsl.errors import Infeasible, NothingFound
 from weft.dsl.schedule import Schedule
 from weft.dsl.topology import Topology
 
 from ...engine import Budget, Certificate, Observer, Point
 from ...prune import prune
+from . import realize as cp_sat
 from .certificate import price_certificate, search_certificate
 from .demands import Demand, Reach
 from .flow_bound import FlowBound, flow_bound
@@ -68,12 +71,20 @@ class Search:
     max_chunks: int
     least_steps: int
 
-    def bound(self, steps: int) -> FlowBound | None:
-        """The flow LP of S steps; None if S steps are too few for any schedule."""
+    def bound(self, steps: int, seconds: float) -> FlowBound | None:
+        """The flow LP of S steps; None if S steps are too few for any schedule.
+
+        Where it is not solved in time, the bound for any number of steps stands in for it.
+        """
         try:
-            return flow_bound(self.left, self.wanted, self.near, steps, self.orbits)
+            return flow_bound(
+                self.left, self.wanted, self.near, steps, self.orbits, max(0.1, seconds)
+            )
         except Infeasible:
             return None
+        except NothingFound:
+            nothing = np.zeros((len(self.orbits.capacities), steps), np.int64)
+            return FlowBound(steps, self.static, False, float(self.static), nothing, 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,13 +252,53 @@ def walk(
     return Frontier(tuple(found), tuple(gaps), worst == search.static)
 
 
-def first_at_best(search: Search, first: int, last: int) -> int:
+def first_at_best(search: Search, first: int, last: int, clock: Clock) -> int:
     """The least number of steps whose flow LP reaches the bound for any number of steps."""
     for steps in range(first, last):
-        flow = search.bound(steps)
+        if clock.left() <= 0:
+            return steps
+        flow = search.bound(steps, clock.left() / 2)
         if flow is not None and flow.rounds_per_chunk <= search.static:
             return steps
     return last
+
+
+def any_point(search: Search, numbers: range, clock: Clock, observer: Observer) -> Point | None:
+    """Some schedule, its rounds whatever its loads need, with the bound for any number of steps.
+
+    Without capacities the question is easy; what it finds is far from good, but runs.
+    """
+    space = search.spaces[-1]
+    for steps in numbers:
+        if clock.left() <= 0 or observer.cancelled():
+            return None
+        question = Question(search.factor or 1, steps, None)
+        answer = cp_sat.solve(space, question, clock.share(0.5), observer)
+        if answer.verdict is not Verdict.YES:
+            continue
+        collective = search.collective.split(question.factor)
+        schedule = prune(Schedule.of(search.topology, collective, answer.transfers))
+        rounds = rounds_needed(schedule)
+        schedule = replace(schedule, rounds=rounds)
+        point = Point(
+            schedule, schedule.steps, sum(rounds), collective.factor,
+            search.static / search.collective.factor, search.static_certificate,
+        )  # fmt: skip
+        observer.incumbent(point)
+        return point
+    return None
+
+
+def rounds_needed(schedule: Schedule) -> tuple[int, ...]:
+    """The rounds that each step needs for its load on links and shared resources."""
+    topology = schedule.topology
+    grain, per_chunk = topology.round_units()
+    capacity = np.array([int(b / grain) for b in topology.capacities()], np.int64)
+    step_of_link = np.repeat(schedule.step, np.diff(schedule.route_start))
+    load = np.zeros((schedule.steps, len(topology.links)), np.int64)
+    np.add.at(load, (step_of_link, schedule.route_links), per_chunk)
+    rows = load @ topology.usage().T.astype(np.int64)
+    return tuple(max(1, int(r)) for r in (-(-rows // capacity[None, :])).max(axis=1))
 
 
 def point_at(
@@ -255,7 +306,7 @@ def point_at(
 ) -> tuple[Point | None, Fraction | None]:
     """The best point of at most S steps, if better than ``worst``; and the proven bound for S."""
     observer.stage(f"{steps} steps: lower bound")
-    flow = search.bound(steps)
+    flow = search.bound(steps, clock.left() / 2)
     if flow is None:
         return None, None
     lower = max(flow.rounds_per_chunk, search.static)
@@ -287,7 +338,7 @@ def _proved(
     given, factor, rounds = search.collective.factor, schedule.collective.factor, schedule.rounds
     bound = lower / given
     certificate = price_certificate(search.left, search.orbits, flow, given)
-    if search.static > flow.rounds_per_chunk:
+    if search.static > flow.rounds_per_chunk or not flow.columns:
         certificate = search.static_certificate
     value = Fraction(sum(rounds), factor)
     if searched and value > bound:

@@ -64,9 +64,14 @@ class Prepared:
         return verdict
 
     def first_feasible(self, last: int, clock: Clock, observer: Observer) -> int | None:
-        """The least number of steps, up to ``last``, with which all rules can be obeyed."""
+        """The least number of steps, up to ``last``, with which all rules can be obeyed.
+
+        Where that cannot be decided in time, the first number that was not excluded.
+        """
         for steps in range(self.least_steps, last + 1):
             observer.stage(f"{steps} steps: can the rules be obeyed?")
+            if clock.left() <= 0 or observer.cancelled():
+                return steps
             if self.feasible(self.rules, steps, clock, observer) is not realize.Verdict.NO:
                 return steps
         return None

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 SUBSOLVERS = ("fj*", "no_lp", "fs_random*")
-LARGEST = 4_000_000
+LARGEST = 1_000_000
 """Models of more (chunk, hop, step) triples are not built: they would not be solved either."""
 PEERS_SECONDS = 10.0
 """Wall seconds for making the number of peers small once a schedule is known."""
