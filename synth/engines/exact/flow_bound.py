@@ -14,6 +14,7 @@ of a solution over the group is a solution of the same value.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -28,6 +29,8 @@ from .demands import Demand, Reach, usable_links
 from .orbits import Orbits
 
 Ints = npt.NDArray[np.int64]
+FINEST = 10**6
+"""Bounds of larger denominators are no ratio of rounds to chunks anybody would try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +72,20 @@ def flow_bound(
     prices = builder.prices(answer)
     return FlowBound(
         steps,
-        answer.lower,
+        _readable(answer.lower),
         answer.exact,
         answer.value,
         prices,
         answer.denominator,
         program.columns,
     )
+
+
+def _readable(bound: Fraction) -> Fraction:
+    """A bound that duals on a fine grid prove, rounded down to thousandths; others as they are."""
+    if bound.denominator <= FINEST:
+        return bound
+    return Fraction(math.floor(bound * 1000), 1000)
 
 
 class _Rows:
@@ -134,13 +144,15 @@ class _Builder:
         tail = self.near.tail_depth(demand.sources)
         heads = [self.near.head_depth(t, self.is_gpu) for t in demand.targets]
         size = len(demand.chunks)
-        # No step needs more rounds than all sends at once over the row with most links.
-        self.most_rounds += weight * size * self.orbits.per_chunk * self.widest
+        # Into a switch that does not copy goes one copy per target. No step needs more rounds
+        # than all sends at once over the row with most links.
+        copies = size * len(demand.targets)
+        self.most_rounds += weight * copies * self.orbits.per_chunk * self.widest
         shared: list[tuple[Ints, Ints]] = []
         nearest = np.min(heads, axis=0)
         for step in range(1, self.steps + 1):
             links = usable_links(self.topology, tail, nearest, step, self.steps)
-            columns = self._new_columns(len(links), size)
+            columns = self._new_columns(len(links), copies)
             shared.append((links, columns))
             self._load(links, columns, step, weight)
         if len(demand.targets) == 1:
