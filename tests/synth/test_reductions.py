@@ -211,8 +211,8 @@ def test_a_finer_dual_schedule_comes_back_finer() -> None:
 @pytest.mark.parametrize(
     ("collective", "why"),
     [
-        (make("allreduce", 4), "chunk 0 has 4 destinations"),
-        (make("broadcast", 4), "chunk 0 has 4 destinations"),
+        (make("allreduce", 4), "chunk 0 is summed for 4 ranks"),
+        (make("broadcast", 4), "chunk 0 is summed for 4 ranks"),
         (one_shot_allreduce(4), "summed at home"),
         (custom("twice", 4, [(0, 0, [0], 0), (1, 0, [0], 0)], [(2, 0, [0], 0)]),
          "starts with 2 contributions and must end with 1"),
