@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from weft.dsl.collective import MULTIROOT, ROOTED
 from weft.dsl.errors import UserError
 from weft.dsl.program import Program, Protocol
 from weft.dsl.schedule import Schedule
@@ -108,7 +109,13 @@ def _refuse_large(steps: int, blocks: int, target: Target) -> None:
 
 
 def _label(schedule: Schedule, options: CompileOptions) -> str:
-    words = [schedule.topology.name, str(schedule.collective.kind)]
+    """What the file calls itself; with the roots, which the format has no other place for."""
+    collective = schedule.collective
+    words = [schedule.topology.name, str(collective.kind)]
+    if collective.kind in ROOTED:
+        words.append(f"root{collective.roots[0]}")
+    elif collective.kind in MULTIROOT:
+        words.append("roots" + "-".join(map(str, collective.roots)))
     if options.instances > 1:
         words.append(f"x{options.instances}")
     return "_".join("".join(c if c.isalnum() else "-" for c in w) for w in words)[:63]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import UserError
 
@@ -29,6 +29,11 @@ EXAMPLES = """examples:
 LARGEST_BYTES = 1 << 28
 """Bytes of one rank's message beyond which the interpreter is the wrong tool."""
 
+LOWERING: dict[str, Any] = {
+    "instances": 1, "lanes": 0, "protocol": "Simple", "passes": None, "name": "", "target": "msccl",
+}  # fmt: skip
+"""Flags that say how a schedule becomes a program, and what they are for a schedule."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
@@ -44,6 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="of the orders and the data (default: 0)")  # fmt: skip
     add_problem(parser, topology=False, required=False)
     add_lowering(parser)
+    # None tells a flag that was given from one that was not: an XML program is lowered already.
+    parser.set_defaults(**dict.fromkeys(LOWERING))
     parser.add_argument("--size", **size_flag())
 
 
@@ -57,9 +64,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     subject = read_subject(args.file)
     text, collective = _program(subject, args)
     algo = read_msccl_xml(text, subject.where)
-    if args.collective:
-        collective = collective_for(args, tuple(range(algo.ngpus)))
-    findings = check_xml(algo, args.target if subject.kind is Kind.SCHEDULE else None)
+    collective = _asked(args, algo) or collective
+    findings = check_xml(algo, args.target)
     checks = of_findings(findings, "no error found")
     if all(c.ok for c in checks):
         types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
@@ -78,15 +84,47 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collective | None]:
-    """The XML to execute, and what it must achieve where that is known."""
+    """The XML to execute, and what it must achieve where that is known.
+
+    Raises:
+        UserError: neither a program nor a schedule, or an option that contradicts it.
+    """
+    rooted = args.root is not None or args.roots is not None
     if subject.kind is Kind.XML:
+        given = [name for name in LOWERING if name != "target" and getattr(args, name) is not None]
+        if given:
+            raise UserError(f"--{given[0]} is for schedules; an XML program is compiled already",
+                            where=subject.where)  # fmt: skip
         return subject.text, None
     if subject.kind is Kind.SCHEDULE:
         from ..msccl import MscclXml
 
         schedule = subject.schedule()
+        if rooted and not args.collective:
+            raise UserError("a schedule has its own collective and roots", where=subject.where,
+                            hint="leave --root out, or name a collective with -c")  # fmt: skip
+        for name, value in LOWERING.items():
+            if getattr(args, name) is None:
+                setattr(args, name, value)
         return lower_and_emit(schedule, MscclXml(), args, None)[1], schedule.collective
     raise UserError(f"a program or a schedule is needed, not a {subject.kind}", where=subject.where)
+
+
+def _asked(args: argparse.Namespace, algo: XmlAlgo) -> Collective | None:
+    """The collective that the options name: by ``-c``, or the file's own with ``--root``.
+
+    Raises:
+        UserError: the options contradict the file.
+    """
+    if args.in_place and True not in algo.placements:
+        raise UserError("the file is for separate buffers (inplace=0)", where=algo.where,
+                        hint="compile it with --in-place")  # fmt: skip
+    if args.collective is None and (args.root is not None or args.roots is not None):
+        if algo.coll not in ("broadcast", "reduce"):
+            raise UserError(f"--root says nothing about the {algo.coll} of the file",
+                            where=algo.where, hint="name the collective with -c")  # fmt: skip
+        args.collective = algo.coll
+    return collective_for(args, tuple(range(algo.ngpus))) if args.collective else None
 
 
 def _elements(args: argparse.Namespace, algo: XmlAlgo) -> int:

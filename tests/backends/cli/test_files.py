@@ -379,3 +379,28 @@ def test_many_islands_are_cut(weft: Weft, tmp_path: Path) -> None:
     assert line.split()[:5] == ["islands", "100:", "0", "|", "1"]
     assert "…" in line
     assert len(line) < 400
+
+
+def test_run_obeys_its_options_or_refuses_them(weft: Weft, tmp_path: Path) -> None:
+    schedule, xml = tmp_path / "b.json", tmp_path / "b.xml"
+    found = weft("synth", "-t", "ring:3", "-c", "broadcast", "--root", "2",
+                 "--objective", "latency", "-o", schedule)  # fmt: skip
+    assert found.code == 0, found.err
+    assert weft("compile", schedule, "-o", xml).code == 0
+    assert 'name="ring-3_broadcast_root2"' in xml.read_text()
+    assert weft("run", xml, "--root", "2").code == 0
+    assert weft("run", xml, "--root", "0").code == 1
+    for flags in (("--in-place",), ("--lanes", "2"), ("--roots", "0,1")):
+        assert weft("run", xml, *flags).code == 2
+    assert weft("run", schedule, "--root", "0").code == 2
+    assert weft("run", schedule, "--in-place", "--interleavings", "5").code == 0
+
+
+def test_run_holds_a_program_to_the_limits_of_its_target(weft: Weft, tmp_path: Path) -> None:
+    schedule, xml = tmp_path / "r.json", tmp_path / "r.xml"
+    assert weft("synth", "-t", "ring:3", "-c", "allreduce", "--objective", "bandwidth",
+                "-o", schedule).code == 0  # fmt: skip
+    assert weft("compile", schedule, "-o", xml).code == 0
+    for verb in ("run", "check"):
+        codes = [weft(verb, xml, "--target", name).code for name in ("msccl", "rccl")]
+        assert codes == [0, 1], verb
