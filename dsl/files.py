@@ -143,7 +143,7 @@ def write_folder(path: str | Path, texts: Mapping[str, str], *, force: bool = Fa
     folder = _target(path)
     if folder.exists() and not folder.is_dir():
         raise UserError("a file, where the output is a folder", where=str(path))
-    _check_replaceable(folder, path, force=force)
+    check_replaceable(folder, path, force=force)
     temporary: Path | None = None
     try:
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
@@ -177,7 +177,12 @@ def _swap(new: Path, folder: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _check_replaceable(folder: Path, path: str | Path, *, force: bool) -> None:
+def check_replaceable(folder: Path, path: str | Path, *, force: bool) -> None:
+    """Whether :func:`write_folder` may put its files in the place of what a folder holds.
+
+    Raises:
+        UserError: it is not empty (without ``force``), or holds files of others.
+    """
     try:
         held = sorted(folder.iterdir()) if folder.is_dir() else []
         if held and not force:

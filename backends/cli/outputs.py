@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from weft.dsl.errors import UserError
+from weft.dsl.files import check_replaceable
 
 from .console import Console
 
@@ -33,7 +34,8 @@ def check_folder_output(args: argparse.Namespace) -> None:
     """For verbs that write a folder to ``args.output``.
 
     Raises:
-        UserError: it is stdout, a file, or holds something without ``-f``.
+        UserError: it is stdout, a file, named as one, holds something without ``-f``, or files of
+            others even with it.
     """
     if args.output is None:
         return
@@ -41,14 +43,16 @@ def check_folder_output(args: argparse.Namespace) -> None:
         raise UserError("a frontier is several files: stdout takes one",
                         hint="-o FOLDER, or --objective latency|bandwidth|time")  # fmt: skip
     path = Path(args.output)
+    if path.suffix in (".json", ".xml") and not path.is_dir():
+        raise UserError("a frontier is a folder of schedules, and this is the name of a file",
+                        where=args.output,
+                        hint="name a folder, or --objective latency|bandwidth|time")  # fmt: skip
     if not _exists(path, args.output):
         return
     if not path.is_dir():
         raise UserError("a file, where the frontier's folder should be", where=args.output,
                         hint="name a folder, or choose one --objective")  # fmt: skip
-    if any(path.iterdir()) and not args.force:
-        raise UserError("the folder exists and is not empty", where=args.output,
-                        hint="-f replaces what weft wrote there")  # fmt: skip
+    check_replaceable(path, args.output, force=args.force)
 
 
 def _exists(path: Path, text: str) -> bool:

@@ -184,8 +184,10 @@ def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dic
     from weft.synth.bounds import lower_bound_us
 
     if problem.objective is Objective.FRONTIER:
-        gaps = [p.rounds_per_chunk / p.bound - 1 for p in points if p.bound]
-        return {"value": None, "gap": number(max(gaps, default=Fraction(0)))}
+        if any(p.rounds_per_chunk and not p.bound for p in points):
+            return {"value": None, "gap": None}  # a point of which nothing is proved
+        gaps = [p.rounds_per_chunk / p.bound - 1 if p.bound else Fraction(0) for p in points]
+        return {"value": None, "gap": number(max(gaps, default=None))}
     point = points[0]
     if problem.objective is Objective.BANDWIDTH:
         value = algbw(point)

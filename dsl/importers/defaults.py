@@ -16,7 +16,7 @@ NET_ALPHA = Fraction(125, 100)
 
 ALPHA_NOTE = (
     "alpha is not in the file; assumed per hop: GPU-GPU cable 0.7us, NVSwitch 0.35us, "
-    "PCIe and CPU 0.3us, NIC 1.25us"
+    "PCIe and CPU 0.3us, NIC 1.25us (weft topo import writes JSON in which it can be changed)"
 )
 
 NVLINK = {

@@ -50,7 +50,7 @@ def read_nvidia_smi(text: str, where: str, options: Spec) -> Topology:
     switched = _is_switched(nvlinks, matrix.gpus, options)
     generation = options.choice("gpu", _generation(nvlinks, matrix.gpus, switched), NVLINK)
     lane = options.bandwidth("bw", NVLINK[generation])
-    notes = [ALPHA_NOTE, *_generation_notes(generation, lane, options)]
+    notes = [ALPHA_NOTE, *_generation_notes(generation, lane, bool(nvlinks), options)]
     if switched or _joined(nvlinks, matrix.gpus):
         return _over_nvlink(matrix, nvlinks, switched, generation, where, options, notes)
     return _over_pcie(matrix, nvlinks, lane, generation, where, options, notes)
@@ -94,9 +94,13 @@ def _generation(nvlinks: Pairs, gpus: int, switched: bool) -> str:
     return next((g for g in ("v100", "a100", "h100") if most <= NVLINKS_PER_GPU[g]), "h100")
 
 
-def _generation_notes(generation: str, lane: Fraction, options: Spec) -> list[str]:
+def _generation_notes(
+    generation: str, lane: Fraction, has_nvlink: bool, options: Spec
+) -> list[str]:
     if options.has("gpu") or options.has("bw"):
         return []
+    if not has_nvlink:
+        return [f"there is no NVLink; PCIe generation of {generation} is assumed (gpu=)"]
     note = (
         f"the GPU's generation is not in the text; from the NVLink counts {generation} is assumed, "
         f"{float(lane):g}GB/s per NVLink (gpu= or bw= says otherwise)"

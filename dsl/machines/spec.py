@@ -51,7 +51,10 @@ class Spec:
     def title(self) -> str:
         """The text without folders: what a topology that was read from it is called."""
         text = self.source.text or self.name
-        return text.rpartition("/")[2] if text != "-" else "stdin"
+        # The options may have slashes of their own: bw=20GB/s.
+        cut = len(self.name) if text.startswith(self.name) else len(text)
+        path, options = text[:cut], text[cut:]
+        return (path.rpartition("/")[2] if path != "-" else "stdin") + options
 
     def shape(self, default: str = "") -> tuple[int, ...]:
         """The positional ``4x4x2`` as positive integers.

@@ -404,3 +404,26 @@ def test_run_holds_a_program_to_the_limits_of_its_target(weft: Weft, tmp_path: P
     for verb in ("run", "check"):
         codes = [weft(verb, xml, "--target", name).code for name in ("msccl", "rccl")]
         assert codes == [0, 1], verb
+
+
+def test_a_frontier_is_no_file_and_replaces_nobodys_files(weft: Weft, tmp_path: Path) -> None:
+    problem = ("synth", "-t", "ring:3", "-c", "allgather")
+    told = weft(*problem, "-o", tmp_path / "x.json")
+    assert told.code == 2
+    assert "frontier is a folder" in told.err
+    assert "Read" not in told.err
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    told = weft(*problem, "-f", "-o", tmp_path / "mine")
+    assert told.code == 2
+    assert "Read" not in told.err
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+def test_a_pcie_box_is_named_after_its_file(weft: Weft, tmp_path: Path) -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPIX\t0-7\nGPU1\tPIX\t X \t0-7\n"
+    (tmp_path / "pcie.txt").write_text(text)
+    shown = weft("show", f"{tmp_path}/pcie.txt:pcie_bw=20GB/s", "--json")
+    assert json.loads(shown.out)["topology"] == "pcie.txt:pcie_bw=20GB/s", shown.err
+    assert "there is no NVLink" in shown.out
+    assert "NVLink counts" not in shown.out
