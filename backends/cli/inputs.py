@@ -161,7 +161,7 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
     if _is_file(args.collective):
         if named:
             raise UserError("a collective from a file has its own roots", where=args.collective)
-        collective = _collective_from(args.collective)
+        collective = collective_from(args.collective)
         if collective.ranks != len(group):
             raise UserError(
                 f"the collective is for {collective.ranks} ranks, the group has {len(group)}",
@@ -187,7 +187,12 @@ def _is_file(text: str) -> bool:
     return text == "-" or "/" in text or Path(text).suffix in (".json", ".py")
 
 
-def _collective_from(path: str) -> Collective:
+def collective_from(path: str) -> Collective:
+    """The collective in a JSON file, or that a Python file calls ``collective``.
+
+    Raises:
+        BadFile, SyntaxProblem, UserError: it holds none, or none that makes sense.
+    """
     from weft.dsl.collective import Collective, load
     from weft.dsl.files import parse_json, read_text
 

@@ -44,9 +44,13 @@ class Subject:
         return load(self.data, self.where)
 
     def collective(self) -> Any:
-        """The collective in it."""
+        """The collective in it; a Python file describes one."""
         from weft.dsl.collective import load
 
+        if self.data is None:
+            from .inputs import collective_from
+
+            return collective_from(self.where)
         return load(self.data, self.where)
 
     def topology(self) -> Any:
@@ -72,6 +76,8 @@ def _read(path: str, named: str) -> Subject:
     """What is in a file that is there."""
     content = read_text(path)
     where = "<stdin>" if path == "-" else path
+    if Path(path).suffix == ".py":
+        return Subject(Kind.COLLECTIVE, content, where, named=named)
     if re.match(r"\s*[\[{]", content):
         data = parse_json(content, where)
         return Subject(_json_kind(data, where), content, where, data, named)

@@ -5,6 +5,7 @@ The same text on any terminal or pipe; numbers carry their units; long lists are
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from fractions import Fraction
 
@@ -147,7 +148,10 @@ def _ranks(ranks: list[int]) -> str:
 def schedule_text(schedule: Schedule) -> str:
     """Facts, a table per step, the load of every link, and a Gantt chart up to 16 ranks."""
     s = schedule
-    provenance = ", ".join(f"{k} {v}" for k, v in s.provenance.items())
+    provenance = ", ".join(
+        f"{k} {v if isinstance(v, str) else json.dumps(v, default=str)}"
+        for k, v in s.provenance.items()
+    )
     rounds = sum(s.rounds)
     per_chunk = Fraction(rounds, s.collective.factor)
     head = facts([
