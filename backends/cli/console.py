@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -70,6 +71,11 @@ def stdout_errors() -> Iterator[None]:
         raise UserError(
             f"standard output cannot be written: {error.strerror}", where="<stdout>"
         ) from None
+
+
+def columns() -> int:
+    """The width of the terminal on stdout; 0 for a file or a pipe, which has none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def live() -> bool:

@@ -6,7 +6,7 @@ import argparse
 
 from weft.dsl.errors import UserError
 
-from .console import Console
+from .console import Console, columns
 from .exit_codes import Exit
 from .parser import Parser, common
 from .subjects import Kind, read_subject
@@ -51,7 +51,8 @@ def _list(console: Console) -> int:
 
     rows = list(sketch_names().items())
     data = [{"name": name, "summary": summary} for name, summary in rows]
-    console.result(table(("name", "what it is"), rows), {"status": "ok", "sketches": data})
+    text = table(("name", "what it is"), rows, columns())
+    console.result(text, {"status": "ok", "sketches": data})
     return Exit.DONE
 
 

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ..report.layout import count, table
-from .console import Console
+from .console import Console, columns
 from .exit_codes import Exit
 from .inputs import ranks, read_topology, valued
 from .outputs import check_file_output
@@ -58,7 +58,7 @@ def _list(console: Console) -> int:
 
     entries = names()
     text = table(("name", "options", "what it is"),
-                 [(e.name, e.synopsis, e.summary) for e in entries])  # fmt: skip
+                 [(e.name, e.synopsis, e.summary) for e in entries], columns())  # fmt: skip
     data = [{"name": e.name, "synopsis": e.synopsis, "summary": e.summary} for e in entries]
     console.result(text, {"status": "ok", "topologies": data})
     return Exit.DONE

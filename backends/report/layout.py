@@ -10,21 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from textwrap import wrap
 from typing import Any
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns under their names; numbers to the right, words to the left."""
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0) -> str:
+    """Columns under their names; numbers to the right, words to the left.
+
+    With a ``width`` the words of the last column go on in further lines rather than beyond it.
+    """
     cells = [[_cell(value) for value in row] for row in rows]
     right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(head))]
     widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     lines = []
     for row in [list(head), *cells]:
         parts = [
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(row, widths, right, strict=True)
+            text.rjust(wide) if to_right else text.ljust(wide)
+            for text, wide, to_right in zip(row, widths, right, strict=True)
         ]
-        lines.append("  ".join(parts).rstrip())
+        line = "  ".join(parts).rstrip()
+        indent = sum(widths[:-1]) + 2 * (len(widths) - 1)
+        if width and len(line) > width >= indent + 20:
+            first, *rest = wrap(row[-1], width - indent)
+            line = "\n".join([line[:indent] + first, *(" " * indent + more for more in rest)])
+        lines.append(line)
     return "\n".join(lines)
 
 
