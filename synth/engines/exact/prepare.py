@@ -41,7 +41,8 @@ class Prepared:
     def last_steps(self, wished: int) -> int:
         """Where the search over steps ends: the option, a rule, or four more than the least."""
         last = max(wished or self.least_steps + 4, rules.last_named_step(self.rules))
-        return min(last, self.most_steps)
+        limit = rules.step_limit(self.rules)
+        return last if limit is None else min(last, limit)
 
     @property
     def most_steps(self) -> int:

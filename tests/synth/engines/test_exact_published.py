@@ -137,3 +137,11 @@ def test_same_seed_same_schedule():
     problem = Problem(box, make("allgather", 8))
     first, second = (synthesize(problem, budget=Budget(seed=3)) for _ in range(2))
     assert [p.schedule for p in first.points] == [p.schedule for p in second.points]
+
+
+def test_more_steps_than_a_simple_path_has_hops_can_pay():
+    # Pipelining: on a line of three, a broadcast in pieces gains from steps beyond the two hops.
+    box = topology("line:3")
+    outcome = synthesize(Problem(box, make("broadcast", 3)))
+    found = {p.steps: p.rounds_per_chunk for p in outcome.points}
+    assert found == {2: F(2), 3: F(3, 2), 4: F(4, 3), 5: F(5, 4), 6: F(6, 5)}
