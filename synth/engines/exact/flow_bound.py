@@ -200,7 +200,7 @@ class _Builder:
         Row (node, layer): a GPU at the boundary after step ``layer``, a switch inside it. Storage
         needs no columns: it is one number per GPU and boundary, and is added here.
         """
-        steps, nodes = self.steps, len(self.topology.nodes)
+        steps = self.steps
         rows, cols, vals = [], [], []
 
         def put(node: Ints, layer: Ints | int, columns: Ints, value: int) -> None:
@@ -225,7 +225,6 @@ class _Builder:
         self.equal.add(self.equal_count + local, np.concatenate(cols), np.concatenate(vals))
         self.equal_rhs.append(rhs)
         self.equal_count += len(keys)
-        assert len(keys) <= nodes * (steps + 1)
 
     def _copies_through_switches(self, shared: list[tuple[Ints, Ints]]) -> None:
         """A switch sends out no more than came in; one that multicasts, per outgoing link."""
@@ -248,9 +247,9 @@ class _Builder:
         count = len(caps) * steps
         rows = np.arange(count, dtype=np.int64)
         self.capacity.add(rows, rows % steps, -np.repeat(caps, steps))
-        for matrix in (self.capacity,):
-            for r, c, v in zip(matrix.rows, matrix.cols, matrix.vals, strict=True):
-                self.below.add(r + self.below_count, c, v)
+        loads = self.capacity
+        for r, c, v in zip(loads.rows, loads.cols, loads.vals, strict=True):
+            self.below.add(r + self.below_count, c, v)
         height = self.below_count + count
         cost = np.zeros(self.columns, np.int64)
         cost[:steps] = 1

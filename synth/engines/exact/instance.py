@@ -17,7 +17,7 @@ from weft.dsl.hops import Hops
 from weft.dsl.topology import Topology
 
 from .demands import Demand, Reach
-from .orbits import Ints, _classes
+from .orbits import Ints, classes_under
 
 Mask = npt.NDArray[np.bool_]
 
@@ -178,12 +178,13 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         item_images.append(item_image)
         pair = np.asarray(item_image)[:, None] * count + np.asarray(hop_image)[None, :]
         pair_images.append(pair.ravel().tolist())
+    pair_class = classes_under(space.items * count, pair_images)
     return replace(
         space,
-        item_orbit=_classes(space.items, item_images),
-        pair_class=_classes(space.items * count, pair_images),
+        item_orbit=classes_under(space.items, item_images),
+        pair_class=pair_class,
         # What is forbidden for one member of a class is forbidden for all.
-        allowed=_spread(space.allowed, _classes(space.items * count, pair_images)),
+        allowed=_spread(space.allowed, pair_class),
     )
 
 

@@ -78,7 +78,7 @@ def find_orbits(
             links + members.index(frozenset(link_image[i] for i in group)) for group in members
         ]
         row_images.append((*link_image, *moved))
-    row_orbit = _classes(len(caps), row_images)
+    row_orbit = classes_under(len(caps), row_images)
     orbit_caps = np.bincount(row_orbit, weights=caps).astype(np.int64)
     ways = [row_orbit[:links]]
     for i, group in enumerate(members):
@@ -88,10 +88,10 @@ def find_orbits(
     demand_images = [m for x in images if (m := demand_image(wanted, x)) is not None]
     assert len(demand_images) == len(images)
     return Orbits(
-        _classes(len(wanted), demand_images), row_orbit, tuple(ways), orbit_caps, per_chunk
+        classes_under(len(wanted), demand_images), row_orbit, tuple(ways), orbit_caps, per_chunk
     )
 
 
-def _classes(count: int, images: Sequence[Sequence[int]]) -> Ints:
+def classes_under(count: int, images: Sequence[Sequence[int]]) -> Ints:
     """Orbits of the generated group, numbered in the order of their smallest members."""
     return np.unique(symmetry.orbits(images, count), return_inverse=True)[1]
