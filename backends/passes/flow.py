@@ -4,8 +4,7 @@ A schedule says which chunk goes where; a program says which thread block does w
 between: every message has its slots on both ends, and the passes add to it, column by column, the
 channel, the thread blocks, how many chunks travel together, and the level that orders them.
 
-A **slot** is one chunk of one buffer of a rank, as one integer: ``buffer << 32 | offset``, so
-that consecutive chunks are consecutive integers and whole columns can be compared at once.
+Slots are those of :mod:`weft.dsl.slots`.
 """
 
 from __future__ import annotations
@@ -16,24 +15,25 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.collective import Collective
-from weft.dsl.program import Buffer, Slice
+from weft.dsl.slots import BUFFERS, INPUT, NONE, OUTPUT, SCRATCH, slice_of
 
 Column = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-BUFFERS = (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH)
-INPUT, OUTPUT, SCRATCH = (i << 32 for i in range(3))
-NONE = -1
-"""No slot, no block."""
-
-
-def slice_of(slot: int) -> Slice:
-    """The buffer and offset of a slot.
-
-    >>> slice_of(OUTPUT + 3)
-    Slice(buffer=<Buffer.OUTPUT: 'o'>, offset=3)
-    """
-    return Slice(BUFFERS[slot >> 32], slot & 0xFFFFFFFF)
+__all__ = [
+    "BUFFERS",
+    "INPUT",
+    "NONE",
+    "OUTPUT",
+    "SCRATCH",
+    "Blocks",
+    "Column",
+    "Flags",
+    "Flow",
+    "LocalOps",
+    "Messages",
+    "slice_of",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,9 @@ class Messages:
     added to it as it lands (receive-reduce-copy). ``add_from``/``add_to``: the local reduction
     that follows where the runtime has no such operation. ``turn`` orders the arrivals of one step
     at one slot. ``contended``: its slot is read or written by another message of its step.
+    ``channel``, ``send_hint``, ``recv_hint``: what the author asks for, NONE where the passes are
+    free. Hints number thread blocks of the sender and of the receiver: the ends of one number on
+    one rank share a block.
     """
 
     chunk: Column
@@ -59,6 +62,8 @@ class Messages:
     contended: Flags
     instance: Column
     channel: Column
+    send_hint: Column
+    recv_hint: Column
     count: Column
     level: Column
 

@@ -254,12 +254,13 @@ def _messages(
     if not fuses:
         recv, add_from, add_to = _unfused(src, dst, chunk, recv, operand, scratch)
         operand = np.full(len(rows), NONE)
-    zeros = np.zeros(len(rows), np.int64)
+    zeros, free = np.zeros(len(rows), np.int64), np.full(len(rows), NONE)
     written = np.where(add_to == NONE, recv, add_to)
     touched = _sent_in_step(src, step, send, dst, written)
     return Messages(
         chunk, src, dst, step, _turns(there, step), send, recv, operand, add_from, add_to,
-        (touched | _shared_arrival(there, step)) & (add_to == NONE), zeros, zeros, zeros + 1, zeros,
+        (touched | _shared_arrival(there, step)) & (add_to == NONE),
+        zeros, free, free, free, zeros + 1, zeros,
     )  # fmt: skip
 
 
