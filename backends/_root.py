@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from weft.backends.emit.msccl_xml import emit as emit_msccl_xml
     from weft.backends.interpret import run_xml as run_msccl_xml
     from weft.backends.target import target
+    from weft.dsl.algorithm import Algorithm
+    from weft.dsl.builder import Builder
     from weft.dsl.catalog import topology
     from weft.dsl.collective import Collective, make
     from weft.dsl.errors import WeftError
@@ -42,10 +44,22 @@ if TYPE_CHECKING:
     from weft.dsl.language.parse import parse as parse_sketch
     from weft.dsl.problem import Objective, Problem
     from weft.dsl.program import Program
+    from weft.dsl.recipe import load as load_algorithm
+    from weft.dsl.recipe import program
     from weft.dsl.schedule import Schedule, Transfer
     from weft.dsl.schedule import read as read_schedule
     from weft.dsl.schedule import write as write_schedule
     from weft.dsl.sketch import Sketch
+    from weft.dsl.standard import (
+        Allgather,
+        Allreduce,
+        Alltoall,
+        Broadcast,
+        Gather,
+        Reduce,
+        ReduceScatter,
+        Scatter,
+    )
     from weft.dsl.topology import Topology
     from weft.synth.api import synthesize
     from weft.synth.bounds import Bounds, bounds
@@ -57,15 +71,25 @@ if TYPE_CHECKING:
 # block above.
 _HOME: Final = MappingProxyType(
     {
+        "Algorithm": "weft.dsl.algorithm:Algorithm",
+        "Allgather": "weft.dsl.standard:Allgather",
+        "Allreduce": "weft.dsl.standard:Allreduce",
+        "Alltoall": "weft.dsl.standard:Alltoall",
         "Bounds": "weft.synth.bounds:Bounds",
+        "Broadcast": "weft.dsl.standard:Broadcast",
         "Budget": "weft.synth.engine:Budget",
+        "Builder": "weft.dsl.builder:Builder",
         "Collective": "weft.dsl.collective:Collective",
         "CompileOptions": "weft.backends.compile:CompileOptions",
+        "Gather": "weft.dsl.standard:Gather",
         "Objective": "weft.dsl.problem:Objective",
         "Outcome": "weft.synth.engine:Outcome",
         "Point": "weft.synth.engine:Point",
         "Problem": "weft.dsl.problem:Problem",
         "Program": "weft.dsl.program:Program",
+        "Reduce": "weft.dsl.standard:Reduce",
+        "ReduceScatter": "weft.dsl.standard:ReduceScatter",
+        "Scatter": "weft.dsl.standard:Scatter",
         "Schedule": "weft.dsl.schedule:Schedule",
         "Sketch": "weft.dsl.sketch:Sketch",
         "Status": "weft.synth.engine:Status",
@@ -77,9 +101,11 @@ _HOME: Final = MappingProxyType(
         "compile_schedule": "weft.backends.compile:compile_schedule",
         "elaborate": "weft.dsl.language.elaborate:elaborate",
         "emit_msccl_xml": "weft.backends.emit.msccl_xml:emit",
+        "load_algorithm": "weft.dsl.recipe:load",
         "load_sketch": "weft.dsl.language.load:load_sketch",
         "make": "weft.dsl.collective:make",
         "parse_sketch": "weft.dsl.language.parse:parse",
+        "program": "weft.dsl.recipe:program",
         "read_schedule": "weft.dsl.schedule:read",
         "run_msccl_xml": "weft.backends.interpret:run_xml",
         "simulate": "weft.synth.simulate:simulate",
@@ -94,15 +120,25 @@ _HOME: Final = MappingProxyType(
 __version__ = "0.1.0"
 
 __all__ = [
+    "Algorithm",
+    "Allgather",
+    "Allreduce",
+    "Alltoall",
     "Bounds",
+    "Broadcast",
     "Budget",
+    "Builder",
     "Collective",
     "CompileOptions",
+    "Gather",
     "Objective",
     "Outcome",
     "Point",
     "Problem",
     "Program",
+    "Reduce",
+    "ReduceScatter",
+    "Scatter",
     "Schedule",
     "Sketch",
     "Status",
@@ -115,9 +151,11 @@ __all__ = [
     "compile_schedule",
     "elaborate",
     "emit_msccl_xml",
+    "load_algorithm",
     "load_sketch",
     "make",
     "parse_sketch",
+    "program",
     "read_schedule",
     "run_msccl_xml",
     "simulate",

@@ -59,12 +59,14 @@ class Moves:
     @property
     def reduce(self) -> npt.NDArray[np.bool_]:
         """Whether each move adds to what is there."""
-        return self.operand != NONE
+        result: npt.NDArray[np.bool_] = self.operand != NONE
+        return result
 
     @property
     def local(self) -> npt.NDArray[np.bool_]:
         """Whether each move stays on its rank."""
-        return self.src == self.dst
+        result: npt.NDArray[np.bool_] = self.src == self.dst
+        return result
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@
     │   ├── BadFile        (2)   a file that cannot be read, or says something impossible
     │   ├── BadTopology    (2)   a machine that cannot exist, or cannot do what is asked
     │   ├── BadSketch      (2)   a sketch that cannot hold on this machine
+    │   ├── BadAlgorithm   (2)   an algorithm that goes wrong at one of its lines
     │   └── SeveralErrors  (2)   all that is wrong with one text, reported at once
     ├── AnswerIsNo         (1)   infeasible, a failed check, a wrong result
     │   ├── Infeasible     (1)   no schedule obeys all the rules; names those in conflict
@@ -89,6 +90,10 @@ class BadTopology(UserError):
 
 class BadSketch(UserError):
     """A sketch that reads well and cannot hold on this machine."""
+
+
+class BadAlgorithm(UserError):
+    """A hand-written algorithm that reads, adds or overwrites what it must not, or falls short."""
 
 
 class SeveralErrors(UserError):

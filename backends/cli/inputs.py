@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.dsl.errors import BadFile, SyntaxProblem, UserError
-from weft.dsl.spans import Source, Span
+from weft.dsl.errors import BadFile, UserError
+from weft.dsl.spans import Source
 from weft.dsl.units import SizeRange, parse_microseconds, parse_size_range
 
 if TYPE_CHECKING:
@@ -195,49 +195,19 @@ def collective_from(path: str) -> Collective:
     """
     from weft.dsl.collective import Collective, load
     from weft.dsl.files import parse_json, read_text
+    from weft.dsl.python_file import run_python
 
     text = read_text(path)
     where = "<stdin>" if path == "-" else path
     if Path(path).suffix != ".py":
         return load(parse_json(text, where), where)
-    found = _run_python(Source(path, text)).get("collective")
+    found = run_python(Source(path, text)).get("collective")
     if not isinstance(found, Collective):
         raise BadFile(
             "the file defines no `collective`", where=path,
             hint="collective = weft.dsl.collective.custom(…)",
         )  # fmt: skip
     return found
-
-
-def _run_python(source: Source) -> dict[str, Any]:
-    """The names that a user's Python file defines; its errors point at its lines."""
-    import traceback
-
-    names: dict[str, Any] = {"__name__": "__weft__", "__file__": source.name}
-    try:
-        exec(compile(source.text, source.name, "exec"), names)
-    except SyntaxError as error:
-        where = _line(source, error.lineno or 1)
-        raise SyntaxProblem(f"not Python: {error.msg}", where=where) from None
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # also SystemExit: a description has nothing to leave
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [f.lineno for f in frames if f.filename == source.name and f.lineno]
-        where = _line(source, lines[-1] if lines else 1)
-        if isinstance(error, UserError):
-            raise UserError(error.message, where=where, hint=error.hint) from None
-        raise BadFile(f"{type(error).__name__}: {error}", where=where) from None
-    return names
-
-
-def _line(source: Source, number: int) -> Span:
-    """All of a line, from its first character that is not blank."""
-    lines = source.text.split("\n")
-    number = min(number, len(lines))
-    start = sum(len(line) + 1 for line in lines[: number - 1])
-    text = lines[number - 1]
-    return Span(source, start + len(text) - len(text.lstrip()), start + len(text.rstrip()))
 
 
 def make_problem(

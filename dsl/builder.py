@@ -1,0 +1,341 @@
+"""Write a collective by hand: chunk references that are copied and summed, judged line by line.
+
+>>> from weft.dsl.standard import Allreduce
+>>> p = Builder(Allreduce(2, chunks=2), in_place=True)
+>>> for r in range(2):
+...     p.chunk(r, 1 - r).reduce_into(rank=1 - r).copy_to(rank=r)
+chunk 1 of rank 0 in o[1]
+chunk 0 of rank 1 in o[0]
+>>> len(p.algorithm().moves)
+4
+
+**Chunks by number.** ``p.chunk(rank, k)`` is chunk *k of the collective* as the rank holds it now,
+wherever that is: in its input at first, later where the last copy or sum went. What arrives goes
+to the output if the rank must end with it, to scratch otherwise; the input is never written. So
+one text serves in place and out of place. Chunk k is the k-th of the buffer for allreduce, reduce
+and broadcast, of the whole output for allgather and gather, of the whole input for reduce_scatter
+and scatter; for alltoall on n ranks, what rank s has for rank d is chunk ``s * n + d`` (times the
+factor).
+
+**Chunks by place.** ``p.chunk(rank, i, buffer="scratch")`` is what lies there, and ``copy_to`` and
+``reduce_into`` take a buffer and an index as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from .algorithm import Algorithm
+from .call_site import user_span
+from .collective import Collective
+from .errors import BadAlgorithm, UserError
+from .ledger import Ledger, Value, Wishes, said
+from .program import Buffer, Protocol
+from .slots import BASE, NONE, slice_of
+
+
+class Builder:
+    """Records an algorithm for a collective.
+
+    Args:
+        collective: what it must achieve (``Allreduce(8, chunks=8)``, ``custom(…)``).
+        name: how the algorithm calls itself.
+        in_place: input and output are one buffer, where the collective says so.
+        instances: copies side by side that the program shall have.
+        protocol: the protocol of the program.
+
+    As a context manager it holds the result against the postcondition when the block ends.
+
+    Raises:
+        BadAlgorithm: from every method, at the caller's line: a rank, chunk or buffer that is not
+            there; reading what was never written, or was overwritten since; sums that make no
+            sense.
+    """
+
+    def __init__(
+        self, collective: Collective, *, name: str = "", in_place: bool = False,
+        instances: int = 1, protocol: Protocol | str = Protocol.SIMPLE,
+    ) -> None:  # fmt: skip
+        if collective.local_reduce:
+            raise UserError(
+                "a collective whose ranks sum groups of chunks by themselves cannot be written "
+                "by hand", hint='write the sums out: make("allreduce", …) and reduce_into',
+            )  # fmt: skip
+        if instances < 1:
+            raise UserError(f"{instances} instances make no program", hint="use 1, 2, 4 …")
+        if str(protocol) not in list(Protocol):
+            raise UserError(f"unknown protocol {str(protocol)!r}", hint="Simple, LL or LL128")
+        self.collective, self.in_place = collective, in_place
+        self.name = name or collective.name or str(collective.kind)
+        self.instances, self.protocol = instances, Protocol(protocol)
+        self._ledger = Ledger(collective, in_place)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks take part."""
+        return self.collective.ranks
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the collective has."""
+        return self.collective.chunks
+
+    def chunk(
+        self, rank: int, index: int, *, count: int = 1, buffer: Buffer | str | None = None
+    ) -> Chunk:
+        """A reference to ``count`` chunks from ``index``, by number or, with a buffer, by place."""
+        ledger = self._ledger
+        self._check_rank(rank)
+        if count < 1:
+            raise BadAlgorithm(f"{count} chunks are nothing to refer to", where=user_span())
+        held = ledger.held[rank]
+        if buffer is None:
+            if not 0 <= index <= index + count - 1 < self.chunks:
+                raise BadAlgorithm(
+                    f"there is no chunk {index if index < 0 else index + count - 1}",
+                    where=user_span(), hint=f"the chunks are 0 … {self.chunks - 1}",
+                )  # fmt: skip
+            place = ledger.place[rank]
+            slots = tuple([place.get(k, NONE) for k in range(index, index + count)])
+            if NONE in slots:
+                raise BadAlgorithm(
+                    f"rank {rank} holds nothing of chunk {index + slots.index(NONE)} here",
+                    where=user_span(), hint="copy it there first",
+                )  # fmt: skip
+        else:
+            first = self._slot(rank, buffer, index, count)
+            slots = tuple([ledger.canonical(rank, first + k) for k in range(count)])
+            for slot in slots:
+                if slot not in held:
+                    raise BadAlgorithm(
+                        f"{_place(rank, slot)} is read before it is written", where=user_span()
+                    )
+        return Chunk(self, rank, slots, tuple([held[slot] for slot in slots]))
+
+    def algorithm(self) -> Algorithm:
+        """The finished algorithm.
+
+        Chunks that a rank has in its input, must end with, and never moved, are copied.
+
+        Raises:
+            BadAlgorithm: a rank does not end with what it must.
+        """
+        self._ledger.finish()
+        return Algorithm(
+            self.name, self.collective, self._ledger.moves(), tuple(self._ledger.scratch),
+            self.in_place, self.instances, self.protocol,
+        )  # fmt: skip
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if kind is None:
+            self._ledger.finish()
+
+    # --- what references need ---------------------------------------------------------------------
+
+    def _check_rank(self, rank: int) -> None:
+        if not 0 <= rank < self.collective.ranks:
+            raise BadAlgorithm(
+                f"there is no rank {rank}", where=user_span(),
+                hint=f"the ranks are 0 … {self.collective.ranks - 1}",
+            )  # fmt: skip
+
+    def _slot(self, rank: int, buffer: Buffer | str, index: int, count: int) -> int:
+        """The first slot of a place; scratch grows as it is used."""
+        named = {b.name.lower(): b for b in Buffer} | {b.value: b for b in Buffer}
+        which = named.get(str(buffer))
+        if which is None:
+            raise BadAlgorithm(
+                f"unknown buffer {str(buffer)!r}", where=user_span(), hint="input, output, scratch"
+            )
+        sizes = {
+            Buffer.INPUT: self.collective.input_chunks,
+            Buffer.OUTPUT: self.collective.output_chunks,
+        }
+        limit = sizes.get(which, 1 << 31)
+        if not 0 <= index <= index + count <= limit:
+            raise BadAlgorithm(
+                f"chunks {index} … {index + count - 1} are not in the {which.name.lower()} buffer",
+                where=user_span(), hint=f"it has {limit} chunks",
+            )  # fmt: skip
+        if which is Buffer.SCRATCH:
+            self._ledger.scratch[rank] = max(self._ledger.scratch[rank], index + count)
+        return BASE[which] + index
+
+
+class Chunk:
+    """Some chunks on one rank, as they were when the reference was made.
+
+    A reference is stale once its place has been overwritten by something else; using it then is
+    an error.
+    """
+
+    __slots__ = ("_builder", "_slots", "_values", "rank")
+
+    def __init__(
+        self, builder: Builder, rank: int, slots: tuple[int, ...], values: tuple[Value, ...]
+    ) -> None:
+        self._builder = builder
+        self._slots = slots
+        self._values = values
+        self.rank = rank
+
+    @property
+    def count(self) -> int:
+        """How many chunks it stands for."""
+        return len(self._slots)
+
+    def __repr__(self) -> str:
+        parts = [slice_of(slot) for slot in (self._slots[0], self._slots[-1])]
+        numbers = [value[0] for value in (self._values[0], self._values[-1])]
+        if self.count == 1:
+            where = f"{parts[0].buffer}[{parts[0].offset}]"
+            return f"chunk {numbers[0]} of rank {self.rank} in {where}"
+        where = " … ".join(f"{part.buffer}[{part.offset}]" for part in parts)
+        return f"chunks {numbers[0]} … {numbers[1]} of rank {self.rank} in {where}"
+
+    def copy_to(
+        self, rank: int | None = None, buffer: Buffer | str | None = None, index: int | None = None,
+        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE,
+    ) -> Chunk:  # fmt: skip
+        """Copy to another rank, or another place; the reference to the copy.
+
+        Without a buffer the chunk goes where that rank keeps it; scratch without an index is
+        fresh. ``channel``, ``send_block`` and ``recv_block`` are wishes for the program: the
+        channel, and numbers that tell thread blocks of the two ranks apart.
+        """
+        dst, targets = self._targets(rank, buffer, index)
+        ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        for source, value, target in zip(self._slots, self._values, targets, strict=True):
+            if target == NONE:
+                target = ledger.room_for(dst, value[0])
+            if (self.rank, source) != (dst, target):
+                ledger.move(self.rank, source, dst, target, NONE, wishes)
+            self._arrived(dst, value[0], target, buffer is None)
+        return self._there(dst, targets)
+
+    def reduce_into(
+        self, rank: int | None = None, buffer: Buffer | str | None = None, index: int | None = None,
+        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE,
+    ) -> Chunk:  # fmt: skip
+        """Add to what the other rank (or this one, elsewhere) holds; the reference to the sum."""
+        dst, targets = self._targets(rank, buffer, index)
+        ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        for source, value, target in zip(self._slots, self._values, targets, strict=True):
+            operand = target
+            if target == NONE:
+                operand = ledger.place[dst].get(value[0], NONE)
+                target = NONE if operand == NONE else ledger.room_for(dst, value[0])
+            if operand == NONE or operand not in ledger.held[dst]:
+                what = f"rank {dst}" if target == NONE else _place(dst, target)
+                raise BadAlgorithm(
+                    f"{what} holds nothing that chunk {value[0]} could be added to",
+                    where=user_span(), hint="use copy_to for what arrives first",
+                )  # fmt: skip
+            ledger.move(self.rank, source, dst, target, operand, wishes)
+            self._arrived(dst, value[0], target, buffer is None)
+        return self._there(dst, targets)
+
+    def split(self, pieces: int) -> tuple[Chunk, ...]:
+        """References to ``pieces`` equal parts."""
+        if pieces < 1 or self.count % pieces:
+            raise BadAlgorithm(
+                f"{self.count} chunks cannot be split into {pieces}", where=user_span(),
+                hint="cut the collective into more chunks: chunks=…",
+            )  # fmt: skip
+        size = self.count // pieces
+        return tuple(
+            Chunk(self._builder, self.rank, self._slots[i : i + size], self._values[i : i + size])
+            for i in range(0, self.count, size)
+        )
+
+    def group(self, *others: Chunk) -> Chunk:
+        """One reference to these chunks and others of the same rank, in that order."""
+        for other in others:
+            if other._builder is not self._builder or other.rank != self.rank:
+                raise BadAlgorithm(
+                    f"chunks of rank {self.rank} and rank {other.rank} are not in one place",
+                    where=user_span(),
+                )
+        parts = (self, *others)
+        slots = tuple(slot for part in parts for slot in part._slots)
+        values = tuple(value for part in parts for value in part._values)
+        return Chunk(self._builder, self.rank, slots, values)
+
+    # --- how they do it ---------------------------------------------------------------------------
+
+    def _targets(
+        self, rank: int | None, buffer: Buffer | str | None, index: int | None
+    ) -> tuple[int, Sequence[int]]:
+        """The other rank and the slots there; NONE for those it chooses itself."""
+        builder, ledger = self._builder, self._builder._ledger
+        dst = self.rank if rank is None else rank
+        builder._check_rank(dst)
+        self._check_fresh()
+        if buffer is None:
+            if index is not None:
+                raise BadAlgorithm(
+                    "an index says nothing without its buffer", where=user_span(),
+                    hint='buffer="output", or leave the index out',
+                )  # fmt: skip
+            return dst, [NONE] * self.count
+        if index is None:
+            if str(buffer) not in ("scratch", Buffer.SCRATCH.value):
+                raise BadAlgorithm(f"where in the {buffer} buffer?", where=user_span(),
+                                   hint="add index=…")  # fmt: skip
+            first = ledger.new_scratch(dst, self.count)
+        else:
+            first = builder._slot(dst, buffer, index, self.count)
+        targets = [ledger.canonical(dst, first + k) for k in range(self.count)]
+        if any(slot < BASE[Buffer.OUTPUT] for slot in targets) and not builder.in_place:
+            raise BadAlgorithm(
+                f"the input of rank {dst} belongs to the caller and is not written",
+                where=user_span(), hint="write to output or scratch, or say in_place=True",
+            )  # fmt: skip
+        return dst, targets
+
+    def _check_fresh(self) -> None:
+        held = self._builder._ledger.held[self.rank]
+        for slot, value in zip(self._slots, self._values, strict=True):
+            now = held.get(slot)
+            if now is not value:
+                ledger = self._builder._ledger
+                raise BadAlgorithm(
+                    f"{_place(self.rank, slot)} no longer holds {said(value)}: "
+                    f"{ledger.written_at(self.rank, slot)} overwrote it with "
+                    f"{said(now) if now else 'nothing'}",
+                    where=user_span(), hint="use it before, or keep a copy in scratch",
+                )  # fmt: skip
+
+    def _wishes(self, channel: int, send_block: int, recv_block: int) -> Wishes:
+        for name, value in (("channel", channel), ("send_block", send_block),
+                            ("recv_block", recv_block)):  # fmt: skip
+            if value < NONE:
+                raise BadAlgorithm(f"{name} {value} is negative", where=user_span())
+        return channel, send_block, recv_block
+
+    def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> None:
+        """The rank keeps the chunk there now: what went by number, or came to its end."""
+        ledger = self._builder._ledger
+        if by_number or ledger.home[dst].get(chunk) == target:
+            ledger.place[dst][chunk] = target
+
+    def _there(self, dst: int, targets: Sequence[int]) -> Chunk:
+        ledger = self._builder._ledger
+        place, held = ledger.place[dst], ledger.held[dst]
+        slots = tuple(
+            place[value[0]] if target == NONE else target
+            for value, target in zip(self._values, targets, strict=True)
+        )
+        return Chunk(self._builder, dst, slots, tuple([held[slot] for slot in slots]))
+
+
+def _place(rank: int, slot: int) -> str:
+    part = slice_of(slot)
+    return f"{part.buffer.name.lower()} chunk {part.offset} of rank {rank}"

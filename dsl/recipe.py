@@ -1,0 +1,162 @@
+"""Algorithms as functions: a file holds some, each with options, and is compiled by name.
+
+>>> from weft.dsl.standard import Broadcast
+>>> @program(Broadcast)
+... def star(p):
+...     for rank in range(1, p.ranks):
+...         p.chunk(0, 0).copy_to(rank=rank)
+>>> star.build(ranks=4).collective.ranks, len(star.build(ranks=4).moves)
+(4, 4)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, make_dataclass
+from typing import Any
+
+from .algorithm import Algorithm
+from .builder import Builder
+from .collective import Collective
+from .errors import BadFile, UnknownName, UserError
+from .files import read_text
+from .program import Protocol
+from .python_file import call_user, run_python
+from .spans import Source
+from .spec import build, parse_spec
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A function that writes an algorithm with a builder.
+
+    ``collective`` is a collective, or a function that makes one; its parameters and the keyword
+    parameters of ``write`` are the options of the recipe.
+    """
+
+    write: Callable[..., None]
+    collective: Collective | Callable[..., Collective]
+    name: str
+    in_place: bool = False
+    instances: int = 1
+    protocol: Protocol | str = Protocol.SIMPLE
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """The options by name."""
+        made = {} if isinstance(self.collective, Collective) else _parameters(self.collective)
+        return made | dict(list(_parameters(self.write).items())[1:])
+
+    def form(self) -> type[Any]:
+        """A dataclass whose fields are the options, for :mod:`weft.dsl.spec`."""
+        rows: list[Any] = [
+            (name, _kind(p)) if p.default is p.empty else (name, _kind(p), field(default=p.default))
+            for name, p in self.options.items()
+        ]
+        rows.sort(key=len)  # those without a default come first
+        return make_dataclass(self.name, rows, frozen=True)
+
+    def build(self, *, in_place: bool | None = None, **options: Any) -> Algorithm:
+        """The algorithm for these options; ``in_place``: instead of what the recipe says.
+
+        Raises:
+            UserError: an option is unknown or missing. BadAlgorithm: the algorithm goes wrong.
+        """
+        known = self.options
+        for name in options:
+            if name not in known:
+                raise UnknownName(f"option of {self.name}", name, known)
+        for name, parameter in known.items():
+            if parameter.default is parameter.empty and name not in options:
+                raise UserError(
+                    f"{self.name} needs the option {name}", hint=f"{self.name}{{{name}=…}}"
+                )
+        builder = Builder(
+            self._collective(options), name=self.name, instances=self.instances,
+            in_place=self.in_place if in_place is None else in_place, protocol=self.protocol,
+        )  # fmt: skip
+        self.write(builder, **_some(options, list(_parameters(self.write))[1:]))
+        return builder.algorithm()
+
+    def _collective(self, options: Mapping[str, Any]) -> Collective:
+        if isinstance(self.collective, Collective):
+            return self.collective
+        return self.collective(**_some(options, _parameters(self.collective)))
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    found = inspect.signature(function).parameters
+    return {name: p for name, p in found.items() if p.kind in kinds}
+
+
+def _some(options: Mapping[str, Any], names: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in names}
+
+
+def program(
+    collective: Collective | Callable[..., Collective], *, name: str = "", in_place: bool = False,
+    instances: int = 1, protocol: Protocol | str = Protocol.SIMPLE,
+) -> Callable[[Callable[..., None]], Recipe]:  # fmt: skip
+    """Make a function that takes a :class:`~weft.dsl.builder.Builder` a recipe.
+
+    ``@program(Allreduce(8, chunks=8))`` fixes the collective; ``@program(Allreduce)``, or any
+    function that returns one, leaves its parameters to the caller (``ring{ranks=8,chunks=8}``).
+    """
+
+    def recipe(write: Callable[..., None]) -> Recipe:
+        return Recipe(write, collective, name or write.__name__, in_place, instances, protocol)
+
+    return recipe
+
+
+def recipes(text: str, where: str) -> dict[str, Recipe]:
+    """The recipes that a Python file defines, by name.
+
+    Raises:
+        BadFile, SyntaxProblem, UserError: the file goes wrong, at its line.
+    """
+    names = run_python(Source(where, text))
+    return {key: value for key, value in names.items() if isinstance(value, Recipe)}
+
+
+def load(path: str, *, in_place: bool | None = None) -> Algorithm:
+    """The algorithm of ``FILE.py``, ``FILE.py:name`` or ``FILE.py:name{option=value}``.
+
+    Raises:
+        BadFile: no recipe, or several and none named. UserError: as :meth:`Recipe.build` says.
+    """
+    file, name, options = _parts(path)
+    text = read_text(file)
+    found = recipes(text, file)
+    if not found:
+        raise BadFile("the file defines no algorithm", where=file,
+                      hint="@program(Allreduce(8, chunks=8)) before a function")  # fmt: skip
+    if not name and len(found) > 1:
+        raise UserError(
+            f"the file defines {len(found)} algorithms", where=file,
+            hint=f"name one: {file}:{next(iter(found))}; it has {', '.join(found)}",
+        )  # fmt: skip
+    name = name or next(iter(found))
+    if name not in found:
+        raise UnknownName("algorithm", name, found, where=file)
+    recipe = found[name]
+    values = asdict(build(parse_spec(name + options, path), recipe.form()))
+    algorithm: Algorithm = call_user(Source(file, text), recipe.build, in_place=in_place, **values)
+    return algorithm
+
+
+def _parts(path: str) -> tuple[str, str, str]:
+    """The file, the name after it, and the options in their braces."""
+    head, brace, tail = path.partition("{")
+    file, colon, name = head.rpartition(".py:")
+    return (f"{file}.py" if colon else head, name if colon else "", brace + tail)
+
+
+def _kind(parameter: inspect.Parameter) -> Any:
+    """The type of an option: that of its default, or of its annotation; else a whole number."""
+    if parameter.default not in (parameter.empty, None):
+        return type(parameter.default)
+    named: dict[Any, type] = {kind.__name__: kind for kind in (int, float, str, bool)}
+    return named.get(getattr(parameter.annotation, "__name__", parameter.annotation), int)
