@@ -1,0 +1,124 @@
+"""Recipes: algorithms in Python files, by name and with options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.moves import achieves
+from weft.dsl.errors import BadAlgorithm, BadFile, SyntaxProblem, UnknownName, UserError
+from weft.dsl.program import Protocol
+from weft.dsl.recipe import Recipe, load, program
+from weft.dsl.spans import Span
+from weft.dsl.standard import Allreduce, Broadcast
+
+TWO = """\
+from weft import Allreduce, Broadcast, program
+
+
+@program(lambda ranks=4: Allreduce(ranks, chunks=ranks), in_place=True)
+def ring(p):
+    for step in range(p.ranks - 1):
+        for r in range(p.ranks):
+            p.chunk(r, (r - step) % p.ranks).reduce_into(rank=(r + 1) % p.ranks)
+    for step in range(p.ranks - 1):
+        for r in range(p.ranks):
+            p.chunk(r, (r + 1 - step) % p.ranks).copy_to(rank=(r + 1) % p.ranks)
+
+
+@program(Broadcast, name="fan", instances=2, protocol="LL")
+def star(p, reach: int = 1, label=""):
+    for rank in range(1, p.ranks):
+        if reach:
+            p.chunk(0, 0, count=p.chunks).copy_to(rank=rank)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "two.py"
+    path.write_text(TWO)
+    return str(path)
+
+
+def test_a_file_of_several_is_asked_by_name(file: str) -> None:
+    ring = load(f"{file}:ring")
+    assert (ring.name, ring.collective.ranks, ring.in_place) == ("ring", 4, True)
+    assert achieves(ring)
+    assert load(f"{file}:ring{{ranks=6}}").collective.chunks == 6
+    assert not load(f"{file}:ring", in_place=False).in_place
+    star = load(f"{file}:star{{ranks=3,chunks=2,root=0,reach=2,label=x}}")
+    assert (star.name, star.instances, star.protocol) == ("fan", 2, Protocol.LL)
+    assert achieves(star)
+
+
+def test_a_file_of_one_needs_no_name(tmp_path: Path) -> None:
+    path = tmp_path / "one.py"
+    path.write_text(TWO.partition("\n\n\n@program(Broadcast")[0])
+    assert load(str(path)).collective.ranks == 4
+    assert load(f"{path}{{ranks=3}}").collective.ranks == 3
+
+
+def test_options_come_from_the_collective_and_the_function() -> None:
+    @program(Broadcast)
+    def star(p, deep=False):  # type: ignore[no-untyped-def]
+        p.chunk(0, 0).copy_to(rank=1)
+
+    assert isinstance(star, Recipe)
+    assert list(star.options) == ["ranks", "chunks", "root", "deep"]
+    with pytest.raises(UserError, match="needs the option ranks"):
+        star.build()
+    with pytest.raises(UnknownName, match="unknown option of star 'rank'"):
+        star.build(rank=2)
+
+    @program(Allreduce(2), name="fixed")
+    def swap(p):  # type: ignore[no-untyped-def]
+        p.chunk(0, 0).reduce_into(rank=1).copy_to(rank=0)
+
+    assert swap.options == {}
+    assert achieves(swap.build())
+
+
+@pytest.mark.parametrize(
+    ("tail", "error", "says"),
+    [
+        ("", UserError, "defines 2 algorithms"),
+        (":rang", UnknownName, "unknown algorithm 'rang'"),
+        (":ring{ranks=four}", UserError, "ranks must be a whole number, not 'four'"),
+        (":ring{rank=4}", UnknownName, "unknown option of ring 'rank'"),
+        (":star", UserError, "star needs the option 'ranks'"),
+        (":star{ranks=2,reach=0}", BadAlgorithm, "output chunk 0 of rank 1 is never written"),
+    ],
+)
+def test_wrong_questions(file: str, tail: str, error: type[UserError], says: str) -> None:
+    with pytest.raises(error, match=says):
+        load(file + tail)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says", "line"),
+    [
+        ("x = 1\n", BadFile, "defines no algorithm", None),
+        ("def f(:\n", SyntaxProblem, "not Python", 1),
+        ("a = 1\nb = a / 0\n", BadFile, "ZeroDivisionError", 2),
+        ("from weft import *\n@program(Broadcast(2))\ndef f(p):\n    p.nothing()\n", BadFile,
+         "AttributeError", 4),
+        ("from weft import *\n@program(Broadcast(2))\ndef f(p):\n    p.chunk(0, 0)\\\n"
+         "     .copy_to(rank=2)\n", BadAlgorithm, "no rank 2", 5),
+        ("from weft import *\n@program(Broadcast(0))\ndef f(p):\n    pass\n", UserError,
+         "process group is empty", 2),
+        ("raise SystemExit(3)\n", BadFile, "SystemExit", 1),
+    ],
+)  # fmt: skip
+def test_a_file_that_goes_wrong(
+    tmp_path: Path, text: str, error: type[UserError], says: str, line: int | None
+) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(text)
+    with pytest.raises(error, match=says) as caught:
+        load(str(path))
+    if line is not None:
+        assert isinstance(caught.value.where, Span)
+        assert caught.value.where.line == line
+        assert caught.value.where.source.name == str(path)
