@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import collective as collective_form
-from . import topology_json
+from . import collective_json, topology_json
 from .collective import Collective, IntArray
 from .errors import BadFile, UserError
 from .files import SCHEMA, Fields, kind_of, parse_json, read_text, write_text
@@ -187,7 +186,7 @@ def dump(schedule: Schedule) -> dict[str, Any]:
         "weft": "schedule",
         "schema": SCHEMA,
         "topology": topology_json.dump(schedule.topology),
-        "collective": collective_form.dump(schedule.collective),
+        "collective": collective_json.dump(schedule.collective),
         "bytes": schedule.bytes,
         "segments": schedule.segments,
         "rounds": list(schedule.rounds),
@@ -230,7 +229,7 @@ def load(data: Any, where: str = "schedule") -> Schedule:
         raise BadFile(f"a schedule is expected, not a {data['weft']}", where=where)
     fields = Fields(data, where)
     topology = topology_json.load(fields.get("topology", dict), f"{where}: topology")
-    collective = collective_form.load(fields.get("collective", dict), f"{where}: collective")
+    collective = collective_json.load(fields.get("collective", dict), f"{where}: collective")
     table = Fields(fields.get("transfers", dict), f"{where}: transfers")
     columns = {k: table.integers(k) for k in ("chunk", "src", "dst", "step", "reduce")}
     routes = table.get("route", list)

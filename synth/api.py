@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from weft.dsl import collective as collective_form
+from weft.dsl import collective_json
 from weft.dsl.collective import Kind
 from weft.dsl.errors import Missing, UserError, WeftError
 from weft.dsl.problem import Objective, Problem
@@ -135,7 +135,7 @@ def problem_digest(problem: Problem) -> str:
     """A digest of topology, collective, sketch and objective."""
     parts = {
         "topology": problem.topology.digest(),
-        "collective": collective_form.dump(problem.collective),
+        "collective": collective_json.dump(problem.collective),
         "sketch": None if problem.sketch is None else [r.label for r in problem.sketch.rules],
         "objective": str(problem.objective),
         "bytes": problem.bytes,

@@ -193,7 +193,8 @@ def collective_from(path: str) -> Collective:
     Raises:
         BadFile, SyntaxProblem, UserError: it holds none, or none that makes sense.
     """
-    from weft.dsl.collective import Collective, load
+    from weft.dsl.collective import Collective
+    from weft.dsl.collective_json import load
     from weft.dsl.files import parse_json, read_text
     from weft.dsl.python_file import run_python
 

@@ -45,7 +45,7 @@ class Subject:
 
     def collective(self) -> Any:
         """The collective in it; a Python file describes one."""
-        from weft.dsl.collective import load
+        from weft.dsl.collective_json import load
 
         if self.data is None:
             from .inputs import collective_from

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from moves import achieves
 
-from tests.support.moves import achieves
 from weft.backends.passes.dead import Dead
 from weft.backends.target import MSCCL
 from weft.dsl.algorithm import Algorithm, Moves

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from moves import achieves, carried_out, writes_input
 
-from tests.support.moves import achieves, carried_out, writes_input
 from weft.dsl.builder import Builder
 from weft.dsl.collective import custom, one_shot_allreduce
 from weft.dsl.errors import BadAlgorithm, UserError

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import collectives, custom_collectives
 
-from weft.dsl.collective import Collective, dump, load, make, one_shot_allreduce
+from weft.dsl.collective import Collective, make, one_shot_allreduce
+from weft.dsl.collective_json import dump, load
 from weft.dsl.errors import UserError, WeftError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from moves import achieves
 
-from tests.support.moves import achieves
 from weft.dsl.errors import BadAlgorithm, BadFile, SyntaxProblem, UnknownName, UserError
 from weft.dsl.program import Protocol
 from weft.dsl.recipe import Recipe, load, program

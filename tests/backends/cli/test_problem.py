@@ -9,7 +9,8 @@ import pytest
 from command import Weft
 
 from weft.backends.cli.inputs import ranks, seconds, whole
-from weft.dsl.collective import dump, make
+from weft.dsl.collective import make
+from weft.dsl.collective_json import dump
 from weft.dsl.errors import UserError
 
 
