@@ -104,7 +104,14 @@ PASSES = Registry("pass", "weft.passes", {
 })  # fmt: skip
 """What turns a program into a program."""
 
-BACKENDS = Registry("backend", "weft.backends", {"msccl-xml": "weft.backends.msccl:MscclXml"})
+BACKENDS = Registry(
+    "backend",
+    "weft.backends",
+    {
+        "msccl-xml": "weft.backends.msccl:MscclXml",
+        "program": "weft.backends.program_file:ProgramFile",
+    },
+)
 """What turns a program into artefacts that a runtime reads."""
 
 REGISTRIES = {"engines": ENGINES, "backends": BACKENDS, "passes": PASSES}
