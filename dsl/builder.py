@@ -212,13 +212,15 @@ class Chunk:
         """
         dst, targets = self._targets(rank, buffer, index)
         ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        there = []
         for source, value, target in zip(self._slots, self._values, targets, strict=True):
             if target == NONE:
                 target = ledger.room_for(dst, value[0])
             if (self.rank, source) != (dst, target):
+                self._check_fresh(source, value)
                 ledger.move(self.rank, source, dst, target, NONE, wishes)
-            self._arrived(dst, value[0], target, buffer is None)
-        return self._there(dst, targets)
+            there.append(self._arrived(dst, value[0], target, buffer is None))
+        return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
 
     def reduce_into(
         self, rank: int | None = None, buffer: Buffer | str | None = None, index: int | None = None,
@@ -227,7 +229,9 @@ class Chunk:
         """Add to what the other rank (or this one, elsewhere) holds; the reference to the sum."""
         dst, targets = self._targets(rank, buffer, index)
         ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        there = []
         for source, value, target in zip(self._slots, self._values, targets, strict=True):
+            self._check_fresh(source, value)
             operand = target
             if target == NONE:
                 operand = ledger.place[dst].get(value[0], NONE)
@@ -239,8 +243,8 @@ class Chunk:
                     where=user_span(), hint="use copy_to for what arrives first",
                 )  # fmt: skip
             ledger.move(self.rank, source, dst, target, operand, wishes)
-            self._arrived(dst, value[0], target, buffer is None)
-        return self._there(dst, targets)
+            there.append(self._arrived(dst, value[0], target, buffer is None))
+        return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
 
     def split(self, pieces: int) -> tuple[Chunk, ...]:
         """References to ``pieces`` equal parts."""
@@ -277,7 +281,6 @@ class Chunk:
         builder, ledger = self._builder, self._builder._ledger
         dst = self.rank if rank is None else rank
         builder._check_rank(dst)
-        self._check_fresh()
         if buffer is None:
             if index is not None:
                 raise BadAlgorithm(
@@ -300,18 +303,16 @@ class Chunk:
             )  # fmt: skip
         return dst, targets
 
-    def _check_fresh(self) -> None:
-        held = self._builder._ledger.held[self.rank]
-        for slot, value in zip(self._slots, self._values, strict=True):
-            now = held.get(slot)
-            if now is not value:
-                ledger = self._builder._ledger
-                raise BadAlgorithm(
-                    f"{_place(self.rank, slot)} no longer holds {said(value)}: "
-                    f"{ledger.written_at(self.rank, slot)} overwrote it with "
-                    f"{said(now) if now else 'nothing'}",
-                    where=user_span(), hint="use it before, or keep a copy in scratch",
-                )  # fmt: skip
+    def _check_fresh(self, slot: int, value: Value) -> None:
+        ledger = self._builder._ledger
+        now = ledger.held[self.rank].get(slot)
+        if now is not value:
+            raise BadAlgorithm(
+                f"{_place(self.rank, slot)} no longer holds {said(value)}: "
+                f"{ledger.written_at(self.rank, slot)} overwrote it with "
+                f"{said(now) if now else 'nothing'}",
+                where=user_span(), hint="use it before, or keep a copy in scratch",
+            )  # fmt: skip
 
     def _wishes(self, channel: int, send_block: int, recv_block: int) -> Wishes:
         for name, value in (("channel", channel), ("send_block", send_block),
@@ -320,20 +321,12 @@ class Chunk:
                 raise BadAlgorithm(f"{name} {value} is negative", where=user_span())
         return channel, send_block, recv_block
 
-    def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> None:
+    def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> int:
         """The rank keeps the chunk there now: what went by number, or came to its end."""
         ledger = self._builder._ledger
         if by_number or ledger.home[dst].get(chunk) == target:
             ledger.place[dst][chunk] = target
-
-    def _there(self, dst: int, targets: Sequence[int]) -> Chunk:
-        ledger = self._builder._ledger
-        place, held = ledger.place[dst], ledger.held[dst]
-        slots = tuple(
-            place[value[0]] if target == NONE else target
-            for value, target in zip(self._values, targets, strict=True)
-        )
-        return Chunk(self._builder, dst, slots, tuple([held[slot] for slot in slots]))
+        return target
 
 
 def _place(rank: int, slot: int) -> str:

@@ -289,6 +289,11 @@ def stale(p: Builder) -> None:
     old.copy_to(rank=2, buffer="scratch")
 
 
+def over_itself(p: Builder) -> None:
+    two = p.chunk(0, 0, count=2).copy_to(rank=1, buffer="scratch", index=0)
+    two.copy_to(buffer="scratch", index=1)
+
+
 def odd_split(p: Builder) -> None:
     p.chunk(0, 0, count=3).split(2)
 
@@ -328,6 +333,8 @@ def negative_wish(p: Builder) -> None:
         (index_alone, "an index says nothing", "p.chunk(0, 0).copy_to(rank=1, index=2)"),
         (stale, "scratch chunk 0 of rank 1 no longer holds chunk 0 of rank 0",
          'old.copy_to(rank=2, buffer="scratch")'),
+        (over_itself, "scratch chunk 1 of rank 1 no longer holds chunk 1 of rank 0",
+         'two.copy_to(buffer="scratch", index=1)'),
         (odd_split, "3 chunks cannot be split into 2", "p.chunk(0, 0, count=3).split(2)"),
         (far_group, "chunks of rank 0 and rank 1", "p.chunk(0, 0).group(p.chunk(1, 1))"),
         (negative_wish, "channel -2 is negative", "p.chunk(0, 0).copy_to(rank=1, channel=-2)"),
