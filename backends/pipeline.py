@@ -11,6 +11,7 @@ from weft.dsl.program import Program
 from .passes.elide import Elide
 from .passes.fuse import Fuse
 from .passes.prune import Prune
+from .passes.scratch import Scratch
 from .passes.sync import Sync
 from .target import Target
 
@@ -26,7 +27,7 @@ class ProgramPass(Protocol):
         """The program after this pass."""
 
 
-DEFAULT_PASSES: tuple[ProgramPass, ...] = (Fuse(), Elide(), Sync(), Prune())
+DEFAULT_PASSES: tuple[ProgramPass, ...] = (Fuse(), Elide(), Sync(), Scratch(), Prune())
 """Fuse what comes in and goes out, drop copies nobody reads, then waits and scratch in excess."""
 
 

@@ -100,6 +100,7 @@ PASSES = Registry("pass", "weft.passes", {
     "elide": "weft.backends.passes.elide:Elide",
     "fuse": "weft.backends.passes.fuse:Fuse",
     "prune": "weft.backends.passes.prune:Prune",
+    "scratch": "weft.backends.passes.scratch:Scratch",
     "sync": "weft.backends.passes.sync:Sync",
 })  # fmt: skip
 """What turns a program into a program."""

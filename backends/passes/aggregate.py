@@ -63,6 +63,15 @@ class Aggregate:
             narrow[m.step[broken]] = True
 
 
+def run_lengths(m: Messages, connection: Column, most: int) -> Column:
+    """The longest run of messages of each connection that could travel together, up to ``most``."""
+    longest = np.zeros(int(connection.max(initial=-1)) + 1, np.int64)
+    if len(m):
+        group, order = _runs(m, connection, np.full(len(m), most))
+        np.maximum.at(longest, connection[order], np.bincount(group)[group])
+    return longest
+
+
 _SLOTS = ("send", "recv", "operand", "add_from", "add_to")
 
 

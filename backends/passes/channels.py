@@ -96,8 +96,10 @@ def _fusing_lanes(m: Messages, pair: Column, depth: int, most: int) -> Column:
         return np.zeros(len(m), np.int64)
     lane = position * lanes // np.maximum(total, lanes)
     incoming, outgoing = forwarded(m)
-    kept = int((lane[incoming] == lane[outgoing]).sum())
-    worth = 2 * len(outgoing) >= len(m) and 4 * kept >= 3 * len(outgoing)
+    kept = lane[incoming] == lane[outgoing]
+    # Of several that send on what one brought, one is fused.
+    fused, possible = len(np.unique(incoming[kept])), len(np.unique(incoming))
+    worth = 2 * possible >= len(m) and 4 * fused >= 3 * possible
     return lane if worth else np.zeros(len(m), np.int64)
 
 

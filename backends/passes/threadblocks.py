@@ -8,15 +8,26 @@ After::
 
     rank 1, block 0: receives from 0, sends to 2                     the two ends can be fused
 
-A block may hold one sending and one receiving end. Holding both pays where what comes in goes out
-again in one instruction, and costs otherwise: the two wait for each other. So ends are paired, the
-heaviest pair first, where at least half of the lesser end's messages are forwarded; or all of them
-where the target has too few blocks.
+A block may hold one sending and one receiving end of a channel. Which ones is an assignment problem
+for every rank and channel (Kuhn 1955; scipy's ``linear_sum_assignment``), of most weight:
+
+* First, ends that **forward**: what comes in by one goes out by the other, in one instruction. The
+  weight is the number of such messages, each with how critical it is, so that a chain that much
+  depends on is not torn for one that ends soon.
+* Then, under ``policy=fewest``, the ends that are left, each pair a block less. A block runs in the
+  order of steps and sends before it receives, so that a receive holds up no send of its step; still
+  two ends in use at the same time wait for each other's copies. So ends of different phases
+  are paired before those of one. ``policy=apart`` pairs only ends whose phases do not overlap.
+
+No end is paired where its block would then have to cut its long messages (see ``aggregate``), nor
+where the block would be longer than the target allows; unless ``pair_all`` says that the target has
+too few blocks otherwise.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
@@ -24,74 +35,152 @@ import numpy as np
 from weft.dsl.program import Protocol
 
 from ..target import Target
-from .flow import NONE, Blocks, Column, Flow, Messages
+from .aggregate import run_lengths
+from .criticality import urgency
+from .flow import NONE, Blocks, Column, Flags, Flow, Messages
 from .forwarding import forwarded, lone
+
+
+class Pairing(StrEnum):
+    """Which ends that forward nothing to each other share a block."""
+
+    FEWEST = "fewest"  #: as many as can: the fewest blocks
+    APART = "apart"  #: those that are never in use at the same time
+    FORWARD = "forward"  #: none
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlocks:
-    """Pair the ends; ``pair_all``: also those that forward nothing to each other."""
+    """Pair the ends; ``pair_all``: whatever it costs."""
 
     name: ClassVar[str] = "threadblocks"
     pair_all: bool = False
     protocol: Protocol = Protocol.SIMPLE
+    policy: Pairing = Pairing.FEWEST
 
     def apply(self, flow: Flow, target: Target) -> Flow:
         """The flow with its blocks."""
         m = flow.messages
         keys = (m.channel * flow.collective.ranks + m.src) * flow.collective.ranks + m.dst
         names, first, connection = np.unique(keys, return_index=True, return_inverse=True)
-        ends = _Ends(m.src[first], m.dst[first], m.channel[first], np.bincount(connection))
+        ends = _Ends.of(m, connection, first)
         partner = np.full(len(names), NONE, np.int64)  # of a receiving end: the sending end
+        depth = self.protocol.fifo_operations
         if target.fuses:
-            _pair_forwarding(partner, ends, m, connection, self.protocol.fifo_operations)
-        if self.pair_all:
-            _pair_rest(partner, ends)
+            _pair(partner, ends, *_forwarding(ends, m, connection, depth))
+        if self.pair_all or self.policy is not Pairing.FORWARD:
+            long = run_lengths(m, connection, target.max_count) > depth
+            room = np.full(len(names), True) if self.pair_all else ~long
+            most = 1 << 30 if self.pair_all else target.max_steps // 2
+            overlap = self.pair_all or self.policy is Pairing.FEWEST
+            _pair(partner, ends, *_leftover(partner, ends, room, most, overlap))
         return replace(flow, blocks=_blocks(flow, ends, partner, connection))
 
 
 @dataclass(frozen=True, eq=False)
 class _Ends:
-    """Connections: their ranks, channel and number of messages."""
+    """Connections: their ranks, channel, number of messages, first and last step."""
 
     src: Column
     dst: Column
     channel: Column
     messages: Column
+    opens: Column
+    closes: Column
+
+    @staticmethod
+    def of(m: Messages, connection: Column, first: Column) -> _Ends:
+        opens = np.full(len(first), np.iinfo(np.int64).max)
+        closes = np.full(len(first), NONE, np.int64)
+        np.minimum.at(opens, connection, m.step)
+        np.maximum.at(closes, connection, m.step)
+        return _Ends(
+            m.src[first], m.dst[first], m.channel[first], np.bincount(connection), opens, closes
+        )
 
 
-def _pair_forwarding(
-    partner: Column, ends: _Ends, m: Messages, connection: Column, depth: int
-) -> None:
-    """Greedy matching by the number of messages that come in by one end and go out by the other.
+_Pairs = tuple[Column, Column, Column]
+"""Receiving ends, sending ends of the same rank and channel, and what each pair is worth."""
 
-    Those count that may fuse: alone, or with neighbours, on their connection in their step.
+
+def _forwarding(ends: _Ends, m: Messages, connection: Column, depth: int) -> _Pairs:
+    """Pairs of ends by the messages that come in by one and go out by the other.
+
+    Those count that may fuse: alone, or with neighbours, on their connection in their step; worth
+    it where they are half of the lesser end's.
     """
     incoming, outgoing = forwarded(m)
     i, o = connection[incoming], connection[outgoing]
     alone = lone(m, connection, depth)
     same = (ends.channel[i] == ends.channel[o]) & alone[incoming] & alone[outgoing]
-    pairs, weight = np.unique(np.stack([i[same], o[same]]), axis=1, return_counts=True)
-    pays = 2 * weight >= np.minimum(ends.messages[pairs[0]], ends.messages[pairs[1]])
-    pairs, weight = pairs[:, pays], weight[pays]
-    taken: set[int] = set()
-    for at in np.lexsort((pairs[1], pairs[0], -weight)).tolist():
-        receiving, sending = int(pairs[0, at]), int(pairs[1, at])
-        if partner[receiving] == NONE and sending not in taken:
-            partner[receiving] = sending
-            taken.add(sending)
+    if not same.any():
+        return i[same], o[same], i[same]
+    pairs, inverse, number = np.unique(
+        np.stack([i[same], o[same]]), axis=1, return_inverse=True, return_counts=True
+    )
+    urgent = urgency(m)[outgoing[same]]
+    # A fused message more outweighs all urgency.
+    weight = number * (len(m) + 1) * (urgent.max() + 1)
+    weight += np.bincount(inverse.reshape(-1), urgent).astype(np.int64)
+    pays = 2 * number >= np.minimum(ends.messages[pairs[0]], ends.messages[pairs[1]])
+    return pairs[0, pays], pairs[1, pays], weight[pays]
 
 
-def _pair_rest(partner: Column, ends: _Ends) -> None:
-    """Pair whatever is left, by rank and channel."""
-    taken = set(partner.tolist())
-    free: dict[tuple[int, int], list[int]] = {}
-    for end, key in enumerate(zip(ends.src.tolist(), ends.channel.tolist(), strict=True)):
-        if end not in taken:
-            free.setdefault(key, []).append(end)
-    for end, key in enumerate(zip(ends.dst.tolist(), ends.channel.tolist(), strict=True)):
-        if partner[end] == NONE and free.get(key):
-            partner[end] = free[key].pop(0)
+def _leftover(partner: Column, ends: _Ends, room: Flags, most: int, overlap: bool) -> _Pairs:
+    """All pairs of free ends of one rank and channel; the less they overlap the better."""
+    free_send = np.ones(len(partner), bool)
+    free_send[partner[partner != NONE]] = False
+    receiving = np.flatnonzero((partner == NONE) & room)
+    sending = np.flatnonzero(free_send)
+    i, o = _joined(
+        receiving, sending, ends.dst[receiving], ends.channel[receiving],
+        ends.src[sending], ends.channel[sending],
+    )  # fmt: skip
+    shared = np.minimum(ends.closes[i], ends.closes[o]) - np.maximum(ends.opens[i], ends.opens[o])
+    shared = np.maximum(shared + 1, 0)  # steps in which both are in use
+    keep = ends.messages[i] + ends.messages[o] <= most
+    if not overlap:
+        keep &= shared == 0
+    # One pair more outweighs all overlaps; of equals, ends to the same peer.
+    worst = int(shared.max(initial=0)) + 1
+    weight = 2 * (worst * (len(partner) + 1) - shared) + (ends.src[i] == ends.dst[o])
+    return i[keep], o[keep], weight[keep]
+
+
+def _joined(
+    left: Column, right: Column, left_rank: Column, left_channel: Column,
+    right_rank: Column, right_channel: Column,
+) -> tuple[Column, Column]:  # fmt: skip
+    """All pairs of left and right entries of the same rank and channel."""
+    wide = np.int64(max(left_channel.max(initial=0), right_channel.max(initial=0))) + 1
+    key = right_rank * wide + right_channel
+    order = np.argsort(key, kind="stable")
+    wanted = left_rank * wide + left_channel
+    start = np.searchsorted(key[order], wanted, "left")
+    size = np.searchsorted(key[order], wanted, "right") - start
+    rows = np.repeat(np.arange(len(left)), size)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(size) - size, size)
+    return left[rows], right[order[start[rows] + within]]
+
+
+def _pair(partner: Column, ends: _Ends, i: Column, o: Column, weight: Column) -> None:
+    """The matching of most weight, rank by rank and channel by channel."""
+    if not len(i):
+        return
+    from scipy.optimize import linear_sum_assignment
+
+    wide = np.int64(ends.channel.max()) + 1
+    key = ends.dst[i] * wide + ends.channel[i]
+    order = np.argsort(key, kind="stable")
+    cuts = np.flatnonzero(np.diff(key[order])) + 1
+    for rows in np.split(order, cuts):
+        receiving, at = np.unique(i[rows], return_inverse=True)
+        sending, to = np.unique(o[rows], return_inverse=True)
+        worth = np.zeros((len(receiving), len(sending)))
+        worth[at, to] = weight[rows]
+        chosen, with_ = linear_sum_assignment(worth, maximize=True)
+        real = worth[chosen, with_] > 0
+        partner[receiving[chosen[real]]] = sending[with_[real]]
 
 
 def _blocks(flow: Flow, ends: _Ends, partner: Column, connection: Column) -> Blocks:

@@ -1,0 +1,23 @@
+"""A program is right: proved by the checker, executed by the interpreter."""
+
+from __future__ import annotations
+
+from weft.backends.check import check_program, errors
+from weft.backends.interpret import run_program
+from weft.backends.target import Target
+from weft.dsl.program import Program
+
+
+def prove(program: Program, target: Target, interleavings: int = 4) -> None:
+    """Raise AssertionError unless it is free of races and deadlock, within limits, and right."""
+    found = errors(check_program(program, target.name))
+    assert not found, found[:3]
+    done = run_program(program, dtypes=("int32",), interleavings=interleavings)
+    assert done.ok, done.detail
+
+
+def steps(program: Program) -> list[list[int]]:
+    """Per rank and block: instructions and the nops that carry further dependences."""
+    return [
+        [sum(max(1, len(i.waits)) for i in block.code) for block in rank] for rank in program.ranks
+    ]
