@@ -13,7 +13,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.program import Block, Buffer, Op, Program, Protocol, Slice
+from weft.dsl.distinct import distinct, rows_of
+from weft.dsl.program import Buffer, Op, Program, Protocol, Slice
 
 from .read.model import Transfer, XmlAlgo
 
@@ -133,14 +134,41 @@ def of_xml(algo: XmlAlgo) -> Listing:
 
 
 def of_program(program: Program) -> Listing:
-    """The listing of a program: every instruction publishes its index when it has finished."""
-    chunks = [(r.input_chunks, r.output_chunks, r.scratch_chunks) for r in program.ranks]
-    blocks = [
-        (rank, i, b.channel, _peer(b.send), _peer(b.recv), _program_rows(b))
-        for rank, r in enumerate(program.ranks)
-        for i, b in enumerate(r.blocks)
-    ]
-    return _build(program.protocol, program.channels, chunks, blocks)
+    """The listing of a program: every instruction publishes its index when it has finished.
+
+    Equal instructions are often one object; each is read once.
+    """
+    blocks = [(r, i, b) for r, rank in enumerate(program.ranks) for i, b in enumerate(rank.blocks)]
+    head = _columns(
+        [(r, i, b.channel, _peer(b.send), _peer(b.recv), len(b.code)) for r, i, b in blocks], 6
+    )
+    rank, number, length = head[0], head[1], head[5]
+    once, which = distinct([instr for _, _, b in blocks for instr in b.code])
+    body = _columns(
+        [(_OP_INDEX[x.op], _BUFFER_INDEX[x.src.buffer], x.src.offset,
+          _BUFFER_INDEX[x.dst.buffer], x.dst.offset, x.count) for x in once], 6
+    )  # fmt: skip
+    op, src_buffer, src_offset, dst_buffer, dst_offset, count = (x[which] for x in body)
+    block_start = np.concatenate([[0], np.cumsum(length)])
+    label = np.arange(len(which)) - np.repeat(block_start[:-1], length)
+    first_wait = np.concatenate([[0], np.cumsum([len(x.waits) for x in once], dtype=np.int64)])
+    wait_start, row = rows_of(first_wait, which)
+    other, flag = (x[row] for x in _columns([w for x in once for w in x.waits], 2))
+    here = np.repeat(np.repeat(rank, length), np.diff(wait_start))
+    # The blocks of a rank are 0, 1, 2 …, one after the other.
+    first, blocks_there = np.searchsorted(rank, here), np.bincount(rank, minlength=1)[here]
+    known = (other >= 0) & (other < blocks_there)
+    return Listing(
+        ranks=len(program.ranks), protocol=program.protocol, channels=program.channels,
+        chunks=np.array([(r.input_chunks, r.output_chunks, r.scratch_chunks)
+                         for r in program.ranks], np.int64).reshape(-1, 3),
+        block_rank=rank, block_id=number, block_channel=head[2], block_send=head[3],
+        block_recv=head[4], block_start=block_start, op=op, src_buffer=src_buffer,
+        src_offset=src_offset, dst_buffer=dst_buffer, dst_offset=dst_offset, count=count,
+        label=label, publishes=label.copy(), more_start=np.zeros(len(which) + 1, np.int64),
+        more_offset=np.zeros(0, np.int64), wait_start=wait_start,
+        wait_block=np.where(known, first + other, -1), wait_flag=flag,
+    )  # fmt: skip
 
 
 def _peer(peer: int | None) -> int:
@@ -151,11 +179,6 @@ def _xml_rows(transfers: Iterable[Transfer]) -> Iterable[_Row]:
     for t in transfers:
         flag = t.flag if t.publishes else -1
         yield _Row(t.op, t.src, t.dst, t.count, t.step, flag, t.more_sources, t.waits)
-
-
-def _program_rows(block: Block) -> Iterable[_Row]:
-    for i, instr in enumerate(block.code):
-        yield _Row(instr.op, instr.src, instr.dst, instr.count, i, i, (), instr.waits)
 
 
 def _build(
