@@ -71,24 +71,19 @@ class CostModel:
     barrier: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Simulation:
-    """What happened when.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Timing:
+    """How long something takes, and the figures that follow.
 
     Attributes:
         message_bytes: the message size M.
-        time_us: when the last transfer has arrived.
-        start_us, end_us: start of the first and arrival of the last slice of every transfer.
-        busy_us: how long each row was occupied: links, then shared resources.
+        time_us: until the end.
         bus_factor: busbw ÷ algbw, as nccl-tests define it.
         bound_us: a lower bound on the time, if one was given.
     """
 
     message_bytes: int
     time_us: float
-    start_us: Floats
-    end_us: Floats
-    busy_us: Floats
     bus_factor: float
     bound_us: float | None = None
 
@@ -110,6 +105,20 @@ class Simulation:
         if self.bound_us is None:
             return None
         return self.bound_us / self.time_us if self.time_us else 1.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Simulation(Timing):
+    """What happened when: ``time_us`` is when the last transfer has arrived.
+
+    Attributes:
+        start_us, end_us: start of the first and arrival of the last slice of every transfer.
+        busy_us: how long each row was occupied: links, then shared resources.
+    """
+
+    start_us: Floats
+    end_us: Floats
+    busy_us: Floats
 
 
 def simulate(
@@ -138,8 +147,10 @@ def simulate(
     shape = (schedule.segments, len(schedule))
     start, end = (_in_us(t, ticks.unit).reshape(shape) for t in (served.start, served.end))
     return Simulation(
-        message_bytes, float(end.max(initial=0)), start.min(axis=0), end.max(axis=0),
-        _in_us(served.busy, ticks.unit), bus_factor(schedule.collective), bound_us,
+        message_bytes=message_bytes, time_us=float(end.max(initial=0)),
+        start_us=start.min(axis=0), end_us=end.max(axis=0),
+        busy_us=_in_us(served.busy, ticks.unit),
+        bus_factor=bus_factor(schedule.collective), bound_us=bound_us,
     )  # fmt: skip
 
 
