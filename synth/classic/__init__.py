@@ -1,0 +1,1 @@
+"""Classic algorithms: written on the builder, each with its cost formula and its source."""
