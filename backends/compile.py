@@ -1,4 +1,4 @@
-"""Compile a schedule: the passes in their order, retried wider where the target's limits demand it.
+"""Compile a schedule or an algorithm: the passes in their order, wider where limits demand it.
 
 >>> from weft.dsl.topology import Topology, both_ways, gpu
 >>> from weft.dsl.collective import make
@@ -12,18 +12,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from weft.dsl.collective import MULTIROOT, ROOTED
+from weft.dsl.algorithm import Algorithm
+from weft.dsl.collective import MULTIROOT, ROOTED, Collective
 from weft.dsl.errors import UserError
 from weft.dsl.program import Program, Protocol
 from weft.dsl.schedule import Schedule
 
 from .passes.aggregate import Aggregate
 from .passes.channels import Channels
+from .passes.flow import Flow
 from .passes.instances import Instances
 from .passes.lower import Lower
 from .passes.threadblocks import ThreadBlocks
+from .passes.trace import Trace
 from .passes.weave import Weave
 from .pipeline import DEFAULT_PASSES, ProgramPass, run_pipeline
 from .target import MSCCL, Target
@@ -36,15 +39,16 @@ ATTEMPTS = 8
 class CompileOptions:
     """What the compiler may choose, and what the user wants.
 
-    ``instances``: copies side by side. ``lanes``: channels per connection (0: as fusion needs).
+    ``instances``: copies side by side; None: what the algorithm asks for, or one. ``protocol``:
+    likewise, or Simple. ``lanes``: channels per connection (0: as fusion needs).
     ``count``: chunks that may travel together (0: as many as are safe). ``passes`` run on the
     program; ``verify`` is called with the program after every one of them.
     """
 
     target: Target = MSCCL
-    instances: int = 1
+    instances: int | None = None
     in_place: bool = False
-    protocol: Protocol = Protocol.SIMPLE
+    protocol: Protocol | None = None
     lanes: int = 0
     count: int = 0
     name: str = ""
@@ -59,17 +63,45 @@ def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) 
         UserError: something the target, or the form, cannot express, in words.
         CheckFailed: the schedule is wrong (a rank sends what it does not hold).
     """
-    o = options or CompileOptions()
+    o = _settled(options or CompileOptions(), 1, Protocol.SIMPLE)
+    c = schedule.collective
+    o = replace(o, name=o.name or _label([schedule.topology.name, str(c.kind)], c, o))
+    return compile_flow(Lower(o.in_place).apply(schedule, o.target), o)
+
+
+def compile_algorithm(algorithm: Algorithm, options: CompileOptions | None = None) -> Program:
+    """The program of an algorithm for a target.
+
+    Raises:
+        UserError: something the target, or the form, cannot express, in words.
+    """
+    o = _settled(options or CompileOptions(), algorithm.instances, algorithm.protocol)
+    if o.in_place and not algorithm.in_place:
+        raise UserError(
+            f"the algorithm {algorithm.name} is written out of place",
+            hint="compile it without in_place, or write it with in_place=True",
+        )
+    o = replace(o, name=o.name or _label([algorithm.name], algorithm.collective, o))
+    return compile_flow(Trace().apply(algorithm, o.target), o)
+
+
+def compile_flow(flow: Flow, o: CompileOptions) -> Program:
+    """The program of a flow; all options are settled.
+
+    Raises:
+        UserError: something the target cannot express, in words.
+    """
+    assert o.instances is not None
+    assert o.protocol is not None
     target = o.target
-    flow = Instances(o.instances).apply(Lower(o.in_place).apply(schedule, target), target)
-    label = o.name or _label(schedule, o)
+    flow = Instances(o.instances).apply(flow, target)
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
     per_lane, pair_all = target.max_steps, False
     for _ in range(ATTEMPTS):
         placed = Channels(o.lanes, per_lane, o.protocol).apply(flow, target)
         placed = ThreadBlocks(pair_all, o.protocol).apply(placed, target)
         placed = Aggregate(o.protocol, o.count).apply(placed, target)
-        program = Weave(label, o.protocol).apply(placed, target)
+        program = Weave(o.name, o.protocol).apply(placed, target)
         program = run_pipeline(program, target, o.passes, verify=o.verify)
         steps, blocks = sizes(program)
         if steps > target.max_steps and per_lane > 1:
@@ -80,6 +112,14 @@ def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) 
             break
     _refuse_large(steps, blocks, target)
     return program
+
+
+def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOptions:
+    """The options with what their user left to the input."""
+    return replace(
+        o, instances=instances if o.instances is None else o.instances,
+        protocol=o.protocol or protocol,
+    )  # fmt: skip
 
 
 def sizes(program: Program) -> tuple[int, int]:
@@ -108,14 +148,12 @@ def _refuse_large(steps: int, blocks: int, target: Target) -> None:
             )
 
 
-def _label(schedule: Schedule, options: CompileOptions) -> str:
+def _label(words: list[str], collective: Collective, options: CompileOptions) -> str:
     """What the file calls itself; with the roots, which the format has no other place for."""
-    collective = schedule.collective
-    words = [schedule.topology.name, str(collective.kind)]
     if collective.kind in ROOTED:
         words.append(f"root{collective.roots[0]}")
     elif collective.kind in MULTIROOT:
         words.append("roots" + "-".join(map(str, collective.roots)))
-    if options.instances > 1:
+    if options.instances is not None and options.instances > 1:
         words.append(f"x{options.instances}")
     return "_".join("".join(c if c.isalnum() else "-" for c in w) for w in words)[:63]

@@ -18,17 +18,17 @@ is never written. In place, an input slot is called by the letter of the output 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.dsl.collective import Collective, Placement
 from weft.dsl.errors import CheckFailed, UserError
 from weft.dsl.schedule import Schedule
 
 from ..target import Target
-from .flow import INPUT, NONE, OUTPUT, SCRATCH, Column, Flags, Flow, LocalOps, Messages
+from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
+from .landing import WIDE, Scratch, contended, same_as_before, unfused
 
 NEVER = np.int64(1) << 40
 BEFORE = -1
@@ -64,7 +64,7 @@ class Lower:
         _refuse(schedule)
         arrivals = _Arrivals.of(schedule)
         places = _Places.of(schedule, arrivals, self.in_place)
-        scratch = _Scratch(schedule.collective.ranks)
+        scratch = Scratch(np.zeros(schedule.collective.ranks))
         local = _LocalRows()
         _save_endangered_input(places, scratch, local, self.in_place)
         home = _homes(places, scratch)
@@ -95,7 +95,7 @@ class _Arrivals:
         place = schedule.dst.astype(np.int64) * schedule.collective.chunks + schedule.chunk
         rows = np.lexsort((schedule.src, schedule.step, place))
         if len(rows):
-            same = _same_as_before(place[rows], schedule.step[rows], schedule.src[rows])
+            same = same_as_before(place[rows], schedule.step[rows], schedule.src[rows])
             _refuse_double_sums(schedule, rows, same)
             rows = rows[~same]
         return _Arrivals(rows, place[rows])
@@ -103,22 +103,13 @@ class _Arrivals:
 
 def _refuse_double_sums(schedule: Schedule, rows: Column, same: Flags) -> None:
     step, place = schedule.step[rows], (schedule.dst[rows], schedule.chunk[rows])
-    mixed = _same_as_before(*place, step) & (np.diff(schedule.reduce[rows], prepend=False) != 0)
+    mixed = same_as_before(*place, step) & (np.diff(schedule.reduce[rows], prepend=False) != 0)
     mixed[0] = False
     for bad, what in ((same & schedule.reduce[rows], "adds the same transfer twice"),
                       (mixed, "both stores and adds what arrives")):  # fmt: skip
         if bad.any():
             t = schedule[int(rows[np.flatnonzero(bad)[0]])]
             raise CheckFailed(f"step {t.step}: rank {t.dst} {what} for chunk {t.chunk}")
-
-
-def _same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Flags:
-    """Whether each entry equals the one before it in all columns."""
-    same = np.ones(len(columns[0]), bool)
-    for column in columns:
-        same[1:] &= column[1:] == column[:-1]
-    same[:1] = False
-    return same
 
 
 class _Places:
@@ -168,24 +159,6 @@ def _initial_slots(c: Collective, in_place: bool) -> Column:
     return np.where(inside, OUTPUT + aliased, INPUT + offsets)
 
 
-class _Scratch:
-    """Hands out scratch slots, consecutive within a rank."""
-
-    def __init__(self, ranks: int) -> None:
-        self.sizes = np.zeros(ranks, np.int64)
-
-    def take(self, rank: Column) -> Column:
-        """One new slot for each entry; entries of one rank get consecutive ones, in order."""
-        order = np.argsort(rank, kind="stable")
-        counts = np.bincount(rank, minlength=len(self.sizes))
-        starts = np.concatenate([[0], np.cumsum(counts)])[:-1]
-        place = np.empty(len(rank), np.int64)
-        place[order] = np.arange(len(rank)) - starts[rank[order]]
-        slots = SCRATCH + self.sizes[rank] + place
-        self.sizes = self.sizes + counts
-        return slots
-
-
 class _LocalRows:
     """Collects local operations: (rank, step, reduce, source, target) columns."""
 
@@ -206,17 +179,16 @@ class _LocalRows:
 
 
 def _save_endangered_input(
-    places: _Places, scratch: _Scratch, local: _LocalRows, in_place: bool
+    places: _Places, scratch: Scratch, local: _LocalRows, in_place: bool
 ) -> None:
     """In place, another chunk may end where one starts: that one moves to scratch first."""
     if not in_place:
         return
     wanted = np.flatnonzero(places.final != NONE)
-    wide = np.int64(1) << 36  # wider than any slot
-    ends = places.rank[wanted] * wide + places.final[wanted]
+    ends = places.rank[wanted] * WIDE + places.final[wanted]
     order = np.argsort(ends, kind="stable")
     starts = np.flatnonzero((places.initial >= OUTPUT) & (places.initial != places.final))
-    key = places.rank[starts] * wide + places.initial[starts]
+    key = places.rank[starts] * WIDE + places.initial[starts]
     endangered = starts[np.isin(key, ends[order])]
     saved = scratch.take(places.rank[endangered])
     step = np.full(len(endangered), BEFORE - 1)  # before anything is written over it
@@ -224,7 +196,7 @@ def _save_endangered_input(
     places.initial[endangered] = saved
 
 
-def _homes(places: _Places, scratch: _Scratch) -> Column:
+def _homes(places: _Places, scratch: Scratch) -> Column:
     """The slot of each place after its first arrival."""
     moves = places.first != NEVER
     home = np.where((places.final != NONE) & ~places.grouped, places.final, places.initial)
@@ -234,7 +206,7 @@ def _homes(places: _Places, scratch: _Scratch) -> Column:
 
 
 def _messages(
-    schedule: Schedule, arrivals: _Arrivals, places: _Places, home: Column, scratch: _Scratch,
+    schedule: Schedule, arrivals: _Arrivals, places: _Places, home: Column, scratch: Scratch,
     fuses: bool,
 ) -> Messages:  # fmt: skip
     """Slots of all transfers, in the order of arrival places."""
@@ -247,19 +219,17 @@ def _messages(
     there = places.index(arrivals.place)
     send = np.where(step > places.first[source], home[source], places.initial[source])
     _refuse_unheld(send, chunk, src, step)
-    opens = ~_same_as_before(there)
+    opens = ~same_as_before(there)
     before = np.where(opens, places.initial[there], home[there])
     operand = np.where(schedule.reduce[rows], before, NONE)
     recv, add_from, add_to = home[there], np.full(len(rows), NONE), np.full(len(rows), NONE)
     if not fuses:
-        recv, add_from, add_to = _unfused(src, dst, chunk, recv, operand, scratch)
+        recv, add_from, add_to = unfused(dst, recv, operand, (src, chunk), scratch)
         operand = np.full(len(rows), NONE)
     zeros, free = np.zeros(len(rows), np.int64), np.full(len(rows), NONE)
-    written = np.where(add_to == NONE, recv, add_to)
-    touched = _sent_in_step(src, step, send, dst, written)
     return Messages(
         chunk, src, dst, step, _turns(there, step), send, recv, operand, add_from, add_to,
-        (touched | _shared_arrival(there, step)) & (add_to == NONE),
+        contended(src, dst, step, send, recv, add_to),
         zeros, free, free, free, zeros + 1, zeros,
     )  # fmt: skip
 
@@ -274,51 +244,11 @@ def _refuse_unheld(send: Column, chunk: Column, src: Column, step: Column) -> No
         )
 
 
-def _unfused(
-    src: Column, dst: Column, chunk: Column, home: Column, operand: Column, scratch: _Scratch
-) -> tuple[Column, Column, Column]:
-    """Receive and add as two operations: (where it lands, what is added, to what).
-
-    The first arrival lands at home and the operand is added to it; a later one lands in a scratch
-    slot of its own (one per sender and chunk) and is added to what is at home.
-    """
-    adds = operand != NONE
-    later = np.flatnonzero(adds & (operand == home))
-    add_from, add_to = np.where(adds, operand, NONE), np.where(adds, home, NONE)
-    # Slots by (receiver, sender, chunk), so that chunks which travel together land together.
-    keys, inverse = np.unique(
-        np.stack([dst[later], src[later], chunk[later]]), axis=1, return_inverse=True
-    )
-    landing = home.copy()
-    landing[later] = scratch.take(keys[0])[inverse.reshape(-1)]
-    add_from[later] = landing[later]
-    return landing, add_from, add_to
-
-
 def _turns(there: Column, step: Column) -> Column:
     """Position among the arrivals of one step at one place."""
-    group = np.cumsum(~_same_as_before(there, step))
+    group = np.cumsum(~same_as_before(there, step))
     start = np.searchsorted(group, group)
     return (np.arange(len(there)) - start).astype(np.int64)
-
-
-def _shared_arrival(there: Column, step: Column) -> Flags:
-    same = _same_as_before(there, step)
-    follows = np.zeros(len(same), bool)
-    follows[:-1] = same[1:]
-    return same | follows
-
-
-def _sent_in_step(src: Column, step: Column, send: Column, dst: Column, written: Column) -> Flags:
-    """Whether the slot a message writes is also read by a send of the same step."""
-    wide = np.int64(1) << 36
-    _, ids = np.unique(
-        np.stack([np.concatenate([src, dst]) * wide + np.concatenate([send, written]),
-                  np.concatenate([step, step])]), axis=1, return_inverse=True,
-    )  # fmt: skip
-    ids = ids.reshape(-1)
-    reads, writes = ids[: len(src)], ids[len(src) :]
-    return np.isin(writes, reads)
 
 
 def _final_copies(places: _Places, local: _LocalRows) -> None:
@@ -357,7 +287,7 @@ def _group_sums(
     order = np.lexsort((arrived, away, group, places.rank[rows]))
     rank, to = places.rank[rows][order], places.final[rows][order]
     group, value, arrived = group[order], value[order], arrived[order]
-    opens = ~_same_as_before(rank, group)
+    opens = ~same_as_before(rank, group)
     # A sum that overwrites its own input waits until the last message has read it.
     step = np.maximum(_last_reads(rank, to, messages), _running_max(arrived, opens))
     copies = opens & (value != to)
@@ -375,8 +305,7 @@ def _last_steps(places: _Places, messages: Messages) -> Column:
 
 def _last_reads(rank: Column, slot: Column, messages: Messages) -> Column:
     """The last step in which a message reads each (rank, slot); BEFORE for none."""
-    wide = np.int64(1) << 36
-    key, sent = rank * wide + slot, messages.src * wide + messages.send
+    key, sent = rank * WIDE + slot, messages.src * WIDE + messages.send
     names, inverse = np.unique(np.concatenate([key, sent]), return_inverse=True)
     last = np.full(len(names), BEFORE, np.int64)
     np.maximum.at(last, inverse[len(key) :], messages.step)
