@@ -191,6 +191,12 @@ class Chunk:
         """How many chunks it stands for."""
         return len(self._slots)
 
+    @property
+    def contiguous(self) -> bool:
+        """Whether the chunks lie side by side, so that they can travel as one message."""
+        first = self._slots[0]
+        return self._slots == tuple(range(first, first + self.count))
+
     def __repr__(self) -> str:
         parts = [slice_of(slot) for slot in (self._slots[0], self._slots[-1])]
         numbers = [value[0] for value in (self._values[0], self._values[-1])]

@@ -161,6 +161,16 @@ def test_split_and_group_refer_to_the_same_chunks() -> None:
     assert achieves(algorithm)
 
 
+def test_chunks_are_contiguous_where_they_lie_side_by_side() -> None:
+    p = Builder(Allgather(2, chunks=2))
+    own = p.chunk(0, 0, count=2)
+    first, second = own.split(2)
+    assert own.contiguous
+    assert not second.group(first).contiguous
+    first.copy_to()
+    assert not p.chunk(0, 0, count=2).contiguous  # one in the output, one still in the input
+
+
 def test_scratch_without_an_index_is_fresh_every_time() -> None:
     p = Builder(Broadcast(2))
     a = p.chunk(0, 0).copy_to(rank=1, buffer="scratch")

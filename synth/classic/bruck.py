@@ -1,0 +1,78 @@
+"""Bruck's algorithms: ⌈log2 n⌉ steps on any number of ranks.
+
+===========  ==========  ===================================================
+algorithm    steps       share of M
+===========  ==========  ===================================================
+allgather    ⌈log2 n⌉    (n-1)/n
+alltoall     ⌈log2 n⌉    Σ over bits of (numbers below n with this bit) / n;
+                         (1/2) log2 n on a power of two
+===========  ==========  ===================================================
+
+J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby: Efficient algorithms for all-to-all
+communications in multiport message-passing systems, IEEE TPDS 8 (1997). Chunks go by number, so
+the rotation before and after is in the numbers and moves nothing.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from weft.dsl.builder import Builder, Chunk
+
+from .model import Cost
+from .parcels import joined, owned, send_packed, settle
+from .phases import Order
+
+
+def allgather(p: Builder, order: Order) -> None:
+    """Everybody sends all it has, 2^k blocks from its own on, to the one 2^k before it."""
+    settle(p)
+    n, blocks = len(order), owned(p, order)
+    reach = 1
+    while reach < n:
+        for i in range(n):
+            chunks = joined(blocks, [(i + j) % n for j in range(min(reach, n - reach))])
+            send_packed(p, order[i], sorted(chunks), order[i - reach])
+        reach *= 2
+
+
+def alltoall(p: Builder, order: Order) -> None:
+    """In step k, blocks whose way to go has bit k move on by 2^k, as one message.
+
+    ``at[i][j]`` is the block on member i that has come from, and has to go, so far that both
+    together are j; between steps it rests where it landed.
+    """
+    n, factor = len(order), p.chunks // p.ranks**2
+
+    def block(source: int, target: int) -> Chunk:
+        number = (order[source] * n + order[target]) * factor
+        return p.chunk(order[source], number, count=factor)
+
+    at = [[block(i, (i + j) % n) for j in range(n)] for i in range(n)]
+    reach = 1
+    while reach < n:
+        going = [j for j in range(n) if j & reach]
+        packed = []
+        for i in range(n):
+            first, *others = (at[i][j] for j in going)
+            parcel = first.group(*others)
+            packed.append(parcel if parcel.contiguous else parcel.copy_to(buffer="scratch"))
+        for i, parcel in enumerate(packed):
+            there = parcel.copy_to(rank=order[(i + reach) % n], buffer="scratch")
+            for j, part in zip(going, there.split(len(going)), strict=True):
+                at[(i + reach) % n][j] = part
+        reach *= 2
+    for i in range(n):  # at the end: in place, the output is what others were waiting for
+        for j in range(n):
+            at[i][j].copy_to(buffer="output", index=order[i - j] * factor)
+
+
+def allgather_cost(n: int, chunks: int = 1) -> Cost:
+    """1, 2, 4 … blocks, and what is left in the last step."""
+    return Cost((n - 1).bit_length(), Fraction(n - 1, n))
+
+
+def alltoall_cost(n: int, chunks: int = 1) -> Cost:
+    """In each step, the blocks whose distance has its bit."""
+    steps = (n - 1).bit_length()
+    return Cost(steps, Fraction(sum(j.bit_count() for j in range(n)), n))

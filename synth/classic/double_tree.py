@@ -1,0 +1,136 @@
+"""Two trees at once, each with half of the data: inner ranks of one are leaves of the other.
+
+==========  ==================  ===========================
+algorithm   steps               share of M
+==========  ==================  ===========================
+allreduce   2h + c - 1          2 (busiest port, large c)
+broadcast   h + c - 1           1
+reduce      h + c - 1           1
+==========  ==================  ===========================
+
+h = the height, c chunks in each tree. P. Sanders, J. Speck, J. L. Träff: Two-tree algorithms for
+full bandwidth broadcast, reduction and scan, Parallel Computing 35 (2009); NCCL 2.4's double
+binary trees (their numbering is used here). One binary tree would keep the leaves' ports idle half
+of the time, and carry the message twice through those of the inner ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from weft.dsl.builder import Builder
+
+from .model import Cost
+from .parcels import runs
+from .phases import Order, add, send
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """``parent[i]`` of every position, -1 for the root; ``down``: parents before children."""
+
+    parent: tuple[int, ...]
+
+    @property
+    def down(self) -> list[int]:
+        """The positions, each after its parent, level by level."""
+        return sorted(range(len(self.parent)), key=self.depth)
+
+    def depth(self, position: int) -> int:
+        """Hops to the root."""
+        hops = 0
+        while (position := self.parent[position]) >= 0:
+            hops += 1
+        return hops
+
+    @property
+    def height(self) -> int:
+        """The longest way."""
+        return max(map(self.depth, range(len(self.parent))))
+
+
+def in_order(n: int) -> Tree:
+    """NCCL's binary tree: position 0 on top, the odd ones leaves."""
+
+    def parent(i: int) -> int:
+        if i == 0:
+            return -1
+        bit = i & -i
+        up = (i ^ bit) | (bit << 1)
+        return up if up < n else i ^ bit
+
+    return Tree(tuple(map(parent, range(n))))
+
+
+def pair(n: int) -> tuple[Tree, Tree]:
+    """A tree and its image: mirrored for an even number of positions, shifted by one for odd."""
+    first = in_order(n)
+    second = [-1] * n
+    for i, up in enumerate(first.parent):
+        image, above = (n - 1 - i, n - 1 - up) if n % 2 == 0 else ((i + 1) % n, (up + 1) % n)
+        second[image] = above if up >= 0 else -1
+    return first, Tree(tuple(second))
+
+
+def _rooted(n: int) -> list[Tree]:
+    """Both trees of positions 1 … n-1, hung below position 0."""
+    if n == 1:
+        return [Tree((-1,))] * 2
+    return [Tree((-1, *(0 if up < 0 else up + 1 for up in tree.parent))) for tree in pair(n - 1)]
+
+
+def _reduce(p: Builder, order: Order, tree: Tree, chunk: int) -> None:
+    for i in reversed(tree.down):
+        if tree.parent[i] >= 0:
+            add(p, order[i], [chunk], order[tree.parent[i]])
+
+
+def _broadcast(p: Builder, order: Order, tree: Tree, chunk: int) -> None:
+    for i in tree.down:
+        if tree.parent[i] >= 0:
+            send(p, order[tree.parent[i]], [chunk], order[i])
+
+
+def _shares(p: Builder, trees: Sequence[Tree]) -> list[tuple[Tree, int]]:
+    """Chunks in turn: (tree, chunk)."""
+    halves = runs(p, 2)
+    return [(tree, k) for step in zip(*halves, strict=True)
+            for tree, k in zip(trees, step, strict=True)]  # fmt: skip
+
+
+def allreduce(p: Builder, order: Order) -> None:
+    """Up and down, chunk after chunk."""
+    for tree, chunk in _shares(p, pair(len(order))):
+        _reduce(p, order, tree, chunk)
+        _broadcast(p, order, tree, chunk)
+
+
+def broadcast(p: Builder, order: Order) -> None:
+    """Down both trees."""
+    for tree, chunk in _shares(p, _rooted(len(order))):
+        _broadcast(p, order, tree, chunk)
+
+
+def reduce(p: Builder, order: Order) -> None:
+    """Up both trees."""
+    for tree, chunk in _shares(p, _rooted(len(order))):
+        _reduce(p, order, tree, chunk)
+
+
+def allreduce_cost(n: int, chunks: int = 1) -> Cost:
+    """TBD"""
+    h = max(t.height for t in pair(n))
+    return Cost(2 * h + chunks - 1, Fraction(2 * h + chunks - 1, 2 * chunks), chained=False)
+
+
+def rooted_cost(n: int, chunks: int = 1) -> Cost:
+    """TBD"""
+    h = max(t.height for t in _rooted(n))
+    return Cost(h + chunks - 1, Fraction(h + chunks - 1, 2 * chunks), chained=False)
+
+
+def halves(n: int) -> int:
+    """One half for each tree."""
+    return 2
