@@ -120,18 +120,22 @@ def _along(p: Builder, grid: Grid, plan: Plan, done: int, phase: object) -> None
 # --- the algorithms -------------------------------------------------------------------------------
 
 
-def write_reduce_scatter(p: Builder, grid: Grid, methods: Sequence[str] = ()) -> None:
+def write_reduce_scatter(
+    p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1
+) -> None:  # fmt: skip
     """Reduce_scatter, the innermost level first: the outer ones carry sums of whole boxes."""
-    k = p.chunks // p.ranks
-    owned = {rank: range(rank * k, rank * k + k) for rank in grid.ranks}
-    reduce_scatter(p, grid, Plan(tuple(grid.axes), owned), _methods(grid, methods))
+    names = _methods(grid, methods)
+    for plan in block_shares(p, grid, parts):
+        reduce_scatter(p, grid, plan, names)
 
 
-def write_allgather(p: Builder, grid: Grid, methods: Sequence[str] = ()) -> None:
+def write_allgather(
+    p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1
+) -> None:  # fmt: skip
     """Allgather, the outermost level first: only own data crosses it, once."""
-    k = p.chunks // p.ranks
-    owned = {rank: range(rank * k, rank * k + k) for rank in grid.ranks}
-    allgather(p, grid, Plan(tuple(grid.axes), owned), _methods(grid, methods))
+    names = _methods(grid, methods)
+    for plan in block_shares(p, grid, parts):
+        allgather(p, grid, plan, names)
 
 
 def write_allreduce(
@@ -154,12 +158,43 @@ def write_allreduce(
         allgather(p, grid, plan, names)
 
 
+def block_shares(p: Builder, grid: Grid, parts: int) -> list[Plan]:
+    """The plans of an allgather or reduce_scatter: piece j of every block goes by plan j.
+
+    Raises:
+        UserError: the blocks cannot be cut so.
+    """
+    block = p.chunks // p.ranks
+    if parts < 1 or block % parts:
+        raise UserError(f"{block} chunks per rank cannot be shared in {parts} parts",
+                        hint=f"a multiple of {max(1, parts)}")  # fmt: skip
+    size = block // parts
+    return [
+        Plan(
+            _turned(grid, part),
+            {r: range(r * block + part * size, r * block + (part + 1) * size) for r in grid.ranks},
+            _backwards(grid, part),
+        )
+        for part in range(parts)
+    ]
+
+
+def _turned(grid: Grid, part: int) -> tuple[int, ...]:
+    """The axes, beginning with another one for each part."""
+    return tuple((axis + part) % len(grid.shape) for axis in grid.axes)
+
+
+def _backwards(grid: Grid, part: int) -> bool:
+    """Every second time round the axes."""
+    return part // len(grid.shape) % 2 == 1
+
+
 def shares(chunks: int, grid: Grid, parts: int = 1) -> list[Plan]:
     """The plans of an allreduce of so many chunks.
 
     Blocks are numbered so that what an axis splits lies side by side, the first axis coarsest.
     """
-    n, d = len(grid.ranks), len(grid.shape)
+    n = len(grid.ranks)
     if parts < 1 or chunks % (n * parts):
         raise UserError(
             f"{chunks} chunks cannot be shared by {n} ranks in {parts} part{'s' * (parts > 1)}",
@@ -169,7 +204,7 @@ def shares(chunks: int, grid: Grid, parts: int = 1) -> list[Plan]:
     place = grid.coordinates()
     plans = []
     for part in range(parts):
-        axes = tuple((a + part) % d for a in grid.axes)
+        axes = _turned(grid, part)
         owned = {}
         for rank, at in place.items():
             block = 0
@@ -177,7 +212,7 @@ def shares(chunks: int, grid: Grid, parts: int = 1) -> list[Plan]:
                 block = block * grid.shape[axis] + at[axis]
             first = (part * n + block) * size
             owned[rank] = range(first, first + size)
-        plans.append(Plan(axes, owned, backwards=part // d % 2 == 1))
+        plans.append(Plan(axes, owned, _backwards(grid, part)))
     return plans
 
 

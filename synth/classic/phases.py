@@ -22,6 +22,7 @@ members hand their data to a partner first and get their block at the end: two m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 from weft.dsl.builder import Builder
@@ -137,14 +138,26 @@ ALLGATHER: dict[str, Phase] = {
 """Both by the name of the per-level algorithm."""
 
 
-def phase_steps(name: str, n: int) -> int:
-    """Steps of one reduce_scatter or allgather among n members."""
-    if name == "ring" or n == 1:
-        return n - 1
-    if name == "direct":
-        return 1
-    exponent = n.bit_length() - 1
-    return exponent + (2 if n > 1 << exponent else 0)
+def phase_cost(name: str, n: int) -> tuple[int, Fraction]:
+    """Steps of one reduce_scatter or allgather among n members, and the share of the group's data
+    that its busiest member sends (or gets) in them."""
+    if n == 1:
+        return 0, Fraction(0)
+    if name == "halving":
+        return _halving_cost(n)
+    return n - 1 if name == "ring" else 1, Fraction(n - 1, n)
+
+
+def _halving_cost(n: int) -> tuple[int, Fraction]:
+    """Each exchange is over when its larger half has gone: of uneven n, some blocks are double."""
+    core = 1 << (n.bit_length() - 1)
+    sizes = [2 if i < n - core else 1 for i in range(core)]
+    steps, blocks = (2, n + 1) if n > core else (0, 0)  # what the members beyond hand over and get
+    distance = core // 2
+    while distance:
+        blocks += max(sum(sizes[i : i + distance]) for i in range(0, core, distance))
+        steps, distance = steps + 1, distance // 2
+    return steps, Fraction(blocks, n)
 
 
 # --- reduce and broadcast -------------------------------------------------------------------------
