@@ -1,0 +1,102 @@
+"""Order inside a rank, against a search through the graph."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.backends.check import check_program, errors, local_order
+from weft.backends.check.connections import connect
+from weft.backends.check.graph import Edge, Graph, expand, topological_order
+from weft.backends.check.local_order import ordered_locally
+from weft.backends.listing import of_program
+from weft.dsl.collective import make
+from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+
+COPY = (Op.COPY, Slice(Buffer.INPUT, 0), Slice(Buffer.OUTPUT, 0))
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Two ranks of copies with random waits that go upwards in some order, so without a cycle."""
+    ranks = []
+    for _ in range(2):
+        sizes = draw(st.lists(st.integers(0, 6), min_size=1, max_size=4))
+        # A random interleaving of the blocks; waits point back in it.
+        tokens = draw(st.permutations([b for b, size in enumerate(sizes) for _ in range(size)]))
+        done: list[tuple[int, int]] = []
+        code: list[list[Instr]] = [[] for _ in sizes]
+        for b in tokens:
+            waits = draw(st.lists(st.sampled_from(done), max_size=2, unique=True)) if done else []
+            code[b].append(Instr(*COPY, 1, tuple(sorted(w for w in waits if w[0] != b))))
+            done.append((b, len(code[b]) - 1))
+        blocks = tuple(Block(0, None, None, tuple(c)) for c in code)
+        ranks.append(RankProgram(blocks, 1, 2, 0))
+    return Program("random", make("allgather", 2), tuple(ranks), 2)
+
+
+def reached(graph: Graph, start: int) -> set[int]:
+    """All operations after one, by breadth-first search."""
+    edges = list(zip(graph.source.tolist(), graph.target.tolist(), strict=True))
+    seen, queue = set(), deque([start])
+    while queue:
+        node = queue.popleft()
+        for a, b in edges:
+            if a == node and b not in seen:
+                seen.add(b)
+                queue.append(b)
+    return seen
+
+
+@settings(max_examples=150, deadline=None)
+@given(program=programs(), cells=st.sampled_from([1, 1000]))
+def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -> None:
+    listing = of_program(program)
+    graph = expand(listing, connect(listing))
+    block, rank = graph.block(), listing.block_rank
+    pairs = [(a, b) for a in range(graph.size) for b in range(graph.size)
+             if block[a] != block[b] and rank[block[a]] == rank[block[b]]]  # fmt: skip
+    first, second = np.array(pairs, np.int64).reshape(-1, 2).T
+    after = [reached(graph, a) for a in range(graph.size)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_order, "MOST_CELLS", cells)  # also rank by rank
+        assert ordered_locally(graph, first, second).tolist() == [b in after[a] for a, b in pairs]
+
+
+@settings(max_examples=100, deadline=None)
+@given(program=programs())
+def test_the_order_is_topological(program: Program) -> None:
+    listing = of_program(program)
+    graph = expand(listing, connect(listing))
+    order = topological_order(graph)
+    place = np.empty(graph.size, np.int64)
+    place[order] = np.arange(graph.size)
+    assert sorted(order.tolist()) == list(range(graph.size))
+    assert (place[graph.source] < place[graph.target]).all()
+    assert (graph.kind != Edge.CREDIT).all()
+
+
+def test_order_through_another_rank_is_found_too() -> None:
+    """What local clocks cannot prove is not a race yet: a message there and back orders it."""
+    i, o, s = (Slice(b, 0) for b in (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH))
+
+    def program(last: Slice) -> Program:
+        there = Block(0, 1, None, (Instr(Op.COPY, i, s), Instr(Op.SEND, s, s)))
+        back = Block(1, None, 1, (Instr(Op.RECV, i, o), Instr(Op.COPY, o, last)))
+        echo = Block(0, None, 0, (Instr(Op.RECV, s, s),))
+        answer = Block(1, 0, None, (Instr(Op.SEND, s, o, 1, ((0, 0),)),))
+        ranks = (RankProgram((there, back), 1, 1, 1), RankProgram((echo, answer), 1, 1, 1))
+        return Program("echo", make("broadcast", 2), ranks, 1)
+
+    assert not errors(check_program(program(s)))  # overwrites s after its copy has come back
+    racing = program(s)
+    silent = RankProgram(
+        (racing.ranks[1].blocks[0], Block(1, 0, None, (Instr(Op.SEND, i, o),))), 1, 1, 1
+    )
+    assert errors(
+        check_program(Program("race", make("broadcast", 2), (racing.ranks[0], silent), 1))
+    )
