@@ -21,9 +21,9 @@ from weft.dsl.schedule import Schedule
 
 from .passes.aggregate import Aggregate
 from .passes.channels import Channels
-from .passes.instances import Instances
+from .passes.instances import Instances, Replication
 from .passes.lower import Lower
-from .passes.threadblocks import ThreadBlocks
+from .passes.threadblocks import Pairing, ThreadBlocks
 from .passes.weave import Weave
 from .pipeline import DEFAULT_PASSES, ProgramPass, run_pipeline
 from .target import MSCCL, Target
@@ -36,13 +36,16 @@ ATTEMPTS = 8
 class CompileOptions:
     """What the compiler may choose, and what the user wants.
 
-    ``instances``: copies side by side. ``lanes``: channels per connection (0: as fusion needs).
-    ``count``: chunks that may travel together (0: as many as are safe). ``passes`` run on the
-    program; ``verify`` is called with the program after every one of them.
+    ``instances``: copies side by side, ``replication``: of which chunks. ``pairing``: which ends
+    share thread blocks. ``lanes``: channels per connection (0: as fusion needs). ``count``: chunks
+    that may travel together (0: as many as are safe). ``passes`` run on the program; ``verify`` is
+    called with the program after every one of them.
     """
 
     target: Target = MSCCL
     instances: int = 1
+    replication: Replication = Replication.BATCHED
+    pairing: Pairing = Pairing.FEWEST
     in_place: bool = False
     protocol: Protocol = Protocol.SIMPLE
     lanes: int = 0
@@ -61,13 +64,14 @@ def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) 
     """
     o = options or CompileOptions()
     target = o.target
-    flow = Instances(o.instances).apply(Lower(o.in_place).apply(schedule, target), target)
+    flow = Lower(o.in_place).apply(schedule, target)
+    flow = Instances(o.instances, o.replication).apply(flow, target)
     label = o.name or _label(schedule, o)
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
     per_lane, pair_all = target.max_steps, False
     for _ in range(ATTEMPTS):
         placed = Channels(o.lanes, per_lane, o.protocol).apply(flow, target)
-        placed = ThreadBlocks(pair_all, o.protocol).apply(placed, target)
+        placed = ThreadBlocks(pair_all, o.protocol, o.pairing).apply(placed, target)
         placed = Aggregate(o.protocol, o.count).apply(placed, target)
         program = Weave(label, o.protocol).apply(placed, target)
         program = run_pipeline(program, target, o.passes, verify=o.verify)
