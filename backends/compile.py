@@ -23,9 +23,9 @@ from weft.dsl.schedule import Schedule
 from .passes.aggregate import Aggregate
 from .passes.channels import Channels
 from .passes.flow import Flow
-from .passes.instances import Instances
+from .passes.instances import Instances, Replication
 from .passes.lower import Lower
-from .passes.threadblocks import ThreadBlocks
+from .passes.threadblocks import Pairing, ThreadBlocks
 from .passes.trace import Trace
 from .passes.weave import Weave
 from .pipeline import DEFAULT_PASSES, ProgramPass, run_pipeline
@@ -39,14 +39,17 @@ ATTEMPTS = 8
 class CompileOptions:
     """What the compiler may choose, and what the user wants.
 
-    ``instances``: copies side by side; None: what the algorithm asks for, or one. ``protocol``:
-    likewise, or Simple. ``lanes``: channels per connection (0: as fusion needs).
+    ``instances``: copies side by side; None: what the algorithm asks for, or one. ``replication``:
+    of which chunks. ``pairing``: which ends share thread blocks. ``protocol``: None: what the
+    algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs).
     ``count``: chunks that may travel together (0: as many as are safe). ``passes`` run on the
     program; ``verify`` is called with the program after every one of them.
     """
 
     target: Target = MSCCL
     instances: int | None = None
+    replication: Replication = Replication.BATCHED
+    pairing: Pairing = Pairing.FEWEST
     in_place: bool = False
     protocol: Protocol | None = None
     lanes: int = 0
@@ -94,12 +97,12 @@ def compile_flow(flow: Flow, o: CompileOptions) -> Program:
     assert o.instances is not None
     assert o.protocol is not None
     target = o.target
-    flow = Instances(o.instances).apply(flow, target)
+    flow = Instances(o.instances, o.replication).apply(flow, target)
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
     per_lane, pair_all = target.max_steps, False
     for _ in range(ATTEMPTS):
         placed = Channels(o.lanes, per_lane, o.protocol).apply(flow, target)
-        placed = ThreadBlocks(pair_all, o.protocol).apply(placed, target)
+        placed = ThreadBlocks(pair_all, o.protocol, o.pairing).apply(placed, target)
         placed = Aggregate(o.protocol, o.count).apply(placed, target)
         program = Weave(o.name, o.protocol).apply(placed, target)
         program = run_pipeline(program, target, o.passes, verify=o.verify)

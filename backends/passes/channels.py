@@ -11,6 +11,7 @@ After::
 A connection (source, destination, channel) is one FIFO with one thread block on each end. Instances
 have channels of their own. On one channel a rank may have 32 send peers; where it has more, the
 distance in rank picks one of several: two peers at one end never differ by a multiple of the group.
+Messages whose author names a channel keep it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from weft.dsl.errors import UserError
 from weft.dsl.program import Protocol
 
 from ..target import Target
-from .flow import Column, Flow, Messages
+from .flow import NONE, Column, Flow, Messages
 from .forwarding import forwarded, places_in_step
+from .hints import wanted_channels
 
 MOST = 16
 """Thread blocks that a rank may get for one instance without being asked for them."""
@@ -56,31 +58,37 @@ class Channels:
         m = flow.messages
         if not len(m):
             return flow
+        hinted, channel = wanted_channels(m)
+        free = np.flatnonzero(~hinted)
+        width = int(channel[hinted].max(initial=NONE)) + 1  # channels of one instance
+        if len(free):
+            channel[free] = self._chosen(m.take(free), flow, target)
+            width = max(width, int(channel[free].max()) + 1)
+        if width * flow.instances > target.max_channels:
+            raise UserError(
+                f"{width * flow.instances} channels are needed ({flow.instances} instances × "
+                f"{width} each); {target.name} has {target.max_channels}",
+                hint="use fewer instances or lanes, or fewer chunks",
+            )
+        return replace(flow, messages=replace(m, channel=m.instance * width + channel))
+
+    def _chosen(self, m: Messages, flow: Flow, target: Target) -> Column:
+        """The channel within the instance of messages without a wish."""
         ranks = flow.collective.ranks
         pair = (m.instance * ranks + m.src) * ranks + m.dst
         group = _peer_group(m.src, m.dst, ranks, target.max_peers)
         groups = int(group.max()) + 1
+        part = np.zeros(len(m), np.int64)
         if self.lanes == 0 and target.fuses:
             room = min(
                 MOST // max(1, _degree(m.src, m.dst, ranks)),
                 target.max_channels // (groups * flow.instances),
             )
             part = _fusing_lanes(m, pair, self.protocol.fifo_operations, room)
-        else:
-            part = np.zeros(len(m), np.int64)
         parts = int(part.max()) + 1
         lane = _ranges(pair * parts + part, m.chunk, max(1, self.lanes), self.steps)
         lane = lane * parts + part
-        width = int(lane.max()) + 1
-        needed = width * groups * flow.instances
-        if needed > target.max_channels:
-            raise UserError(
-                f"{needed} channels are needed ({flow.instances} instances × {groups} groups of "
-                f"peers × {width} lanes); {target.name} has {target.max_channels}",
-                hint="use fewer instances or lanes, or fewer chunks",
-            )
-        channel = (m.instance * groups + group) * width + lane
-        return replace(flow, messages=replace(m, channel=channel))
+        return group * (int(lane.max()) + 1) + lane
 
 
 def _fusing_lanes(m: Messages, pair: Column, depth: int, most: int) -> Column:

@@ -13,11 +13,7 @@ from .forwarding import forwarded
 
 
 def urgency(m: Messages) -> Column:
-    """The number of hops that must still follow each message. Linear in messages.
-
-    >>> import numpy as np
-    >>> from weft.backends.target import MSCCL
-    """
+    """The number of hops that must still follow each message. Linear in messages."""
     after = np.zeros(len(m), np.int64)
     incoming, outgoing = forwarded(m)
     order = np.argsort(-m.step[outgoing], kind="stable")

@@ -9,14 +9,23 @@ After::
     0 -> 1 from i[0] into o[4]                      chunk 0, channel 0
     0 -> 1 from i[1] into o[5]                      chunk 1, channel 1
 
-Chunk k is cut into k·n … k·n+n-1. A unit that the collective itself cut into f pieces has f·n of
-them now, all alike; instance i takes i·f … i·f+f-1, so that what lay side by side still does and
-can travel together. With f = 1 that is the usual interleaving k·n + i.
+Chunk k is cut into n. A unit of the collective, which it has cut into f pieces itself (the whole
+buffer of an allreduce, the block of a pair in an alltoall), has f·n of them now, all alike, so that
+any instance may have any of them. MSCCLang's two policies:
+
+* ``batched``, the default: instance i takes i·f … i·f+f-1 of every unit; what lay side by side
+  still does and can travel together.
+* ``interleaved``: chunk k becomes k·n … k·n+n-1, one for every instance; neighbours of one instance
+  lie n apart and travel alone.
+
+Scratch is batched always: nobody sees it, and neighbours stay together. So interleaved, a message
+between a user's buffer and scratch travels alone too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -28,12 +37,20 @@ from ..target import Target
 from .flow import NONE, SCRATCH, Column, Flow, LocalOps, Messages
 
 
+class Replication(StrEnum):
+    """Which of the new chunks of a unit an instance takes."""
+
+    BATCHED = "batched"  #: a stretch of each unit
+    INTERLEAVED = "interleaved"  #: every n-th chunk
+
+
 @dataclass(frozen=True, slots=True)
 class Instances:
     """Replicate ``count`` times; the message is cut into as many times more chunks."""
 
     name: ClassVar[str] = "instances"
     count: int = 1
+    policy: Replication = Replication.BATCHED
 
     def apply(self, flow: Flow, target: Target) -> Flow:
         """The replicated flow.
@@ -45,7 +62,7 @@ class Instances:
             raise UserError(f"{self.count} instances make no program", hint="use 1, 2, 4 …")
         if self.count == 1:
             return flow
-        unit = _unit(flow.collective)
+        unit = _unit(flow.collective) if self.policy is Replication.BATCHED else 1
         copies = range(self.count)
         return replace(
             flow,

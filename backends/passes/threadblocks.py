@@ -21,7 +21,7 @@ for every rank and channel (Kuhn 1955; scipy's ``linear_sum_assignment``), of mo
 
 No end is paired where its block would then have to cut its long messages (see ``aggregate``), nor
 where the block would be longer than the target allows; unless ``pair_all`` says that the target has
-too few blocks otherwise.
+too few blocks otherwise. Ends whose author names a block have that one.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from .aggregate import run_lengths
 from .criticality import urgency
 from .flow import NONE, Blocks, Column, Flags, Flow, Messages
 from .forwarding import forwarded, lone
+from .hints import HintedEnds, hinted_ends
 
 
 class Pairing(StrEnum):
@@ -59,32 +60,43 @@ class ThreadBlocks:
     policy: Pairing = Pairing.FEWEST
 
     def apply(self, flow: Flow, target: Target) -> Flow:
-        """The flow with its blocks."""
+        """The flow with its blocks.
+
+        Raises:
+            UserError: wishes that no thread block can fulfil.
+        """
         m = flow.messages
         keys = (m.channel * flow.collective.ranks + m.src) * flow.collective.ranks + m.dst
         names, first, connection = np.unique(keys, return_index=True, return_inverse=True)
         ends = _Ends.of(m, connection, first)
         partner = np.full(len(names), NONE, np.int64)  # of a receiving end: the sending end
         depth = self.protocol.fifo_operations
-        if target.fuses:
-            _pair(partner, ends, *_forwarding(ends, m, connection, depth))
+        wishes = hinted_ends(m, connection, first)
+        if target.fuses or self.policy is Pairing.FEWEST:
+            _pair(partner, ends, *_unless(wishes, _forwarding(ends, m, connection, depth)))
         if self.pair_all or self.policy is not Pairing.FORWARD:
             long = run_lengths(m, connection, target.max_count) > depth
             room = np.full(len(names), True) if self.pair_all else ~long
             most = 1 << 30 if self.pair_all else target.max_steps // 2
             overlap = self.pair_all or self.policy is Pairing.FEWEST
-            _pair(partner, ends, *_leftover(partner, ends, room, most, overlap))
+            _pair(
+                partner, ends,
+                *_unless(wishes, _leftover(partner, ends, room, most, overlap)),
+            )  # fmt: skip
+        for receiving, sending in wishes.pairs:
+            partner[receiving] = sending
         return replace(flow, blocks=_blocks(flow, ends, partner, connection))
 
 
 @dataclass(frozen=True, eq=False)
 class _Ends:
-    """Connections: their ranks, channel, number of messages, first and last step."""
+    """Connections: ranks, channel, messages, steps that receiving takes, first and last step."""
 
     src: Column
     dst: Column
     channel: Column
     messages: Column
+    received: Column
     opens: Column
     closes: Column
 
@@ -95,12 +107,25 @@ class _Ends:
         np.minimum.at(opens, connection, m.step)
         np.maximum.at(closes, connection, m.step)
         return _Ends(
-            m.src[first], m.dst[first], m.channel[first], np.bincount(connection), opens, closes
+            m.src[first],
+            m.dst[first],
+            m.channel[first],
+            np.bincount(connection),
+            np.bincount(connection, 1 + (m.add_to != NONE)).astype(np.int64),
+            opens,
+            closes,
         )
 
 
 _Pairs = tuple[Column, Column, Column]
 """Receiving ends, sending ends of the same rank and channel, and what each pair is worth."""
+
+
+def _unless(wishes: HintedEnds, pairs: _Pairs) -> _Pairs:
+    """Without the ends whose author names a block."""
+    i, o, weight = pairs
+    free = ~wishes.receives[i] & ~wishes.sends[o]
+    return i[free], o[free], weight[free]
 
 
 def _forwarding(ends: _Ends, m: Messages, connection: Column, depth: int) -> _Pairs:
@@ -138,7 +163,7 @@ def _leftover(partner: Column, ends: _Ends, room: Flags, most: int, overlap: boo
     )  # fmt: skip
     shared = np.minimum(ends.closes[i], ends.closes[o]) - np.maximum(ends.opens[i], ends.opens[o])
     shared = np.maximum(shared + 1, 0)  # steps in which both are in use
-    keep = ends.messages[i] + ends.messages[o] <= most
+    keep = ends.received[i] + ends.messages[o] <= most
     if not overlap:
         keep &= shared == 0
     # One pair more outweighs all overlaps; of equals, ends to the same peer.

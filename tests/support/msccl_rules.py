@@ -13,6 +13,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 CHANNELS = 32
 Slot = tuple[int, str, int]
@@ -261,7 +262,7 @@ def _channels(order: Sequence[_Node]) -> None:
         chain = _chain(node)
         if len(chain) == 2:
             continue  # not fused: channel 0
-        hops = frozenset((a.rank, b.rank) for a, b in zip(chain, chain[1:], strict=False))
+        hops = frozenset((a.rank, b.rank) for a, b in pairwise(chain))
         if hops not in flows:
             free = [c for c in range(CHANNELS) if not any(c in taken[hop] for hop in hops)]
             assert free, "no channel is free on all hops"
@@ -320,7 +321,8 @@ def _blocks(order: Sequence[_Node], ranks: int) -> list[list[_Block]]:
         else:
             block = _Block(send, recv, node.channel)
             own.append(block)
-        assert block.takes(send, recv) and len(owner) < 2, "the rules reach no assignment"
+        assert len(owner) < 2, "two blocks own an end"
+        assert block.takes(send, recv), "the block of an end has another peer already"
         block.send, block.recv = max(block.send, send), max(block.recv, recv)
         node.block, node.step = own.index(block), len(block.nodes)
         block.nodes.append(node)
