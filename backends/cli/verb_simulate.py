@@ -83,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                          help="whose payloads are reckoned with (default: msccl)")  # fmt: skip
     runtime.add_argument("--local-bandwidth", metavar="BW",
                          type=valued("--local-bandwidth", parse_bandwidth),
-                         help="of copies and sums inside a GPU (default: they take no time)")  # fmt: skip
+                         help="of copies and sums inside a GPU (default: no time)")  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
