@@ -48,7 +48,7 @@ class ProgramSimulation(Timing):
     Attributes:
         cut: iterations and operations that the size makes.
         operations: all operations of all iterations.
-        simulated: iterations of the slowest block that were simulated; the others repeat them.
+        simulated: how many of them were simulated one by one; the others repeat these.
         busy_us: how long each row was occupied: links, then shared resources.
         block_rank, block_id: whose thread block it is, and its number there.
         spent_us: shape (blocks, activities): how long each block did what (:class:`Activity`).
@@ -102,11 +102,11 @@ def simulate_program(
         slots=model.protocol(program.protocol).slots, turns=cut.iterations,
     )  # fmt: skip
     skipped = _run(machine)
-    unit = costs.unit
+    unit, total = costs.unit, operations.size * cut.iterations
     return ProgramSimulation(
         message_bytes=message_bytes, time_us=max(machine.finished, default=0) / unit,
         bus_factor=bus_factor(program.collective), bound_us=bound_us,
-        cut=cut, operations=operations.size * cut.iterations, simulated=cut.iterations - skipped,
+        cut=cut, operations=total, simulated=total - skipped,
         busy_us=_in_us([machine.busy], unit)[0],
         block_rank=operations.block_rank, block_id=operations.block_id,
         spent_us=_in_us(machine.spent[: Activity.DONE], unit).T,
@@ -115,7 +115,7 @@ def simulate_program(
 
 
 def _run(machine: Machine) -> int:
-    """Run to the end; the iterations that were skipped.
+    """Run to the end; the number of operations that were skipped.
 
     Raises:
         CheckFailed: it never ends.

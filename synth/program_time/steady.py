@@ -48,7 +48,7 @@ class Steady:
         owner = machine.operations.block_of()
         waits = machine.operations.waits.items()
         self.pairs = sorted({(int(owner[op]), b) for op, w in waits for b, _ in w})
-        self.skipped = 0
+        self.skipped = 0  # operations
         self._begin()
 
     def _begin(self) -> None:
@@ -84,7 +84,8 @@ class Steady:
         if periods < 1:
             return
         turns = [b + periods * (b - a) for a, b in zip(before.turn, after.turn, strict=True)]
-        self.skipped += turns[self.watched] - after.turn[self.watched]
+        for block, (a, b) in enumerate(zip(after.turn, turns, strict=True)):
+            self.skipped += (b - a) * (m.first[block + 1] - m.first[block])
         for row, (a, b) in enumerate(zip(before.busy, after.busy, strict=True)):
             m.busy[row] += periods * (b - a)
         for kind, (old, new) in enumerate(zip(before.spent, after.spent, strict=True)):

@@ -326,7 +326,7 @@ def assert_skipping_is_exact(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "FEWEST_TURNS", 1 << 30)
         whole = simulate_program(p, machine, size, model)
-    assert whole.simulated == whole.cut.iterations
+    assert whole.simulated == whole.operations
     assert quick.time_us == whole.time_us
     assert np.array_equal(quick.busy_us, whole.busy_us)
     assert np.array_equal(quick.finish_us, whole.finish_us)
@@ -337,8 +337,8 @@ def assert_skipping_is_exact(
 def test_a_thousand_iterations_cost_a_few() -> None:
     run = simulate_program(ring_allreduce(8), topology("ring:8"), 8 << 30)
     assert run.cut.iterations == 512
-    assert run.simulated < 10
     assert run.operations == 512 * 8 * 15
+    assert run.simulated < 10 * 8 * 15
 
 
 def test_blocks_that_run_ahead() -> None:
@@ -353,7 +353,7 @@ def test_blocks_that_run_ahead() -> None:
     size = 1000 << 20
     run = simulate_program(p, machine, size)
     assert run.time_us == pytest.approx(2 + (2 << 20) / 50e3 + size / 12.5e3)
-    assert run.simulated < 100
+    assert run.simulated < run.operations / 2
     assert run.finish_us[1] == pytest.approx(1 + size / 50e3)
 
 
@@ -369,7 +369,7 @@ def test_a_block_that_catches_up_with_one_it_waits_for(slow: str) -> None:
     machine = Topology("catch", tuple(map(gpu, range(3))), links)
     run = assert_skipping_is_exact(program("broadcast", code, 4), machine, 1601 * (1 << 22))
     assert run.cut.iterations == 801
-    assert run.simulated < 800
+    assert run.simulated < run.operations
 
 
 # --- laws -----------------------------------------------------------------------------------------
