@@ -372,6 +372,22 @@ def test_a_block_that_catches_up_with_one_it_waits_for(slow: str) -> None:
     assert run.simulated < run.operations
 
 
+def test_where_no_state_returns_in_time_the_rest_is_extrapolated() -> None:
+    """Three links whose speeds have no small common period."""
+    ranks = [[Block(0, r + 1, None, (instr("s", "o0"),))] if r % 2 == 0
+             else [Block(0, None, r - 1, (instr("r", "o0"),))] for r in range(6)]  # fmt: skip
+    speeds = ("25", "24.97", "24.93")
+    links = [x for i, bw in enumerate(speeds) for x in both_ways(2 * i, 2 * i + 1, bw)]
+    machine = Topology("three", tuple(map(gpu, range(6))), tuple(links))
+    p = program("broadcast", ranks, 1)
+    run = simulate_program(p, machine, 1 << 30, most_operations=600)
+    assert not run.exact
+    assert run.simulated <= 2 * 600
+    assert run.time_us == pytest.approx((1 << 30) / 24.93e3)
+    assert run.busy_us[0] == pytest.approx((1 << 30) / 25e3)
+    assert simulate_program(p, machine, 1 << 30).exact
+
+
 # --- laws -----------------------------------------------------------------------------------------
 
 
