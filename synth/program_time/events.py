@@ -47,7 +47,8 @@ class Machine:
     ) -> None:
         o, count = operations, operations.blocks
         self.operations, self.costs, self.order, self.turns = o, costs, order, turns
-        self.first, self.out, self.into = o.first.tolist(), o.out.tolist(), o.into.tolist()
+        self.first: list[int] = o.first.tolist()
+        self.out, self.into = o.out.tolist(), o.into.tolist()
         self.sender, self.receiver = o.sender.tolist(), o.receiver.tolist()
         self.sends, self.receives = bytearray(o.sends), bytearray(o.receives)
         self.waits = o.waits
