@@ -10,8 +10,9 @@ from weft.dsl.errors import UserError
 
 from .console import Console
 from .exit_codes import Exit
-from .inputs import add_problem, collective_for, size_flag, valued, whole
+from .inputs import add_problem, size_flag, valued, whole
 from .judging import Check, checks_text, of_findings
+from .programs import asked_collective
 from .subjects import Kind, Subject, read_subject
 from .verb_compile import add_lowering, lower_and_emit
 
@@ -111,7 +112,7 @@ def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collectiv
 
 
 def _asked(args: argparse.Namespace, algo: XmlAlgo) -> Collective | None:
-    """The collective that the options name: by ``-c``, or the file's own with ``--root``.
+    """The collective that the options name, if they name one.
 
     Raises:
         UserError: the options contradict the file.
@@ -119,12 +120,7 @@ def _asked(args: argparse.Namespace, algo: XmlAlgo) -> Collective | None:
     if args.in_place and True not in algo.placements:
         raise UserError("the file is for separate buffers (inplace=0)", where=algo.where,
                         hint="compile it with --in-place")  # fmt: skip
-    if args.collective is None and (args.root is not None or args.roots is not None):
-        if algo.coll not in ("broadcast", "reduce"):
-            raise UserError(f"--root says nothing about the {algo.coll} of the file",
-                            where=algo.where, hint="name the collective with -c")  # fmt: skip
-        args.collective = algo.coll
-    return collective_for(args, tuple(range(algo.ngpus))) if args.collective else None
+    return asked_collective(args, algo)
 
 
 def _elements(args: argparse.Namespace, algo: XmlAlgo) -> int:

@@ -1,66 +1,109 @@
-"""``weft simulate``: what a schedule takes in the documented cost model, against the bound."""
+"""``weft simulate``: what a schedule or a program takes in the documented cost model, against
+the bound."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import UserError
-from weft.dsl.units import format_bytes, parse_microseconds, parse_size_range
+from weft.dsl.units import (
+    SizeRange,
+    format_bytes,
+    parse_bandwidth,
+    parse_microseconds,
+    parse_size_range,
+)
 
 from ..report.layout import number, table
 from .console import Console
 from .exit_codes import Exit
-from .inputs import read_topology, size_flag, valued
-from .subjects import Kind, read_subject
+from .inputs import add_problem, read_topology, size_flag, valued
+from .judging import require_good
+from .programs import asked_collective
+from .subjects import Kind, Subject, read_subject
 
 if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+    from weft.dsl.program import Program
     from weft.dsl.schedule import Schedule
-    from weft.synth.bounds import Bounds
-    from weft.synth.simulate import CostModel
+    from weft.dsl.topology import Topology
+    from weft.synth.program_time import RuntimeModel
+    from weft.synth.simulate import Timing
 
 EXAMPLES = """examples:
   weft simulate allgather.json --size 1KiB:1GiB
-  weft simulate allgather.json -t measured.json --size 1MiB --alpha-occupies"""
+  weft simulate allgather.json -t measured.json --size 1MiB --alpha-occupies
+  weft simulate allgather.xml -t dgx1 --size 1KiB:1GiB --protocol LL"""
+
+DEFAULT_SIZES = "1KiB:1GiB"
+
+_RULE = ("alpha_occupies", "store_and_forward", "barrier")
+_RUNTIME = ("protocol", "target", "local_bandwidth", "group", "collective", "root", "roots")
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """What is simulated: where, what it achieves, its time by size and lower bound, and the sizes
+    that it is for."""
+
+    topology: Topology
+    collective: Collective
+    evaluate: Callable[[int, float], Timing]
+    facts: dict[str, Any]
+    sizes: SizeRange
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="a schedule, or -")
-    parser.add_argument("-t", "--topology", metavar="TOPO",
-                        help="costs of this machine instead of the schedule's own")  # fmt: skip
+    parser.add_argument("file", metavar="FILE", help="a schedule or MSCCL XML, or -")
+    add_problem(parser, required=False)
     parser.add_argument("--size", **size_flag())
-    rule = parser.add_argument_group("cost rule (default: cut-through, α occupies nothing)")
+    parser.add_argument("--overhead", metavar="TIME", default=Fraction(0),
+                        type=valued("--overhead", parse_microseconds),
+                        help="of every message: added to its occupancy; of every operation "
+                             "of a program: added to its block's time (default: 0us)")  # fmt: skip
+    rule = parser.add_argument_group(
+        "rule for schedules (default: cut-through, α occupies nothing)"
+    )
     rule.add_argument("--alpha-occupies", action="store_true",
                       help="α holds the links too, as TACCL and TACOS count")  # fmt: skip
     rule.add_argument("--store-and-forward", action="store_true",
                       help="switches send on what they have received whole")  # fmt: skip
     rule.add_argument("--barrier", action="store_true",
                       help="a step waits for all earlier ones, as SCCL counts")  # fmt: skip
-    rule.add_argument("--overhead", metavar="TIME", default=Fraction(0),
-                      type=valued("--overhead", parse_microseconds),
-                      help="added to the occupancy of every message (default: 0us)")  # fmt: skip
+    runtime = parser.add_argument_group("runtime of programs")
+    runtime.add_argument("--protocol", choices=("Simple", "LL", "LL128"),
+                         help="instead of the program's own")  # fmt: skip
+    runtime.add_argument("--target", choices=("msccl", "rccl", "executor"),
+                         help="whose payloads are reckoned with (default: msccl)")  # fmt: skip
+    runtime.add_argument("--local-bandwidth", metavar="BW",
+                         type=valued("--local-bandwidth", parse_bandwidth),
+                         help="of copies and sums inside a GPU (default: no time)")  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print one line per size."""
-    from weft.synth.bounds import bounds
-    from weft.synth.simulate import CostModel
-    from weft.synth.verify import require_valid
+    from weft.synth.bounds import bounds, lower_bound_us
 
     subject = read_subject(args.file)
-    if subject.kind is not Kind.SCHEDULE:
-        raise UserError(f"a schedule is needed, not a {subject.kind}", where=subject.where)
-    schedule: Schedule = subject.schedule()
-    if args.topology:
-        schedule = _on(schedule, args.topology)
-    require_valid(schedule)
-    size = args.size or parse_size_range("1KiB:1GiB")
-    model = CostModel(args.alpha_occupies, args.store_and_forward, args.overhead, args.barrier)
-    bound = bounds(schedule.topology, schedule.collective)
-    sizes = [evaluate(schedule, bytes_, model, bound) for bytes_ in size.powers()]
+    if subject.kind is Kind.SCHEDULE:
+        timed = _schedule(subject, args)
+    elif subject.kind is Kind.XML:
+        timed = _program(subject, args)
+    else:
+        raise UserError(f"a schedule or a program is needed, not a {subject.kind}",
+                        where=subject.where)  # fmt: skip
+    size: SizeRange = args.size or timed.sizes
+    bound = bounds(timed.topology, timed.collective)
+    sizes = [
+        _entry(timed.evaluate(bytes_, float(lower_bound_us(bound, bytes_))))
+        for bytes_ in size.powers()
+    ]
     rows = [
         (format_bytes(s["bytes"]), float(s["us"]), s["algbw_GBps"], s["busbw_GBps"],
          "-" if s["of_bound"] is None else f"{s['of_bound']:.1%}")
@@ -69,32 +112,54 @@ def run(args: argparse.Namespace, console: Console) -> int:
     text = table(("size", "µs", "algbw GB/s", "busbw GB/s", "of bound"), rows)
     console.result(text, {
         "status": "ok",
-        "topology": schedule.topology.name,
-        "collective": schedule.collective.name or str(schedule.collective.kind),
-        "ranks": schedule.collective.ranks,
+        "topology": timed.topology.name,
+        "collective": timed.collective.name or str(timed.collective.kind),
+        "ranks": timed.collective.ranks,
+        **timed.facts,
         "bound": bound.to_json(),
         "sizes": sizes,
     })  # fmt: skip
     return Exit.DONE
 
 
-def evaluate(
-    schedule: Schedule, message_bytes: int, model: CostModel, bound: Bounds
-) -> dict[str, Any]:
+def _entry(found: Timing) -> dict[str, Any]:
     """One entry of ``sizes``."""
-    from weft.synth.bounds import lower_bound_us
-    from weft.synth.simulate import simulate
-
-    least = float(lower_bound_us(bound, message_bytes))
-    found = simulate(schedule, message_bytes, model, bound_us=least)
     moves = found.time_us > 0
     return {
-        "bytes": message_bytes,
+        "bytes": found.message_bytes,
         "us": number(found.time_us),
         "algbw_GBps": number(found.algbw_GBps) if moves else None,
         "busbw_GBps": number(found.busbw_GBps) if moves else None,
         "of_bound": number(found.of_bound),
     }
+
+
+def _refuse(args: argparse.Namespace, names: tuple[str, ...], why: str, where: str) -> None:
+    given = [n for n in names if getattr(args, n) not in (None, False)]
+    if given:
+        raise UserError(f"--{given[0].replace('_', '-')} {why}", where=where)
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+def _schedule(subject: Subject, args: argparse.Namespace) -> _Timed:
+    from weft.synth.simulate import CostModel, simulate
+    from weft.synth.verify import require_valid
+
+    _refuse(args, _RUNTIME, "is for programs; a schedule has none of its own", subject.where)
+    schedule: Schedule = subject.schedule()
+    if args.topology:
+        schedule = _on(schedule, args.topology)
+    require_valid(schedule)
+    model = CostModel(args.alpha_occupies, args.store_and_forward, args.overhead, args.barrier)
+
+    def evaluate(message_bytes: int, least: float) -> Timing:
+        return simulate(schedule, message_bytes, model, bound_us=least)
+
+    return _Timed(
+        schedule.topology, schedule.collective, evaluate, {}, parse_size_range(DEFAULT_SIZES)
+    )
 
 
 def _on(schedule: Schedule, text: str) -> Schedule:
@@ -108,3 +173,60 @@ def _on(schedule: Schedule, text: str) -> Schedule:
             where=text, hint="only α and bandwidths may differ",
         )  # fmt: skip
     return replace(schedule, topology=machine)
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+def _program(subject: Subject, args: argparse.Namespace) -> _Timed:
+    from weft.dsl.program import Protocol
+    from weft.synth.program_time import simulate_program
+
+    _refuse(args, _RULE, "is for schedules; programs have one rule", subject.where)
+    if not args.topology:
+        raise UserError("a program does not say what machine it is for", where=subject.where,
+                        hint="-t TOPO names it")  # fmt: skip
+    topology = read_topology(args.topology)
+    if args.group:
+        topology = topology.restricted_to(args.group)
+    program, sizes = _of_xml(subject, args)
+    if topology.ranks != len(program.ranks):
+        ranks = len(program.ranks)
+        raise UserError(
+            f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
+            where=subject.where,
+            hint=f"--group 0..{ranks - 1} names those to use" if topology.ranks > ranks else "",
+        )
+    model = _model(args)
+    protocol = Protocol(args.protocol) if args.protocol else program.protocol
+
+    def evaluate(message_bytes: int, least: float) -> Timing:
+        return simulate_program(
+            program, topology, message_bytes, model, protocol=protocol, bound_us=least
+        )
+
+    facts = {"protocol": str(protocol), "target": model.name}
+    return _Timed(topology, program.collective, evaluate, facts, sizes)
+
+
+def _of_xml(subject: Subject, args: argparse.Namespace) -> tuple[Program, SizeRange]:
+    """The program of an XML file that no check rejects, and the sizes that it is for."""
+    from ..check import check_xml
+    from ..interpret.layout import collective_of, fit
+    from ..read import program_of, read_msccl_xml
+
+    algo = read_msccl_xml(subject.text, subject.where)
+    require_good(check_xml(algo, args.target), subject.where)
+    asked = asked_collective(args, algo)
+    program = program_of(algo, collective_of(algo) if asked is None else fit(asked, algo))
+    usual = parse_size_range(DEFAULT_SIZES)
+    low, high = max(usual.low, algo.min_bytes or 0), min(usual.high, algo.max_bytes or usual.high)
+    return program, SizeRange(low, high) if low <= high else usual
+
+
+def _model(args: argparse.Namespace) -> RuntimeModel:
+    from weft.synth.program_time import MSCCL, RCCL
+
+    model = replace(RCCL if args.target == "rccl" else MSCCL, name=args.target or "msccl")
+    local = math.inf if args.local_bandwidth is None else args.local_bandwidth
+    return replace(model, overhead_us=args.overhead, local_GBps=local)

@@ -27,7 +27,8 @@ class Activity(IntEnum):
     DONE = 6
 
 
-_FRESH, _PAID, _SENDING = range(3)  # conditions not met yet; extra time over; queued or on the way
+# Conditions not met yet; extra time over; busy until an event comes; until another block is done.
+_FRESH, _PAID, _BUSY, _ASLEEP = range(4)
 
 
 class Machine:
@@ -46,7 +47,8 @@ class Machine:
     ) -> None:
         o, count = operations, operations.blocks
         self.operations, self.costs, self.order, self.turns = o, costs, order, turns
-        self.first, self.out, self.into = o.first.tolist(), o.out.tolist(), o.into.tolist()
+        self.first: list[int] = o.first.tolist()
+        self.out, self.into = o.out.tolist(), o.into.tolist()
         self.sender, self.receiver = o.sender.tolist(), o.receiver.tolist()
         self.sends, self.receives = bytearray(o.sends), bytearray(o.receives)
         self.waits = o.waits
@@ -112,8 +114,10 @@ class Machine:
         self.agenda = {t + later: events for t, events in self.agenda.items()}
         self.queue = [[(t + later, place, b) for t, place, b in row] for row in self.queue]
         self.since = [t + later for t in self.since]
-        self.sleepers = [[] for _ in self.at]  # they fall asleep again where they have to
-        self.stack = [b for b, stage in enumerate(self.stage) if stage == _FRESH]
+        self.sleepers = [[] for _ in self.at]
+        self.stack = [b for b, stage in enumerate(self.stage) if stage == _ASLEEP]
+        for block in self.stack:  # they fall asleep again
+            self.stage[block] = _FRESH
         self._settle(())
 
     def advance(self) -> bool:
@@ -162,7 +166,7 @@ class Machine:
     def _run(self, block: int) -> None:
         """Go on with a block until it has to wait."""
         stage = self.stage
-        while self.turn[block] < self.turns and stage[block] != _SENDING:
+        while self.turn[block] < self.turns and stage[block] < _BUSY:
             op = self.at[block]
             if stage[block] == _FRESH:
                 blocked = self._blocked(block, op)
@@ -172,12 +176,12 @@ class Machine:
                 last = self.turn[block] == self.turns - 1
                 extra = (self.costs.last_extra if last else self.costs.extra)[op]
                 if extra:
-                    stage[block] = _SENDING  # nobody wakes it but the clock
+                    stage[block] = _BUSY
                     self._does(block, Activity.LOCAL)
                     self._note(self.now + extra, self.costs.rows + len(self.at) + block)
                     return
             if self.sends[op]:
-                stage[block] = _SENDING
+                stage[block] = _BUSY
                 self._does(block, Activity.LINK)
                 self.ready.append((self.now, self.order[op], block))
                 return
@@ -190,6 +194,7 @@ class Machine:
         for other, need in self.waits.get(op, ()):
             if not self.reached(other, self.turn[block], need):
                 heappush(self.sleepers[other], (self.turn[block], need, block))
+                self.stage[block] = _ASLEEP
                 return Activity.BLOCK
         if self.receives[op] and not self.inbox[self.into[block]]:
             return Activity.MESSAGE
@@ -222,7 +227,9 @@ class Machine:
                 self.left -= 1
         sleepers = self.sleepers[block]
         while sleepers and self.reached(block, sleepers[0][0], sleepers[0][1]):
-            self._wake(heappop(sleepers)[2])
+            sleeper = heappop(sleepers)[2]
+            self.stage[sleeper] = _FRESH
+            self.stack.append(sleeper)
 
     def _does(self, block: int, activity: Activity) -> None:
         """Account for the time since the last change."""

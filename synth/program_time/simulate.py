@@ -19,6 +19,8 @@ they overlap as they do in the runtime.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +40,10 @@ from .steady import FEWEST_TURNS, Steady
 
 Floats = npt.NDArray[np.float64]
 
+MOST_OPERATIONS = 2_000_000
+LEAST_TURNS = 8
+"""Iterations that are always simulated, however large the program."""
+
 __all__ = ["Activity", "ProgramSimulation", "simulate_program"]
 
 
@@ -48,7 +54,9 @@ class ProgramSimulation(Timing):
     Attributes:
         cut: iterations and operations that the size makes.
         operations: all operations of all iterations.
-        simulated: iterations of the slowest block that were simulated; the others repeat them.
+        simulated: how many of them were simulated one by one; the others repeat these.
+        exact: false if no repetition was found in time, and the later iterations are taken to cost
+            what the earlier ones did on average.
         busy_us: how long each row was occupied: links, then shared resources.
         block_rank, block_id: whose thread block it is, and its number there.
         spent_us: shape (blocks, activities): how long each block did what (:class:`Activity`).
@@ -58,6 +66,7 @@ class ProgramSimulation(Timing):
     cut: Cut
     operations: int
     simulated: int
+    exact: bool
     busy_us: Floats
     block_rank: Ints
     block_id: Ints
@@ -73,12 +82,14 @@ def simulate_program(
     *,
     protocol: Protocol | None = None,
     bound_us: float | None = None,
+    most_operations: int = MOST_OPERATIONS,
 ) -> ProgramSimulation:
     """Run a program for a message of M bytes (see :attr:`Collective.message_chunks`).
 
     ``protocol`` replaces the program's own. Rank r of the program is rank r of the topology.
     Cost: about 10 µs for each operation that is simulated. Iterations that repeat a state are
-    skipped, exactly (:mod:`.steady`).
+    skipped, exactly (:mod:`.steady`); if after ``most_operations`` (or 8 iterations) no state has
+    come back, the rest is extrapolated (``exact`` is false).
 
     Raises:
         UserError: a size below one byte, or a protocol that the runtime does not have.
@@ -97,25 +108,36 @@ def simulate_program(
     cut = model.cut(program, message_bytes)
     operations = operations_of(program, cut.merge)
     costs = costs_of(operations, topology, cut, model, program.protocol)
-    machine = Machine(
-        operations, costs, precedence(operations, costs, ranks),
-        slots=model.protocol(program.protocol).slots, turns=cut.iterations,
-    )  # fmt: skip
-    skipped = _run(machine)
-    unit = costs.unit
+    order = precedence(operations, costs, ranks)
+    slots = model.protocol(program.protocol).slots
+
+    def run(turns: int, most: float) -> _Run | None:
+        return _run(Machine(operations, costs, order, slots=slots, turns=turns), most)
+
+    most = max(most_operations, LEAST_TURNS * operations.size)
+    found = run(cut.iterations, most) or _longer(run, cut.iterations, most // operations.size)
     return ProgramSimulation(
-        message_bytes=message_bytes, time_us=max(machine.finished, default=0) / unit,
+        message_bytes=message_bytes, time_us=float(found.finish.max(initial=0)),
         bus_factor=bus_factor(program.collective), bound_us=bound_us,
-        cut=cut, operations=operations.size * cut.iterations, simulated=cut.iterations - skipped,
-        busy_us=_in_us([machine.busy], unit)[0],
-        block_rank=operations.block_rank, block_id=operations.block_id,
-        spent_us=_in_us(machine.spent[: Activity.DONE], unit).T,
-        finish_us=_in_us([machine.finished], unit)[0],
+        cut=cut, operations=operations.size * cut.iterations, simulated=found.simulated,
+        exact=found.exact, busy_us=found.busy, block_rank=operations.block_rank,
+        block_id=operations.block_id, spent_us=found.spent.T, finish_us=found.finish,
     )  # fmt: skip
 
 
-def _run(machine: Machine) -> int:
-    """Run to the end; the iterations that were skipped.
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The result of a run, in µs."""
+
+    busy: Floats
+    spent: Floats
+    finish: Floats
+    simulated: int
+    exact: bool = True
+
+
+def _run(machine: Machine, most: float) -> _Run | None:
+    """Run to the end; None if that would take more operations than ``most``.
 
     Raises:
         CheckFailed: it never ends.
@@ -125,9 +147,30 @@ def _run(machine: Machine) -> int:
     while machine.left:
         if not machine.advance():
             raise _stuck(machine)
-        if steady:
-            steady.look()
-    return steady.skipped if steady else 0
+        if steady and steady.look() and steady.simulated > most:
+            return None
+    skipped = steady.skipped if steady else 0
+    unit = machine.costs.unit
+    return _Run(
+        _in_us([machine.busy], unit)[0], _in_us(machine.spent[: Activity.DONE], unit),
+        _in_us([machine.finished], unit)[0],
+        machine.operations.size * machine.turns - skipped,
+    )  # fmt: skip
+
+
+def _longer(run: Callable[[int, float], _Run | None], turns: int, most: int) -> _Run:
+    """A straight line through two shorter runs, of half and all turns that may be simulated."""
+    half, full = run(most // 2, math.inf), run(most, math.inf)
+    assert half is not None
+    assert full is not None
+    share = (turns - most) / (most - most // 2)
+    busy, spent, finish = (
+        b + (b - a) * share
+        for a, b in (
+            (half.busy, full.busy), (half.spent, full.spent), (half.finish, full.finish),
+        )
+    )  # fmt: skip
+    return _Run(busy, spent, finish, half.simulated + full.simulated, exact=False)
 
 
 def _in_us(ticks: list[list[int]], unit: int) -> Floats:

@@ -14,6 +14,7 @@ as in Brent's cycle detection: with one that is kept, renewed whenever its age d
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .events import Machine
 
@@ -48,7 +49,7 @@ class Steady:
         owner = machine.operations.block_of()
         waits = machine.operations.waits.items()
         self.pairs = sorted({(int(owner[op]), b) for op, w in waits for b, _ in w})
-        self.skipped = 0
+        self.skipped = 0  # operations
         self._begin()
 
     def _begin(self) -> None:
@@ -60,15 +61,25 @@ class Steady:
         self.watched = min(working, key=m.turn.__getitem__, default=-1)
         self.seen = m.turn[self.watched] if self.watched >= 0 else m.turns
 
-    def look(self) -> None:
-        """To be called after every advance: does something once the watched block has turned."""
+    @property
+    def simulated(self) -> int:
+        """Operations that were simulated one by one, in turns that are over."""
+        m = self.machine
+        sizes = (b - a for a, b in pairwise(m.first))
+        return sum(t * n for t, n in zip(m.turn, sizes, strict=True)) - self.skipped
+
+    def look(self) -> bool:
+        """To be called after every advance: does something once the watched block has turned.
+
+        Returns whether it has.
+        """
         m = self.machine
         if self.watched < 0 or m.turn[self.watched] == self.seen:
-            return
+            return False
         self.seen = m.turn[self.watched]
         if self.seen >= m.turns - 1:
             self._begin()
-            return
+            return True
         state = m.state()
         self.age += 1
         if self.kept is not None and state == self.kept.state:
@@ -77,6 +88,7 @@ class Steady:
         elif self.kept is None or self.age == self.limit:
             self.kept = _Moment.of(m, state)
             self.age, self.limit = 0, 2 * self.limit
+        return True
 
     def _jump(self, before: _Moment, after: _Moment) -> None:
         m = self.machine
@@ -84,7 +96,8 @@ class Steady:
         if periods < 1:
             return
         turns = [b + periods * (b - a) for a, b in zip(before.turn, after.turn, strict=True)]
-        self.skipped += turns[self.watched] - after.turn[self.watched]
+        for block, (a, b) in enumerate(zip(after.turn, turns, strict=True)):
+            self.skipped += (b - a) * (m.first[block + 1] - m.first[block])
         for row, (a, b) in enumerate(zip(before.busy, after.busy, strict=True)):
             m.busy[row] += periods * (b - a)
         for kind, (old, new) in enumerate(zip(before.spent, after.spent, strict=True)):
