@@ -116,6 +116,7 @@ class _Fusion:
         if self.next[recv] == send and self._receive_can_wait(recv, send):
             self._unlink(recv)
         elif self._send_can_hurry(recv, send):
+            self._keep_waiting(recv, send)
             self._unlink(send)
             self._replace(recv, send)
             self.position[send] = self.position[recv]
@@ -144,6 +145,14 @@ class _Fusion:
                 return False
             between = self.next[between]
         return False
+
+    def _keep_waiting(self, recv: int, send: int) -> None:
+        """Who waits for a send waits for all before it in its block, also when it moves ahead."""
+        last = self.previous[send]
+        if last != recv:
+            for waiter in self.waiters[send]:
+                self.code.waits[waiter].append(last)
+                self.waiters[last].append(waiter)
 
     def _unlink(self, node: int) -> None:
         before, after = self.previous[node], self.next[node]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_moves import random_algorithm
 
@@ -39,6 +39,7 @@ def moves(*rows: tuple[int, ...]) -> Moves:
     st.integers(0, 1 << 32), st.integers(1, 4), st.integers(1, 5), st.integers(1, 60),
     st.booleans(), st.sampled_from([MSCCL, RCCL, EXECUTOR]), st.sampled_from([1, 1, 2, 3]),
 )  # fmt: skip
+@example(197, 3, 5, 8, True, MSCCL, 2)  # a send moved ahead of what its waiters relied on
 def test_a_compiled_algorithm_does_what_its_moves_do(
     seed: int, ranks: int, chunks: int, count: int, in_place: bool, target: Target, instances: int
 ) -> None:
