@@ -40,7 +40,10 @@ class Accesses:
         slot, who, writes = slot[row] + within, who[row], writes[row]
         wide = int((slot & 0xFFFFFFFF).max(initial=0)) + 1
         place = (rank[row] * 3 + (slot >> 32)) * wide + (slot & 0xFFFFFFFF)
-        order = np.argsort((place * (int(time.max(initial=0)) + 1) + time[who]) * 2 + writes)
+        times = int(time.max(initial=0)) + 1
+        if int(place.max(initial=0)) >= (1 << 61) // times:
+            place = np.unique(place, return_inverse=True)[1].reshape(-1)
+        order = np.argsort((place * times + time[who]) * 2 + writes)
         return Accesses(place[order], who[order], writes[order], slot[order])
 
     @cached_property
