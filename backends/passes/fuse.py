@@ -107,6 +107,7 @@ class _Fusion:
         self.order, self.code, self.position = order, order.code, position
         self.into = np.full(len(position), NOBODY)  # receive -> its send
         self.place = np.arange(len(position))  # of a send that took its receive's place: that
+        self.more: list[tuple[int, int]] = []  # further waits: who, for what
 
     def neighbours(self, recv: Column, send: Column) -> Flags:
         """Fuse all pairs of neighbours whose receive can wait for its send; which were fused.
@@ -140,6 +141,7 @@ class _Fusion:
             walk.attempt(first, second)
         self.into = np.array(walk.into)
         self.place = np.array(walk.place)
+        self.more = [(who, one) for who, some in walk.waits.more.items() for one in some]
 
     def rewritten(self) -> Program:
         """The program with the fused code and all waits renumbered."""
@@ -155,7 +157,9 @@ class _Fusion:
         number[kept] = np.arange(len(kept))
         lengths = np.bincount(code.block[kept], minlength=len(code.block_start) - 1)
         starts = np.cumsum(lengths) - lengths
-        before, after = stays[code.wait], stays[code.waiting]
+        more = np.array(self.more, np.int64).reshape(-1, 2)
+        before = stays[np.concatenate([code.wait, more[:, 1]])]
+        after = stays[np.concatenate([code.waiting, more[:, 0]])]
         apart = code.block[before] != code.block[after]
         before, after = before[apart], after[apart]
         block = code.block[before]
@@ -183,6 +187,23 @@ def _fused(first: Instr, second: Instr) -> Instr:
     return Instr(op, first.src if op.reads_src else first.dst, first.dst, second.count)
 
 
+class _Rows:
+    """Lists of instructions, one for each, that may grow."""
+
+    def __init__(self, row: Column, value: Column, rows: int) -> None:
+        order = np.argsort(row, kind="stable")
+        self.start = np.searchsorted(row[order], np.arange(rows + 1)).tolist()
+        self.value = value[order].tolist()
+        self.more: dict[int, list[int]] = {}
+
+    def __getitem__(self, row: int) -> list[int]:
+        own: list[int] = self.value[self.start[row] : self.start[row + 1]]
+        return own + self.more[row] if row in self.more else own
+
+    def add(self, row: int, value: int) -> None:
+        self.more.setdefault(row, []).append(value)
+
+
 class _Walk:
     """The state of fusing one by one, in Python's lists: one pair decides about the next."""
 
@@ -203,10 +224,8 @@ class _Walk:
         alive = inside[fusion.into[inside] == NOBODY]
         comes[follows[alive]] = alive
         self.previous: list[int] = comes.tolist()
-        self.waits = (code.wait_start.tolist(), code.wait.tolist())
-        order = np.argsort(code.wait, kind="stable")
-        starts = np.searchsorted(code.wait[order], np.arange(len(code) + 1))
-        self.waiters = (starts.tolist(), code.waiting[order].tolist())
+        self.waits = _Rows(code.waiting, code.wait, len(code))
+        self.waiters = _Rows(code.wait, code.waiting, len(code))
         self.credit_from = fusion.order.credit_from.tolist()
         self.credit_to = fusion.order.credit_to.tolist()
 
@@ -230,18 +249,16 @@ class _Walk:
     def _receive_can_wait(self, recv: int, send: int) -> bool:
         """All that needs the receive comes after the send."""
         at, credit = self.position[send], self.credit_to[recv]
-        start, who = self.waiters
         if credit not in (NOBODY, send) and self.position[credit] <= at:
             return False
-        return all(self.position[i] > at for i in who[start[recv] : start[recv + 1]] if i != send)
+        return all(self.position[i] > at for i in self.waiters[recv] if i != send)
 
     def _send_can_hurry(self, recv: int, send: int) -> bool:
         """All that the send needs comes before the receive, and no send would be overtaken."""
         at, credit = self.position[recv], self.credit_from[send]
-        start, needed = self.waits
         if credit not in (NOBODY, recv) and self.position[credit] >= at:
             return False
-        if any(self.position[i] >= at for i in needed[start[send] : start[send + 1]] if i != recv):
+        if any(self.position[i] >= at for i in self.waits[send] if i != recv):
             return False
         between = self.next[recv]
         for _ in range(REACH):
@@ -259,6 +276,14 @@ class _Walk:
             for waiter in self.waiters[send]:
                 self.code.waits[waiter].append(last)
                 self.waiters[last].append(waiter)
+
+    def _keep_waiting(self, recv: int, send: int) -> None:
+        """Who waits for a send waits for all before it in its block, also when it moves ahead."""
+        last = self.previous[send]
+        if last != recv:
+            for waiter in self.waiters[send]:
+                self.waits.add(waiter, last)
+                self.waiters.add(last, waiter)
 
     def _unlink(self, node: int) -> None:
         before, after = self.previous[node], self.next[node]
