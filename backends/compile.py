@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from weft.dsl.algorithm import Algorithm
 from weft.dsl.collective import MULTIROOT, ROOTED, Collective
 from weft.dsl.errors import UserError
@@ -104,9 +106,12 @@ def compile_flow(flow: Flow, o: CompileOptions) -> Program:
         placed = Channels(o.lanes, per_lane, o.protocol).apply(flow, target)
         placed = ThreadBlocks(pair_all, o.protocol, o.pairing).apply(placed, target)
         placed = Aggregate(o.protocol, o.count).apply(placed, target)
-        program = Weave(o.name, o.protocol).apply(placed, target)
-        program = run_pipeline(program, target, o.passes, verify=o.verify)
-        steps, blocks = sizes(program)
+        # Every message stays one instruction of its sender: too many need no writing out.
+        steps, blocks = _most_messages(placed), 0
+        if steps <= target.max_steps or per_lane == 1:
+            program = Weave(o.name, o.protocol).apply(placed, target)
+            program = run_pipeline(program, target, o.passes, verify=o.verify)
+            steps, blocks = sizes(program)
         if steps > target.max_steps and per_lane > 1:
             per_lane = max(1, per_lane * target.max_steps // (steps + target.max_steps // 8))
         elif blocks > target.max_blocks and not pair_all:
@@ -123,6 +128,12 @@ def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOp
         o, instances=instances if o.instances is None else o.instances,
         protocol=o.protocol or protocol,
     )  # fmt: skip
+
+
+def _most_messages(flow: Flow) -> int:
+    """The most messages of one connection."""
+    assert flow.blocks is not None
+    return int(np.bincount(flow.blocks.connection).max(initial=0))
 
 
 def sizes(program: Program) -> tuple[int, int]:
