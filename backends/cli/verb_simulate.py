@@ -93,17 +93,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
     subject = read_subject(args.file)
     if subject.kind is Kind.SCHEDULE:
         timed = _schedule(subject, args)
-    elif subject.kind is Kind.XML:
+    elif subject.kind in _PROGRAMS:
         timed = _program(subject, args)
     else:
         raise UserError(f"a schedule or a program is needed, not a {subject.kind}",
                         where=subject.where)  # fmt: skip
     size: SizeRange = args.size or timed.sizes
     bound = bounds(timed.topology, timed.collective)
-    sizes = [
-        _entry(timed.evaluate(bytes_, float(lower_bound_us(bound, bytes_))))
-        for bytes_ in size.powers()
-    ]
+    found = [timed.evaluate(n, float(lower_bound_us(bound, n))) for n in size.powers()]
+    rough = [format_bytes(x.message_bytes) for x in found if not x.exact]
+    if rough:
+        console.warn(f"extrapolated from shorter runs, as nothing repeats: {', '.join(rough)}")
+    sizes = list(map(_entry, found))
     rows = [
         (format_bytes(s["bytes"]), float(s["us"]), s["algbw_GBps"], s["busbw_GBps"],
          "-" if s["of_bound"] is None else f"{s['of_bound']:.1%}")
@@ -189,7 +190,7 @@ def _program(subject: Subject, args: argparse.Namespace) -> _Timed:
     topology = read_topology(args.topology)
     if args.group:
         topology = topology.restricted_to(args.group)
-    program, sizes = _of_xml(subject, args)
+    program, sizes = _PROGRAMS[subject.kind](subject, args)
     if topology.ranks != len(program.ranks):
         ranks = len(program.ranks)
         raise UserError(
@@ -222,6 +223,11 @@ def _of_xml(subject: Subject, args: argparse.Namespace) -> tuple[Program, SizeRa
     usual = parse_size_range(DEFAULT_SIZES)
     low, high = max(usual.low, algo.min_bytes or 0), min(usual.high, algo.max_bytes or usual.high)
     return program, SizeRange(low, high) if low <= high else usual
+
+
+_PROGRAMS: dict[Kind, Callable[[Subject, argparse.Namespace], tuple[Program, SizeRange]]] = {
+    Kind.XML: _of_xml,
+}
 
 
 def _model(args: argparse.Namespace) -> RuntimeModel:

@@ -55,8 +55,6 @@ class ProgramSimulation(Timing):
         cut: iterations and operations that the size makes.
         operations: all operations of all iterations.
         simulated: how many of them were simulated one by one; the others repeat these.
-        exact: false if no repetition was found in time, and the later iterations are taken to cost
-            what the earlier ones did on average.
         busy_us: how long each row was occupied: links, then shared resources.
         block_rank, block_id: whose thread block it is, and its number there.
         spent_us: shape (blocks, activities): how long each block did what (:class:`Activity`).
@@ -66,7 +64,6 @@ class ProgramSimulation(Timing):
     cut: Cut
     operations: int
     simulated: int
-    exact: bool
     busy_us: Floats
     block_rank: Ints
     block_id: Ints
