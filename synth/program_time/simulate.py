@@ -29,6 +29,7 @@ import numpy.typing as npt
 from weft.dsl.errors import BadTopology, CheckFailed
 from weft.dsl.program import Program, Protocol
 from weft.dsl.topology import Topology
+from weft.dsl.units import format_bytes
 
 from ..simulate import Timing, bus_factor
 from .costs import costs_of
@@ -112,7 +113,11 @@ def simulate_program(
         return _run(Machine(operations, costs, order, slots=slots, turns=turns), most)
 
     most = max(most_operations, LEAST_TURNS * operations.size)
-    found = run(cut.iterations, most) or _longer(run, cut.iterations, most // operations.size)
+    try:
+        found = run(cut.iterations, most) or _longer(run, cut.iterations, most // operations.size)
+    except CheckFailed as error:
+        error.where = f"a message of {format_bytes(message_bytes)}"
+        raise
     return ProgramSimulation(
         message_bytes=message_bytes, time_us=float(found.finish.max(initial=0)),
         bus_factor=bus_factor(program.collective), bound_us=bound_us,

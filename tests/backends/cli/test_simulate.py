@@ -95,6 +95,44 @@ def test_a_program_that_hangs_is_refused(weft: Weft, exchange: Path, tmp_path: P
     assert ran.code == 1
 
 
+def test_a_program_that_hangs_above_a_size(weft: Weft, exchange: Path, tmp_path: Path) -> None:
+    """Three chunks there, three chunks back, under Simple: they must travel together."""
+
+    def step(s: int, op: str, offset: int) -> str:
+        return (
+            f'<step s="{s}" type="{op}" srcbuf="o" srcoff="{offset}" dstbuf="o" '
+            f'dstoff="{offset}" cnt="3" depid="-1" deps="-1" hasdep="0"/>'
+        )
+
+    def rank(r: int) -> list[str]:
+        return [
+        f'<gpu id="{r}" i_chunks="3" o_chunks="6" s_chunks="0">',
+        f'<tb id="0" send="{1 - r}" recv="{1 - r}" chan="0">',
+        step(0, "s", 3 * r), step(1, "r", 3 - 3 * r), "</tb>", "</gpu>",
+        ]  # fmt: skip
+
+    head = (
+        '<algo name="x" proto="Simple" nchannels="1" nchunksperloop="6" ngpus="2" '
+        'coll="allgather" inplace="1" outofplace="0" minBytes="0" maxBytes="1073741824">'
+    )
+    file = tmp_path / "three.xml"
+    file.write_text("\n".join([head, *(line for r in range(2) for line in rank(r)), "</algo>\n"]))
+    base = ("simulate", file, "-t", "line:2", "--size")
+    assert weft(*base, "1KiB:1MiB").code == 0
+    ran = weft(*base, "1KiB:64MiB")
+    assert ran.code == 1
+    assert "rank 0 tb 0 step 0 (s) waits for a free slot to rank 1" in ran.err
+    assert "a message of 4MiB" in ran.err
+
+
+def test_where_the_time_goes(weft: Weft, exchange: Path) -> None:
+    ran = weft("simulate", exchange, "-t", "ring:3", "--size", "3MB", "-v")
+    assert (
+        "3MB: 1 iteration, at most 2 chunks per operation; thread blocks: send 98%, "
+        "wait for messages 2%; link 0 (gpu0 -> gpu1) busy 98%"
+    ) in ran.err
+
+
 MACHINES = {
     "a2a2ll": "hub:8", "ag-1k-512k": "hub:8", "ag_hier_4_Simple": "full:4", "ap2ll": "hub:8",
     "ar_tree_12_LL": "full:4", "r48ll": "dgx-a100",
