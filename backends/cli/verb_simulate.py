@@ -56,7 +56,7 @@ class _Timed:
     evaluate: Callable[[int, float], Timing]
     facts: dict[str, Any]
     sizes: SizeRange
-    explain: Callable[[Any], str] | None = None
+    explain: Callable[[Any], str] = lambda _: ""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -102,8 +102,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     size: SizeRange = args.size or timed.sizes
     bound = bounds(timed.topology, timed.collective)
     found = [timed.evaluate(n, float(lower_bound_us(bound, n))) for n in size.powers()]
-    for each in found if timed.explain else ():
-        console.detail(timed.explain(each))
+    for told in filter(None, map(timed.explain, found)):
+        console.detail(told)
     rough = [format_bytes(x.message_bytes) for x in found if not x.exact]
     if rough:
         console.warn(f"extrapolated from shorter runs, as nothing repeats: {', '.join(rough)}")

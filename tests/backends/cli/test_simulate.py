@@ -106,10 +106,13 @@ def test_a_program_that_hangs_above_a_size(weft: Weft, exchange: Path, tmp_path:
 
     def rank(r: int) -> list[str]:
         return [
-        f'<gpu id="{r}" i_chunks="3" o_chunks="6" s_chunks="0">',
-        f'<tb id="0" send="{1 - r}" recv="{1 - r}" chan="0">',
-        step(0, "s", 3 * r), step(1, "r", 3 - 3 * r), "</tb>", "</gpu>",
-        ]  # fmt: skip
+            f'<gpu id="{r}" i_chunks="3" o_chunks="6" s_chunks="0">',
+            f'<tb id="0" send="{1 - r}" recv="{1 - r}" chan="0">',
+            step(0, "s", 3 * r),
+            step(1, "r", 3 - 3 * r),
+            "</tb>",
+            "</gpu>",
+        ]
 
     head = (
         '<algo name="x" proto="Simple" nchannels="1" nchunksperloop="6" ngpus="2" '
@@ -122,7 +125,7 @@ def test_a_program_that_hangs_above_a_size(weft: Weft, exchange: Path, tmp_path:
     ran = weft(*base, "1KiB:64MiB")
     assert ran.code == 1
     assert "rank 0 tb 0 step 0 (s) waits for a free slot to rank 1" in ran.err
-    assert "a message of 4MiB" in ran.err
+    assert "a message of 8MiB" in ran.err
 
 
 def test_where_the_time_goes(weft: Weft, exchange: Path) -> None:
