@@ -33,6 +33,7 @@ _TELLS = frozenset({
 })  # fmt: skip
 _ONLY_TELLS = frozenset({Op.SIGNAL, Op.RELAXED_SIGNAL, Op.RELEASE})
 _ONLY_WAITS = frozenset({Op.WAIT, Op.RELAXED_WAIT, Op.ACQUIRE})
+_POSTS = frozenset({Op.PUT, Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH})
 _LEARNS = _ONLY_WAITS | {
     Op.READ_PUT_PACKETS, Op.REDUCE_SEND_PACKETS, Op.REDUCE_COPY_SEND_PACKETS, Op.UNPACK,
     Op.REDUCE_PACKETS, Op.REDUCE_COPY_PACKETS,
@@ -92,11 +93,19 @@ def with_nops(before: Sequence[Operation], ops: Sequence[Operation]) -> list[Ope
 
 
 def _must_meet(earlier: Operation, later: Operation) -> bool:
+    if _alone(earlier) and _alone(later):
+        return False
     if _tells(later) and earlier.op not in _ONLY_TELLS:
         return True
     if earlier.op in _LEARNS and later.op not in _ONLY_WAITS:
         return True
     return _overlap(earlier.dst, later.src + later.dst) or _overlap(earlier.src, later.dst)
+
+
+def _alone(op: Operation) -> bool:
+    """Whether thread 0 does it alone."""
+    posts = op.op in _POSTS and op.channel is Channel.PORT
+    return len(op.ids) == 1 and (posts or op.op in _ONLY_TELLS | _ONLY_WAITS)
 
 
 def _tells(op: Operation) -> bool:

@@ -19,13 +19,16 @@ from typing import Any
 from ..model import Plan
 from .assemble import Assembler
 from .memory import Memory, Place, Values, Write
-from .micro import SHARES, Barrier, Carried, Key, Meet, Micro, Posted
+from .micro import LATER, SHARES, Barrier, Carried, Key, Meet, Micro, Posted
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "slow rank")
 """How the next thread is picked."""
 
 LATENESS = (0.0, 0.02, 0.3, 1.0)
 """How often, before a thread goes on, something that is on its way arrives."""
+
+SLOW_HOST = 0.05
+"""How often a GPU that is between two launches begins the next one."""
 
 THREADS = 2
 """Threads of a block: two show all that more would."""
@@ -102,6 +105,10 @@ class Machine:
     def share(self, operation: int, t: Thread) -> slice:
         """The elements of an operation that a thread handles."""
         return self.shares[operation][t.number]
+
+    def pauses(self) -> bool:
+        """Whether a thread stops between reading and writing."""
+        return self.rng.random() < 0.3
 
     def write(self, t: Thread, sink: Place, share: slice, values: Any) -> None:
         """Into own memory at once; into a peer's, some time."""
@@ -217,6 +224,9 @@ class Machine:
                 return False
             return self._met(block, micro)
         key = micro.run(self, t)
+        if key is LATER:
+            self.runnable.append(t)
+            return False
         if key is not None:
             self.waiting.setdefault(key, []).append(t)
             return False
@@ -254,8 +264,9 @@ class Machine:
     def _ended(self, t: Thread) -> None:
         self.left[t.block.rank] -= 1
 
-    def _launch(self, rank: int) -> None:
+    def _launch(self, rank: int, begin: Callable[[int, int], None]) -> None:
         self.launches[rank] += 1
+        begin(rank, self.launches[rank])
         for block in self.blocks[rank]:
             block.written = []
             for t in block.threads:
@@ -273,16 +284,15 @@ class Machine:
         self._clear(rng)
         self.memory.reset()
         pick, burst = _policy(policy, self, rng)
-        for rank in range(len(self.blocks)):
-            begin(rank, 1)
-            self._launch(rank)
         while True:
             if lateness and rng.random() < lateness:
                 self._something_arrives()
             if not self.runnable:
-                if self._something_arrives() or self._next_launches(launches, begin, None):
+                if self._something_arrives() or self._next_launch(launches, begin):
                     continue
                 break
+            if rng.random() < SLOW_HOST:
+                self._next_launch(launches, begin)
             t = pick()
             left = burst()
             while self._step(t):
@@ -296,8 +306,7 @@ class Machine:
                 if problem:
                     return problem
                 if self.launches[rank] < launches and rng.random() < 0.7:
-                    begin(rank, self.launches[rank] + 1)
-                    self._launch(rank)
+                    self._launch(rank, begin)
         if any(self.left):
             return self._explain()
         return self._leftovers() or next(
@@ -312,13 +321,12 @@ class Machine:
                 self.arrive(t.writes)
         return finish(rank, self.launches[rank])
 
-    def _next_launches(self, launches: int, begin: Callable[[int, int], None], _: None) -> bool:
-        """Everybody waits: those who had not begun their next launch do."""
+    def _next_launch(self, launches: int, begin: Callable[[int, int], None]) -> bool:
+        """Somebody who is between two launches begins the next."""
         idle = [r for r in range(len(self.blocks))
                 if not self.left[r] and self.launches[r] < launches]  # fmt: skip
-        for rank in idle:
-            begin(rank, self.launches[rank] + 1)
-            self._launch(rank)
+        if idle:
+            self._launch(self.rng.choice(idle), begin)
         return bool(idle)
 
     # --- in words -------------------------------------------------------------------------------

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Key = tuple[str, int, int]
 """What a thread waits for: a kind, a rank, a number."""
 
+LATER: Key = ("later", 0, 0)
+"""Nothing: it has read, and writes when its turn comes again."""
+
 SHARES = (
     (slice(0, None, 2), slice(1, None, 2)),
     (slice(1, None, 2), slice(0, None, 2)),
@@ -152,6 +155,8 @@ class Combine(Micro):
         if t.saved is None:
             views = [m.memory.views(p, t.launch)[0][share] for p in self.plain]
             t.saved = _sum(views)
+            if self.plain and m.pauses():
+                return LATER
         arrived = [m.memory.views(p, t.launch) for p in self.packets]
         for _, marks in arrived:
             assert marks is not None
