@@ -22,8 +22,6 @@ from .memory import Memory
 LAUNCHES = 3
 """Launches in a row: double scratch comes round to its first half again."""
 
-MOST_STEPS = 5_000_000
-
 _NAMES = {
     "allreduce": Kind.ALLREDUCE, "allgather": Kind.ALLGATHER, "alltoall": Kind.ALLTOALL,
     "reducescatter": Kind.REDUCE_SCATTER, "reduce_scatter": Kind.REDUCE_SCATTER,
@@ -33,16 +31,32 @@ _NAMES = {
 
 
 def collective_of(plan: Plan, roots: Sequence[int] = ()) -> Collective:
-    """The collective that a plan names, in its chunks. A root is not in the file: the default is 0.
+    """The collective that a plan names, in its chunks.
+
+    The file does not say the root of a broadcast or reduce: it is the only rank that nobody
+    writes to, or that writes to nobody.
 
     Raises:
-        UserError: a name with no fixed meaning, or a number of chunks that does not fit.
+        UserError: a name with no fixed meaning, a root that cannot be told, or a number of chunks
+            that does not fit.
     """
     kind = _NAMES.get(plan.collective.lower())
     if kind is None:
         raise UserError(f"collective {plan.collective!r} does not say what the plan must achieve",
                         where=plan.name, hint="name the collective")  # fmt: skip
+    if kind in (Kind.BROADCAST, Kind.REDUCE) and not roots:
+        roots = _root(plan, kind)
     return fit(make(kind, len(plan.gpus), roots=roots), plan)
+
+
+def _root(plan: Plan, kind: Kind) -> tuple[int, ...]:
+    writers = {rank for rank, gpu in enumerate(plan.gpus) if gpu.remote}
+    written = {b.rank for gpu in plan.gpus for b in gpu.remote}
+    idle = set(range(len(plan.gpus))) - (written if kind is Kind.BROADCAST else writers)
+    if len(idle) != 1:
+        raise UserError(f"the root of the {plan.collective} cannot be told from the plan",
+                        where=plan.name, hint="name the collective with its root")  # fmt: skip
+    return tuple(idle)
 
 
 def fit(collective: Collective, plan: Plan) -> Collective:
