@@ -9,6 +9,7 @@ from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
 from .judging import Check, checks_text, of_findings
+from .plans import check_plan_file
 from .sketches import lint_sketch, read_sketch, split_arguments
 from .subjects import Kind, Subject, read_subject
 from .verb_topo import machine_line
@@ -107,6 +108,7 @@ def _sketch(subject: Subject, args: argparse.Namespace, _: Console) -> list[Chec
 _CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace, Console], list[Check]]] = {
     Kind.SCHEDULE: _schedule,
     Kind.XML: _xml,
+    Kind.PLAN: check_plan_file,
     Kind.TOPOLOGY: _topology,
     Kind.COLLECTIVE: _collective,
     Kind.SKETCH: _sketch,

@@ -70,12 +70,16 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Lower, check, emit, execute, write."""
     from weft.dsl.files import write_text
 
+    from ..msccl import ForMachine
+
     check_file_output(args, console)
     backend: Backend = BACKENDS.make(args.to, "--to")
     subject = read_subject(args.file)
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(f"a schedule is needed, not a {subject.kind}", where=subject.where)
     schedule: Schedule = subject.schedule()
+    if isinstance(backend, ForMachine):
+        backend = backend.on(schedule.topology)
     program, text = lower_and_emit(schedule, backend, args, args.size)
     blocks = max(len(rank.blocks) for rank in program.ranks)
     console.say("Lowered", f"{count(program.instructions, 'instruction')}, "
