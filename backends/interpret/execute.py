@@ -24,11 +24,12 @@ from ..listing import (
     of_program,
     of_xml,
 )
+from ..read.collective import collective_of, fit
 from ..read.model import XmlAlgo
 from ..read.msccl_xml import read_msccl_xml
 from .guard import unfit
 from .interleave import POLICIES, Run, explain, interleave, unread
-from .layout import Data, Layout, collective_of, data, fit, layout
+from .layout import Data, Layout, data, layout
 from .machine import Machine, Memory, Shape, assemble
 
 MOST_OPERATIONS = 20_000_000
