@@ -7,9 +7,10 @@ common form, the :class:`~weft.backends.listing.Listing`.
 from .checker import Report, check_program, check_xml, report_program, report_xml
 from .findings import Finding, Severity, errors
 from .prove import Proof
-from .targets import TARGETS, Target, target_named
+from .targets import RUNTIMES, TARGETS, Target, target_named
 
 __all__ = [
+    "RUNTIMES",
     "TARGETS",
     "Finding",
     "Proof",

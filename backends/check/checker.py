@@ -11,14 +11,14 @@ from weft.dsl.collective import Collective
 from weft.dsl.errors import UserError
 from weft.dsl.program import Program
 
-from ..listing import Listing, of_program, of_xml
+from ..listing import OPS, Listing, of_program, of_xml
 from ..read.collective import candidates, fit
 from ..read.model import Remark, XmlAlgo
 from .bounds import buffers_of_program, buffers_of_xml, consistent
 from .deadlock import Hang
 from .fates import fate
 from .findings import Finding, Severity, at_transfers, errors
-from .header import header, notes, sizes_of
+from .header import header, notes, portable, sizes_of
 from .limits import Steps, limits, steps_of_listing, steps_of_xml
 from .prove import Claim, Proof, prove
 from .targets import MAX_COUNT, RUNTIMES, Target, target_named
@@ -68,18 +68,21 @@ def report_xml(
     chosen = [target_named(target)] if target else list(RUNTIMES.values())
     found = [_of_remark(r, Severity.WARNING, "") for r in algo.remarks
              if not r.rejected and _concerns(r, chosen)]  # fmt: skip
-    refusals = [_refusals(algo, listing, steps, t) for t in chosen]
-    found += refusals[0] if target else _any(refusals, chosen)
+    runtimes = [r for t in chosen for r in t.runtimes]
+    refusals = [_refusals(algo, listing, steps, r) for r in runtimes]
+    found += _merged(refusals, runtimes, strict=target is not None)
+    if target == "portable":
+        found += portable(algo, listing)
     wanted, note = _collectives(algo, collective)
     verdict = prove(
         Claim(
             listing, buffers_of_xml(algo), algo.placements, wanted,
             lambda stop: [_hang_of_xml(algo, listing, stop, chosen)],
-            any("R" in t.letters for t in chosen),
+            any("R" in t.letters and not _refuses(listing, t) for t in runtimes),
         )
     )  # fmt: skip
     if target == "portable":
-        verdict.findings = [_portable(f) for f in verdict.findings]
+        verdict.findings = [_no_late_sends(f) for f in verdict.findings]
     judged = [*verdict.findings, *note, *notes(algo, listing, chosen)]
     found += [replace(f, fate=f.fate or fate(f.kind, chosen)) for f in judged]
     return Report(_sorted(found), tuple(verdict.proofs))
@@ -104,13 +107,14 @@ def report_program(program: Program, target: str | None = None) -> Report:
         return Report((Finding("structure", Severity.ERROR, text),), ())
     listing = of_program(program)
     chosen = [target_named(target)] if target else []
-    found = [f for t in chosen for f in limits(listing, steps_of_listing(listing), t)]
+    runtimes = [r for t in chosen for r in t.runtimes]
+    refusals = [limits(listing, steps_of_listing(listing), r) for r in runtimes]
+    found = _merged(refusals, runtimes, strict=True)
     verdict = prove(
         Claim(listing, buffers_of_program(program), (program.in_place,),
               (collective.split(pieces),), lambda stop: [_hang_of_program(listing, stop)])
     )  # fmt: skip
-    found += verdict.findings
-    found = [replace(f, fate=fate(f.kind, chosen)) for f in found]
+    found += [replace(f, fate=fate(f.kind, runtimes)) for f in verdict.findings]
     return Report(_sorted(found), tuple(verdict.proofs))
 
 
@@ -126,25 +130,35 @@ def _refusals(
         if r.rejected and _concerns(r, [target])
     ]
     found += limits(listing, steps, target)
-    found += header(algo, listing, target)
+    found += header(algo, target)
     if target.consistent_chunks:
         found += consistent(algo)
-    return [replace(f, fate=fate(f.kind, [target])) for f in found]
+    return found
 
 
-def _any(refusals: list[list[Finding]], targets: list[Target]) -> list[Finding]:
-    """No target is chosen: refusals are warnings, unless every runtime has one."""
-    hopeless = all(errors(found) for found in refusals)
+def _merged(
+    refusals: list[list[Finding]], runtimes: list[Target], *, strict: bool
+) -> list[Finding]:
+    """The same finding for several runtimes is one.
+
+    Where no target is chosen refusals are warnings, unless every runtime has one.
+    """
+    hopeless = strict or all(errors(found) for found in refusals)
     severity = Severity.ERROR if hopeless else Severity.WARNING
     merged: dict[Finding, list[Target]] = {}
-    for found, target in zip(refusals, targets, strict=True):
+    for found, runtime in zip(refusals, runtimes, strict=True):
         for finding in found:
-            merged.setdefault(replace(finding, fate=""), []).append(target)
+            merged.setdefault(finding, []).append(runtime)
     return [
         replace(f, severity=severity if f.severity is Severity.ERROR else f.severity,
                 fate=fate(f.kind, names) or ", ".join(t.name for t in names))
         for f, names in merged.items()
     ]  # fmt: skip
+
+
+def _refuses(listing: Listing, target: Target) -> bool:
+    """Whether it does not even have the instructions."""
+    return any(OPS[op] not in target.ops for op in np.unique(listing.op).tolist())
 
 
 def _concerns(remark: Remark, targets: list[Target]) -> bool:
@@ -156,7 +170,7 @@ def _of_remark(remark: Remark, severity: Severity, kind: str) -> Finding:
     return Finding("reading", severity, f"{remark.span}: {remark.message}{more}", kind=kind)
 
 
-def _portable(finding: Finding) -> Finding:
+def _no_late_sends(finding: Finding) -> Finding:
     """A warning about a flag that one runtime publishes too early is an error for all."""
     late = finding.kind == "late-send"
     return replace(finding, severity=Severity.ERROR) if late else finding

@@ -58,7 +58,7 @@ class _Notes:
         self.found.append(Finding("sizes", severity, text, kind=kind))
 
 
-def header(algo: XmlAlgo, listing: Listing, target: Target) -> list[Finding]:
+def header(algo: XmlAlgo, target: Target) -> list[Finding]:
     """Why a runtime would reject or never select the file, told from its head."""
     note = _Notes()
     if algo.message_chunks < 1:
@@ -73,8 +73,6 @@ def header(algo: XmlAlgo, listing: Listing, target: Target) -> list[Finding]:
         note(text + ("" if target.size_inclusive else ", which is excluded"), "ignored")
     if algo.outofplace is False and not algo.inplace and target.letters != "M":
         note("neither inplace nor outofplace", "ignored")
-    if target.name == "portable":
-        _portable(algo, listing, note)
     if range_.high is not None:
         chunk = -(-range_.high // algo.message_chunks)
         turns = -(-chunk // target.payload[algo.protocol])
@@ -105,8 +103,9 @@ def _msccl(algo: XmlAlgo, note: _Notes) -> None:
         note(text, "memory", Severity.WARNING)
 
 
-def _portable(algo: XmlAlgo, listing: Listing, note: _Notes) -> None:
+def portable(algo: XmlAlgo, listing: Listing) -> list[Finding]:
     """What every runtime takes, but not in the same way."""
+    note = _Notes()
     if algo.coll not in PORTABLE:
         text = f"coll {algo.coll} is not one that all runtimes know"
         if algo.coll in ("reduce_scatter", "reducescatter"):
@@ -116,6 +115,7 @@ def _portable(algo: XmlAlgo, listing: Listing, note: _Notes) -> None:
         note("maxBytes 0 is no limit for rccl and executor, and nothing for msccl", "portable")
     if int(np.count_nonzero((listing.count == 0) & (listing.op != OPS.index(Op.NOP)))):
         note("cnt 0 writes outside a table of msccl", "portable")
+    return note.found
 
 
 def notes(algo: XmlAlgo, listing: Listing, targets: list[Target]) -> list[Finding]:

@@ -137,7 +137,7 @@ def _overwritten(
     found = []
     for k in bad[:MOST].tolist():
         name = place_name(tell.buffers, False, int(place[k]))
-        text = f"overwrites {name}: out of place the input must not change"
+        text = f"{name} is overwritten: the input must not change"
         found.append(tell.finding(text, int(last[k]), int(place[k]) >> RANK_BITS))
     return found
 

@@ -21,8 +21,6 @@ from .graph import Graph
 MOST_WORK = 20_000_000_000
 """Operations × blocks beyond which the proof is not attempted here (some ten seconds)."""
 
-MOST = 20
-
 
 @dataclass(frozen=True)
 class Order:
@@ -32,23 +30,25 @@ class Order:
         severity: of the findings; ``kind``: what they are called in the table of consequences.
         words: between the chunk and the other operation.
         visibility: only reads of what another block wrote into the user's buffers matter.
+        most: findings that are listed one by one.
     """
 
     kind: str
     words: str
     severity: Severity = Severity.ERROR
     visibility: bool = False
+    most: int = 20
 
 
 FULL = Order("race", "is unordered with")
 LATE_SENDS = Order(
     "late-send", "may, under LL on rccl, overtake reads of a send whose flag it waits for:",
-    Severity.WARNING,
+    Severity.WARNING, most=1,
 )  # fmt: skip
 """For a graph in which a plain send publishes before it has read (RCCL under LL)."""
 RELAXED = Order(
     "relaxed", "is read after a wait that acquires nothing on rccl (its srcbuf is not o, or the "
-    "flag's dstbuf is s), and was written by", Severity.WARNING, visibility=True,
+    "flag's dstbuf is s), and was written by", Severity.WARNING, visibility=True, most=1,
 )  # fmt: skip
 """For a graph without the waits that RCCL makes with relaxed memory order."""
 
@@ -77,7 +77,9 @@ def races(
     pairs = _suspects(graph, touched, order)
     first, second, place = _unordered(*(weak or (graph, edges)), *pairs)
     found = []
-    for a, b, p in list(zip(first.tolist(), second.tolist(), place.tolist(), strict=True))[:MOST]:
+    for a, b, p in list(zip(first.tolist(), second.tolist(), place.tolist(), strict=True))[
+        : order.most
+    ]:
         transfer = int(graph.transfer[b])
         block = block_of(listing, transfer)
         text = f"{place_name(buffers, in_place, p)} {order.words} {graph.describe(a)}, {how}"
@@ -85,8 +87,8 @@ def races(
             Finding("races", order.severity, text, int(listing.block_rank[block]),
                     int(listing.block_id[block]), int(listing.label[transfer]), order.kind)
         )  # fmt: skip
-    if len(first) > MOST:
-        text = f"… and {len(first) - MOST} more, {how}"
+    if len(first) > order.most:
+        text = f"… and {len(first) - order.most} more, {how}"
         found.append(Finding("races", order.severity, text, kind=order.kind))
     return found
 
