@@ -92,7 +92,7 @@ def evaluate(data: Flow, before: Values) -> Values:
 def _ranges(begin: Ints, number: Ints) -> Ints:
     """``begin[i] … begin[i] + number[i] - 1`` for all i, one after another."""
     first = np.cumsum(number) - number
-    return np.arange(int(number.sum())) + np.repeat(begin - first, number)
+    return np.asarray(np.arange(int(number.sum())) + np.repeat(begin - first, number))
 
 
 def meaning(

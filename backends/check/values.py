@@ -33,7 +33,7 @@ class Values:
     @property
     def words(self) -> int:
         """64-bit words of a value."""
-        return self.bits.shape[1]
+        return int(self.bits.shape[1])
 
     @staticmethod
     def unwritten(number: int, words: int) -> Values:
