@@ -28,7 +28,7 @@ EXAMPLES = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
   weft compile allgather.json --to msccl-xml --in-place --instances 2 --target rccl -o ag.xml"""
 
-RUNTIMES = ("msccl", "rccl", "executor")
+RUNTIMES = ("msccl", "rccl", "executor", "portable")
 PROTOCOLS = ("Simple", "LL", "LL128")
 
 
@@ -54,7 +54,8 @@ def add_lowering(parser: argparse.ArgumentParser) -> None:
     """The flags that say how a schedule becomes a program."""
     group = parser.add_argument_group("lowering")
     group.add_argument("--target", choices=RUNTIMES, default="msccl",
-                       help="the runtime whose limits hold (default: msccl)")  # fmt: skip
+                       help="the runtime whose limits hold, or portable: all of them "
+                       "(default: msccl)")  # fmt: skip
     group.add_argument("--instances", metavar="N", type=valued("--instances", whole(1, 64)),
                        default=1, help="copies side by side (default: 1)")  # fmt: skip
     group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(0, 32)), default=0,

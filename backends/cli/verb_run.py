@@ -70,7 +70,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     text, collective = _program(subject, args)
     algo = read_msccl_xml(text, subject.where)
     collective = _asked(args, algo) or collective
-    findings = check_xml(algo, args.target)
+    # The result is judged by executing, not by the proof.
+    findings = [f for f in check_xml(algo, args.target, collective) if f.check != "result"]
     checks = of_findings(findings, "no error found")
     if all(c.ok for c in checks):
         types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
