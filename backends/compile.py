@@ -51,7 +51,7 @@ class CompileOptions:
     target: Target = MSCCL
     instances: int | None = None
     replication: Replication = Replication.BATCHED
-    pairing: Pairing = Pairing.FEWEST
+    pairing: Pairing = Pairing.AUTO
     in_place: bool = False
     protocol: Protocol | None = None
     lanes: int = 0
