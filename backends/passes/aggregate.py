@@ -63,15 +63,20 @@ class Aggregate:
             narrow[m.step[broken]] = True
 
 
-def runs(m: Messages, connection: Column, most: int) -> tuple[Column, Column]:
-    """What could travel together, up to ``most`` chunks: (length, level) of each message's run."""
+def runs(m: Messages, connection: Column, most: int) -> tuple[Column, Column, Column]:
+    """What could travel together, up to ``most`` chunks.
+
+    Of each message: the length of its run, the run's level, and the place in the run.
+    """
     if not len(m):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return (np.zeros(0, np.int64),) * 3
     group, order = _runs(m, connection, np.full(len(m), most))
-    length = np.empty(len(m), np.int64)
-    length[order] = np.bincount(group)[group]
+    length, place = np.empty(len(m), np.int64), np.empty(len(m), np.int64)
+    size = np.bincount(group)
+    length[order] = size[group]
+    place[order] = np.arange(len(m)) - (np.cumsum(size) - size)[group]
     never = np.zeros(int(m.step.max()) + 1, bool)
-    return length, _levels(m, connection, group, order, never)
+    return length, _levels(m, connection, group, order, never), place
 
 
 _SLOTS = ("send", "recv", "operand", "add_from", "add_to")

@@ -41,7 +41,7 @@ from ..target import Target
 from .aggregate import runs
 from .criticality import held_up, urgency
 from .flow import NONE, Blocks, Column, Flags, Flow, Messages
-from .forwarding import forwarded, lone
+from .forwarding import circular, forwarded, lone
 from .hints import HintedEnds, hinted_ends
 
 
@@ -78,7 +78,7 @@ class ThreadBlocks:
         if target.fuses or self.policy is not Pairing.FORWARD:
             _pair(partner, ends, *_unless(wishes, _forwarding(ends, m, connection, depth)))
         if self.pair_all or self.policy is not Pairing.FORWARD:
-            length, level = runs(m, connection, target.max_count)
+            length, level, _ = runs(m, connection, target.max_count)
             whole = np.ones(len(names), bool)
             whole[connection[length > depth]] = False
             fits = _fitting(partner, ends, whole, self.pair_all, target.max_steps // 2)
@@ -154,8 +154,13 @@ def _forwarding(ends: _Ends, m: Messages, connection: Column, depth: int) -> _Pa
     """
     incoming, outgoing = forwarded(m)
     i, o = connection[incoming], connection[outgoing]
-    alone = lone(m, connection, depth)
-    same = (ends.channel[i] == ends.channel[o]) & alone[incoming] & alone[outgoing]
+    same = ends.channel[i] == ends.channel[o]
+    incoming, outgoing, i, o = (x[same] for x in (incoming, outgoing, i, o))
+    most = np.where(circular(i, o, len(ends.src)), depth, depth + 1)
+    same = np.zeros(len(i), bool)
+    for limit in (depth, depth + 1):
+        alone = lone(m, connection, limit)
+        same |= (most == limit) & alone[incoming] & alone[outgoing]
     if not same.any():
         return i[same], o[same], i[same]
     pairs, inverse, number = np.unique(
