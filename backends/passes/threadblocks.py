@@ -51,6 +51,7 @@ class Pairing(StrEnum):
     AUTO = "auto"  #: those that are not in each other's way
     FEWEST = "fewest"  #: as many as can: the fewest blocks
     FORWARD = "forward"  #: none
+    NONE = "none"  #: nor do those that forward: a block for every end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,10 @@ class ThreadBlocks:
         partner = np.full(len(names), NONE, np.int64)  # of a receiving end: the sending end
         wishes = hinted_ends(m, connection, first)
         depth = self.protocol.fifo_operations
-        if target.fuses or self.policy is not Pairing.FORWARD:
+        # Without fused instructions a pair that forwards saves a block and a wait, no instruction.
+        if target.fuses if self.policy is Pairing.FORWARD else self.policy is not Pairing.NONE:
             _pair(partner, ends, *_unless(wishes, _forwarding(ends, m, connection, depth)))
-        if self.pair_all or self.policy is not Pairing.FORWARD:
+        if self.pair_all or self.policy in (Pairing.AUTO, Pairing.FEWEST):
             length, level, _ = runs(m, connection, target.max_count)
             whole = np.ones(len(names), bool)
             whole[connection[length > depth]] = False
