@@ -105,8 +105,8 @@ def compile_flow(flow: Flow, o: CompileOptions) -> Program:
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
     per_lane, pair_all = target.max_steps, False
     for _ in range(ATTEMPTS):
-        placed = Channels(o.lanes, per_lane, o.protocol, o.spread).apply(flow, target)
-        placed = ThreadBlocks(pair_all, o.protocol, o.pairing).apply(placed, target)
+        placed = Channels(o.lanes, per_lane, o.protocol, o.spread, o.count).apply(flow, target)
+        placed = ThreadBlocks(pair_all, o.protocol, o.pairing, o.count).apply(placed, target)
         placed = Aggregate(o.protocol, o.count).apply(placed, target)
         # Every message stays one instruction of its sender: too many need no writing out.
         steps, blocks = _most_messages(placed), 0

@@ -20,10 +20,10 @@ from .flow import NONE, Column, Messages
 from .forwarding import forwarded
 
 
-def chain_channels(m: Messages, ranks: int, depth: int, most: int) -> Column:
+def chain_channels(m: Messages, ranks: int, together: int, most: int) -> Column:
     """A channel for each message (instances count for themselves), of ``most``.
 
-    Up to ``depth`` neighbouring chunks stay together.
+    Up to ``together`` neighbouring chunks stay together.
 
     What is in no chain goes with the least laden chain of its connection, else by channel 0.
 
@@ -32,7 +32,7 @@ def chain_channels(m: Messages, ranks: int, depth: int, most: int) -> Column:
     """
     hop = (m.instance * ranks + m.src) * ranks + m.dst
     _, hop = np.unique(hop, return_inverse=True)
-    chain = _chains(m, hop, depth)
+    chain = _chains(m, hop, together)
     _, chain, length = np.unique(chain, return_inverse=True, return_counts=True)
     channel = np.full(len(m), NONE, np.int64)
     in_chain = np.flatnonzero(length[chain] > 1)
@@ -50,9 +50,9 @@ def chain_channels(m: Messages, ranks: int, depth: int, most: int) -> Column:
     return channel
 
 
-def _chains(m: Messages, hop: Column, depth: int) -> Column:
+def _chains(m: Messages, hop: Column, together: int) -> Column:
     """The first message of the chain of each message."""
-    length, _, place = runs(m, hop, depth)
+    length, _, place = runs(m, hop, together)
     incoming, outgoing = forwarded(m)
     same = (length[incoming] == length[outgoing]) & (place[incoming] == place[outgoing])
     incoming, outgoing = incoming[same], outgoing[same]

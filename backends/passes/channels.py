@@ -51,7 +51,8 @@ class Channels:
 
     ``lanes=0``: as many (within reason) as it takes to let most messages be forwarded by a fused
     instruction, or one. ``steps``: how many messages one connection may carry. A lane takes a range
-    of the chunks of its connection, so that neighbours stay together.
+    of the chunks of its connection, so that neighbours stay together. ``count``: how many may
+    travel together (0: as many as the target allows).
     """
 
     name: ClassVar[str] = "channels"
@@ -59,6 +60,7 @@ class Channels:
     steps: int = 1 << 30
     protocol: Protocol = Protocol.SIMPLE
     policy: Spread = Spread.LANES
+    count: int = 0
 
     def apply(self, flow: Flow, target: Target) -> Flow:
         """The flow with channels.
@@ -90,8 +92,9 @@ class Channels:
         ranks = flow.collective.ranks
         pair = (m.instance * ranks + m.src) * ranks + m.dst
         if self.policy is Spread.CHAINS:
+            together = min(self.count or target.max_count, self.protocol.fifo_operations)
             most = target.max_channels // flow.instances
-            channel = chain_channels(m, ranks, self.protocol.fifo_operations, most)
+            channel = chain_channels(m, ranks, together, most)
             width = int(channel.max()) + 1
             lane = _ranges(pair * width + channel, m.chunk, 1, self.steps)
             return channel + width * lane

@@ -56,12 +56,13 @@ class Pairing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlocks:
-    """Pair the ends; ``pair_all``: whatever it costs."""
+    """Pair the ends; ``pair_all``: whatever it costs. ``count`` as aggregation will have it."""
 
     name: ClassVar[str] = "threadblocks"
     pair_all: bool = False
     protocol: Protocol = Protocol.SIMPLE
     policy: Pairing = Pairing.AUTO
+    count: int = 0
 
     def apply(self, flow: Flow, target: Target) -> Flow:
         """The flow with its blocks.
@@ -80,7 +81,8 @@ class ThreadBlocks:
         if target.fuses if self.policy is Pairing.FORWARD else self.policy is not Pairing.NONE:
             _pair(partner, ends, *_unless(wishes, _forwarding(ends, m, connection, depth)))
         if self.pair_all or self.policy in (Pairing.AUTO, Pairing.FEWEST):
-            length, level, _ = runs(m, connection, target.max_count)
+            most = min(self.count or target.max_count, target.max_count)
+            length, level, _ = runs(m, connection, most)
             whole = np.ones(len(names), bool)
             whole[connection[length > depth]] = False
             fits = _fitting(partner, ends, whole, self.pair_all, target.max_steps // 2)
