@@ -23,7 +23,7 @@ from weft.dsl.program import Program, Protocol
 from weft.dsl.schedule import Schedule
 
 from .passes.aggregate import Aggregate
-from .passes.channels import Channels
+from .passes.channels import Channels, Spread
 from .passes.flow import Flow
 from .passes.instances import Instances, Replication
 from .passes.lower import Lower
@@ -43,7 +43,8 @@ class CompileOptions:
 
     ``instances``: copies side by side; None: what the algorithm asks for, or one. ``replication``:
     of which chunks. ``pairing``: which ends share thread blocks. ``protocol``: None: what the
-    algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs).
+    algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs);
+    ``spread``: whether chains get channels of their own.
     ``count``: chunks that may travel together (0: as many as are safe). ``passes`` run on the
     program; ``verify`` is called with the program after every one of them.
     """
@@ -51,10 +52,11 @@ class CompileOptions:
     target: Target = MSCCL
     instances: int | None = None
     replication: Replication = Replication.BATCHED
-    pairing: Pairing = Pairing.FEWEST
+    pairing: Pairing = Pairing.AUTO
     in_place: bool = False
     protocol: Protocol | None = None
     lanes: int = 0
+    spread: Spread = Spread.LANES
     count: int = 0
     name: str = ""
     passes: tuple[ProgramPass, ...] = DEFAULT_PASSES
@@ -103,8 +105,8 @@ def compile_flow(flow: Flow, o: CompileOptions) -> Program:
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
     per_lane, pair_all = target.max_steps, False
     for _ in range(ATTEMPTS):
-        placed = Channels(o.lanes, per_lane, o.protocol).apply(flow, target)
-        placed = ThreadBlocks(pair_all, o.protocol, o.pairing).apply(placed, target)
+        placed = Channels(o.lanes, per_lane, o.protocol, o.spread, o.count).apply(flow, target)
+        placed = ThreadBlocks(pair_all, o.protocol, o.pairing, o.count).apply(placed, target)
         placed = Aggregate(o.protocol, o.count).apply(placed, target)
         # Every message stays one instruction of its sender: too many need no writing out.
         steps, blocks = _most_messages(placed), 0
