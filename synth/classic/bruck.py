@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from weft.dsl.builder import Builder, Chunk
+from weft.dsl.builder import Builder
 
 from .model import Cost
-from .parcels import joined, owned, send_packed, settle
+from .parcels import joined, owned, packed, post, send_packed, settle
 from .phases import Order
 
 
@@ -32,7 +32,7 @@ def allgather(p: Builder, order: Order) -> None:
     while reach < n:
         for i in range(n):
             chunks = joined(blocks, [(i + j) % n for j in range(min(reach, n - reach))])
-            send_packed(p, order[i], sorted(chunks), order[i - reach])
+            send_packed(p, order[i], chunks, order[i - reach])
         reach *= 2
 
 
@@ -44,23 +44,23 @@ def alltoall(p: Builder, order: Order) -> None:
     """
     n, factor = len(order), p.chunks // p.ranks**2
 
-    def block(source: int, target: int) -> Chunk:
-        number = (order[source] * n + order[target]) * factor
-        return p.chunk(order[source], number, count=factor)
+    def number(i: int, j: int, reach: int) -> int:
+        source = (i - j % reach) % n  # it has made the hops of the lower bits
+        return (order[source] * n + order[(source + j) % n]) * factor
 
-    at = [[block(i, (i + j) % n) for j in range(n)] for i in range(n)]
+    at = [[p.chunk(order[i], number(i, j, 1), count=factor) for j in range(n)] for i in range(n)]
     reach = 1
     while reach < n:
-        going = [j for j in range(n) if j & reach]
-        packed = []
+        parcels = []
         for i in range(n):
-            first, *others = (at[i][j] for j in going)
-            parcel = first.group(*others)
-            packed.append(parcel if parcel.contiguous else parcel.copy_to(buffer="scratch"))
-        for i, parcel in enumerate(packed):
-            there = parcel.copy_to(rank=order[(i + reach) % n], buffer="scratch")
-            for j, part in zip(going, there.split(len(going)), strict=True):
-                at[(i + reach) % n][j] = part
+            going = sorted((number(i, j, reach), j) for j in range(n) if j & reach)
+            first, *others = (at[i][j] for _, j in going)
+            parcels.append((packed(first.group(*others)), [j for _, j in going]))
+        for i, (parcel, going) in enumerate(parcels):
+            there = (i + reach) % n
+            for j, part in zip(going, post(parcel, order[there], "scratch").split(len(going)),
+                               strict=True):  # fmt: skip
+                at[there][j] = part
         reach *= 2
     for i in range(n):  # at the end: in place, the output is what others were waiting for
         for j in range(n):
