@@ -124,8 +124,10 @@ def halving_doubling(p: Builder, order: Order) -> None:
 def halving_reduce_scatter(p: Builder, order: Order) -> None:
     """Halve the data with a partner at half the distance, until one's own block is left."""
     blocks = owned(p, order)
-    members = fold(p, order, range(p.chunks))
     groups = couples(len(order))
+    members = [order[head] for head, *_ in groups]
+    exchange_sums(p, [(order[guest], order[head], range(p.chunks))
+                      for head, *guests in groups for guest in guests])  # fmt: skip
     q = len(members)
     reach = q // 2
     while reach:

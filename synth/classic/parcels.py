@@ -54,10 +54,18 @@ def packed(parcel: Chunk) -> Chunk:
 
 
 def send_packed(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
-    """Copy chunks that belong side by side over there if they have consecutive numbers."""
+    """Copy chunks that belong side by side over there if they have consecutive numbers.
+
+    Two runs (a ring of blocks that goes over its end) are two messages: that is cheaper than to
+    copy them twice.
+    """
     chunks = sorted(chunks)
-    if _consecutive(chunks) and held(p, src, chunks).contiguous:
-        send_whole(p, src, chunks, dst)
+    cuts = [i for i in range(1, len(chunks)) if chunks[i] != chunks[i - 1] + 1]
+    bounds = pairwise([0, *cuts, len(chunks)])
+    parts = [held(p, src, chunks[a:b]) for a, b in bounds if b > a]
+    if len(parts) <= 2 and all(part.contiguous for part in parts):
+        for part in parts:
+            post(part, dst)
     else:
         send_parcel(p, src, chunks, dst)
 
