@@ -9,8 +9,7 @@ alltoall     ⌈log2 n⌉    Σ over bits of (numbers below n with this bit) / n
 ===========  ==========  ===================================================
 
 J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby: Efficient algorithms for all-to-all
-communications in multiport message-passing systems, IEEE TPDS 8 (1997). Chunks go by number, so
-the rotation before and after is in the numbers and moves nothing.
+communications in multiport message-passing systems, IEEE TPDS 8 (1997).
 """
 
 from __future__ import annotations
@@ -20,20 +19,29 @@ from fractions import Fraction
 from weft.dsl.builder import Builder
 
 from .model import Cost
-from .parcels import joined, owned, packed, post, send_packed, settle
+from .parcels import packed, post
 from .phases import Order
 
 
 def allgather(p: Builder, order: Order) -> None:
-    """Everybody sends all it has, 2^k blocks from its own on, to the one 2^k before it."""
-    settle(p)
-    n, blocks = len(order), owned(p, order)
+    """Everybody sends all it has, 2^k blocks from its own on, to the one 2^k before it.
+
+    They lie in scratch in that order, so that every message is one piece; the rotation is at the
+    end.
+    """
+    n, factor = len(order), p.chunks // p.ranks
+    for rank in order:
+        p.chunk(rank, rank * factor, count=factor).copy_to(buffer="scratch", index=0)
     reach = 1
     while reach < n:
+        size = min(reach, n - reach) * factor
         for i in range(n):
-            chunks = joined(blocks, [(i + j) % n for j in range(min(reach, n - reach))])
-            send_packed(p, order[i], chunks, order[i - reach])
+            parcel = p.chunk(order[i], 0, count=size, buffer="scratch")
+            post(parcel, order[i - reach], "scratch", reach * factor)
         reach *= 2
+    for i in range(n):
+        for j in range(n):
+            p.chunk(order[i], j * factor, count=factor, buffer="scratch").copy_to()
 
 
 def alltoall(p: Builder, order: Order) -> None:

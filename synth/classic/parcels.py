@@ -24,9 +24,9 @@ def held(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
     return first.group(*others)
 
 
-def post(parcel: Chunk, dst: int, buffer: str | None = None) -> Chunk:
+def post(parcel: Chunk, dst: int, buffer: str | None = None, index: int | None = None) -> Chunk:
     """Send a reference to another rank, in thread blocks of their own."""
-    return parcel.copy_to(rank=dst, buffer=buffer, **_apart(parcel.rank, dst))
+    return parcel.copy_to(dst, buffer, index, **_apart(parcel.rank, dst))
 
 
 def send_whole(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
@@ -54,18 +54,10 @@ def packed(parcel: Chunk) -> Chunk:
 
 
 def send_packed(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
-    """Copy chunks that belong side by side over there if they have consecutive numbers.
-
-    Two runs (a ring of blocks that goes over its end) are two messages: that is cheaper than to
-    copy them twice.
-    """
+    """Copy chunks that belong side by side over there if they have consecutive numbers."""
     chunks = sorted(chunks)
-    cuts = [i for i in range(1, len(chunks)) if chunks[i] != chunks[i - 1] + 1]
-    bounds = pairwise([0, *cuts, len(chunks)])
-    parts = [held(p, src, chunks[a:b]) for a, b in bounds if b > a]
-    if len(parts) <= 2 and all(part.contiguous for part in parts):
-        for part in parts:
-            post(part, dst)
+    if _consecutive(chunks) and held(p, src, chunks).contiguous:
+        send_whole(p, src, chunks, dst)
     else:
         send_parcel(p, src, chunks, dst)
 
