@@ -19,71 +19,116 @@ on as many as keep every GPU busy), goes over as one message, and is handed out 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.dsl.builder import Builder, Chunk
 from weft.dsl.errors import UserError
 
 from .grid import Grid
+from .parcels import packed, post
 
 
 def write_two_step(p: Builder, grid: Grid) -> None:
     """Gather in the box by the destination's local rank, then across the rails."""
     g, m = _sides(grid)
-    k = _factor(p)
-    _in_box(p, grid, k)
-    at = _lookup(grid)
-    packed: dict[tuple[int, int, int], Chunk] = {}
-    for b in range(m):
-        for shift in range(g):  # a rank's own part needs no wire, yet its place in the message
-            for i in range(g):
+    at = list(grid.lines(0))
+    # parts[b, j][i][far]: what local rank i of box b has for local rank j of another box.
+    parts: dict[tuple[int, int], dict[int, tuple[Chunk, ...]]] = {}
+    arrived: list[Chunk] = []
+    for shift in range(g):
+        for b, box in enumerate(at):
+            for i, src in enumerate(box):
                 j = (i + shift) % g
-                for far in range(m):
-                    if far == b:
-                        continue
-                    there = at[b][j]
-                    row = far - (far > b)
-                    packed[there, far, i] = _data(p, at[b][i], at[far][j], k).copy_to(
-                        rank=there, buffer="scratch", index=(row * g + i) * k
-                    )
+                for_rail = [_data(p, src, other[j]) for other in at]
+                if shift:
+                    landed = _joined(for_rail, box[j])
+                    for_rail = list(landed.split(m))
+                    arrived.append(for_rail[b])
+                parts.setdefault((b, j), {})[i] = tuple(for_rail)
     for shift in range(1, m):
-        for b in range(m):
+        for b, box in enumerate(at):
             far = (b + shift) % m
             for j in range(g):
-                parts = [packed[at[b][j], far, i] for i in range(g)]
-                parts[0].group(*parts[1:]).copy_to(rank=at[far][j])
+                here = parts[b, j]
+                assert box[j] == here[j][far].rank
+                arrived += _sent_home(p, [here[i][far] for i in range(g)], at[far][j])
+    _settle(arrived)
 
 
 def write_three_step(p: Builder, grid: Grid) -> None:
     """Gather in the box by destination box, across, hand out in the box."""
     g, m = _sides(grid)
-    k = _factor(p)
-    _in_box(p, grid, k)
-    at = _lookup(grid)
-    filled = [0] * p.ranks  # scratch that a proxy has given out
-    sent: list[tuple[int, Chunk, tuple[int, int, list[int]]]] = []
-    for b in range(m):
-        for far in range(m):
-            if far == b:
-                continue
-            proxies = proxies_of(b, far, g, m)
-            for number, proxy in enumerate(proxies):
-                sources = list(range(number, g, len(proxies)))
-                here, first = at[b][proxy], filled[at[b][proxy]]
-                parts = [
-                    _data(p, at[b][i], at[far][j], k).copy_to(
-                        rank=here, buffer="scratch", index=first + (j * len(sources) + s) * k
-                    )
-                    for j in range(g)
-                    for s, i in enumerate(sources)
-                ]
-                filled[here] += g * len(sources) * k
-                sent.append((at[far][proxy], parts[0].group(*parts[1:]), (far, g, sources)))
-    for there, message, (far, _, sources) in sent:
-        first = filled[there]
-        filled[there] += message.count
-        landed = message.copy_to(rank=there, buffer="scratch", index=first)
-        for j, piece in enumerate(landed.split(g)):
-            assert piece.count == len(sources) * k
-            piece.copy_to(rank=at[far][j])
+    at = list(grid.lines(0))
+    routes = [(b, far) for b in range(m) for far in range(m) if far != b]
+    # Who gathers for whom, and hands out there: (box, far box, proxy) -> local sources.
+    sources: dict[tuple[int, int, int], list[int]] = {}
+    for b, far in routes:
+        proxies = proxies_of(b, far, g, m)
+        for number, proxy in enumerate(proxies):
+            sources[b, far, proxy] = list(range(number, g, len(proxies)))
+    gathered, arrived = _gather(p, at, sources)
+    # handed[far, proxy][j]: what came there for local rank j.
+    handed: dict[tuple[int, int], list[list[Chunk]]] = {}
+    for (b, far, proxy), who in sources.items():
+        by_target = [gathered[b, far, proxy, i][j] for j in range(g) for i in who]
+        landed = _joined(by_target, at[far][proxy])
+        rows = handed.setdefault((far, proxy), [[] for _ in range(g)])
+        for row, piece in zip(rows, landed.split(g), strict=True):
+            row.append(piece)
+    for shift in range(g):
+        for (far, proxy), rows in handed.items():
+            j = (proxy + shift) % g
+            arrived.append(_joined(rows[j], at[far][j]))
+    _settle(arrived)
+
+
+def _gather(
+    p: Builder, at: list[tuple[int, ...]], sources: dict[tuple[int, int, int], list[int]]
+) -> tuple[dict[tuple[int, int, int, int], tuple[Chunk, ...]], list[Chunk]]:
+    """Every rank hands each box-mate, as one message, what is for it and what it is proxy for.
+
+    The result: for (box, far box, proxy, source) the blocks for every local rank of the far box;
+    and what has come to its end.
+    """
+    arrived: list[Chunk] = []
+    found: dict[tuple[int, int, int, int], tuple[Chunk, ...]] = {}
+    g = len(at[0])
+    for shift in range(g):
+        for b, box in enumerate(at):
+            for i, src in enumerate(box):
+                mate = (i + shift) % g
+                keys = [k for k in sources if (k[0], k[2]) == (b, mate) and i in sources[k]]
+                blocks = [_data(p, src, dst) for _, far, _ in keys for dst in at[far]]
+                if shift:
+                    landed = _joined([*blocks, _data(p, src, box[mate])], box[mate])
+                    *blocks, own = landed.split(len(blocks) + 1)
+                    arrived.append(own)
+                for number, key in enumerate(keys):
+                    found[*key, i] = tuple(blocks[number * g : (number + 1) * g])
+    return found, arrived
+
+
+def _joined(blocks: Sequence[Chunk], dst: int) -> Chunk:
+    """Blocks of one rank in the scratch of another, sent as one message."""
+    parcel = packed(blocks[0].group(*blocks[1:]))
+    return parcel if parcel.rank == dst else post(parcel, dst, "scratch")
+
+
+def _sent_home(p: Builder, blocks: Sequence[Chunk], dst: int) -> list[Chunk]:
+    """Blocks of one rank sent to where they end on another, as one message.
+
+    In place that is where data may lie that still has to go: they wait beside it.
+    """
+    if p.in_place:
+        return [_joined(blocks, dst)]
+    post(packed(blocks[0].group(*blocks[1:])), dst)
+    return []
+
+
+def _settle(arrived: Sequence[Chunk]) -> None:
+    """Put what has come to its ranks in its places."""
+    for chunk in arrived:
+        chunk.copy_to()
 
 
 def proxies_of(box: int, far: int, g: int, m: int) -> list[int]:
@@ -97,26 +142,10 @@ def proxies_of(box: int, far: int, g: int, m: int) -> list[int]:
     return [(number * each + t) % g for t in range(each)]
 
 
-def _in_box(p: Builder, grid: Grid, k: int) -> None:
-    """What stays in the box goes straight there."""
-    for box in grid.lines(0):
-        for shift in range(1, len(box)):
-            for i, src in enumerate(box):
-                dst = box[(i + shift) % len(box)]
-                _data(p, src, dst, k).copy_to(rank=dst)
-
-
-def _data(p: Builder, src: int, dst: int, k: int) -> Chunk:
+def _data(p: Builder, src: int, dst: int) -> Chunk:
     """What one rank has for another, where it starts."""
-    return p.chunk(src, (src * p.ranks + dst) * k, count=k)
-
-
-def _factor(p: Builder) -> int:
-    return p.chunks // p.ranks**2
-
-
-def _lookup(grid: Grid) -> list[tuple[int, ...]]:
-    return list(grid.lines(0))
+    factor = p.chunks // p.ranks**2
+    return p.chunk(src, (src * p.ranks + dst) * factor, count=factor)
 
 
 def _sides(grid: Grid) -> tuple[int, int]:
