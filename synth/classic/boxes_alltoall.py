@@ -28,107 +28,107 @@ from .grid import Grid
 from .parcels import packed, post
 
 
+Pair = tuple[int, int]
+"""(source, destination) of a block."""
+
+Blocks = dict[Pair, Chunk]
+"""Blocks that are somewhere on their way."""
+
+
 def write_two_step(p: Builder, grid: Grid) -> None:
     """Gather in the box by the destination's local rank, then across the rails."""
     g, m = _sides(grid)
     at = list(grid.lines(0))
-    # parts[b, j][i][far]: what local rank i of box b has for local rank j of another box.
-    parts: dict[tuple[int, int], dict[int, tuple[Chunk, ...]]] = {}
-    arrived: list[Chunk] = []
+    have: list[Blocks] = [{} for _ in range(p.ranks)]
     for shift in range(g):
-        for b, box in enumerate(at):
+        for box in at:
             for i, src in enumerate(box):
-                j = (i + shift) % g
-                for_rail = [_data(p, src, other[j]) for other in at]
-                if shift:
-                    landed = _joined(for_rail, box[j])
-                    for_rail = list(landed.split(m))
-                    arrived.append(for_rail[b])
-                parts.setdefault((b, j), {})[i] = tuple(for_rail)
+                rail = (i + shift) % g
+                blocks = {(src, other[rail]): _data(p, src, other[rail]) for other in at}
+                have[box[rail]] |= _carried(blocks, box[rail])
     for shift in range(1, m):
         for b, box in enumerate(at):
-            far = (b + shift) % m
-            for j in range(g):
-                here = parts[b, j]
-                assert box[j] == here[j][far].rank
-                arrived += _sent_home(p, [here[i][far] for i in range(g)], at[far][j])
-    _settle(arrived)
+            for here, there in zip(box, at[(b + shift) % m], strict=True):
+                blocks = {(src, there): have[here].pop((src, there)) for src in box}
+                have[there] |= _sent_home(p, blocks, there)
+    _settle(have)
 
 
 def write_three_step(p: Builder, grid: Grid) -> None:
     """Gather in the box by destination box, across, hand out in the box."""
     g, m = _sides(grid)
     at = list(grid.lines(0))
-    routes = [(b, far) for b in range(m) for far in range(m) if far != b]
-    # Who gathers for whom, and hands out there: (box, far box, proxy) -> local sources.
-    sources: dict[tuple[int, int, int], list[int]] = {}
-    for b, far in routes:
-        proxies = proxies_of(b, far, g, m)
-        for number, proxy in enumerate(proxies):
-            sources[b, far, proxy] = list(range(number, g, len(proxies)))
-    gathered, arrived = _gather(p, at, sources)
-    # handed[far, proxy][j]: what came there for local rank j.
-    handed: dict[tuple[int, int], list[list[Chunk]]] = {}
-    for (b, far, proxy), who in sources.items():
-        by_target = [gathered[b, far, proxy, i][j] for j in range(g) for i in who]
-        landed = _joined(by_target, at[far][proxy])
-        rows = handed.setdefault((far, proxy), [[] for _ in range(g)])
-        for row, piece in zip(rows, landed.split(g), strict=True):
-            row.append(piece)
-    for shift in range(g):
-        for (far, proxy), rows in handed.items():
-            j = (proxy + shift) % g
-            arrived.append(_joined(rows[j], at[far][j]))
-    _settle(arrived)
-
-
-def _gather(
-    p: Builder, at: list[tuple[int, ...]], sources: dict[tuple[int, int, int], list[int]]
-) -> tuple[dict[tuple[int, int, int, int], tuple[Chunk, ...]], list[Chunk]]:
-    """Every rank hands each box-mate, as one message, what is for it and what it is proxy for.
-
-    The result: for (box, far box, proxy, source) the blocks for every local rank of the far box;
-    and what has come to its end.
-    """
-    arrived: list[Chunk] = []
-    found: dict[tuple[int, int, int, int], tuple[Chunk, ...]] = {}
-    g = len(at[0])
+    tours = _tours(g, m)
+    have: list[Blocks] = [{} for _ in range(p.ranks)]
     for shift in range(g):
         for b, box in enumerate(at):
             for i, src in enumerate(box):
                 mate = (i + shift) % g
-                keys = [k for k in sources if (k[0], k[2]) == (b, mate) and i in sources[k]]
-                blocks = [_data(p, src, dst) for _, far, _ in keys for dst in at[far]]
-                if shift:
-                    landed = _joined([*blocks, _data(p, src, box[mate])], box[mate])
-                    *blocks, own = landed.split(len(blocks) + 1)
-                    arrived.append(own)
-                for number, key in enumerate(keys):
-                    found[*key, i] = tuple(blocks[number * g : (number + 1) * g])
-    return found, arrived
+                via = [far for (a, far, proxy), who in tours.items()
+                       if (a, proxy) == (b, mate) and i in who]  # fmt: skip
+                targets = [box[mate], *(dst for far in via for dst in at[far])]
+                blocks = {(src, dst): _data(p, src, dst) for dst in targets}
+                have[box[mate]] |= _carried(blocks, box[mate])
+    for (b, far, proxy), who in tours.items():
+        here, there = at[b][proxy], at[far][proxy]
+        pairs = [(at[b][i], dst) for i in who for dst in at[far]]
+        have[there] |= _carried({pair: have[here].pop(pair) for pair in pairs}, there)
+    for shift in range(1, g):
+        for box in at:
+            for i, here in enumerate(box):
+                there = box[(i + shift) % g]
+                blocks = {pair: have[here].pop(pair) for pair in list(have[here])
+                          if pair[1] == there}  # fmt: skip
+                if blocks:
+                    have[there] |= _carried(blocks, there)
+    _settle(have)
 
 
-def _joined(blocks: Sequence[Chunk], dst: int) -> Chunk:
+def _tours(g: int, m: int) -> dict[tuple[int, int, int], list[int]]:
+    """(box, far box, proxy) -> the local ranks whose data for that box goes over that proxy."""
+    tours = {}
+    for shift in range(1, m):
+        for box in range(m):
+            far = (box + shift) % m
+            proxies = proxies_of(box, far, g, m)
+            for number, proxy in enumerate(proxies):
+                tours[box, far, proxy] = list(range(number, g, len(proxies)))
+    return tours
+
+
+def _carried(blocks: Blocks, dst: int) -> Blocks:
     """Blocks of one rank in the scratch of another, sent as one message."""
-    parcel = packed(blocks[0].group(*blocks[1:]))
-    return parcel if parcel.rank == dst else post(parcel, dst, "scratch")
+    (src,) = {chunk.rank for chunk in blocks.values()}
+    if src == dst:
+        return blocks
+    landed = post(_parcel(blocks), dst, "scratch")
+    return dict(zip(sorted(blocks), landed.split(len(blocks)), strict=True))
 
 
-def _sent_home(p: Builder, blocks: Sequence[Chunk], dst: int) -> list[Chunk]:
+def _sent_home(p: Builder, blocks: Blocks, dst: int) -> Blocks:
     """Blocks of one rank sent to where they end on another, as one message.
 
     In place that is where data may lie that still has to go: they wait beside it.
     """
     if p.in_place:
-        return [_joined(blocks, dst)]
-    post(packed(blocks[0].group(*blocks[1:])), dst)
-    return []
+        return _carried(blocks, dst)
+    post(_parcel(blocks), dst)
+    return {}
 
 
-def _settle(arrived: Sequence[Chunk]) -> None:
+def _parcel(blocks: Blocks) -> Chunk:
+    """Blocks side by side, in the order of their numbers."""
+    first, *others = (blocks[pair] for pair in sorted(blocks))
+    return packed(first.group(*others))
+
+
+def _settle(have: Sequence[Blocks]) -> None:
     """Put what has come to its ranks in its places."""
-    for chunk in arrived:
-        chunk.copy_to()
+    for rank, blocks in enumerate(have):
+        for (src, dst), chunk in blocks.items():
+            assert dst == rank, "nothing is left on its way"
+            if src != dst:
+                chunk.copy_to()
 
 
 def proxies_of(box: int, far: int, g: int, m: int) -> list[int]:

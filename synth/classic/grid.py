@@ -26,7 +26,7 @@ from math import prod
 from weft.dsl.builder import Builder
 from weft.dsl.errors import UserError
 
-from .phases import ALLGATHER, REDUCE_SCATTER, Phase, Wires, held
+from .phases import ALLGATHER, REDUCE_SCATTER, Phase, Wires, allreduce_by, held
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,16 @@ def reduce_scatter(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> 
 def allgather(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
     """Along each axis, the last first; every rank ends with everybody's chunks."""
     for done in reversed(range(len(plan.axes))):
+        _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
+
+
+def allreduce(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
+    """Reduce_scatter along all axes but the last, allreduce along that, allgather back."""
+    *inner, last = range(len(plan.axes))
+    for done in inner:
+        _along(w, grid, plan, done, REDUCE_SCATTER[methods[plan.axes[done]]])
+    _along(w, grid, plan, last, allreduce_by(methods[plan.axes[last]]))
+    for done in reversed(inner):
         _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
 
 
@@ -188,8 +198,7 @@ def write_allreduce(
     names = _methods(grid, methods)
     plans = shares(p.chunks, grid, parts)
     for lane, plan in enumerate(plans):
-        reduce_scatter(Wires(p, lane=lane), grid, plan, names)
-        allgather(Wires(p, lane=lane), grid, plan, names)
+        allreduce(Wires(p, lane=lane), grid, plan, names)
 
 
 def block_shares(p: Builder, grid: Grid, parts: int) -> list[Plan]:

@@ -157,18 +157,8 @@ def direct_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
 def halving_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
     """Halve the data with a partner at half the distance, until one's own block is left."""
     groups = couples(len(order))
-    everything = _joined(p, blocks)
-    for head, *guests in groups:
-        for guest in guests:
-            add(p, order[guest], everything, order[head])
-    distance = len(groups) // 2
-    while distance:
-        for i, (head, *_) in enumerate(groups):
-            # The partner's half: those who agree with it in this bit and all higher ones.
-            partner = i ^ distance
-            theirs = _of_groups(p, blocks, groups, partner // distance * distance, distance)
-            add(p, order[head], theirs, order[groups[partner][0]])
-        distance //= 2
+    _fold(p, order, blocks, groups)
+    _halve(p, order, blocks, groups)
     for head, *guests in groups:
         for guest in guests:
             send(p, order[head], blocks[guest], order[guest])
@@ -177,19 +167,57 @@ def halving_reduce_scatter(p: Builder | Wires, order: Order, blocks: Blocks) -> 
 def doubling_allgather(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
     """The mirror: exchange all one has with a partner, at twice the distance each time."""
     groups = couples(len(order))
-    everything = _joined(p, blocks)
     for head, *guests in groups:
         for guest in guests:
             send(p, order[guest], blocks[guest], order[head])
+    _double(p, order, blocks, groups)
+    _unfold(p, order, blocks, groups)
+
+
+def halving_allreduce(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+    """Both: those who handed over their data wait for the result (Rabenseifner)."""
+    groups = couples(len(order))
+    _fold(p, order, blocks, groups)
+    _halve(p, order, blocks, groups)
+    _double(p, order, blocks, groups)
+    _unfold(p, order, blocks, groups)
+
+
+Groups = Sequence[tuple[int, ...]]
+
+
+def _fold(p: Builder | Wires, order: Order, blocks: Blocks, groups: Groups) -> None:
+    everything = _joined(p, blocks)
+    for head, *guests in groups:
+        for guest in guests:
+            add(p, order[guest], everything, order[head])
+
+
+def _unfold(p: Builder | Wires, order: Order, blocks: Blocks, groups: Groups) -> None:
+    everything = _joined(p, blocks)
+    for head, *guests in groups:
+        for guest in guests:
+            send(p, order[head], everything, order[guest])
+
+
+def _halve(p: Builder | Wires, order: Order, blocks: Blocks, groups: Groups) -> None:
+    distance = len(groups) // 2
+    while distance:
+        for i, (head, *_) in enumerate(groups):
+            # The partner's half: those who agree with it in this bit and all higher ones.
+            partner = i ^ distance
+            theirs = _of_groups(p, blocks, groups, partner // distance * distance, distance)
+            add(p, order[head], theirs, order[groups[partner][0]])
+        distance //= 2
+
+
+def _double(p: Builder | Wires, order: Order, blocks: Blocks, groups: Groups) -> None:
     distance = 1
     while distance < len(groups):
         for i, (head, *_) in enumerate(groups):
             ours = _of_groups(p, blocks, groups, i // distance * distance, distance)
             send(p, order[head], ours, order[groups[i ^ distance][0]])
         distance *= 2
-    for head, *guests in groups:
-        for guest in guests:
-            send(p, order[head], everything, order[guest])
 
 
 def couples(n: int) -> list[tuple[int, ...]]:
@@ -200,7 +228,7 @@ def couples(n: int) -> list[tuple[int, ...]]:
 
 
 def _of_groups(
-    p: Builder | Wires, blocks: Blocks, groups: Sequence[tuple[int, ...]], first: int, count: int
+    p: Builder | Wires, blocks: Blocks, groups: Groups, first: int, count: int
 ) -> list[int]:
     """The chunks of some groups."""
     return _joined(p, [blocks[i] for group in groups[first : first + count] for i in group])
@@ -221,26 +249,48 @@ ALLGATHER: dict[str, Phase] = {
 """Both by the name of the per-level algorithm."""
 
 
-def phase_cost(name: str, n: int) -> tuple[int, Fraction]:
+def allreduce_by(name: str) -> Phase:
+    """The allreduce of a per-level algorithm: a reduce_scatter and an allgather."""
+    if name == "halving":
+        return halving_allreduce
+
+    def both(p: Builder | Wires, order: Order, blocks: Blocks) -> None:
+        REDUCE_SCATTER[name](p, order, blocks)
+        ALLGATHER[name](p, order, blocks)
+
+    return both
+
+
+def half_cost(name: str, n: int) -> tuple[int, Fraction]:
     """Steps of one reduce_scatter or allgather among n members, and the share of the group's data
     that its busiest member sends (or gets) in them."""
     if n == 1:
         return 0, Fraction(0)
     if name == "halving":
-        return _halving_cost(n)
+        steps, blocks = _halving_cost(n)
+        folds = n & (n - 1) > 0  # hand over everything, and get a block
+        return steps + 2 * folds, Fraction(blocks + (n + 1) * folds, n)
     return n - 1 if name == "ring" else 1, Fraction(n - 1, n)
 
 
-def _halving_cost(n: int) -> tuple[int, Fraction]:
-    """Each exchange is over when its larger half has gone: of uneven n, some blocks are double."""
+def both_cost(name: str, n: int) -> tuple[int, Fraction]:
+    """As :func:`half_cost`, of the allreduce."""
+    if name == "halving":
+        steps, blocks = _halving_cost(n)
+        folds = n & (n - 1) > 0  # hand over everything, and get everything
+        return 2 * (steps + folds), Fraction(2 * (blocks + n * folds), n)
+    steps, volume = half_cost(name, n)
+    return 2 * steps, 2 * volume
+
+
+def _halving_cost(n: int) -> tuple[int, int]:
+    """Exchanges, and blocks in them: each is over when its larger half has gone."""
     sizes = [len(group) for group in couples(n)]
-    core = len(sizes)
-    steps, blocks = (2, n + 1) if n > core else (0, 0)  # what the members beyond hand over and get
-    distance = core // 2
+    steps, blocks, distance = 0, 0, len(sizes) // 2
     while distance:
-        blocks += max(sum(sizes[i : i + distance]) for i in range(0, core, distance))
+        blocks += max(sum(sizes[i : i + distance]) for i in range(0, len(sizes), distance))
         steps, distance = steps + 1, distance // 2
-    return steps, Fraction(blocks, n)
+    return steps, blocks
 
 
 # --- reduce and broadcast -------------------------------------------------------------------------
