@@ -27,7 +27,6 @@ from weft.dsl.errors import UserError
 from .grid import Grid
 from .parcels import packed, post
 
-
 Pair = tuple[int, int]
 """(source, destination) of a block."""
 

@@ -5,7 +5,7 @@
 * **multi-level broadcast and reduce**: a tree over the leaders of the outermost level, then over
   those of the next one, down to the GPUs of a box.
 
-Groups may be of any sizes. With groups of g and m leaders, and a star in each group, an allreduce of
+Groups may be of any sizes. With groups of g, m leaders and a star in each group, an allreduce of
 the message M takes
 
     2 (α_in + (g-1) M/B_in) + 2(m-1) (α_out + M/m/B_out)
