@@ -9,31 +9,39 @@ alltoall     ⌈log2 n⌉    Σ over bits of (numbers below n with this bit) / n
 ===========  ==========  ===================================================
 
 J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby: Efficient algorithms for all-to-all
-communications in multiport message-passing systems, IEEE TPDS 8 (1997). Chunks go by number, so
-the rotation before and after is in the numbers and moves nothing.
+communications in multiport message-passing systems, IEEE TPDS 8 (1997).
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from weft.dsl.builder import Builder, Chunk
+from weft.dsl.builder import Builder
 
 from .model import Cost
-from .parcels import joined, owned, send_packed, settle
+from .parcels import packed, post
 from .phases import Order
 
 
 def allgather(p: Builder, order: Order) -> None:
-    """Everybody sends all it has, 2^k blocks from its own on, to the one 2^k before it."""
-    settle(p)
-    n, blocks = len(order), owned(p, order)
+    """Everybody sends all it has, 2^k blocks from its own on, to the one 2^k before it.
+
+    They lie in scratch in that order, so that every message is one piece; the rotation is at the
+    end.
+    """
+    n, factor = len(order), p.chunks // p.ranks
+    for rank in order:
+        p.chunk(rank, rank * factor, count=factor).copy_to(buffer="scratch", index=0)
     reach = 1
     while reach < n:
+        size = min(reach, n - reach) * factor
         for i in range(n):
-            chunks = joined(blocks, [(i + j) % n for j in range(min(reach, n - reach))])
-            send_packed(p, order[i], sorted(chunks), order[i - reach])
+            parcel = p.chunk(order[i], 0, count=size, buffer="scratch")
+            post(parcel, order[i - reach], "scratch", reach * factor)
         reach *= 2
+    for i in range(n):
+        for j in range(n):
+            p.chunk(order[i], j * factor, count=factor, buffer="scratch").copy_to()
 
 
 def alltoall(p: Builder, order: Order) -> None:
@@ -44,23 +52,23 @@ def alltoall(p: Builder, order: Order) -> None:
     """
     n, factor = len(order), p.chunks // p.ranks**2
 
-    def block(source: int, target: int) -> Chunk:
-        number = (order[source] * n + order[target]) * factor
-        return p.chunk(order[source], number, count=factor)
+    def number(i: int, j: int, reach: int) -> int:
+        source = (i - j % reach) % n  # it has made the hops of the lower bits
+        return (order[source] * n + order[(source + j) % n]) * factor
 
-    at = [[block(i, (i + j) % n) for j in range(n)] for i in range(n)]
+    at = [[p.chunk(order[i], number(i, j, 1), count=factor) for j in range(n)] for i in range(n)]
     reach = 1
     while reach < n:
-        going = [j for j in range(n) if j & reach]
-        packed = []
+        parcels = []
         for i in range(n):
-            first, *others = (at[i][j] for j in going)
-            parcel = first.group(*others)
-            packed.append(parcel if parcel.contiguous else parcel.copy_to(buffer="scratch"))
-        for i, parcel in enumerate(packed):
-            there = parcel.copy_to(rank=order[(i + reach) % n], buffer="scratch")
-            for j, part in zip(going, there.split(len(going)), strict=True):
-                at[(i + reach) % n][j] = part
+            going = sorted((number(i, j, reach), j) for j in range(n) if j & reach)
+            first, *others = (at[i][j] for _, j in going)
+            parcels.append((packed(first.group(*others)), [j for _, j in going]))
+        for i, (parcel, going) in enumerate(parcels):
+            there = (i + reach) % n
+            for j, part in zip(going, post(parcel, order[there], "scratch").split(len(going)),
+                               strict=True):  # fmt: skip
+                at[there][j] = part
         reach *= 2
     for i in range(n):  # at the end: in place, the output is what others were waiting for
         for j in range(n):

@@ -26,8 +26,17 @@ from fractions import Fraction
 from weft.dsl.builder import Builder
 
 from .model import Cost
-from .parcels import exchange_sums, joined, owned, pieces, send_packed, settle
-from .phases import Blocks, Order, add, send
+from .parcels import (
+    add_whole,
+    exchange_sums,
+    joined,
+    owned,
+    pieces,
+    send_packed,
+    send_whole,
+    settle,
+)
+from .phases import Blocks, Order
 
 
 def core(n: int) -> int:
@@ -35,19 +44,27 @@ def core(n: int) -> int:
     return 1 << (n.bit_length() - 1)
 
 
-def fold(p: Builder, order: Order, chunks: Sequence[int]) -> Order:
-    """Those beyond the power of two hand their data to one of it; who is left."""
-    q = core(len(order))
-    for extra, partner in zip(order[q:], order, strict=False):
-        add(p, extra, chunks, partner)
-    return order[:q]
+def couples(n: int) -> list[tuple[int, ...]]:
+    """Positions in 2^⌊log2 n⌋ groups: the first 2 (n - q) by twos, the others alone."""
+    q = core(n)
+    extra = n - q
+    return [(2 * i, 2 * i + 1) if i < extra else (i + extra,) for i in range(q)]
+
+
+def fold(p: Builder, order: Order, chunks: Sequence[int]) -> list[int]:
+    """The second of each couple hands its data to the first; the ranks that go on."""
+    members = [[order[i] for i in couple] for couple in couples(len(order))]
+    for head, *guests in members:
+        for guest in guests:
+            add_whole(p, guest, chunks, head)
+    return [head for head, *_ in members]
 
 
 def unfold(p: Builder, order: Order, chunks: Sequence[int]) -> None:
-    """They get the result."""
-    q = core(len(order))
-    for extra, partner in zip(order[q:], order, strict=False):
-        send(p, partner, chunks, extra)
+    """It gets the result."""
+    for head, *guests in couples(len(order)):
+        for guest in guests:
+            send_whole(p, order[head], chunks, order[guest])
 
 
 def doubling_allgather(p: Builder, order: Order) -> None:
@@ -93,13 +110,13 @@ def halving_doubling(p: Builder, order: Order) -> None:
         taken.append(part)
         halves = [pieces(chunks, 2) for chunks in part]
         for i in range(q):
-            add(p, members[i], halves[i][0 if i & reach else 1], members[i ^ reach])
+            add_whole(p, members[i], halves[i][0 if i & reach else 1], members[i ^ reach])
         part = [halves[i][1 if i & reach else 0] for i in range(q)]
         reach *= 2
     while reach > 1:
         reach //= 2
         for i in range(q):
-            send(p, members[i], part[i], members[i ^ reach])
+            send_whole(p, members[i], part[i], members[i ^ reach])
         part = taken.pop()
     unfold(p, order, range(p.chunks))
 
@@ -107,22 +124,23 @@ def halving_doubling(p: Builder, order: Order) -> None:
 def halving_reduce_scatter(p: Builder, order: Order) -> None:
     """Halve the data with a partner at half the distance, until one's own block is left."""
     blocks = owned(p, order)
-    members = fold(p, order, range(p.chunks))
+    groups = couples(len(order))
+    members = [order[head] for head, *_ in groups]
+    exchange_sums(p, [(order[guest], order[head], range(p.chunks))
+                      for head, *guests in groups for guest in guests])  # fmt: skip
     q = len(members)
     reach = q // 2
     while reach:
+        messages = []
         for i in range(q):
             start = (i ^ reach) // reach * reach
-            chunks = joined(_with_guests(blocks, q), range(start, start + reach))
-            add(p, members[i], chunks, members[i ^ reach])
+            theirs = [k for group in groups[start : start + reach] for k in joined(blocks, group)]
+            messages.append((members[i], members[i ^ reach], theirs))
+        exchange_sums(p, messages)
         reach //= 2
-    for extra, partner, block in zip(order[q:], order, blocks[q:], strict=False):
-        send(p, partner, block, extra)
-
-
-def _with_guests(blocks: Blocks, q: int) -> list[list[int]]:
-    """Each member's block, with that of the one that was folded into it."""
-    return [[k for block in blocks[i::q] for k in block] for i in range(q)]
+    for head, *guests in groups:
+        for guest in guests:
+            send_whole(p, order[head], blocks[guest], order[guest])
 
 
 # --- what they cost -------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from fractions import Fraction
 from weft.dsl.builder import Builder
 
 from .model import Cost
-from .parcels import joined, owned, send_packed
+from .parcels import joined, owned, send_packed, send_parcel, send_whole
 from .phases import Order, add, send
 
 
@@ -56,7 +56,7 @@ def scatter(p: Builder, order: Order) -> None:
     blocks = owned(p, order)
     for parent, child, below in edges(len(order)):
         chunks = joined(blocks, range(child, child + below))
-        send_packed(p, order[parent], chunks, order[child])
+        (send_parcel if below > 1 else send_whole)(p, order[parent], chunks, order[child])
 
 
 def gather(p: Builder, order: Order) -> None:
