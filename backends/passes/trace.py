@@ -31,6 +31,10 @@ from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
 from .landing import WIDE, Scratch, contended, same_as_before, unfused
 
 
+BUFFER = OUTPUT - INPUT
+"""Slots of different buffers are at least so far apart."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Give every move its step.
@@ -126,9 +130,12 @@ def _together(moves: Moves) -> Flags:
     for slot in (moves.source, moves.target):
         result[1:] &= slot[1:] == slot[:-1] + 1
     result[1:] &= adds[1:] == adds[:-1]
-    # An operand of its own may be the next one's target: such moves stay single.
-    result &= ~adds | (moves.operand == moves.target)
-    result[1:] &= ~adds[:-1] | (moves.operand[:-1] == moves.target[:-1])
+    # An operand of its own may be the next one's target, unless it is in another buffer.
+    at_home = moves.operand == moves.target
+    elsewhere = moves.operand // BUFFER != moves.target // BUFFER
+    result &= ~adds | at_home | elsewhere
+    result[1:] &= ~adds[:-1] | at_home[:-1] | elsewhere[:-1]
+    result[1:] &= ~adds[1:] | (moves.operand[1:] == moves.operand[:-1] + 1)
     return result
 
 

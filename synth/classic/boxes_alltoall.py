@@ -19,71 +19,115 @@ on as many as keep every GPU busy), goes over as one message, and is handed out 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.dsl.builder import Builder, Chunk
 from weft.dsl.errors import UserError
 
 from .grid import Grid
+from .parcels import packed, post
+
+Pair = tuple[int, int]
+"""(source, destination) of a block."""
+
+Blocks = dict[Pair, Chunk]
+"""Blocks that are somewhere on their way."""
 
 
 def write_two_step(p: Builder, grid: Grid) -> None:
     """Gather in the box by the destination's local rank, then across the rails."""
     g, m = _sides(grid)
-    k = _factor(p)
-    _in_box(p, grid, k)
-    at = _lookup(grid)
-    packed: dict[tuple[int, int, int], Chunk] = {}
-    for b in range(m):
-        for shift in range(g):  # a rank's own part needs no wire, yet its place in the message
-            for i in range(g):
-                j = (i + shift) % g
-                for far in range(m):
-                    if far == b:
-                        continue
-                    there = at[b][j]
-                    row = far - (far > b)
-                    packed[there, far, i] = _data(p, at[b][i], at[far][j], k).copy_to(
-                        rank=there, buffer="scratch", index=(row * g + i) * k
-                    )
+    at = list(grid.lines(0))
+    have: list[Blocks] = [{} for _ in range(p.ranks)]
+    for shift in range(g):
+        for box in at:
+            for i, src in enumerate(box):
+                rail = (i + shift) % g
+                blocks = {(src, other[rail]): _data(p, src, other[rail]) for other in at}
+                have[box[rail]] |= _carried(blocks, box[rail])
     for shift in range(1, m):
-        for b in range(m):
-            far = (b + shift) % m
-            for j in range(g):
-                parts = [packed[at[b][j], far, i] for i in range(g)]
-                parts[0].group(*parts[1:]).copy_to(rank=at[far][j])
+        for b, box in enumerate(at):
+            for here, there in zip(box, at[(b + shift) % m], strict=True):
+                blocks = {(src, there): have[here].pop((src, there)) for src in box}
+                have[there] |= _sent_home(p, blocks, there)
+    _settle(have)
 
 
 def write_three_step(p: Builder, grid: Grid) -> None:
     """Gather in the box by destination box, across, hand out in the box."""
     g, m = _sides(grid)
-    k = _factor(p)
-    _in_box(p, grid, k)
-    at = _lookup(grid)
-    filled = [0] * p.ranks  # scratch that a proxy has given out
-    sent: list[tuple[int, Chunk, tuple[int, int, list[int]]]] = []
-    for b in range(m):
-        for far in range(m):
-            if far == b:
-                continue
-            proxies = proxies_of(b, far, g, m)
+    at = list(grid.lines(0))
+    tours = _tours(g, m)
+    have: list[Blocks] = [{} for _ in range(p.ranks)]
+    for shift in range(g):
+        for b, box in enumerate(at):
+            for i, src in enumerate(box):
+                mate = (i + shift) % g
+                via = [far for (a, far, proxy), who in tours.items()
+                       if (a, proxy) == (b, mate) and i in who]  # fmt: skip
+                targets = [box[mate], *(dst for far in via for dst in at[far])]
+                blocks = {(src, dst): _data(p, src, dst) for dst in targets}
+                have[box[mate]] |= _carried(blocks, box[mate])
+    for (b, far, proxy), who in tours.items():
+        here, there = at[b][proxy], at[far][proxy]
+        pairs = [(at[b][i], dst) for i in who for dst in at[far]]
+        have[there] |= _carried({pair: have[here].pop(pair) for pair in pairs}, there)
+    for shift in range(1, g):
+        for box in at:
+            for i, here in enumerate(box):
+                there = box[(i + shift) % g]
+                blocks = {pair: have[here].pop(pair) for pair in list(have[here])
+                          if pair[1] == there}  # fmt: skip
+                if blocks:
+                    have[there] |= _carried(blocks, there)
+    _settle(have)
+
+
+def _tours(g: int, m: int) -> dict[tuple[int, int, int], list[int]]:
+    """(box, far box, proxy) -> the local ranks whose data for that box goes over that proxy."""
+    tours = {}
+    for shift in range(1, m):
+        for box in range(m):
+            far = (box + shift) % m
+            proxies = proxies_of(box, far, g, m)
             for number, proxy in enumerate(proxies):
-                sources = list(range(number, g, len(proxies)))
-                here, first = at[b][proxy], filled[at[b][proxy]]
-                parts = [
-                    _data(p, at[b][i], at[far][j], k).copy_to(
-                        rank=here, buffer="scratch", index=first + (j * len(sources) + s) * k
-                    )
-                    for j in range(g)
-                    for s, i in enumerate(sources)
-                ]
-                filled[here] += g * len(sources) * k
-                sent.append((at[far][proxy], parts[0].group(*parts[1:]), (far, g, sources)))
-    for there, message, (far, _, sources) in sent:
-        first = filled[there]
-        filled[there] += message.count
-        landed = message.copy_to(rank=there, buffer="scratch", index=first)
-        for j, piece in enumerate(landed.split(g)):
-            assert piece.count == len(sources) * k
-            piece.copy_to(rank=at[far][j])
+                tours[box, far, proxy] = list(range(number, g, len(proxies)))
+    return tours
+
+
+def _carried(blocks: Blocks, dst: int) -> Blocks:
+    """Blocks of one rank in the scratch of another, sent as one message."""
+    (src,) = {chunk.rank for chunk in blocks.values()}
+    if src == dst:
+        return blocks
+    landed = post(_parcel(blocks), dst, "scratch")
+    return dict(zip(sorted(blocks), landed.split(len(blocks)), strict=True))
+
+
+def _sent_home(p: Builder, blocks: Blocks, dst: int) -> Blocks:
+    """Blocks of one rank sent to where they end on another, as one message.
+
+    In place that is where data may lie that still has to go: they wait beside it.
+    """
+    if p.in_place:
+        return _carried(blocks, dst)
+    post(_parcel(blocks), dst)
+    return {}
+
+
+def _parcel(blocks: Blocks) -> Chunk:
+    """Blocks side by side, in the order of their numbers."""
+    first, *others = (blocks[pair] for pair in sorted(blocks))
+    return packed(first.group(*others))
+
+
+def _settle(have: Sequence[Blocks]) -> None:
+    """Put what has come to its ranks in its places."""
+    for rank, blocks in enumerate(have):
+        for (src, dst), chunk in blocks.items():
+            assert dst == rank, "nothing is left on its way"
+            if src != dst:
+                chunk.copy_to()
 
 
 def proxies_of(box: int, far: int, g: int, m: int) -> list[int]:
@@ -97,26 +141,10 @@ def proxies_of(box: int, far: int, g: int, m: int) -> list[int]:
     return [(number * each + t) % g for t in range(each)]
 
 
-def _in_box(p: Builder, grid: Grid, k: int) -> None:
-    """What stays in the box goes straight there."""
-    for box in grid.lines(0):
-        for shift in range(1, len(box)):
-            for i, src in enumerate(box):
-                dst = box[(i + shift) % len(box)]
-                _data(p, src, dst, k).copy_to(rank=dst)
-
-
-def _data(p: Builder, src: int, dst: int, k: int) -> Chunk:
+def _data(p: Builder, src: int, dst: int) -> Chunk:
     """What one rank has for another, where it starts."""
-    return p.chunk(src, (src * p.ranks + dst) * k, count=k)
-
-
-def _factor(p: Builder) -> int:
-    return p.chunks // p.ranks**2
-
-
-def _lookup(grid: Grid) -> list[tuple[int, ...]]:
-    return list(grid.lines(0))
+    factor = p.chunks // p.ranks**2
+    return p.chunk(src, (src * p.ranks + dst) * factor, count=factor)
 
 
 def _sides(grid: Grid) -> tuple[int, int]:

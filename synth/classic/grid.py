@@ -26,7 +26,7 @@ from math import prod
 from weft.dsl.builder import Builder
 from weft.dsl.errors import UserError
 
-from .phases import ALLGATHER, REDUCE_SCATTER
+from .phases import ALLGATHER, REDUCE_SCATTER, Phase, Wires, allreduce_by, held
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +88,30 @@ class Plan:
     backwards: bool = False
 
 
-def reduce_scatter(p: Builder, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
+def reduce_scatter(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
     """Along each axis in turn; every rank ends with the sum of its own chunks."""
     for done in range(len(plan.axes)):
-        _along(p, grid, plan, done, REDUCE_SCATTER[methods[plan.axes[done]]])
+        _along(w, grid, plan, done, REDUCE_SCATTER[methods[plan.axes[done]]])
 
 
-def allgather(p: Builder, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
+def allgather(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
     """Along each axis, the last first; every rank ends with everybody's chunks."""
     for done in reversed(range(len(plan.axes))):
-        _along(p, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
+        _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
 
 
-def _along(p: Builder, grid: Grid, plan: Plan, done: int, phase: object) -> None:
+def allreduce(w: Wires, grid: Grid, plan: Plan, methods: Sequence[str]) -> None:
+    """Reduce_scatter along all axes but the last, allreduce along that, allgather back."""
+    *inner, last = range(len(plan.axes))
+    for done in inner:
+        _along(w, grid, plan, done, REDUCE_SCATTER[methods[plan.axes[done]]])
+    _along(w, grid, plan, last, allreduce_by(methods[plan.axes[last]]))
+    for done in reversed(inner):
+        _along(w, grid, plan, done, ALLGATHER[methods[plan.axes[done]]])
+
+
+def _along(w: Wires, grid: Grid, plan: Plan, done: int, phase: Phase) -> None:
     """One phase on all lines of an axis; ``done`` axes of the plan were reduced before it."""
-    assert callable(phase)
     axis = plan.axes[done]
     if grid.shape[axis] == 1:
         return
@@ -113,8 +122,8 @@ def _along(p: Builder, grid: Grid, plan: Plan, done: int, phase: object) -> None
         shared.setdefault(tuple(at[a] for a in fixed), []).extend(plan.owned[rank])
     for line in grid.lines(axis):
         order = line[::-1] if plan.backwards else line
-        blocks = [sorted(shared[tuple(place[rank][a] for a in fixed)]) for rank in order]
-        phase(p, order, blocks)
+        blocks = [w.sorted(shared[tuple(place[rank][a] for a in fixed)]) for rank in order]
+        phase(w, order, blocks)
 
 
 # --- the algorithms -------------------------------------------------------------------------------
@@ -123,19 +132,55 @@ def _along(p: Builder, grid: Grid, plan: Plan, done: int, phase: object) -> None
 def write_reduce_scatter(
     p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1
 ) -> None:  # fmt: skip
-    """Reduce_scatter, the innermost level first: the outer ones carry sums of whole boxes."""
+    """Reduce_scatter, the innermost level first: the outer ones carry sums of whole boxes.
+
+    A level's block is the blocks of many ranks, so the input is first laid out level by level.
+    """
     names = _methods(grid, methods)
-    for plan in block_shares(p, grid, parts):
-        reduce_scatter(p, grid, plan, names)
+    plans = block_shares(p, grid, parts)
+    place = laid_out(grid, plans)
+    if place is not None:
+        for rank in grid.ranks:
+            for chunk in range(p.chunks):
+                p.chunk(rank, chunk).copy_to(buffer="scratch", index=place[chunk])
+    for lane, plan in enumerate(plans):
+        reduce_scatter(Wires(p, place, lane), grid, plan, names)
+        for rank in grid.ranks if place is not None else ():
+            Wires(p, place).held(rank, plan.owned[rank]).copy_to()
 
 
 def write_allgather(
     p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1
 ) -> None:  # fmt: skip
-    """Allgather, the outermost level first: only own data crosses it, once."""
+    """Allgather, the outermost level first: only own data crosses it, once.
+
+    A level's block is the blocks of many ranks, so all is collected level by level, and put in
+    order at the end.
+    """
     names = _methods(grid, methods)
-    for plan in block_shares(p, grid, parts):
-        allgather(p, grid, plan, names)
+    plans = block_shares(p, grid, parts)
+    place = laid_out(grid, plans)
+    for lane, plan in enumerate(plans):
+        for rank in grid.ranks if place is not None else ():
+            own = plan.owned[rank]
+            held(p, rank, own).copy_to(buffer="scratch", index=place[own[0]])
+        allgather(Wires(p, place, lane), grid, plan, names)
+    if place is not None:
+        for rank in grid.ranks:
+            for chunk in range(p.chunks):
+                p.chunk(rank, place[chunk], buffer="scratch").copy_to()
+
+
+def laid_out(grid: Grid, plans: Sequence[Plan]) -> dict[int, int] | None:
+    """Where chunks lie so that the blocks of every level are whole: for each part, by the
+    coordinates along its axes, the first axis coarsest. None if they do already."""
+    at = grid.coordinates()
+    place: dict[int, int] = {}
+    for plan in plans:
+        for rank in sorted(grid.ranks, key=lambda r: tuple(at[r][axis] for axis in plan.axes)):
+            for chunk in plan.owned[rank]:
+                place[chunk] = len(place)
+    return None if all(chunk == where for chunk, where in place.items()) else place
 
 
 def write_allreduce(
@@ -152,10 +197,8 @@ def write_allreduce(
     """
     names = _methods(grid, methods)
     plans = shares(p.chunks, grid, parts)
-    for plan in plans:
-        reduce_scatter(p, grid, plan, names)
-    for plan in plans:
-        allgather(p, grid, plan, names)
+    for lane, plan in enumerate(plans):
+        allreduce(Wires(p, lane=lane), grid, plan, names)
 
 
 def block_shares(p: Builder, grid: Grid, parts: int) -> list[Plan]:

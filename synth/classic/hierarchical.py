@@ -16,9 +16,9 @@ from typing import Any
 
 from weft.dsl.collective import Kind
 
-from . import boxes_alltoall, grid, leaders
+from . import boxes_alltoall, grid, leaders, phases
 from .model import Cost
-from .phases import phase_cost, tree_depth
+from .phases import tree_depth
 
 Shape = tuple[int, ...]
 
@@ -89,14 +89,16 @@ def half_cost(shape: Shape, methods: Sequence[str] = ("ring",)) -> tuple[Cost, .
     """Reduce_scatter or allgather: level i works on what the levels inside it left, 1/Π p_j."""
     found = []
     for axis, size in enumerate(shape):
-        steps, volume = phase_cost(methods[min(axis, len(methods) - 1)], size)
+        steps, volume = phases.half_cost(methods[min(axis, len(methods) - 1)], size)
         found.append(Cost(steps, volume / prod(shape[:axis])))
     return tuple(found)
 
 
 def allreduce_cost(shape: Shape, methods: Sequence[str] = ("ring",)) -> tuple[Cost, ...]:
     """Both halves: 2 Σ_i [ s_i α_i + (p_i - 1)/p_i · M/Π_{j<i} p_j / B_i ]."""
-    return tuple(Cost(2 * c.steps, 2 * c.volume) for c in half_cost(shape, methods))
+    inner = [Cost(2 * c.steps, 2 * c.volume) for c in half_cost(shape[:-1], methods)]
+    steps, volume = phases.both_cost(methods[min(len(shape), len(methods)) - 1], shape[-1])
+    return (*inner, Cost(steps, volume / prod(shape[:-1])))
 
 
 def every_way(shape: Shape) -> int:
@@ -129,6 +131,10 @@ def _using(*methods: str) -> Callable[[Shape], dict[str, Any]]:
 
 def _ranks(shape: Shape) -> int:
     return prod(shape)
+
+
+def _ranks_every_way(shape: Shape) -> int:
+    return prod(shape) * every_way(shape)
 
 
 def _every(shape: Shape) -> dict[str, Any]:
@@ -193,7 +199,8 @@ def three_step_cost(shape: Shape, chunks: int = 1) -> tuple[Cost, ...]:
             loads[proxy] += len(sources) * g
             collected[proxy] += sum(i != proxy for i in sources) * g
     handed = max(load * (g - 1) // g for load in loads)
-    gathered = max(max(collected), _given_away(g, m)) + g - 1
+    # Where nothing is gathered, what stays in the box goes while the boxes exchange.
+    gathered = max(max(collected), _given_away(g, m)) + g - 1 if max(collected) else 0
     steps = int(max(collected) > 0) + int(g > 1)
     return (
         Cost(steps, Fraction(gathered + handed, blocks)),
@@ -247,7 +254,7 @@ HIERARCHICAL = (
     Hierarchical("torus", _RS, _TORUS, grid.write_reduce_scatter, _half("ring"), torus_name,
                  MIKAMI, _one),
     Hierarchical("multiport_torus", _AR, _TORUS, grid.write_allreduce, multiport_allreduce_cost,
-                 torus_name, MULTIPORT, lambda shape: prod(shape) * every_way(shape), options=_every),
+                 torus_name, MULTIPORT, _ranks_every_way, options=_every),
     Hierarchical("multiport_torus", _AG, _TORUS, grid.write_allgather, multiport_half_cost,
                  torus_name, MULTIPORT, every_way, options=_every),
     Hierarchical("multiport_torus", _RS, _TORUS, grid.write_reduce_scatter, multiport_half_cost,
@@ -267,7 +274,7 @@ HIERARCHICAL = (
     Hierarchical("hybrid", _AR, _BOXES, grid.write_allreduce, _both("ring", "halving"), boxes_name,
                  ACCL, _ranks, _using("ring", "halving")),
     Hierarchical("leaders", _AR, Structure.LEVELS, leaders.write_allreduce, jia_cost, boxes_name,
-                 JIA, lambda shape: shape[-1], lambda shape: {"shapes": ("star",)}, True),
+                 JIA, lambda shape: shape[-1], lambda shape: {"shapes": ("star",)}),
     Hierarchical("leaders", Kind.BROADCAST, Structure.LEVELS, leaders.write_broadcast,
                  leaders_rooted_cost, boxes_name, MAGPIE, _one, pipelined=True),
     Hierarchical("leaders", Kind.REDUCE, Structure.LEVELS, leaders.write_reduce,

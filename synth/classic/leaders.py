@@ -5,13 +5,14 @@
 * **multi-level broadcast and reduce**: a tree over the leaders of the outermost level, then over
   those of the next one, down to the GPUs of a box.
 
-Groups may be of any sizes. With n ranks in groups of k and m = n/k leaders, chunks small enough
-for the chains to be full, Jia's allreduce takes 2(k-1) + 2(m-1) steps of latency and
+Groups may be of any sizes. With groups of g, m leaders and a star in each group, an allreduce of
+the message M takes
 
-    2M/B_in · (1 + (k-2)/c) + 2(m-1)/m · M/B_out       (c chunks per message down a chain)
+    2 (α_in + (g-1) M/B_in) + 2(m-1) (α_out + M/m/B_out)
 
-against 2(n-1) steps of the flat ring; a link between groups carries what a flat ring of m ranks
-would. Chains of k chunks are the 4(k-1) + 2(m-1) steps of the paper.
+against 2(n-1) steps of the flat ring; a link between groups carries what a ring of m ranks would.
+The paper reduces and broadcasts over chains of g pieces, 4(g-1) + 2(m-1) steps in all: that is
+``shapes=("chain",)``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from weft.dsl.errors import UserError
 
 from .phases import (
     TREES,
+    Wires,
     broadcast,
     reduce,
     ring_allgather,
@@ -79,12 +81,12 @@ class Levels:
 
 
 def write_broadcast(p: Builder, levels: Levels, shapes: Sequence[str] = ()) -> None:
-    """From the root over the leaders of each level, the outermost first."""
+    """From the root over the leaders of each level, the outermost first; chunk after chunk."""
     talking = levels.talking(p.collective.roots[0])
     names = _shapes(talking, shapes)
     for groups, shape in zip(reversed(talking), reversed(names), strict=True):
         for group in groups:
-            broadcast(p, group, range(p.chunks), shape)
+            broadcast(p, group, [[k] for k in range(p.chunks)], shape)
 
 
 def write_reduce(p: Builder, levels: Levels, shapes: Sequence[str] = ()) -> None:
@@ -92,33 +94,36 @@ def write_reduce(p: Builder, levels: Levels, shapes: Sequence[str] = ()) -> None
     talking = levels.talking(p.collective.roots[0])
     for groups, shape in zip(talking, _shapes(talking, shapes), strict=True):
         for group in groups:
-            reduce(p, group, range(p.chunks), shape)
+            reduce(p, group, [[k] for k in range(p.chunks)], shape)
 
 
-def write_allreduce(p: Builder, levels: Levels, shapes: Sequence[str] = ()) -> None:
+def write_allreduce(p: Builder, levels: Levels, shapes: Sequence[str] = ("star",)) -> None:
     """Reduce to the leaders, a ring among those of the outermost level, broadcast (Jia et al.).
+
+    m leaders need m chunks; k times as many are k pieces that follow each other.
 
     Raises:
         UserError: the chunks cannot be shared by the leaders.
     """
-    *inner, outer = levels.talking()
-    names = _shapes([*inner, outer], shapes)
-    for groups, shape in zip(inner, names[:-1], strict=True):
-        for group in groups:
-            reduce(p, group, range(p.chunks), shape)
-    ring = outer[0]
+    *inner, (ring,) = levels.talking()
+    names = _shapes([*inner, ring], shapes)
     if p.chunks % len(ring):
         raise UserError(
             f"{p.chunks} chunks cannot be shared by {len(ring)} leaders",
             hint=f"a multiple of {len(ring)}",
         )
-    size = p.chunks // len(ring)
-    blocks = [range(i * size, i * size + size) for i in range(len(ring))]
-    ring_reduce_scatter(p, ring, blocks)
-    ring_allgather(p, ring, blocks)
-    for groups, shape in zip(reversed(inner), reversed(names[:-1]), strict=True):
-        for group in groups:
-            broadcast(p, group, range(p.chunks), shape)
+    w = Wires(p)
+    for first in range(0, p.chunks, len(ring)):
+        piece = range(first, first + len(ring))
+        blocks = [[k] for k in piece]
+        for groups, shape in zip(inner, names[:-1], strict=True):
+            for group in groups:
+                reduce(w, group, [piece], shape)
+        ring_reduce_scatter(w, ring, blocks)
+        ring_allgather(w, ring, blocks)
+        for groups, shape in zip(reversed(inner), reversed(names[:-1]), strict=True):
+            for group in groups:
+                broadcast(w, group, [piece], shape)
 
 
 def _shapes(talking: Sequence[object], shapes: Sequence[str]) -> tuple[str, ...]:
