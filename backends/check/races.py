@@ -122,7 +122,9 @@ def _suspects(graph: Graph, touched: Accesses, order: Order) -> tuple[Ints, Ints
     return operation[first[apart]], operation[second[apart]], place[second[apart]]
 
 
-def _unordered(graph: Graph, first: Ints, second: Ints, place: Ints) -> tuple[Ints, Ints, Ints]:
+def _unordered(
+    graph: Graph, edges: Levels, first: Ints, second: Ints, place: Ints
+) -> tuple[Ints, Ints, Ints]:
     """The pairs that nothing orders, through other ranks either; clocks of one rank at a time."""
     if not len(first):
         return first, second, place
