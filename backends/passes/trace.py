@@ -30,7 +30,6 @@ from .depths import COPY, LAND, REDUCE, Actions, depths
 from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
 from .landing import WIDE, Scratch, contended, same_as_before, unfused
 
-
 BUFFER = OUTPUT - INPUT
 """Slots of different buffers are at least so far apart."""
 
