@@ -16,7 +16,7 @@ from weft.backends.passes.sync import Sync
 from weft.backends.target import MSCCL, RCCL
 from weft.dsl.collective import make
 from weft.dsl.errors import CheckFailed
-from weft.dsl.program import Block, Instr, Op, Program, Protocol, RankProgram
+from weft.dsl.program import Block, Instr, Program, Protocol, RankProgram
 
 
 def without(program: Program, r: int, b: int, i: int, wait: tuple[int, int]) -> Program:
@@ -123,9 +123,17 @@ def test_a_wait_for_the_own_block_says_nothing() -> None:
     assert shown(Sync().apply(program, MSCCL)) == [[(), ()], [()]]
 
 
-def test_fewer_flags_in_real_programs() -> None:
-    program = compile_schedule(patterns.doubling_allgather(8, 2), CompileOptions(
-        passes=(), instances=3, lanes=2))  # fmt: skip
-    reduced, moved = Sync(move=False).apply(program, MSCCL), Sync().apply(program, MSCCL)
-    assert steps(moved) < steps(reduced)
-    assert any(i.op is Op.SEND for rank in moved.ranks for b in rank for i in b.code)
+def test_fewer_flags_and_steps_in_real_programs() -> None:
+    def flags(program: Program) -> int:
+        return len({(r, wait) for r, _, _, wait in waits(program)})
+
+    for schedule, options, fewer in (
+        (patterns.halving_doubling_allreduce(8, 2), {"count": 1}, flags),
+        (patterns.one_shot_ring(5, 3), {"count": 1}, flags),
+        (patterns.routed("alltoall", 5, patterns.both(patterns.ring(5)), 2),
+         {"instances": 3, "lanes": 2}, steps),
+    ):  # fmt: skip
+        program = compile_schedule(schedule, CompileOptions(passes=(Fuse(),), **options))
+        reduced, moved = Sync(move=False).apply(program, MSCCL), Sync().apply(program, MSCCL)
+        assert fewer(moved) < fewer(reduced)
+        assert not errors(check_program(moved))
