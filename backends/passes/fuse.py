@@ -143,7 +143,7 @@ class _Fusion:
             other = partner[before]
             held = (other != NOBODY) & (after != NOBODY) & (after != other)
             refused[before[held & (at[after] <= at[other])]] = True
-        fused = close & ~refused[recv]
+        fused: Flags = close & ~refused[recv]
         self.into[recv[fused]] = send[fused]
         at[recv[fused]] = at[send[fused]]
         return fused
@@ -285,14 +285,6 @@ class _Walk:
                 return False
             between = self.next[between]
         return False
-
-    def _keep_waiting(self, recv: int, send: int) -> None:
-        """Who waits for a send waits for all before it in its block, also when it moves ahead."""
-        last = self.previous[send]
-        if last != recv:
-            for waiter in self.waiters[send]:
-                self.code.waits[waiter].append(last)
-                self.waiters[last].append(waiter)
 
     def _keep_waiting(self, recv: int, send: int) -> None:
         """Who waits for a send waits for all before it in its block, also when it moves ahead."""
