@@ -176,6 +176,7 @@ class _Teller:
         if poison:
             where = ", ".join(sorted(poison)[:3])
             text = f"{name} comes from {where}, which nobody wrote before"
+            text += f"; wanted is {self.sum(Counter(want))}"
             return self.finding(text, operation, rank)
         text = f"{name} holds {self.sum(found)}; wanted is {self.sum(Counter(want))}"
         return self.finding(text + self.hint(operation), operation, rank)
