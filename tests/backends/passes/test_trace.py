@@ -160,3 +160,10 @@ def test_tracing_is_linear() -> None:
     flow = Trace().apply(ring, MSCCL)
     assert len(flow.messages) == 160 * 159 * 2 * 2
     assert time.process_time() - start < 2.5
+
+
+def test_a_fused_send_takes_its_place_in_the_order_with_it() -> None:
+    """Found at random: who waited for a send that fusion moved up relied on what was before it."""
+    algorithm = random_algorithm(1656, ranks=4, chunks=4, moves=63, in_place=False)
+    for protocol in Protocol:
+        good(compile_algorithm(algorithm, CompileOptions(instances=3, protocol=protocol)))
