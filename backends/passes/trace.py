@@ -99,17 +99,15 @@ def _actions(moves: Moves, ranks: int) -> tuple[Column, Column, Actions]:
     other = copies | (apart & ~split)[move]
     source = np.where(other, moves.operand[move], moves.source[move])
     operand = np.where(local[move], NONE, moves.operand[move])
-    places = _places(
+    begins, ends, adds_to = _places(
         (moves.src[move], source), (moves.dst[move], moves.target[move]), (moves.dst[move], operand)
     )
-    ends = ((moves.channel + 1) * ranks + moves.src) * ranks + moves.dst
-    connection = np.unique(ends, return_inverse=True)[1].reshape(-1)[move]
-    count = 1 + max(int(p.max(initial=NONE)) for p in places)
-    return (
-        move,
-        source,
-        Actions(quarter, *places, moves.chunk[move], connection, _together(moves)[move], count),
-    )
+    pairs = ((moves.channel + 1) * ranks + moves.src) * ranks + moves.dst
+    connection = np.unique(pairs, return_inverse=True)[1].reshape(-1)[move]
+    count = 1 + max(int(p.max(initial=NONE)) for p in (begins, ends, adds_to))
+    return move, source, Actions(
+        quarter, begins, ends, adds_to, moves.chunk[move], connection, _together(moves)[move], count
+    )  # fmt: skip
 
 
 def _places(*pairs: tuple[Column, Column]) -> list[Column]:
