@@ -1,4 +1,4 @@
-"""Compile a schedule or an algorithm: the passes in their order, wider where limits demand it.
+"""Compile a schedule, an algorithm or a program: the passes in order, wider where limits demand.
 
 >>> from weft.dsl.topology import Topology, both_ways, gpu
 >>> from weft.dsl.collective import make
@@ -24,8 +24,10 @@ from weft.dsl.schedule import Schedule
 
 from .passes.aggregate import Aggregate
 from .passes.channels import Channels, Spread
+from .passes.dead import Dead
 from .passes.flow import Flow
 from .passes.instances import Instances, Replication
+from .passes.lift import Lift
 from .passes.lower import Lower
 from .passes.threadblocks import Pairing, ThreadBlocks
 from .passes.trace import Trace
@@ -88,8 +90,23 @@ def compile_algorithm(algorithm: Algorithm, options: CompileOptions | None = Non
             f"the algorithm {algorithm.name} is written out of place",
             hint="compile it without in_place, or write it with in_place=True",
         )
-    o = replace(o, name=o.name or _label([algorithm.name], algorithm.collective, o))
+    o = replace(o, name=o.name or _label(algorithm.name.split("_"), algorithm.collective, o))
     return compile_flow(Trace().apply(algorithm, o.target), o)
+
+
+def compile_program(program: Program, options: CompileOptions | None = None) -> Program:
+    """A program from elsewhere, compiled anew: lifted to its moves, then as an algorithm.
+
+    The program must be free of races; it keeps its placement, and its name as provenance.
+
+    Raises:
+        UserError: something the target cannot express, in words.
+        CheckFailed: the program deadlocks, or two ends of a connection do not match.
+    """
+    o = options or CompileOptions()
+    if not o.name and (o.instances or 1) == 1:
+        o = replace(o, name=program.name)
+    return compile_algorithm(Dead().apply(Lift().apply(program, o.target), o.target), o)
 
 
 def compile_flow(flow: Flow, o: CompileOptions) -> Program:
