@@ -142,7 +142,7 @@ class _Lifting:
         self.passing.update((rank, first + k) for k in range(count))
         return first
 
-    # --- slots, and versions of scratch slots ------------------------------------------------------
+    # --- slots, and versions of scratch slots -------------------------------------------------
 
     def _slots(self, rank: int, first: int, count: int) -> list[int]:
         """The slots of a slice, by the output's letter where in place the two alias."""
