@@ -50,7 +50,7 @@ class Order:
             CheckFailed: a connection whose two ends do not match.
         """
         depth = code.program.protocol.fifo_operations
-        send, recv, credit = _messages(code, depth)
+        send, recv, credit = messages(code, depth)
         large = code.count[send] > depth
         gated = np.unique(np.concatenate([send[large], recv[large]]))
         gate = np.arange(len(code))
@@ -115,7 +115,7 @@ class Order:
         return _levels(self.nodes, self.target, self.source)[: len(self.code)]
 
 
-def _messages(code: Code, depth: int) -> tuple[Column, Column, Column]:
+def messages(code: Code, depth: int) -> tuple[Column, Column, Column]:
     """(send, receive, receive that gives it credit or -1) for every message."""
     ranks = len(code.program.ranks)
     here, out, into, channel = np.array(
