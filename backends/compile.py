@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from weft.dsl.algorithm import Algorithm
 from weft.dsl.collective import MULTIROOT, ROOTED, Collective
 from weft.dsl.errors import UserError
@@ -21,7 +23,7 @@ from weft.dsl.program import Program, Protocol
 from weft.dsl.schedule import Schedule
 
 from .passes.aggregate import Aggregate
-from .passes.channels import Channels
+from .passes.channels import Channels, Spread
 from .passes.flow import Flow
 from .passes.instances import Instances, Replication
 from .passes.lower import Lower
@@ -41,7 +43,8 @@ class CompileOptions:
 
     ``instances``: copies side by side; None: what the algorithm asks for, or one. ``replication``:
     of which chunks. ``pairing``: which ends share thread blocks. ``protocol``: None: what the
-    algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs).
+    algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs);
+    ``spread``: whether chains get channels of their own.
     ``count``: chunks that may travel together (0: as many as are safe). ``passes`` run on the
     program; ``verify`` is called with the program after every one of them.
     """
@@ -49,10 +52,11 @@ class CompileOptions:
     target: Target = MSCCL
     instances: int | None = None
     replication: Replication = Replication.BATCHED
-    pairing: Pairing = Pairing.FEWEST
+    pairing: Pairing = Pairing.AUTO
     in_place: bool = False
     protocol: Protocol | None = None
     lanes: int = 0
+    spread: Spread = Spread.LANES
     count: int = 0
     name: str = ""
     passes: tuple[ProgramPass, ...] = DEFAULT_PASSES
@@ -101,12 +105,15 @@ def compile_flow(flow: Flow, o: CompileOptions) -> Program:
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
     per_lane, pair_all = target.max_steps, False
     for _ in range(ATTEMPTS):
-        placed = Channels(o.lanes, per_lane, o.protocol).apply(flow, target)
-        placed = ThreadBlocks(pair_all, o.protocol, o.pairing).apply(placed, target)
+        placed = Channels(o.lanes, per_lane, o.protocol, o.spread, o.count).apply(flow, target)
+        placed = ThreadBlocks(pair_all, o.protocol, o.pairing, o.count).apply(placed, target)
         placed = Aggregate(o.protocol, o.count).apply(placed, target)
-        program = Weave(o.name, o.protocol).apply(placed, target)
-        program = run_pipeline(program, target, o.passes, verify=o.verify)
-        steps, blocks = sizes(program)
+        # Every message stays one instruction of its sender: too many need no writing out.
+        steps, blocks = _most_messages(placed), 0
+        if steps <= target.max_steps or per_lane == 1:
+            program = Weave(o.name, o.protocol).apply(placed, target)
+            program = run_pipeline(program, target, o.passes, verify=o.verify)
+            steps, blocks = sizes(program)
         if steps > target.max_steps and per_lane > 1:
             per_lane = max(1, per_lane * target.max_steps // (steps + target.max_steps // 8))
         elif blocks > target.max_blocks and not pair_all:
@@ -123,6 +130,12 @@ def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOp
         o, instances=instances if o.instances is None else o.instances,
         protocol=o.protocol or protocol,
     )  # fmt: skip
+
+
+def _most_messages(flow: Flow) -> int:
+    """The most messages of one connection."""
+    assert flow.blocks is not None
+    return int(np.bincount(flow.blocks.connection).max(initial=0))
 
 
 def sizes(program: Program) -> tuple[int, int]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from weft.dsl.units import SizeRange
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
     from weft.dsl.program import Program
+    from weft.dsl.topology import Topology
 
     from .check import Finding
     from .interpret import Execution
@@ -39,6 +40,15 @@ class Backend(Protocol):
         self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int
     ) -> Execution:
         """Execute the artefact on real data and compare with the collective."""
+        ...
+
+
+@runtime_checkable
+class ForMachine(Protocol):
+    """A backend whose artefacts depend on the machine."""
+
+    def on(self, topology: Topology) -> Backend:
+        """The backend for a machine."""
         ...
 
 

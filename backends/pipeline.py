@@ -41,13 +41,16 @@ def run_pipeline(
 ) -> Program:
     """Run the passes; ``verify`` raises when a program is wrong, ``observe`` sees each result.
 
+    A pass that changes nothing returns the program it was given, which is not proved again.
+
     Raises:
         CheckFailed: a pass produced a wrong program; names the pass.
     """
     _verified(program, "weave", verify)
     for one in passes:
-        program = one.apply(program, target)
-        _verified(program, one.name, verify)
+        before, program = program, one.apply(program, target)
+        if program is not before:
+            _verified(program, one.name, verify)
         if observe is not None:
             observe(one.name, program)
     return program

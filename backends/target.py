@@ -61,9 +61,16 @@ class Target:
         return self.ops >= FUSED
 
 
+_ALL_SPELL_ALIKE: Mapping[Kind, str] = MappingProxyType(
+    {
+        k: str(k)
+        for k in (Kind.ALLREDUCE, Kind.ALLGATHER, Kind.ALLTOALL, Kind.BROADCAST, Kind.REDUCE)
+    }
+)
+
+
 def _names(reduce_scatter: str) -> Mapping[Kind, str]:
-    same = (Kind.ALLREDUCE, Kind.ALLGATHER, Kind.ALLTOALL, Kind.BROADCAST, Kind.REDUCE)
-    return MappingProxyType({**{k: str(k) for k in same}, Kind.REDUCE_SCATTER: reduce_scatter})
+    return MappingProxyType({**_ALL_SPELL_ALIKE, Kind.REDUCE_SCATTER: reduce_scatter})
 
 
 MSCCL = Target(
@@ -83,7 +90,15 @@ EXECUTOR = Target(
     max_dependence=127, collectives=_names("reducescatter"),
 )  # fmt: skip
 
-TARGETS: Mapping[str, Target] = MappingProxyType({t.name: t for t in (MSCCL, RCCL, EXECUTOR)})
+PORTABLE = Target(
+    "portable", frozenset(Op) - FUSED, max_steps=64, max_blocks=64, max_channels=32,
+    max_dependence=63, collectives=_ALL_SPELL_ALIKE, send_publishes=False,
+)  # fmt: skip
+"""What all of them read and execute alike. Not reduce_scatter: it has two spellings."""
+
+TARGETS: Mapping[str, Target] = MappingProxyType(
+    {t.name: t for t in (MSCCL, RCCL, EXECUTOR, PORTABLE)}
+)
 
 
 def target(name: str) -> Target:

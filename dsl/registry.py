@@ -113,6 +113,7 @@ BACKENDS = Registry(
     "weft.backends",
     {
         "msccl-xml": "weft.backends.msccl:MscclXml",
+        "mscclpp-json": "weft.backends.mscclpp.backend:MscclppJson",
         "program": "weft.backends.program_file:ProgramFile",
     },
 )

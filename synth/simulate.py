@@ -80,12 +80,15 @@ class Timing:
         time_us: until the end.
         bus_factor: busbw ÷ algbw, as nccl-tests define it.
         bound_us: a lower bound on the time, if one was given.
+        exact: whether the rule was followed to the end; false where later parts are taken to cost
+            what earlier ones did on average.
     """
 
     message_bytes: int
     time_us: float
     bus_factor: float
     bound_us: float | None = None
+    exact: bool = True
 
     @property
     def algbw_GBps(self) -> float:

@@ -4,17 +4,23 @@ It knows nothing of how a program was made; it judges an XML file or a Program t
 common form, the :class:`~weft.backends.listing.Listing`.
 """
 
-from .checker import check_program, check_xml
+from .checker import Report, check_program, check_xml, report_program, report_xml
 from .findings import Finding, Severity, errors
-from .targets import TARGETS, Target, target_named
+from .prove import Proof
+from .targets import RUNTIMES, TARGETS, Target, target_named
 
 __all__ = [
+    "RUNTIMES",
     "TARGETS",
     "Finding",
+    "Proof",
+    "Report",
     "Severity",
     "Target",
     "check_program",
     "check_xml",
     "errors",
+    "report_program",
+    "report_xml",
     "target_named",
 ]

@@ -28,10 +28,12 @@ class Buffers:
     Attributes:
         size: shape (ranks, 3), chunks of i, o, s that are really there.
         shift: input chunk k is output chunk k + shift, in place; shape (ranks,).
+        in_place: whether the buffers are ever called in place.
     """
 
     size: Ints
     shift: Ints
+    in_place: bool = False
 
 
 def buffers_of_xml(algo: XmlAlgo) -> Buffers:
@@ -52,7 +54,7 @@ def buffers_of_xml(algo: XmlAlgo) -> Buffers:
         case "reduce_scatter" | "reducescatter":
             size[:, :2] = whole, part
             shift = np.arange(n) * -part
-    return Buffers(size, shift)
+    return Buffers(size, shift, any(algo.placements))
 
 
 def buffers_of_program(program: Program) -> Buffers:
@@ -63,7 +65,7 @@ def buffers_of_program(program: Program) -> Buffers:
     size[:, 0] = c.input_chunks * pieces
     size[:, 1] = c.output_chunks * pieces
     shift = [c.in_place_shift(r) * pieces for r in range(len(program.ranks))]
-    return Buffers(size, np.array(shift, np.int64))
+    return Buffers(size, np.array(shift, np.int64), program.in_place)
 
 
 def bounds(listing: Listing, buffers: Buffers) -> list[Finding]:
@@ -81,7 +83,7 @@ def bounds(listing: Listing, buffers: Buffers) -> list[Finding]:
         for bad, limit, word in ((rejected, declared, "declared"), (outside, real, "there")):
             where = np.flatnonzero(bad)
             found += _report(listing, transfer, buffer, offset, where, limit, word)
-    return found
+    return found + _overlaps(listing, buffers)
 
 
 def _report(
@@ -94,7 +96,28 @@ def _report(
         name = BUFFERS[buffer[j]]
         return f"addresses {name}[{shown}], but {limit[j]} chunks of {name!s} are {word}"
 
-    return at_transfers("bounds", listing, transfer[bad], message)
+    kind = "offset-rejected" if word == "declared" else "offset-beyond"
+    return at_transfers("bounds", listing, transfer[bad], message, kind=kind)
+
+
+def _overlaps(listing: Listing, buffers: Buffers) -> list[Finding]:
+    """Steps that read some of the chunks they write, shifted: chunk by chunk or all at once?"""
+    op, some = listing.op, listing.count > 1
+    block = listing.block_of_transfer()
+    both = READS_SRC[op] & WRITES_DST[op] & some
+    more = np.repeat(np.arange(listing.transfers), np.diff(listing.more_start))
+    owner = np.concatenate([np.flatnonzero(both), more[some[more]]])
+    source = np.concatenate([listing.src_offset[both], listing.more_offset[some[more]]])
+    rank = listing.block_rank[block[owner]]
+    apart = source - listing.dst_offset[owner]
+    src, dst = listing.src_buffer[owner], listing.dst_buffer[owner]
+    near = (src == dst) & (apart != 0) & (np.abs(apart) < listing.count[owner])
+    if buffers.in_place:
+        user = (src < 2) & (dst < 2) & (src != dst)
+        shift = np.where(src == 0, buffers.shift[rank], -buffers.shift[rank])
+        near |= user & (apart + shift != 0) & (np.abs(apart + shift) < listing.count[owner])
+    text = "its source and destination overlap: the result depends on how the message is cut"
+    return at_transfers("bounds", listing, np.unique(owner[near]), text, kind="overlap")
 
 
 def _accesses(listing: Listing) -> list[tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]]:
@@ -121,7 +144,8 @@ def consistent(algo: XmlAlgo) -> list[Finding]:
         for (name, chunks), factor in zip(declared, factors, strict=True):
             if chunks > 0 and chunks * factor != algo.message_chunks:
                 text = f"{name} {chunks} × {factor} is not nchunksperloop {algo.message_chunks}"
-                found.append(Finding("bounds", Severity.ERROR, text, r.id))
+                found.append(Finding("bounds", Severity.ERROR, text, r.id, kind="refused"))
         if r.scratch_chunks < 0:
-            found.append(Finding("bounds", Severity.ERROR, "s_chunks is negative", r.id))
+            text = "s_chunks is negative"
+            found.append(Finding("bounds", Severity.ERROR, text, r.id, kind="refused"))
     return found[:20]

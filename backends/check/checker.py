@@ -1,74 +1,121 @@
-"""The two verbs: check a file, check a program.
-
-Later families of checks need the earlier ones: what has no sound structure has no connections,
-what does not pair has no deadlock test, what deadlocks has no race proof.
-"""
+"""The verbs: check a file, check a program; with what was proved, or only what is wrong."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from weft.dsl.program import Program, Protocol
+import numpy as np
 
-from ..listing import Listing, of_program, of_xml
+from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
+from weft.dsl.program import Program
+
+from ..listing import OPS, Listing, of_program, of_xml
+from ..read.collective import candidates, fit
 from ..read.model import Remark, XmlAlgo
-from .bounds import Buffers, bounds, buffers_of_program, buffers_of_xml, consistent
-from .connections import connect, pairing, structure
-from .deadlock import deadlock, waits
-from .findings import Finding, Severity, errors
-from .graph import expand
-from .limits import Steps, limits, sizes, steps_of_listing, steps_of_xml
-from .races import races
-from .targets import MAX_COUNT, TARGETS, Target, target_named
-
-MOST_CHUNKS = 20_000_000
-"""A program that moves more chunks is not looked at."""
+from .bounds import buffers_of_program, buffers_of_xml, consistent
+from .deadlock import Hang
+from .fates import fate
+from .findings import Finding, Severity, at_transfers, errors
+from .header import header, notes, portable, sizes_of
+from .limits import Steps, limits, steps_of_listing, steps_of_xml
+from .prove import Claim, Proof, prove
+from .targets import MAX_COUNT, RUNTIMES, Target, target_named
 
 
-def check_xml(algo: XmlAlgo, target: str | None = None) -> tuple[Finding, ...]:
-    """Everything wrong with a file for a runtime: ``msccl``, ``rccl`` or ``executor``.
+@dataclass(frozen=True)
+class Report:
+    """What a check found, errors first, and what it proved."""
 
-    Without a target, what one runtime forbids is a warning, and an error if all of them do.
+    findings: tuple[Finding, ...]
+    proofs: tuple[Proof, ...]
 
-    Raises:
-        UnknownName: there is no such target.
-    """
-    listing = of_xml(algo)
-    steps = steps_of_xml(algo)
-    chosen = [target_named(target)] if target else list(TARGETS.values())
-    found = list(_silent(algo, chosen))
-    refusals = [_refusals(algo, listing, steps, t) for t in chosen]
-    found += refusals[0] if target else _any(refusals, chosen)
-    merges, beyond = _merges(algo, chosen)
-    weak = bool(target) and not chosen[0].send_flag_is_late and algo.protocol is Protocol.LL
-    found += _meaning(listing, buffers_of_xml(algo), algo.placements, merges, beyond, weak)
-    return _sorted(found)
+    @property
+    def ok(self) -> bool:
+        """No error was found."""
+        return not errors(self.findings)
+
+
+def check_xml(
+    algo: XmlAlgo, target: str | None = None, collective: Collective | None = None
+) -> tuple[Finding, ...]:
+    """Errors and warnings of :func:`report_xml`."""
+    return _without_notes(report_xml(algo, target, collective))
 
 
 def check_program(program: Program, target: str | None = None) -> tuple[Finding, ...]:
-    """Everything wrong with a program; with a target, also what that runtime's limits forbid.
+    """Errors and warnings of :func:`report_program`."""
+    return _without_notes(report_program(program, target))
+
+
+def _without_notes(report: Report) -> tuple[Finding, ...]:
+    return tuple(f for f in report.findings if f.severity is not Severity.NOTE)
+
+
+def report_xml(
+    algo: XmlAlgo, target: str | None = None, collective: Collective | None = None
+) -> Report:
+    """Everything wrong with a file, or its proof, for a runtime or the portable subset of all.
+
+    Without a target, what one runtime forbids is a warning, and an error if all of them do.
+    ``collective`` says what the file must achieve; without it ``coll`` does, where it can.
+
+    Raises:
+        UnknownName: there is no such target. UserError: the collective does not fit the file.
+    """
+    listing, steps = of_xml(algo), steps_of_xml(algo)
+    chosen = [target_named(target)] if target else list(RUNTIMES.values())
+    found = [_of_remark(r, Severity.WARNING, "") for r in algo.remarks
+             if not r.rejected and _concerns(r, chosen)]  # fmt: skip
+    runtimes = [r for t in chosen for r in t.runtimes]
+    refusals = [_refusals(algo, listing, steps, r) for r in runtimes]
+    found += _merged(refusals, runtimes, strict=target is not None)
+    if target == "portable":
+        found += portable(algo, listing)
+    wanted, note = _collectives(algo, collective)
+    verdict = prove(
+        Claim(
+            listing, buffers_of_xml(algo), algo.placements, wanted,
+            lambda stop: [_hang_of_xml(algo, listing, stop, chosen)],
+            any("R" in t.letters and not _refuses(listing, t) for t in runtimes),
+        )
+    )  # fmt: skip
+    if target == "portable":
+        verdict.findings = [_no_late_sends(f) for f in verdict.findings]
+    judged = [*verdict.findings, *note, *notes(algo, listing, chosen)]
+    found += [replace(f, fate=f.fate or fate(f.kind, chosen)) for f in judged]
+    return Report(_sorted(found), tuple(verdict.proofs))
+
+
+def report_program(program: Program, target: str | None = None) -> Report:
+    """Everything wrong with a program, or its proof; with a target, also what its limits forbid.
 
     Raises:
         UnknownName: there is no such target.
     """
-    listing = of_program(program)
-    found: list[Finding] = []
-    if len(program.ranks) != program.collective.ranks:
-        text = f"{len(program.ranks)} ranks for {program.collective.ranks} of the collective"
-        return (Finding("structure", Severity.ERROR, text),)
-    if program.message_chunks % program.collective.message_chunks or program.message_chunks < 1:
+    collective = program.collective
+    if len(program.ranks) != collective.ranks:
+        text = f"{len(program.ranks)} ranks for {collective.ranks} of the collective"
+        return Report((Finding("structure", Severity.ERROR, text),), ())
+    pieces, rest = divmod(program.message_chunks, collective.message_chunks)
+    if rest or program.message_chunks < 1:
         text = (
             f"{program.message_chunks} chunks are no multiple of the collective's "
-            f"{program.collective.message_chunks}"
+            f"{collective.message_chunks}"
         )
-        return (Finding("structure", Severity.ERROR, text),)
-    if target:
-        found += limits(listing, steps_of_listing(listing), target_named(target))
-    most = max(1, min(MAX_COUNT, int(listing.count.max(initial=1))))
-    found += _meaning(
-        listing, buffers_of_program(program), (program.in_place,), {1, most}, set(), False
-    )
-    return _sorted(found)
+        return Report((Finding("structure", Severity.ERROR, text),), ())
+    listing = of_program(program)
+    chosen = [target_named(target)] if target else []
+    runtimes = [r for t in chosen for r in t.runtimes]
+    refusals = [limits(listing, steps_of_listing(listing), r) for r in runtimes]
+    found = _merged(refusals, runtimes, strict=True)
+    verdict = prove(
+        Claim(listing, buffers_of_program(program), (program.in_place,),
+              (collective.split(pieces),), lambda stop: [_hang_of_program(listing, stop)])
+    )  # fmt: skip
+    found += [replace(f, fate=fate(f.kind, runtimes)) for f in verdict.findings]
+    return Report(_sorted(found), tuple(verdict.proofs))
 
 
 # --- what one runtime refuses ---------------------------------------------------------------------
@@ -78,91 +125,123 @@ def _refusals(
     algo: XmlAlgo, listing: Listing, steps: Steps, target: Target
 ) -> list[Finding]:  # fmt: skip
     found = [
-        _of_remark(remark)
-        for remark in algo.remarks
-        if remark.rejected and target.letter in remark.runtimes
+        _of_remark(r, Severity.ERROR, "refused")
+        for r in algo.remarks
+        if r.rejected and _concerns(r, [target])
     ]
     found += limits(listing, steps, target)
-    found += sizes(algo, target)
+    found += header(algo, target)
     if target.consistent_chunks:
         found += consistent(algo)
     return found
 
 
-def _any(refusals: list[list[Finding]], targets: list[Target]) -> list[Finding]:
-    """No target is chosen: refusals are warnings, unless every runtime has one."""
-    hopeless = all(errors(found) for found in refusals)
+def _merged(
+    refusals: list[list[Finding]], runtimes: list[Target], *, strict: bool
+) -> list[Finding]:
+    """The same finding for several runtimes is one.
+
+    Where no target is chosen refusals are warnings, unless every runtime has one.
+    """
+    hopeless = strict or all(errors(found) for found in refusals)
     severity = Severity.ERROR if hopeless else Severity.WARNING
-    merged: dict[Finding, list[str]] = {}
-    for found, target in zip(refusals, targets, strict=True):
+    merged: dict[Finding, list[Target]] = {}
+    for found, runtime in zip(refusals, runtimes, strict=True):
         for finding in found:
-            merged.setdefault(finding, []).append(target.name)
+            merged.setdefault(finding, []).append(runtime)
     return [
-        replace(f, severity=min(f.severity, severity, key=list(Severity).index)
-                if f.severity is not Severity.ERROR else severity,
-                message=f"{f.message} [{', '.join(names)}]")
+        replace(f, severity=severity if f.severity is Severity.ERROR else f.severity,
+                fate=fate(f.kind, names) or ", ".join(t.name for t in names))
         for f, names in merged.items()
     ]  # fmt: skip
 
 
-def _silent(algo: XmlAlgo, targets: list[Target]) -> list[Finding]:
-    letters = {t.letter for t in targets}
-    return [
-        _of_remark(remark, Severity.WARNING)
-        for remark in algo.remarks
-        if not remark.rejected and letters & set(remark.runtimes)
-    ]
+def _refuses(listing: Listing, target: Target) -> bool:
+    """Whether it does not even have the instructions."""
+    return any(OPS[op] not in target.ops for op in np.unique(listing.op).tolist())
 
 
-def _of_remark(remark: Remark, severity: Severity = Severity.ERROR) -> Finding:
+def _concerns(remark: Remark, targets: list[Target]) -> bool:
+    return any(set(t.letters) & set(remark.runtimes) for t in targets)
+
+
+def _of_remark(remark: Remark, severity: Severity, kind: str) -> Finding:
     more = f" ({remark.times} places)" if remark.times > 1 else ""
-    return Finding("reading", severity, f"{remark.span}: {remark.message}{more}")
+    return Finding("reading", severity, f"{remark.span}: {remark.message}{more}", kind=kind)
 
 
-def _merges(algo: XmlAlgo, targets: list[Target]) -> tuple[set[int], set[int]]:
-    """Chunks per operation at the smallest and largest message; and 1 if that is beyond."""
-    low = algo.min_bytes or 0
-    high = algo.max_bytes if algo.max_bytes else 1 << 62
-    chunks = max(1, algo.message_chunks)
-    sizes_of_chunks = [-(-size // chunks) for size in (low, max(low, high))]
-    merges = {t.merge(algo.protocol, algo.coll, size) for t in targets for size in sizes_of_chunks}
-    return merges, {1} - merges
+def _no_late_sends(finding: Finding) -> Finding:
+    """A warning about a flag that one runtime publishes too early is an error for all."""
+    late = finding.kind == "late-send"
+    return replace(finding, severity=Severity.ERROR) if late else finding
 
 
-# --- what the program means -----------------------------------------------------------------------
+# --- what the file is for, and up to which size ---------------------------------------------------
 
 
-def _meaning(
-    listing: Listing, buffers: Buffers, placements: tuple[bool, ...],
-    merges: set[int], beyond: set[int], weak_send_flags: bool,
-) -> list[Finding]:  # fmt: skip
-    """Structure, addresses, connections, waits, deadlock, races: each if those before are sound."""
-    found = structure(listing)
-    if int(listing.count.min(initial=0)) < 0 or int(listing.count.sum()) > MOST_CHUNKS:
-        text = f"counts are negative, or more than {MOST_CHUNKS} chunks are moved in all"
-        found.append(Finding("structure", Severity.ERROR, text))
-    if found:
-        return found
-    found = bounds(listing, buffers)
-    links = connect(listing)
-    broken = pairing(listing, links)
-    if broken:
-        return found + broken
-    unmet = waits(listing, expand(listing, links))
-    if unmet:
-        return found + unmet
-    longest = max(1, int(listing.count.max(initial=1)))
-    for merge in sorted({min(m, longest) for m in merges}):
-        found += deadlock(listing, links, merge)
-    for merge in sorted(beyond):
-        found += deadlock(listing, links, merge, Severity.WARNING)
-    if errors(found):
-        return found
-    for in_place in placements:
-        found += races(listing, links, buffers, in_place=in_place)
-        if weak_send_flags and not errors(found):
-            found += races(listing, links, buffers, in_place=in_place, weak_send_flags=True)
-    return found
+def _collectives(
+    algo: XmlAlgo, collective: Collective | None
+) -> tuple[Sequence[Collective], list[Finding]]:
+    """What the result may be, and a finding if that cannot be told."""
+    if collective is not None:
+        return (fit(collective, algo),), []
+    try:
+        found = list(candidates(algo))
+    except UserError as error:
+        known = algo.coll not in ("custom", "send", "recv", "gather", "scatter", "alltoallv")
+        severity = Severity.ERROR if known else Severity.NOTE
+        return (), [Finding("result", severity, f"the result is not judged: {error.message}")]
+    if not found:
+        verb = "receives" if algo.coll == "broadcast" else "sends"
+        text = f"no rank can be the root of the {algo.coll}: every one {verb}"
+        return (), [Finding("result", Severity.ERROR, text, kind="result")]
+    return found, []
+
+
+def _hang_of_xml(algo: XmlAlgo, listing: Listing, stop: Hang, targets: list[Target]) -> Finding:
+    """A deadlock, with the sizes up to which each runtime gets it right; a warning where the
+    file is never used above them.
+    """
+    everywhere = stop.merge >= min(MAX_COUNT, int(listing.count.max(initial=1)))
+    runtimes = [r for t in targets for r in t.runtimes]
+    if everywhere:
+        text = f"deadlock at every message size: {stop.story}"
+        return _at(listing, stop, text, Severity.ERROR)
+    limit = {
+        r.name: algo.message_chunks
+        * r.largest_chunk(algo.protocol, algo.coll, stop.merge + 1) for r in runtimes
+    }  # fmt: skip
+    ranges = {r.name: sizes_of(algo, r) for r in runtimes}
+    hit = [
+        name for name, sizes in ranges.items()
+        if not sizes.empty and (sizes.high is None or sizes.high > limit[name])
+    ]  # fmt: skip
+    right = ", ".join(f"{limit[r.name]} bytes on {r.name}" for r in runtimes)
+    text = (
+        f"deadlock with at most {stop.merge} chunks per operation: {stop.story}. "
+        f"Right for messages up to {right}"
+    )
+    if not hit:
+        most = max((s.high for s in ranges.values() if s.high is not None), default=0)
+        return _at(listing, stop, f"{text}; the file is used up to {most} bytes only",
+                   Severity.WARNING)  # fmt: skip
+    allowed = {name: ranges[name].high for name in hit}
+    shown = ", ".join(f"{name} {'any size' if h is None else h}" for name, h in allowed.items())
+    hangs = f"{text}; the file is used up to: {shown}"
+    finding = _at(listing, stop, hangs, Severity.ERROR)
+    return replace(finding, fate=fate("deadlock", [RUNTIMES[name] for name in hit]))
+
+
+def _hang_of_program(listing: Listing, stop: Hang) -> Finding:
+    if stop.merge >= min(MAX_COUNT, int(listing.count.max(initial=1))):
+        return _at(listing, stop, f"deadlock at every message size: {stop.story}", Severity.ERROR)
+    text = f"deadlock with at most {stop.merge} chunks per operation: {stop.story}"
+    return _at(listing, stop, text, Severity.ERROR)
+
+
+def _at(listing: Listing, stop: Hang, text: str, severity: Severity) -> Finding:
+    kind = "deadlock" if severity is Severity.ERROR else ""
+    return at_transfers("deadlock", listing, np.array([stop.transfer]), text, severity, kind)[0]
 
 
 def _sorted(found: list[Finding]) -> tuple[Finding, ...]:

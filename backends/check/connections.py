@@ -55,6 +55,7 @@ def structure(listing: Listing) -> list[Finding]:
     found += at_blocks(
         "structure", listing, order[bad],
         lambda k: f"tb ids must be 0, 1, 2 …, and {wanted[bad[k]]} is missing or there twice",
+        kind="refused",
     )  # fmt: skip
     found += _odd_peers(listing, listing.block_send, "send")
     found += _odd_peers(listing, listing.block_recv, "receive")
@@ -64,15 +65,22 @@ def structure(listing: Listing) -> list[Finding]:
     ):  # fmt: skip
         alone = np.flatnonzero(does[listing.op] & (peer[block] < 0))
         text = f"{word}, but its block has no such peer"
-        found += at_transfers("structure", listing, alone, text)
+        found += at_transfers("structure", listing, alone, text, kind="refused")
     return found
 
 
 def _odd_peers(listing: Listing, peer: Ints, verb: str) -> list[Finding]:
-    odd = np.flatnonzero((peer < -1) | (peer >= listing.ranks) | (peer == listing.block_rank))
-    return at_blocks(
-        "structure", listing, odd, lambda k: f"{verb} peer {peer[odd[k]]} is no other rank"
-    )
+    found: list[Finding] = []
+    beyond = peer >= listing.ranks
+    own = (peer < -1) | (peer == listing.block_rank)
+    for bad, kind in ((beyond, "peer-beyond"), (own, "refused")):
+        odd = np.flatnonzero(bad)
+
+        def message(k: int, odd: Ints = odd) -> str:
+            return f"{verb} peer {peer[odd[k]]} is no other rank"
+
+        found += at_blocks("structure", listing, odd, message, kind=kind)
+    return found
 
 
 def pairing(listing: Listing, links: Connections) -> list[Finding]:
@@ -83,10 +91,10 @@ def pairing(listing: Listing, links: Connections) -> list[Finding]:
         ends = np.bincount(side[side >= 0], minlength=number)
         for c in np.flatnonzero(ends > 1)[:20].tolist():
             text = f"{ends[c]} thread blocks share the {word} end of {_name(links, c)}"
-            found.append(_finding(links, c, text))
+            found.append(_finding(links, c, text, "shared"))
         for c in np.flatnonzero(ends == 0)[:20].tolist():
             text = f"{_name(links, c)} has no {word} block: setting it up hangs"
-            found.append(_finding(links, c, text))
+            found.append(_finding(links, c, text, "one-sided"))
     return found or _messages(listing, links)
 
 
@@ -105,7 +113,7 @@ def _messages(listing: Listing, links: Connections) -> list[Finding]:
     found = []
     for c in np.flatnonzero(sent != received)[:20].tolist():
         text = f"{sent[c]} sends but {received[c]} receives on {_name(links, c)}"
-        found.append(_finding(links, c, text))
+        found.append(_finding(links, c, text, "message-number"))
     if found:
         return found
     # Sorted by connection and of equal numbers, the k-th entries meet.
@@ -115,6 +123,7 @@ def _messages(listing: Listing, links: Connections) -> list[Finding]:
         lambda k: f"takes {listing.count[receives[bad[k]]]} chunks, but "
                   f"{listing.describe(int(sends[bad[k]]))} sends "
                   f"{listing.count[sends[bad[k]]]}",
+        kind="message-count",
     )  # fmt: skip
 
 
@@ -123,5 +132,5 @@ def _name(links: Connections, c: int) -> str:
     return f"the connection from rank {source} to rank {target} on channel {channel}"
 
 
-def _finding(links: Connections, c: int, text: str) -> Finding:
-    return Finding("connections", Severity.ERROR, text, int(links.ends[c, 0]))
+def _finding(links: Connections, c: int, text: str, kind: str) -> Finding:
+    return Finding("connections", Severity.ERROR, text, int(links.ends[c, 0]), kind=kind)

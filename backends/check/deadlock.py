@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from ..listing import Listing
+from ..listing import Ints, Listing
 from .connections import Connections
-from .findings import Finding, Severity, at_transfers
+from .findings import Finding, at_transfers
 from .graph import Edge, Graph, expand, find_cycle
+from .targets import MAX_COUNT
+
+MOST_TOLD = 40
+"""Waits of a cycle that are told; no shorter way around was found."""
 
 
 def waits(listing: Listing, graph: Graph) -> list[Finding]:
@@ -27,24 +33,53 @@ def waits(listing: Listing, graph: Graph) -> list[Finding]:
             "there on (hasdep)"
         )
 
-    return at_transfers("waits", listing, transfer[first], message)
+    nowhere = listing.wait_block[wait[first]] < 0
+    found = []
+    for bad, kind in ((nowhere, "wait-nowhere"), (~nowhere, "wait")):
+        some = np.flatnonzero(bad)
+
+        def told(k: int, some: Ints = some) -> str:
+            return message(int(some[k]))
+
+        found += at_transfers("waits", listing, transfer[first][some], told, kind=kind)
+    return found
 
 
-def deadlock(
-    listing: Listing, links: Connections, merge: int, severity: Severity = Severity.ERROR
-) -> list[Finding]:
-    """A cycle of waiting, with at most ``merge`` chunks per operation; empty if there is none.
+@dataclass(frozen=True)
+class Hang:
+    """A deadlock: the program hangs if and only if at most ``merge`` chunks share an operation.
 
-    Two iterations of the loop are looked at where operations are single chunks (several chunks in
-    one operation mean that the message fits one iteration).
+    ``operation``: one of those that wait, ``story`` who waits for whom, all around.
     """
-    graph = expand(listing, links, merge=merge, iterations=2 if merge == 1 else 1)
-    cycle = find_cycle(graph)
+
+    merge: int
+    transfer: int
+    story: str
+
+
+def hang(listing: Listing, links: Connections, plain: Graph) -> Hang | None:
+    """Whether and at which sizes a program hangs whose waits are all met; None if at none.
+
+    ``plain`` is its graph of single chunks. Two facts make the answer exact for every size. A
+    dependence is met in its own iteration, and messages and credits never go back to an earlier
+    one, so a cycle lies within one iteration, and all iterations are alike. And a cycle of merged
+    operations is one of their first pieces when less is merged (credit counts no fewer operations
+    between them), so a program that hangs at some size hangs at all larger ones.
+    """
+    cycle = find_cycle(plain)
     if cycle is None:
-        return []
-    text = f"deadlock with at most {merge} chunks per operation: {_tell(graph, cycle)}"
-    first = int(graph.transfer[cycle[0]])
-    return at_transfers("deadlock", listing, np.array([first]), text, severity)
+        return None
+    low, high = 1, min(MAX_COUNT, max(1, int(listing.count.max(initial=1)))) + 1
+    graph = plain
+    while high - low > 1:
+        middle = (low + high) // 2
+        merged = expand(listing, links, merge=middle)
+        found = find_cycle(merged)
+        if found is None:
+            high = middle
+        else:
+            low, graph, cycle = middle, merged, found
+    return Hang(low, int(graph.transfer[cycle[0]]), _tell(graph, cycle))
 
 
 def _tell(graph: Graph, cycle: list[int]) -> str:
@@ -61,8 +96,8 @@ def _tell(graph: Graph, cycle: list[int]) -> str:
             Edge.WAIT: "for the flag of",
         }[kind]
         parts.append(f"{graph.describe(after)} waits {need} {graph.describe(before)}")
-    if len(parts) > 12:
-        parts = [*parts[:12], f"… {len(parts) - 12} more"]
+    if len(parts) > MOST_TOLD:
+        parts = [*parts[:MOST_TOLD], f"… {len(parts) - MOST_TOLD} more"]
     return "; ".join(reversed(parts))
 
 

@@ -20,11 +20,16 @@ class Severity(StrEnum):
 
     ERROR = "error"  #: it is rejected, hangs, or computes something else
     WARNING = "warning"  #: it may be rejected or go wrong elsewhere, or under other conditions
+    NOTE = "note"  #: it is right, and the user of the file should know
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding: which check, how bad, what, and at which rank, thread block and step."""
+    """One finding: which check, how bad, what, and at which rank, thread block and step.
+
+    ``kind`` names the mistake in the table of consequences, ``fate`` is what each runtime makes
+    of it (empty where the finding is not about a runtime).
+    """
 
     check: str
     severity: Severity
@@ -32,6 +37,8 @@ class Finding:
     rank: int | None = None
     block: int | None = None
     step: int | None = None
+    kind: str = ""
+    fate: str = ""
 
     @property
     def where(self) -> str:
@@ -41,7 +48,12 @@ class Finding:
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        return f"{self.severity}: {self.check}: {place}{self.message}"
+        return f"{self.severity}: {self.check}: {place}{self.told}"
+
+    @property
+    def told(self) -> str:
+        """The message, and what the runtimes do."""
+        return f"{self.message} [{self.fate}]" if self.fate else self.message
 
 
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -55,6 +67,7 @@ def at_transfers(
     where: npt.NDArray[np.int64],
     message: Callable[[int], str] | str,
     severity: Severity = Severity.ERROR,
+    kind: str = "",
 ) -> list[Finding]:
     """A finding for each transfer in ``where``; ``message`` may depend on the position there."""
     blocks = np.searchsorted(listing.block_start, where[:MOST], side="right") - 1
@@ -66,10 +79,11 @@ def at_transfers(
             rank=int(listing.block_rank[block]),
             block=int(listing.block_id[block]),
             step=int(listing.label[where[k]]),
+            kind=kind,
         )
         for k, block in enumerate(blocks.tolist())
     ]
-    return found + _rest(check, severity, len(where), message)
+    return found + _rest(check, severity, len(where), message, kind)
 
 
 def at_blocks(
@@ -78,6 +92,7 @@ def at_blocks(
     where: npt.NDArray[np.int64],
     message: Callable[[int], str] | str,
     severity: Severity = Severity.ERROR,
+    kind: str = "",
 ) -> list[Finding]:
     """A finding for each block in ``where``; ``message`` may depend on the position there."""
     found = [
@@ -87,10 +102,11 @@ def at_blocks(
             _say(message, k),
             rank=int(listing.block_rank[block]),
             block=int(listing.block_id[block]),
+            kind=kind,
         )
         for k, block in enumerate(where[:MOST].tolist())
     ]
-    return found + _rest(check, severity, len(where), message)
+    return found + _rest(check, severity, len(where), message, kind)
 
 
 def _say(message: Callable[[int], str] | str, k: int) -> str:
@@ -98,9 +114,9 @@ def _say(message: Callable[[int], str] | str, k: int) -> str:
 
 
 def _rest(
-    check: str, severity: Severity, count: int, message: Callable[[int], str] | str
+    check: str, severity: Severity, count: int, message: Callable[[int], str] | str, kind: str
 ) -> list[Finding]:
     if count <= MOST:
         return []
     last = _say(message, count - 1)
-    return [Finding(check, severity, f"… and {count - MOST} more like: {last}")]
+    return [Finding(check, severity, f"… and {count - MOST} more like: {last}", kind=kind)]

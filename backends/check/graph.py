@@ -13,7 +13,7 @@ Everything is arrays; building is O(operations log operations), searching linear
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -21,7 +21,9 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from ..listing import NOP, RECEIVES, SENDS, Ints, Listing
+from weft.dsl.program import Buffer
+
+from ..listing import BUFFERS, NOP, RECEIVES, SENDS, Ints, Listing
 from .connections import Connections
 
 _STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits
@@ -87,19 +89,8 @@ class Graph:
         return text
 
 
-def expand(
-    listing: Listing,
-    links: Connections,
-    *,
-    merge: int = 1,
-    iterations: int = 1,
-    weak_send_flags: bool = False,
-) -> Graph:
-    """The graph of a listing whose structure is sound.
-
-    ``weak_send_flags``: the flag that a plain send publishes does not follow its reads (RCCL
-    under LL); the edge then starts at the operation before the send.
-    """
+def expand(listing: Listing, links: Connections, *, merge: int = 1, iterations: int = 1) -> Graph:
+    """The graph of a listing whose structure is sound."""
     owner = listing.block_of_transfer()
     pieces = np.maximum(-(-listing.count // merge), 1)
     pieces[listing.op == NOP] = 1
@@ -117,8 +108,6 @@ def expand(
     sends, receives, unsent = _messages(listing, links, transfer, block)
     credit = _credit(listing, sends, receives)
     published, waiting, unmet = _waits(listing, transfer, iteration, piece, pieces, block)
-    if weak_send_flags:
-        published, waiting = _weaken(listing, transfer, block, published, waiting)
     parts = (
         (program, program + 1, Edge.PROGRAM),
         (sends[2], receives[2], Edge.MESSAGE),
@@ -197,14 +186,32 @@ def _waits(
     return publishers[at[met]], waiting[met], unmet
 
 
-def _weaken(
-    listing: Listing, transfer: Ints, block: Ints, published: Ints, waiting: Ints
-) -> tuple[Ints, Ints]:
-    op = listing.op[transfer]
-    plain = SENDS[op] & ~RECEIVES[op]
-    source = np.where(plain[published], published - 1, published)
-    keep = (source >= 0) & (block[source] == block[published])
-    return source[keep], waiting[keep]
+def with_late_sends(graph: Graph) -> Graph:
+    """As if the flag that a plain send publishes did not follow its reads (RCCL under LL).
+
+    The edge of the wait then starts at the operation before the send.
+    """
+    block = graph.block()
+    op = graph.listing.op[graph.transfer]
+    late = (graph.kind == Edge.WAIT) & (SENDS[op] & ~RECEIVES[op])[graph.source]
+    source = np.where(late, graph.source - 1, graph.source)
+    keep = (source >= 0) & (block[source] == block[graph.source])
+    return replace(graph, source=source[keep], target=graph.target[keep], kind=graph.kind[keep])
+
+
+def without_relaxed_waits(graph: Graph) -> Graph:
+    """Without the waits that move no data in RCCL's memory order.
+
+    It acquires only if the waiting step's srcbuf is ``o``, and releases only if the publishing
+    step's dstbuf is not ``s``.
+    """
+    code, t = graph.listing, graph.transfer
+    acquires = code.src_buffer[t[graph.target]] == BUFFERS.index(Buffer.OUTPUT)
+    releases = code.dst_buffer[t[graph.source]] != BUFFERS.index(Buffer.SCRATCH)
+    keep = (graph.kind != Edge.WAIT) | (acquires & releases)
+    return replace(
+        graph, source=graph.source[keep], target=graph.target[keep], kind=graph.kind[keep]
+    )
 
 
 def find_cycle(graph: Graph) -> list[int] | None:

@@ -15,7 +15,6 @@ from .targets import (
     BLOCKS_PER_CHANNEL,
     CHILDREN,
     MAX_COUNT,
-    MAX_ITERATIONS,
     MAX_OFFSET,
     NODES,
     Target,
@@ -66,14 +65,15 @@ def _steps(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
     found = at_blocks(
         "limits", listing, bad,
         lambda k: f"{longest[bad[k]]} steps; {target.name} has at most {target.steps}",
+        kind="refused",
     )  # fmt: skip
     nodes = np.bincount(listing.block_rank, steps.number + 1, listing.ranks) + 1 + listing.ranks
     for rank in np.flatnonzero(nodes > NODES)[:3].tolist():
         text = f"{int(nodes[rank])} elements are read on this rank, more than {NODES}"
-        found.append(Finding("limits", Severity.ERROR, text, rank))
+        found.append(Finding("limits", Severity.ERROR, text, rank, kind="refused"))
     crowded = np.flatnonzero(steps.number > CHILDREN)
     text = f"more than {CHILDREN} steps in a tb crash the parsers"
-    return found + at_blocks("limits", listing, crowded, text)
+    return found + at_blocks("limits", listing, crowded, text, kind="crashes")
 
 
 def _blocks(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
@@ -81,13 +81,13 @@ def _blocks(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
     number = np.bincount(listing.block_rank, minlength=listing.ranks)
     for rank in np.flatnonzero(number > min(target.blocks, CHILDREN))[:3].tolist():
         text = f"{number[rank]} thread blocks; {target.name} has at most {target.blocks}"
-        found.append(Finding("limits", Severity.ERROR, text, rank))
+        found.append(Finding("limits", Severity.ERROR, text, rank, kind="refused"))
     if listing.ranks > CHILDREN:
         text = f"more than {CHILDREN} ranks in a file crash the parsers"
-        found.append(Finding("limits", Severity.ERROR, text))
+        found.append(Finding("limits", Severity.ERROR, text, kind="crashes"))
     for rank in np.flatnonzero(number == 0)[:3].tolist():
         text = "no thread block: its kernel is not launched"
-        found.append(Finding("limits", Severity.ERROR, text, rank))
+        found.append(Finding("limits", Severity.ERROR, text, rank, kind="no-blocks"))
     return found
 
 
@@ -95,13 +95,14 @@ def _channels(listing: Listing, target: Target) -> list[Finding]:
     found = []
     if not 1 <= listing.channels <= target.channels:
         text = f"nchannels is {listing.channels}; {target.name} has 1 … {target.channels}"
-        found.append(Finding("limits", Severity.ERROR, text))
+        found.append(Finding("limits", Severity.ERROR, text, kind="channels"))
     channel = listing.block_channel
     bad = np.flatnonzero((channel < 0) | (channel >= listing.channels))
     found += at_blocks(
         "limits", listing, bad,
         lambda k: f"channel {channel[bad[k]]} is not below nchannels {listing.channels}: "
                   "it is never connected",
+        kind="unconnected",
     )  # fmt: skip
     for peer, verb in ((listing.block_send, "send"), (listing.block_recv, "receive")):
         used = peer >= 0
@@ -112,7 +113,7 @@ def _channels(listing: Listing, target: Target) -> list[Finding]:
             text = (
                 f"{counts[k]} blocks {verb} on channel {keys[1, k]}, more than {BLOCKS_PER_CHANNEL}"
             )
-            found.append(Finding("limits", Severity.ERROR, text, int(keys[0, k])))
+            found.append(Finding("limits", Severity.ERROR, text, int(keys[0, k]), kind="refused"))
     return found
 
 
@@ -122,17 +123,25 @@ def _instructions(listing: Listing, target: Target) -> list[Finding]:
     for op in sorted(set(OPS) - target.ops):
         refused = np.flatnonzero(listing.op == OPS.index(op))
         text = f"{name} refuses {op} at launch ({len(refused)} steps)"
-        found += at_transfers("limits", listing, refused[:1], text)
+        found += at_transfers("limits", listing, refused[:1], text, kind="launch")
     count = listing.count
     odd = np.flatnonzero((listing.op != NOP) & ((count < 0) | (count > MAX_COUNT)))
     found += at_transfers(
-        "limits", listing, odd, lambda k: f"cnt {count[odd[k]]} is outside 0 … {MAX_COUNT}"
+        "limits",
+        listing,
+        odd,
+        lambda k: f"cnt {count[odd[k]]} is outside 0 … {MAX_COUNT}",
+        kind="refused",
     )
     far = (READS_SRC[listing.op] & (listing.src_offset > MAX_OFFSET)) | (
         WRITES_DST[listing.op] & (listing.dst_offset > MAX_OFFSET)
     )
     found += at_transfers(
-        "limits", listing, np.flatnonzero(far), f"an offset is above {MAX_OFFSET}"
+        "limits",
+        listing,
+        np.flatnonzero(far),
+        f"an offset is above {MAX_OFFSET}",
+        kind="offset-wraps",
     )
     return found + _waits(listing, target) + _fusions(listing, target)
 
@@ -147,6 +156,7 @@ def _waits(listing: Listing, target: Target) -> list[Finding]:
     return at_transfers(
         "limits", listing, owner[there][far],
         lambda k: f"waits for tb {number[far[k]]}; depid reaches {largest}",
+        kind="wait-nowhere",
     )  # fmt: skip
 
 
@@ -160,39 +170,5 @@ def _fusions(listing: Listing, target: Target) -> list[Finding]:
         "limits", listing, bad,
         lambda k: f"{sources[bad[k]]} fused re under {listing.protocol}; {target.name} computes "
                   f"at most {most} right",
+        kind="fused",
     )  # fmt: skip
-
-
-def sizes(algo: XmlAlgo, target: Target) -> list[Finding]:
-    """The attributes of ``<algo>`` that decide when a file is chosen."""
-    found = []
-
-    def note(text: str, severity: Severity = Severity.ERROR) -> None:
-        found.append(Finding("sizes", severity, text))
-
-    low = algo.min_bytes or 0
-    high = algo.max_bytes if algo.max_bytes is not None else 1 << 27
-    unlimited = high == 0 and target.size_inclusive
-    if target.letter == "M":
-        if low < 0 or high < 0:
-            note("minBytes or maxBytes is negative")
-        elif low > high:
-            note(f"minBytes {low} is more than maxBytes {high}")
-        if algo.nthreads % 32 or algo.nthreads < 0:
-            note(f"nthreads {algo.nthreads} is not a multiple of 32")
-        if algo.coll == "alltoall" and algo.inplace:
-            note("msccl refuses alltoall in place: never selected", Severity.WARNING)
-    empty = low > high if target.size_inclusive else low >= high
-    if empty and not unlimited:
-        note(f"no message size is from {low} to {high} bytes: never selected", Severity.WARNING)
-    if algo.outofplace is False and not algo.inplace and target.letter != "M":
-        note("neither inplace nor outofplace: never selected", Severity.WARNING)
-    if algo.message_chunks < 1:
-        note(f"nchunksperloop is {algo.message_chunks}")
-    elif not unlimited:
-        chunk = -(-high // algo.message_chunks)
-        turns = -(-chunk // target.payload[algo.protocol])
-        if turns > MAX_ITERATIONS:
-            note(f"{turns} loop iterations at maxBytes; flags count to {MAX_ITERATIONS}",
-                 Severity.WARNING)  # fmt: skip
-    return found

@@ -22,7 +22,7 @@ class Target:
     """One runtime's limits.
 
     Attributes:
-        letter: how remarks of the reader call it.
+        letters: how remarks of the reader call it, or those that it stands for.
         steps: per thread block; also dependences and fused reductions per block.
         blocks: per rank. ``channels``: in all.
         fused: sources of one fused reduction, under Simple one less (0: no limit).
@@ -35,7 +35,7 @@ class Target:
     """
 
     name: str
-    letter: str
+    letters: str
     steps: int
     blocks: int
     channels: int
@@ -46,15 +46,27 @@ class Target:
     send_flag_is_late: bool
     size_inclusive: bool
 
-    def merge(self, protocol: Protocol, coll: str, chunk_bytes: int) -> int:
-        """Chunks of a size that one operation moves at most (``maxAllowedCount``).
+    @property
+    def runtimes(self) -> tuple[Target, ...]:
+        """Itself, or for the portable subset all of them."""
+        return tuple(t for t in RUNTIMES.values() if t.letters in self.letters)
 
-        For broadcast and reduce under Simple the host reckons with a quarter of the payload.
+    def host_payload(self, protocol: Protocol, coll: str) -> int:
+        """Bytes of one operation, as the host reckons to say how many chunks share one.
+
+        For broadcast and reduce under Simple that is a quarter of the payload.
         """
-        payload = self.payload[protocol]
-        if protocol is Protocol.SIMPLE and coll in ("broadcast", "reduce"):
-            payload //= 4
+        quarter = protocol is Protocol.SIMPLE and coll in ("broadcast", "reduce")
+        return self.payload[protocol] // (4 if quarter else 1)
+
+    def merge(self, protocol: Protocol, coll: str, chunk_bytes: int) -> int:
+        """Chunks of a size that one operation moves at most (``maxAllowedCount``)."""
+        payload = self.host_payload(protocol, coll)
         return max(1, min(MAX_COUNT, payload // max(1, chunk_bytes)))
+
+    def largest_chunk(self, protocol: Protocol, coll: str, merge: int) -> int:
+        """Bytes of the largest chunk of which ``merge`` still share an operation."""
+        return self.host_payload(protocol, coll) // merge
 
 
 MAX_COUNT = 71
@@ -67,13 +79,18 @@ CHILDREN = 1024
 _CUDA = MappingProxyType({Protocol.SIMPLE: 2 << 20, Protocol.LL: 32 << 10, Protocol.LL128: 576_000})
 _ROCM = MappingProxyType({Protocol.SIMPLE: 2 << 20, Protocol.LL: 16 << 10, Protocol.LL128: 50_176})
 
-TARGETS: Mapping[str, Target] = MappingProxyType(
+RUNTIMES: Mapping[str, Target] = MappingProxyType(
     {
         "msccl": Target("msccl", "M", 256, 216, 32, 16, _CUDA, _FULL, True, True, False),
         "rccl": Target("rccl", "R", 64, 64, 128, 0, _ROCM, _PLAIN, False, False, True),
         "executor": Target("executor", "E", 64, 1024, 32, 16, _CUDA, _FULL, False, True, True),
     }
 )
+
+PORTABLE = Target("portable", "MRE", 64, 64, 32, 16, _ROCM, _PLAIN, True, False, False)
+"""What all of them take: each limit is the least of theirs."""
+
+TARGETS: Mapping[str, Target] = MappingProxyType({**RUNTIMES, "portable": PORTABLE})
 
 
 def target_named(name: str) -> Target:

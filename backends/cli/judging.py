@@ -11,7 +11,7 @@ from weft.dsl.errors import CheckFailed
 from ..report.layout import table
 
 if TYPE_CHECKING:
-    from ..check import Finding
+    from ..check import Finding, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,16 @@ def of_findings(findings: Sequence[Finding], good: str) -> list[Check]:
     told = []
     for f in findings:
         wrong = f.severity is Severity.ERROR
-        words = (None if wrong else str(f.severity), f.where, f.message)
+        words = (None if wrong else str(f.severity), f.where, f.told)
         told.append(Check(f.check, not wrong, ": ".join(filter(None, words))))
     return told if errors(findings) else [Check("program", True, good), *told]
+
+
+def of_report(report: Report, good: str) -> list[Check]:
+    """What was proved, each as a check, and what was found."""
+    proofs = [Check(p.check, True, f"proved: {p.detail}") for p in report.proofs]
+    told = of_findings(report.findings, good)
+    return [*told[:1], *proofs, *told[1:]] if report.ok else [*proofs, *told]
 
 
 def require_good(findings: Sequence[Finding], what: str) -> None:
@@ -52,5 +59,5 @@ def require_good(findings: Sequence[Finding], what: str) -> None:
     wrong = errors(findings)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise CheckFailed(f"{wrong[0].check}: {wrong[0].message}{more}",
+        raise CheckFailed(f"{wrong[0].check}: {wrong[0].told}{more}",
                           where=f"{what} {wrong[0].where}".strip())  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a file is, told from its content: schedule, topology, collective, XML program or sketch."""
+"""What a file is, told from its content: schedule, topology, XML program, plan, sketch …"""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Kind(StrEnum):
     TOPOLOGY = "topology"
     COLLECTIVE = "collective"
     XML = "msccl-xml"
+    PLAN = "mscclpp-json"
     SKETCH = "sketch"
 
 
@@ -116,6 +117,8 @@ def _named(name: str) -> Subject:
 
 
 def _json_kind(data: Any, where: str) -> Kind:
+    if isinstance(data, dict) and {"gpus", "collective"} <= data.keys():
+        return Kind.PLAN
     if not isinstance(data, dict) or "weft" not in data:
         # TACCL's and edge-list topologies do not say what they are; their reader does.
         return Kind.TOPOLOGY

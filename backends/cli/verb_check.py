@@ -8,7 +8,8 @@ from collections.abc import Callable
 from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
-from .judging import Check, checks_text, of_findings
+from .judging import Check, checks_text, of_report
+from .plans import check_plan_file
 from .sketches import lint_sketch, read_sketch, split_arguments
 from .subjects import Kind, Subject, read_subject
 from .verb_topo import machine_line
@@ -28,8 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="a schedule must obey this sketch too")  # fmt: skip
     parser.add_argument("-t", "--topology", metavar="TOPO",
                         help="the machine for a sketch (default: the one it names)")  # fmt: skip
-    parser.add_argument("--target", choices=("msccl", "rccl", "executor"),
-                        help="the runtime an XML program is for (default: any)")  # fmt: skip
+    parser.add_argument("--target", choices=("msccl", "rccl", "executor", "portable"),
+                        help="the runtime an XML program is for (default: any), or portable: "
+                        "all of them")  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -63,7 +65,7 @@ def _schedule(subject: Subject, args: argparse.Namespace, console: Console) -> l
 
 
 def _xml(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:
-    from ..check import check_xml
+    from ..check import report_xml
     from ..read import read_msccl_xml
 
     algo = read_msccl_xml(subject.text, subject.where)
@@ -72,7 +74,7 @@ def _xml(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:
         count(algo.steps, "instruction"),
     ))  # fmt: skip
     good = "no wrong address, unmatched message, deadlock, race or broken limit"
-    return [Check("form", True, size), *of_findings(check_xml(algo, args.target), good)]
+    return [Check("form", True, size), *of_report(report_xml(algo, args.target), good)]
 
 
 def _topology(subject: Subject, *_: object) -> list[Check]:
@@ -107,6 +109,7 @@ def _sketch(subject: Subject, args: argparse.Namespace, _: Console) -> list[Chec
 _CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace, Console], list[Check]]] = {
     Kind.SCHEDULE: _schedule,
     Kind.XML: _xml,
+    Kind.PLAN: check_plan_file,
     Kind.TOPOLOGY: _topology,
     Kind.COLLECTIVE: _collective,
     Kind.SKETCH: _sketch,

@@ -28,7 +28,7 @@ EXAMPLES = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
   weft compile allgather.json --to msccl-xml --in-place --instances 2 --target rccl -o ag.xml"""
 
-RUNTIMES = ("msccl", "rccl", "executor")
+RUNTIMES = ("msccl", "rccl", "executor", "portable")
 PROTOCOLS = ("Simple", "LL", "LL128")
 
 
@@ -54,7 +54,8 @@ def add_lowering(parser: argparse.ArgumentParser) -> None:
     """The flags that say how a schedule becomes a program."""
     group = parser.add_argument_group("lowering")
     group.add_argument("--target", choices=RUNTIMES, default="msccl",
-                       help="the runtime whose limits hold (default: msccl)")  # fmt: skip
+                       help="the runtime whose limits hold, or portable: all of them "
+                       "(default: msccl)")  # fmt: skip
     group.add_argument("--instances", metavar="N", type=valued("--instances", whole(1, 64)),
                        default=1, help="copies side by side (default: 1)")  # fmt: skip
     group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(0, 32)), default=0,
@@ -70,12 +71,16 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Lower, check, emit, execute, write."""
     from weft.dsl.files import write_text
 
+    from ..msccl import ForMachine
+
     check_file_output(args, console)
     backend: Backend = BACKENDS.make(args.to, "--to")
     subject = read_subject(args.file)
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(f"a schedule is needed, not a {subject.kind}", where=subject.where)
     schedule: Schedule = subject.schedule()
+    if isinstance(backend, ForMachine):
+        backend = backend.on(schedule.topology)
     program, text = lower_and_emit(schedule, backend, args, args.size)
     blocks = max(len(rank.blocks) for rank in program.ranks)
     console.say("Lowered", f"{count(program.instructions, 'instruction')}, "

@@ -7,6 +7,7 @@ from typing import Any
 
 from .console import Console
 from .exit_codes import Exit
+from .plans import view_plan
 from .subjects import Kind, Subject, read_subject
 
 EXAMPLES = "examples:\n  weft show allgather.json\n  weft show dgx1\n  weft show algo.xml"
@@ -52,6 +53,8 @@ def _view(subject: Subject) -> tuple[str, dict[str, Any]]:
         }  # fmt: skip
     if subject.kind is Kind.SKETCH:
         return subject.text.rstrip("\n"), {"text": subject.text}
+    if subject.kind is Kind.PLAN:
+        return view_plan(subject)
     return _xml(subject)
 
 

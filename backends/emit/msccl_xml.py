@@ -28,7 +28,7 @@ from weft.dsl.collective import Kind
 from weft.dsl.errors import UserError
 from weft.dsl.program import Block, Instr, Op, Program, Protocol, RankProgram
 
-from ..target import MSCCL, Target
+from ..target import MSCCL, PORTABLE, Target
 
 DEFAULT_MAX_BYTES = 1 << 30
 NAME_LENGTH = 63
@@ -79,6 +79,12 @@ def collective_name(program: Program, target: Target) -> str:
     spelled = target.collectives.get(kind, target.fallback)
     if spelled is None:
         known = ", ".join(sorted(map(str, target.collectives)))
+        if target is PORTABLE and kind is Kind.REDUCE_SCATTER:
+            raise UserError(
+                "no one file holds a reduce_scatter for every runtime: msccl spells it "
+                "reduce_scatter, rccl and executor reducescatter",
+                hint="write two files, with --target msccl and --target rccl",
+            )
         raise UserError(
             f"{target.name} has no collective {kind}",
             hint=f"it knows {known}; --to msccl-xml with target msccl writes a custom one",
@@ -96,7 +102,8 @@ def _check_header(program: Program, target: Target, label: str, least: int, most
         raise UserError(
             f"no message has {least} to {most} bytes", hint="sizes are positive, least < most"
         )
-    if target is MSCCL and program.in_place and program.collective.kind is Kind.ALLTOALL:
+    refuses = target in (MSCCL, PORTABLE)
+    if refuses and program.in_place and program.collective.kind is Kind.ALLTOALL:
         raise UserError(
             "microsoft/msccl refuses alltoall in place",
             hint="compile it out of place, or for --target executor or rccl",

@@ -1,7 +1,7 @@
 """The interpreter: executes MSCCL XML files and programs on NumPy data, for all ranks."""
 
+from ..read.collective import collective_of
 from .execute import Execution, execute, run_algo, run_program, run_xml
-from .layout import collective_of
 from .machine import Shape
 
 __all__ = [

@@ -15,75 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective, Kind, Placement, make
-from weft.dsl.errors import UserError
+from weft.dsl.collective import Collective, Placement
 
 from ..listing import Ints
-from ..read.model import XmlAlgo
-
-MOST_CHUNKS = 32768 + 72
-"""Offsets have 16 bits: what lies further no file can address."""
-
-_NAMES = {
-    "allreduce": Kind.ALLREDUCE, "allgather": Kind.ALLGATHER, "alltoall": Kind.ALLTOALL,
-    "reduce_scatter": Kind.REDUCE_SCATTER, "reducescatter": Kind.REDUCE_SCATTER,
-    "broadcast": Kind.BROADCAST, "reduce": Kind.REDUCE,
-}  # fmt: skip
-_PER_RANK = frozenset({Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCE_SCATTER})
-
-
-def collective_of(algo: XmlAlgo) -> Collective:
-    """The collective that the ``coll`` attribute names, in chunks of ``nchunksperloop``.
-
-    The file does not say the root of a broadcast or reduce: it is the only rank that never
-    receives, or never sends.
-
-    Raises:
-        UserError: ``coll`` has no fixed meaning (custom …), or the root cannot be told.
-    """
-    kind = _NAMES.get(algo.coll)
-    if kind is None:
-        raise UserError(f"coll {algo.coll!r} does not say what the file must achieve",
-                        where=algo.where, hint="name the collective")  # fmt: skip
-    pieces = _pieces(algo, algo.ngpus if kind in _PER_RANK else 1)
-    roots: tuple[int, ...] = ()
-    if kind in (Kind.BROADCAST, Kind.REDUCE):
-        roots = (_root(algo, "recv" if kind is Kind.BROADCAST else "send"),)
-    return make(kind, algo.ngpus, chunks=pieces, roots=roots)
-
-
-def fit(collective: Collective, algo: XmlAlgo) -> Collective:
-    """The collective cut into as many pieces as the file has chunks.
-
-    Raises:
-        UserError: other ranks, or a number of chunks that is not a multiple.
-    """
-    if collective.ranks != algo.ngpus:
-        raise UserError(f"the collective has {collective.ranks} ranks, the file {algo.ngpus}",
-                        where=algo.where)  # fmt: skip
-    return collective.split(_pieces(algo, collective.message_chunks))
-
-
-def _pieces(algo: XmlAlgo, unit: int) -> int:
-    chunks = algo.message_chunks
-    if not 1 <= chunks <= MOST_CHUNKS or chunks % unit:
-        raise UserError(
-            f"nchunksperloop {chunks} is not a multiple of {unit} that offsets can address",
-            where=algo.where,
-        )
-    return chunks // unit
-
-
-def _root(algo: XmlAlgo, direction: str) -> int:
-    def moves(rank: int) -> bool:
-        ops = (t.op for b in algo.ranks[rank].blocks for t in b.transfers)
-        return any(op.receives if direction == "recv" else op.sends for op in ops)
-
-    idle = [rank for rank in range(algo.ngpus) if not moves(rank)]
-    if len(idle) != 1:
-        raise UserError(f"the root of the {algo.coll} cannot be told from the file",
-                        where=algo.where, hint="name the collective with its root")  # fmt: skip
-    return idle[0]
+from ..read.collective import MOST_CHUNKS
 
 
 @dataclass(frozen=True)

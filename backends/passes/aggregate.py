@@ -63,13 +63,20 @@ class Aggregate:
             narrow[m.step[broken]] = True
 
 
-def run_lengths(m: Messages, connection: Column, most: int) -> Column:
-    """The longest run of messages of each connection that could travel together, up to ``most``."""
-    longest = np.zeros(int(connection.max(initial=-1)) + 1, np.int64)
-    if len(m):
-        group, order = _runs(m, connection, np.full(len(m), most))
-        np.maximum.at(longest, connection[order], np.bincount(group)[group])
-    return longest
+def runs(m: Messages, connection: Column, most: int) -> tuple[Column, Column, Column]:
+    """What could travel together, up to ``most`` chunks.
+
+    Of each message: the length of its run, the run's level, and the place in the run.
+    """
+    if not len(m):
+        return (np.zeros(0, np.int64),) * 3
+    group, order = _runs(m, connection, np.full(len(m), most))
+    length, place = np.empty(len(m), np.int64), np.empty(len(m), np.int64)
+    size = np.bincount(group)
+    length[order] = size[group]
+    place[order] = np.arange(len(m)) - (np.cumsum(size) - size)[group]
+    never = np.zeros(int(m.step.max()) + 1, bool)
+    return length, _levels(m, connection, group, order, never), place
 
 
 _SLOTS = ("send", "recv", "operand", "add_from", "add_to")

@@ -12,11 +12,15 @@ A connection (source, destination, channel) is one FIFO with one thread block on
 have channels of their own. On one channel a rank may have 32 send peers; where it has more, the
 distance in rank picks one of several: two peers at one end never differ by a multiple of the group.
 Messages whose author names a channel keep it.
+
+``policy=chains`` gives chains of forwarding that go different ways channels of their own
+(``chains.py``): more blocks, shorter ones, each with one chain.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
@@ -25,12 +29,20 @@ from weft.dsl.errors import UserError
 from weft.dsl.program import Protocol
 
 from ..target import Target
+from .chains import chain_channels
 from .flow import NONE, Column, Flow, Messages
-from .forwarding import forwarded, places_in_step
+from .forwarding import circular, forwarded, places_in_step
 from .hints import wanted_channels
 
 MOST = 16
 """Thread blocks that a rank may get for one instance without being asked for them."""
+
+
+class Spread(StrEnum):
+    """What gets a channel of its own."""
+
+    LANES = "lanes"  #: parts of a connection, as few as will do
+    CHAINS = "chains"  #: chains of forwarding that go different ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +51,16 @@ class Channels:
 
     ``lanes=0``: as many (within reason) as it takes to let most messages be forwarded by a fused
     instruction, or one. ``steps``: how many messages one connection may carry. A lane takes a range
-    of the chunks of its connection, so that neighbours stay together.
+    of the chunks of its connection, so that neighbours stay together. ``count``: how many may
+    travel together (0: as many as the target allows).
     """
 
     name: ClassVar[str] = "channels"
     lanes: int = 0
     steps: int = 1 << 30
     protocol: Protocol = Protocol.SIMPLE
+    policy: Spread = Spread.LANES
+    count: int = 0
 
     def apply(self, flow: Flow, target: Target) -> Flow:
         """The flow with channels.
@@ -76,6 +91,13 @@ class Channels:
         """The channel within the instance of messages without a wish."""
         ranks = flow.collective.ranks
         pair = (m.instance * ranks + m.src) * ranks + m.dst
+        if self.policy is Spread.CHAINS:
+            together = min(self.count or target.max_count, self.protocol.fifo_operations)
+            most = target.max_channels // flow.instances
+            channel = chain_channels(m, ranks, together, most)
+            width = int(channel.max()) + 1
+            lane = _ranges(pair * width + channel, m.chunk, 1, self.steps)
+            return channel + width * lane
         group = _peer_group(m.src, m.dst, ranks, target.max_peers)
         groups = int(group.max()) + 1
         part = np.zeros(len(m), np.int64)
@@ -95,15 +117,16 @@ def _fusing_lanes(m: Messages, pair: Column, depth: int, most: int) -> Column:
     """Lanes by position in the step, if chunks then keep their lane where they are forwarded.
 
     A block that receives and sends can fuse the two only where one message comes at a time, of
-    fewer than ``depth`` chunks (in a ring, all would wait for credit with their FIFOs full). Worth
-    it where half of all messages are forwarded and three quarters of those keep their lane.
+    fewer than ``depth`` chunks in a ring, where all would wait for credit with their FIFOs full.
+    Worth it where half of all messages are forwarded and three quarters of those keep their lane.
     """
     position, total = places_in_step(m, pair)
-    lanes = -(-int(total.max()) // max(1, depth - 1))
+    incoming, outgoing = forwarded(m)
+    ring = circular(pair[incoming], pair[outgoing], int(pair.max()) + 1).any()
+    lanes = -(-int(total.max()) // max(1, depth - 1 if ring else depth))
     if not 1 < lanes <= most:
         return np.zeros(len(m), np.int64)
     lane = position * lanes // np.maximum(total, lanes)
-    incoming, outgoing = forwarded(m)
     kept = lane[incoming] == lane[outgoing]
     # Of several that send on what one brought, one is fused.
     fused, possible = len(np.unique(incoming[kept])), len(np.unique(incoming))

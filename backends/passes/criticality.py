@@ -1,23 +1,109 @@
-"""How much depends on a message: the longest chain of messages that starts with it.
+"""When each message could go at the earliest, and how much depends on it: both in hops.
 
-MSCCLang's priority (the longest distance to the end), on messages: each brings what later ones send
-on, or add to. A message that nothing depends on has urgency 0.
+MSCCLang's step and priority (longest distance from the start, and to the end), on messages. They
+say what the steps of a schedule do not: a schedule may let a message wait though nothing holds it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 
-from .flow import Column, Messages
+from .flow import Column, Flags, Messages
 from .forwarding import forwarded
 
 
 def urgency(m: Messages) -> Column:
-    """The number of hops that must still follow each message. Linear in messages."""
+    """The number of hops that must still follow each message; 0: nothing depends on it."""
     after = np.zeros(len(m), np.int64)
     incoming, outgoing = forwarded(m)
     order = np.argsort(-m.step[outgoing], kind="stable")
     incoming, outgoing = incoming[order], outgoing[order]
-    for rows in np.split(np.arange(len(order)), np.flatnonzero(np.diff(m.step[outgoing])) + 1):
+    for rows in _runs(m.step[outgoing]):
         np.maximum.at(after, incoming[rows], after[outgoing[rows]] + 1)
     return after
+
+
+def earliest(m: Messages, connection: Column) -> Column:
+    """The number of hops that must come before each message.
+
+    A message follows all that came earlier for its chunk, and the earlier steps of its connection.
+    Those of one step and connection count as one, which they often are in the end.
+    """
+    wide = np.int64(m.chunk.max(initial=0)) + 1
+    source, place = m.src * wide + m.chunk, m.dst * wide + m.chunk
+    names, ids = np.unique(np.concatenate([source, place]), return_inverse=True)
+    source, place = ids[: len(m)], ids[len(m) :]
+    there = np.zeros(len(names), np.int64)  # hops until a chunk is complete on a rank
+    busy = np.zeros(int(connection.max(initial=-1)) + 1, np.int64)
+    ready = np.zeros(len(m), np.int64)
+    order = np.argsort(m.step, kind="stable")
+    for run in _runs(m.step[order]):
+        rows = order[run]
+        begins = np.maximum(there[source[rows]], busy[connection[rows]])
+        np.maximum.at(busy, connection[rows], begins + 1)
+        ready[rows] = busy[connection[rows]] - 1
+        np.maximum.at(there, place[rows], ready[rows] + 1)
+    return ready
+
+
+def held_up(
+    receiving: Column, sending: Column, m: Messages, connection: Column, level: Column
+) -> Column:
+    """By how many hops two connections in one block, one each way, make each other wait at most.
+
+    Shape (pairs,). The block runs in the order of steps and levels, sends first; a send should not
+    come after a receive that is late for it, nor a receive after a send that is.
+    """
+    order = np.lexsort((level, m.step, connection))
+    moment = m.step * (int(level.max(initial=0)) + 1) + level
+    size = np.bincount(connection, minlength=int(connection.max(initial=-1)) + 1)
+    start = np.cumsum(size) - size
+    ready = earliest(m, connection)
+    worst = np.zeros(len(receiving), np.int64)
+    events = np.cumsum(size[receiving] + size[sending])
+    batch = events // BATCH
+    for rows in _runs(batch):
+        worst[rows] = _held(receiving[rows], sending[rows], order, start, size, moment, ready)
+    return worst
+
+
+BATCH = 4_000_000
+"""Messages that are compared at a time: bounds the memory."""
+
+
+def _held(
+    receiving: Column, sending: Column, order: Column, start: Column, size: Column, moment: Column,
+    ready: Column,
+) -> Column:  # fmt: skip
+    ends = np.concatenate([sending, receiving])
+    count = size[ends]
+    at = np.repeat(np.arange(len(ends)), count)
+    message = order[start[ends][at] + np.arange(len(at)) - (np.cumsum(count) - count)[at]]
+    pair, late = at % len(sending), at >= len(sending)
+    rows = np.lexsort((late, moment[message], pair))
+    pair, late, time = pair[rows], late[rows], ready[message][rows]
+    wide = int(time.max(initial=0)) + 2
+
+    def latest(of: Flags) -> Column:
+        """The latest time so far in the pair among some of its events."""
+        seen: Column = np.maximum.accumulate(pair * wide + np.where(of, time + 1, 0))
+        return seen - pair * wide - 1
+
+    # A receive at hop t is there at t + 1.
+    waits = np.where(
+        late, latest(~late) - time, np.where(latest(late) < 0, 0, latest(late) + 1 - time)
+    )
+    worst = np.zeros(len(sending), np.int64)
+    np.maximum.at(worst, pair, waits)
+    return worst
+
+
+def _runs(column: Column) -> Iterator[slice]:
+    """Where a sorted column has one value."""
+    cuts = [0, *(np.flatnonzero(np.diff(column)) + 1).tolist(), len(column)]
+    for start, end in pairwise(cuts):
+        if start < end:
+            yield slice(start, end)

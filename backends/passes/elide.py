@@ -14,11 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from weft.dsl.program import Op, Program
 
 from ..target import Target
 from .access import unread
-from .order import Code
+from .code import OP_NUMBER, Code, instructions, with_code
+from .order import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +39,17 @@ class Elide:
         if Op.RECV_REDUCE_SEND not in target.ops:
             return program
         code = Code.of(program)
-        if not any(i.op is Op.RECV_REDUCE_COPY_SEND for i in code.instrs):
+        if not (code.op == OP_NUMBER[Op.RECV_REDUCE_COPY_SEND]).any():
             return program
-        dead = set(unread(program, code, code.positions(), Op.RECV_REDUCE_COPY_SEND))
-        ranks = []
-        for rank, firsts in zip(program.ranks, code.first, strict=True):
-            blocks = tuple(
-                replace(block, code=tuple(
-                    replace(x, op=Op.RECV_REDUCE_SEND, dst=x.src) if i in dead else x
-                    for i, x in enumerate(block.code, first)
-                ))
-                for block, first in zip(rank, firsts, strict=True)
-            )  # fmt: skip
-            ranks.append(replace(rank, blocks=blocks))
-        return replace(program, ranks=tuple(ranks))
+        dead = unread(code, Order.of(code).positions(), Op.RECV_REDUCE_COPY_SEND)
+        if not len(dead):
+            return program
+        old, new = np.unique(code.form[dead], return_inverse=True)
+        shorter = [
+            replace(x, op=Op.RECV_REDUCE_SEND, dst=x.src)
+            for x in (code.forms[i] for i in old.tolist())
+        ]
+        form = code.form.copy()
+        form[dead] = len(code.forms) + new.reshape(-1)
+        written = instructions([*code.forms, *shorter], form, code.waits())
+        return with_code(program, written, np.diff(code.block_start).tolist())

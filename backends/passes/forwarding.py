@@ -35,11 +35,27 @@ def places_in_step(m: Messages, connection: Column) -> tuple[Column, Column]:
     return position, total
 
 
+def circular(i: Column, o: Column, nodes: int) -> Flags:
+    """Whether each edge i → o of a graph lies on a cycle. Linear (strong components, by scipy).
+
+    Edges from the connection that brings to the one that sends on: where they lie on no cycle, no
+    ring of blocks with full FIFOs can wait for itself.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_array((np.ones(len(i), np.int8), (i, o)), shape=(nodes, nodes))
+    _, part = connected_components(graph, directed=True, connection="strong")
+    result: Flags = part[i] == part[o]
+    return result
+
+
 def lone(m: Messages, connection: Column, depth: int) -> Flags:
     """Whether a message is the only one of its step and connection, or can travel with all others.
 
     Those others are its neighbours then, and together fewer than ``depth``: a ring of blocks that
-    receive and send in one instruction, all with full FIFOs, would wait for ever.
+    receive and send in one instruction, all with full FIFOs, would wait for ever (see
+    :func:`circular`).
     """
     position, total = places_in_step(m, connection)
     key = connection * (m.step.max(initial=0) + 1) + m.step

@@ -13,27 +13,34 @@ the fused instruction can stand in the place of one of the two: of the send, if 
 and all that waits for the receive comes after the send in the linear order of ``order.py``; or of
 the receive, if the block sends nothing in between and all that the send waits for comes before the
 receive. Either way every edge still goes upwards, so no deadlock is made.
+
+Receives are taken in the linear order. Where what one brought is sent on more than once, the send
+with the longest path to the end of the program goes first: the hop that fusion saves counts there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.program import Block, Instr, Op, Program
+from weft.dsl.program import Instr, Op, Program
 
 from ..target import Target
 from .access import last_writers
-from .flow import Column
-from .order import NOBODY, Code
+from .code import OP_NUMBER, OPS, SENDS, Code, Waits, instructions, with_code
+from .flow import Column, Flags
+from .order import NOBODY, Order
 
-PATTERNS: dict[tuple[Op, Op], Op] = {
-    (Op.RECV, Op.SEND): Op.RECV_COPY_SEND,
-    (Op.RECV_REDUCE_COPY, Op.SEND): Op.RECV_REDUCE_COPY_SEND,
-}
+PATTERNS: Mapping[tuple[Op, Op], Op] = MappingProxyType(
+    {
+        (Op.RECV, Op.SEND): Op.RECV_COPY_SEND,
+        (Op.RECV_REDUCE_COPY, Op.SEND): Op.RECV_REDUCE_COPY_SEND,
+    }
+)
 """(what wrote the slot, what sends it) -> the fused operation."""
 
 REACH = 64
@@ -47,71 +54,184 @@ class Fuse:
     name: ClassVar[str] = "fuse"
 
     def apply(self, program: Program, target: Target) -> Program:
-        """The program with fused instructions.
+        """The program with fused instructions. O(instructions log instructions).
 
         Raises:
             CheckFailed: the program deadlocks already.
         """
-        if not any(op in target.ops for op in PATTERNS.values()):
+        patterns = {pair: op for pair, op in PATTERNS.items() if op in target.ops}
+        if not patterns:
             return program
         code = Code.of(program)
-        level = code.positions()
-        source = last_writers(program, code, level)
-        candidates = [
-            (recv, send)
-            for send, recv in enumerate(source)
-            if recv != NOBODY and _fits(code, recv, send, target, program.protocol.fifo_operations)
-        ]
-        if not candidates:
+        order = Order.of(code)
+        level = order.positions()
+        recv, send = _candidates(code, last_writers(code, level), patterns)
+        if not len(send):
             return program
-        fusion = _Fusion(code, _linear(level, candidates))
-        for recv, send in sorted(candidates, key=lambda pair: fusion.position[pair[0]]):
-            fusion.attempt(recv, send)
-        return fusion.rewritten(program)
+        height = order.heights()
+        fusion = _Fusion(order, _linear(level, send))
+        left = ~fusion.neighbours(recv, send)
+        recv, send = recv[left], send[left]
+        fusion.one_by_one(recv, send, np.lexsort((-height[send], fusion.position[recv])))
+        return fusion.rewritten()
 
 
-def _fits(code: Code, recv: int, send: int, target: Target, depth: int) -> bool:
-    """Whether the two match a pattern: same block, slice and count."""
-    first, second = code.instrs[recv], code.instrs[send]
-    return (
-        code.block[recv] == code.block[send]
-        and recv < send
-        and PATTERNS.get((first.op, second.op)) in target.ops
-        and first.dst == second.src
-        and first.count == second.count <= depth
-    )
+def _candidates(
+    code: Code, source: Column, patterns: Mapping[tuple[Op, Op], Op]
+) -> tuple[Column, Column]:
+    """(receive, send) that match a pattern: of one block and count, the send reading just that."""
+    fits = np.zeros((len(OPS), len(OPS)), bool)
+    for first, second in patterns:
+        fits[OP_NUMBER[first], OP_NUMBER[second]] = True
+    send = np.flatnonzero(source != NOBODY)
+    recv = source[send]
+    ok = (code.block[recv] == code.block[send]) & (recv < send)
+    ok &= fits[code.op[recv], code.op[send]] & (code.count[recv] == code.count[send])
+    ok &= code.count[send] <= code.program.protocol.fifo_operations
+    return recv[ok], send[ok]
 
 
-def _linear(level: Column, candidates: list[tuple[int, int]]) -> list[int]:
+def _linear(level: Column, sends: Column) -> Column:
     """Positions without ties: by level, sends that may fuse before others."""
     late = np.ones(len(level), np.int8)
-    late[[send for _, send in candidates]] = 0
+    late[sends] = 0
     position = np.empty(len(level), np.int64)
     position[np.lexsort((late, level))] = np.arange(len(level))
-    result: list[int] = position.tolist()
-    return result
+    return position
 
 
 class _Fusion:
-    """Fuses pairs one by one; a fused pair lives on as the node of its send."""
+    """Which receives are gone into which sends; a fused pair lives on as the node of its send."""
 
-    def __init__(self, code: Code, position: list[int]) -> None:
-        self.code, self.position = code, position
-        n = len(code.instrs)
-        inside = [i + 1 < n and code.block[i + 1] == code.block[i] for i in range(n)]
-        self.next = [i + 1 if ok else NOBODY for i, ok in enumerate(inside)]
-        self.previous = [i if i >= 0 and inside[i] else NOBODY for i in range(-1, n - 1)]
-        self.waiters: list[list[int]] = [[] for _ in range(n)]
-        for i, before in enumerate(code.waits):
-            for one in before:
-                self.waiters[one].append(i)
-        self.partner: dict[int, int] = {}  # send -> receive it was fused with
-        self.gone: dict[int, int] = {}  # receive -> send
-        self.moved: dict[int, int] = {}  # receive whose place its send took -> send
+    def __init__(self, order: Order, position: Column) -> None:
+        self.order, self.code, self.position = order, order.code, position
+        self.into = np.full(len(position), NOBODY)  # receive -> its send
+        self.place = np.arange(len(position))  # of a send that took its receive's place: that
+        self.more: list[tuple[int, int]] = []  # further waits: who, for what
+
+    def neighbours(self, recv: Column, send: Column) -> Flags:
+        """Fuse all pairs of neighbours whose receive can wait for its send; which were fused.
+
+        Conditions are on positions before any fusion, and no fusion here breaks that of another:
+        it raises a receive to a send, which all that follows the receive was above already.
+        """
+        code, at = self.code, self.position
+        close = send == recv + 1
+        partner = np.full(len(code), NOBODY)
+        partner[recv[close]] = send[close]
+        refused = np.zeros(len(code), bool)
+        for before, after in (
+            (code.wait, code.waiting), (np.arange(len(code)), self.order.credit_to)
+        ):  # fmt: skip
+            other = partner[before]
+            held = (other != NOBODY) & (after != NOBODY) & (after != other)
+            refused[before[held & (at[after] <= at[other])]] = True
+        fused = close & ~refused[recv]
+        self.into[recv[fused]] = send[fused]
+        at[recv[fused]] = at[send[fused]]
+        return fused
+
+    def one_by_one(self, recv: Column, send: Column, turns: Column) -> None:
+        """Fuse further pairs, each if its edges then still go upwards, in the order of turns."""
+        if not len(turns):
+            return
+        walk = _Walk(self)
+        pairs = zip(recv[turns].tolist(), send[turns].tolist(), strict=True)
+        for first, second in pairs:
+            walk.attempt(first, second)
+        self.into = np.array(walk.into)
+        self.place = np.array(walk.place)
+        self.more = [(who, one) for who, some in walk.waits.more.items() for one in some]
+
+    def rewritten(self) -> Program:
+        """The program with the fused code and all waits renumbered."""
+        code = self.code
+        gone = np.flatnonzero(self.into != NOBODY)
+        if not len(gone):
+            return code.program
+        kept = np.flatnonzero(self.into == NOBODY)
+        kept = kept[np.argsort(self.place[kept])]
+        stays = np.arange(len(code))
+        stays[gone] = self.into[gone]
+        number = np.empty(len(code), np.int64)
+        number[kept] = np.arange(len(kept))
+        lengths = np.bincount(code.block[kept], minlength=len(code.block_start) - 1)
+        starts = np.cumsum(lengths) - lengths
+        more = np.array(self.more, np.int64).reshape(-1, 2)
+        before = stays[np.concatenate([code.wait, more[:, 1]])]
+        after = stays[np.concatenate([code.waiting, more[:, 0]])]
+        apart = code.block[before] != code.block[after]
+        before, after = before[apart], after[apart]
+        block = code.block[before]
+        waits = Waits.latest(
+            len(kept), number[after], block - code.first_block[code.rank[before]],
+            number[before] - starts[block],
+        )  # fmt: skip
+        forms, form = self._forms(gone)
+        return with_code(code.program, instructions(forms, form[kept], waits), lengths.tolist())
+
+    def _forms(self, gone: Column) -> tuple[list[Instr], Column]:
+        code = self.code
+        many = len(code.forms)
+        pairs, which = np.unique(
+            code.form[gone] * many + code.form[self.into[gone]], return_inverse=True
+        )
+        fused = [_fused(code.forms[p // many], code.forms[p % many]) for p in pairs.tolist()]
+        form = code.form.copy()
+        form[self.into[gone]] = many + which.reshape(-1)
+        return [*code.forms, *fused], form
+
+
+def _fused(first: Instr, second: Instr) -> Instr:
+    op = PATTERNS[first.op, second.op]
+    return Instr(op, first.src if op.reads_src else first.dst, first.dst, second.count)
+
+
+class _Rows:
+    """Lists of instructions, one for each, that may grow."""
+
+    def __init__(self, row: Column, value: Column, rows: int) -> None:
+        order = np.argsort(row, kind="stable")
+        self.start = np.searchsorted(row[order], np.arange(rows + 1)).tolist()
+        self.value = value[order].tolist()
+        self.more: dict[int, list[int]] = {}
+
+    def __getitem__(self, row: int) -> list[int]:
+        own: list[int] = self.value[self.start[row] : self.start[row + 1]]
+        return own + self.more[row] if row in self.more else own
+
+    def add(self, row: int, value: int) -> None:
+        self.more.setdefault(row, []).append(value)
+
+
+class _Walk:
+    """The state of fusing one by one, in Python's lists: one pair decides about the next."""
+
+    def __init__(self, fusion: _Fusion) -> None:
+        code = fusion.code
+        self.into, self.place = fusion.into.tolist(), fusion.place.tolist()
+        self.position = fusion.position.tolist()
+        self.taken = set(fusion.into.tolist())  # sends that are fused
+        self.sends = SENDS[code.op].tolist()
+        same = np.append(code.block[1:] == code.block[:-1], False)
+        follows = np.where(same, np.arange(1, len(code) + 1), NOBODY)
+        gone = np.flatnonzero(fusion.into != NOBODY)  # neighbours: the one after is the send
+        before = gone[(gone > 0) & (code.block[gone - 1] == code.block[gone])] - 1
+        follows[before] = before + 2
+        self.next: list[int] = follows.tolist()
+        inside = np.flatnonzero(follows != NOBODY)
+        comes = np.full(len(code), NOBODY)
+        alive = inside[fusion.into[inside] == NOBODY]
+        comes[follows[alive]] = alive
+        self.previous: list[int] = comes.tolist()
+        self.waits = _Rows(code.waiting, code.wait, len(code))
+        self.waiters = _Rows(code.wait, code.waiting, len(code))
+        self.credit_from = fusion.order.credit_from.tolist()
+        self.credit_to = fusion.order.credit_to.tolist()
 
     def attempt(self, recv: int, send: int) -> None:
         """Fuse the pair if its edges then still go upwards."""
-        if recv in self.gone or send in self.partner:
+        if self.into[recv] != NOBODY or send in self.taken:
             return
         if self.next[recv] == send and self._receive_can_wait(recv, send):
             self._unlink(recv)
@@ -123,25 +243,28 @@ class _Fusion:
         else:
             return
         self.position[recv] = self.position[send]
-        self.partner[send], self.gone[recv] = recv, send
+        self.into[recv] = send
+        self.taken.add(send)
 
     def _receive_can_wait(self, recv: int, send: int) -> bool:
         """All that needs the receive comes after the send."""
-        at, credit = self.position[send], self.code.credit_to[recv]
-        after = self.waiters[recv] if credit == NOBODY else [*self.waiters[recv], credit]
-        return all(self.position[i] > at for i in after if i != send)
+        at, credit = self.position[send], self.credit_to[recv]
+        if credit not in (NOBODY, send) and self.position[credit] <= at:
+            return False
+        return all(self.position[i] > at for i in self.waiters[recv] if i != send)
 
     def _send_can_hurry(self, recv: int, send: int) -> bool:
         """All that the send needs comes before the receive, and no send would be overtaken."""
-        at, credit = self.position[recv], self.code.credit_from[send]
-        before = self.code.waits[send] if credit == NOBODY else [*self.code.waits[send], credit]
-        if not all(self.position[i] < at for i in before if i != recv):
+        at, credit = self.position[recv], self.credit_from[send]
+        if credit not in (NOBODY, recv) and self.position[credit] >= at:
+            return False
+        if any(self.position[i] >= at for i in self.waits[send] if i != recv):
             return False
         between = self.next[recv]
         for _ in range(REACH):
             if between == send:
                 return True
-            if self.code.instrs[between].op.sends or between in self.partner:
+            if self.sends[between] or between in self.taken:
                 return False
             between = self.next[between]
         return False
@@ -154,6 +277,14 @@ class _Fusion:
                 self.code.waits[waiter].append(last)
                 self.waiters[last].append(waiter)
 
+    def _keep_waiting(self, recv: int, send: int) -> None:
+        """Who waits for a send waits for all before it in its block, also when it moves ahead."""
+        last = self.previous[send]
+        if last != recv:
+            for waiter in self.waiters[send]:
+                self.waits.add(waiter, last)
+                self.waiters.add(last, waiter)
+
     def _unlink(self, node: int) -> None:
         before, after = self.previous[node], self.next[node]
         if before != NOBODY:
@@ -163,58 +294,8 @@ class _Fusion:
 
     def _replace(self, old: int, new: int) -> None:
         self.next[new], self.previous[new] = self.next[old], self.previous[old]
-        self.moved[old] = new
+        self.place[new] = self.place[old]
         if self.previous[new] != NOBODY:
             self.next[self.previous[new]] = new
         if self.next[new] != NOBODY:
             self.previous[self.next[new]] = new
-
-    def rewritten(self, program: Program) -> Program:
-        """The program with the fused code and all waits renumbered."""
-        kept = [
-            [list(self._walk(at, len(b.code))) for at, b in zip(firsts, rank, strict=True)]
-            for firsts, rank in zip(self.code.first, program.ranks, strict=True)
-        ]
-        place: dict[int, tuple[int, int]] = {}
-        for blocks in kept:
-            for b, nodes in enumerate(blocks):
-                place.update((node, (b, i)) for i, node in enumerate(nodes))
-        place.update((recv, place[send]) for recv, send in self.gone.items())
-        ranks = tuple(
-            replace(rank, blocks=tuple(
-                Block(b.channel, b.send, b.recv, tuple(self._instr(i, place) for i in nodes))
-                for b, nodes in zip(rank, blocks, strict=True)
-            ))
-            for rank, blocks in zip(program.ranks, kept, strict=True)
-        )  # fmt: skip
-        return replace(program, ranks=ranks)
-
-    def _walk(self, first: int, count: int) -> Iterator[int]:
-        """The nodes of a block in their new order, from its old first instruction."""
-        if not count:
-            return
-        node = first
-        while node in self.gone and node not in self.moved:
-            node += 1  # the receive moved down to its send, its neighbour
-        node = self.moved.get(node, node)
-        while node != NOBODY:
-            yield node
-            node = self.next[node]
-
-    def _instr(self, node: int, place: dict[int, tuple[int, int]]) -> Instr:
-        own = self.code.instrs[node]
-        before = self.code.waits[node]
-        recv = self.partner.get(node)
-        if recv is None and not before:
-            return own
-        if recv is not None:
-            first = self.code.instrs[recv]
-            op = PATTERNS[first.op, own.op]
-            src = first.src if op.reads_src else first.dst
-            own = Instr(op, src, first.dst, own.count)
-            before = [*self.code.waits[recv], *before]
-        latest: dict[int, int] = {}
-        for block, index in (place[w] for w in before):
-            latest[block] = max(index, latest.get(block, -1))
-        latest.pop(place[node][0], None)
-        return replace(own, waits=tuple(sorted(latest.items())))

@@ -48,12 +48,14 @@ def hinted_ends(m: Messages, connection: Column, first: Column) -> HintedEnds:
     receives = _numbers(m, m.recv_hint, connection, count, "receive from", m.dst, m.src)
     blocks: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}
     for side, (numbers, rank) in enumerate(((sends, m.src[first]), (receives, m.dst[first]))):
-        for end in np.flatnonzero(numbers != NONE).tolist():
-            key = (int(rank[end]), int(m.instance[first[end]]), int(numbers[end]))
+        asked = np.flatnonzero(numbers != NONE)
+        keys = zip(rank[asked], m.instance[first[asked]], numbers[asked], strict=True)
+        for end, (r, instance, number) in zip(asked.tolist(), keys, strict=True):
+            key = (int(r), int(instance), int(number))
             blocks.setdefault(key, ([], []))[side].append(end)
     pairs = []
-    for (rank, _, number), (out, into) in sorted(blocks.items()):
-        where = f"thread block {number} of rank {rank}"
+    for (r, _, number), (out, into) in sorted(blocks.items()):
+        where = f"thread block {number} of rank {r}"
         _one_of_each(where, m, first, out, into)
         if out and into:
             pairs.append((into[0], out[0]))

@@ -11,90 +11,63 @@ as a potential: a change after which all edges still go upwards cannot have made
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dsl.errors import CheckFailed
-from weft.dsl.program import Instr, Program
 
+from .code import RECEIVES, SENDS, Code
 from .flow import Column
 
 NOBODY = -1
 
+NARROW = 64
+"""Layers of fewer nodes on average are faster walked one node at a time."""
+
 
 @dataclass(frozen=True, eq=False)
-class Code:
-    """All instructions of a program in one list, block after block.
+class Order:
+    """The edges between the instructions of a program, and gates behind them.
 
-    ``first[r][b]`` is the index of the first instruction of block b of rank r; ``block[i]`` numbers
-    the blocks of all ranks; ``credit_from[i]`` is the receive whose end lets send i end (or -1),
-    ``credit_to[i]`` the first send that waits for the end of receive i.
+    ``credit_from[i]`` is the receive whose end lets send i end (or -1), ``credit_to[i]`` the first
+    send that waits for the end of receive i. ``gate[i]`` is where i begins: i, or its gate.
     """
 
-    instrs: list[Instr]
-    first: list[list[int]]
-    rank: list[int]
-    block: list[int]
-    waits: list[list[int]]
-    edges: list[tuple[int, int]]
-    gates: dict[int, int]
-    credit_from: list[int]
-    credit_to: list[int]
+    code: Code
+    nodes: int
+    source: Column
+    target: Column
+    gate: Column
+    credit_from: Column
+    credit_to: Column
 
     @staticmethod
-    def of(program: Program) -> Code:
-        """Flatten a program.
+    def of(code: Code) -> Order:
+        """Connect the instructions.
 
         Raises:
             CheckFailed: a connection whose two ends do not match.
         """
-        instrs: list[Instr] = []
-        first: list[list[int]] = []
-        rank: list[int] = []
-        block: list[int] = []
-        blocks = 0
-        for r, rank_code in enumerate(program.ranks):
-            first.append([])
-            for b in rank_code:
-                first[-1].append(len(instrs))
-                instrs.extend(b.code)
-                rank.extend([r] * len(b.code))
-                block.extend([blocks] * len(b.code))
-                blocks += 1
-        waits = [[first[r][b] + i for b, i in x.waits] for r, x in zip(rank, instrs, strict=True)]
-        code = Code(instrs, first, rank, block, waits, [], {},
-                    [NOBODY] * len(instrs), [NOBODY] * len(instrs))  # fmt: skip
-        code._connect(program, program.protocol.fifo_operations)
-        return code
-
-    def _connect(self, program: Program, depth: int) -> None:
-        """Add the edges of messages, credit, waits and blocks."""
-        messages = _messages(self, program)
-        for send, recv, _ in messages:
-            if self.instrs[send].count > depth:
-                for one in (send, recv):
-                    self.gates.setdefault(one, len(self.instrs) + len(self.gates))
-        for send, recv, credit in messages:
-            self.edges.append((send, recv))
-            if send in self.gates:
-                self.edges.append((self.gates[recv], self.gates[send]))
-            if credit != NOBODY:
-                self._into(credit, send)
-                self.credit_from[send] = credit
-                if self.credit_to[credit] == NOBODY:
-                    self.credit_to[credit] = send
-        self.edges.extend((gate, one) for one, gate in self.gates.items())
-        for i, before in enumerate(self.waits):
-            for one in before:
-                self._into(one, i)
-            if i and self.block[i] == self.block[i - 1]:
-                self._into(i - 1, i)
-
-    def _into(self, before: int, after: int) -> None:
-        self.edges.append((before, self.gates.get(after, after)))
+        depth = code.program.protocol.fifo_operations
+        send, recv, credit = _messages(code, depth)
+        large = code.count[send] > depth
+        gated = np.unique(np.concatenate([send[large], recv[large]]))
+        gate = np.arange(len(code))
+        gate[gated] = len(code) + np.arange(len(gated))
+        owed = credit != NOBODY
+        credit_from, credit_to = np.full(len(code), NOBODY), np.full(len(code), NOBODY)
+        credit_from[send[owed]] = credit[owed]
+        credit_to[credit[owed][::-1]] = send[owed][::-1]  # the first one stays
+        inner = np.flatnonzero(code.block[1:] == code.block[:-1])
+        parts = (
+            (send, recv), (gate[recv[large]], gate[send[large]]),
+            (credit[owed], gate[send[owed]]), (gate[gated], gated),
+            (code.wait, gate[code.waiting]), (inner, gate[inner + 1]),
+        )  # fmt: skip
+        source, target = (np.concatenate(side) for side in zip(*parts, strict=True))
+        nodes = len(code) + len(gated)
+        return Order(code, nodes, source, target, gate, credit_from, credit_to)
 
     def positions(self) -> Column:
         """The level of each instruction: edges lead from lower to higher levels.
@@ -102,74 +75,113 @@ class Code:
         Raises:
             CheckFailed: the program deadlocks.
         """
-        level = _levels(len(self.instrs) + len(self.gates), self.edges)[: len(self.instrs)]
+        code = self.code
+        level = _levels(self.nodes, self.source, self.target)[: len(code)]
         stuck = np.flatnonzero(level < 0)
         if len(stuck):
             i = int(stuck[0])
+            form = code.forms[code.form[i]]
             raise CheckFailed(
-                f"the program deadlocks: rank {self.rank[i]} never gets past "
-                f"{self.instrs[i].op.value} {self.instrs[i].dst}"
+                f"the program deadlocks: rank {code.rank[i]} never gets past "
+                f"{form.op.value} {form.dst}"
             )
         return level
 
+    def heights(self) -> Column:
+        """The longest path from each instruction to the end: how critical it is."""
+        return _levels(self.nodes, self.target, self.source)[: len(self.code)]
 
-def _messages(code: Code, program: Program) -> list[tuple[int, int, int]]:
+
+def _messages(code: Code, depth: int) -> tuple[Column, Column, Column]:
     """(send, receive, receive that gives it credit or -1) for every message."""
-    sends: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    recvs: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-
-    def peer(rank: int | None) -> int:
-        return NOBODY if rank is None else rank
-
-    for r, rank in enumerate(program.ranks):
-        for b, block in enumerate(rank):
-            for i, instr in enumerate(block.code, code.first[r][b]):
-                if instr.op.sends:
-                    sends[r, peer(block.send), block.channel].append(i)
-                if instr.op.receives:
-                    recvs[peer(block.recv), r, block.channel].append(i)
-    rows = []
-    for key in {**sends, **recvs}:
-        there, here = sends.get(key, []), recvs.get(key, [])
-        counts = [[code.instrs[i].count for i in side] for side in (there, here)]
-        if counts[0] != counts[1]:
-            raise CheckFailed(
-                f"connection {key[0]} -> {key[1]} on channel {key[2]}: "
-                "sends and receives do not match"
-            )
-        rows += _credited(there, here, counts[0], program.protocol.fifo_operations)
-    return rows
+    ranks = len(code.program.ranks)
+    here, out, into, channel = np.array(
+        [(r, NOBODY if b.send is None else b.send, NOBODY if b.recv is None else b.recv, b.channel)
+         for r, rank in enumerate(code.program.ranks) for b in rank], np.int64
+    ).reshape(-1, 4).T  # fmt: skip
+    # A connection by number: its channel, source, destination.
+    sides = ((SENDS, here, out), (RECEIVES, into, here))
+    ends = []
+    for does, source, target in sides:
+        name = (channel * (ranks + 1) + source + 1) * (ranks + 1) + target + 1
+        rows = np.flatnonzero(does[code.op])
+        rows = rows[np.argsort(name[code.block[rows]], kind="stable")]
+        ends.append((rows, name[code.block[rows]]))
+    (send, connection), (recv, same) = ends
+    _refuse_unmatched(code, send, connection, recv, same, ranks)
+    return send, recv, _credits(code.count[send], connection, recv, depth)
 
 
-def _credited(
-    sends: list[int], recvs: list[int], counts: list[int], depth: int
-) -> list[tuple[int, int, int]]:
-    """Pair sends with receives, and with the earlier receive whose end they need."""
-    ends = list(itertools.accumulate(counts))
-    rows, need = [], 0
-    for k, (send, recv) in enumerate(zip(sends, recvs, strict=True)):
-        last = ends[k] - 1 - depth  # the operation that must be received before our last one
-        while need < k and ends[need] <= last:
-            need += 1
-        begins = ends[need] - counts[need]
-        rows.append((send, recv, recvs[min(need, k - 1)] if k and last >= begins else NOBODY))
-    return rows
+def _refuse_unmatched(
+    code: Code, send: Column, connection: Column, recv: Column, same: Column, ranks: int
+) -> None:
+    if np.array_equal(connection, same) and np.array_equal(code.count[send], code.count[recv]):
+        return
+    least = min(len(send), len(recv))
+    odd = (connection[:least] != same[:least]) | (
+        code.count[send[:least]] != code.count[recv[:least]]
+    )
+    at = int(np.argmax(odd)) if odd.any() else least
+    name = min(int(side[at]) for side in (connection, same) if at < len(side))
+    pair, target = divmod(name, ranks + 1)
+    channel, source = divmod(pair, ranks + 1)
+    raise CheckFailed(
+        f"connection {source - 1} -> {target - 1} on channel {channel}: "
+        "sends and receives do not match"
+    )
 
 
-def _levels(count: int, edges: list[tuple[int, int]]) -> Column:
-    """Longest path to each node, layer by layer; -1 on cycles and behind them."""
-    level = np.full(count, -1, np.int64)
-    table = np.array(edges, np.int64).reshape(-1, 2)
-    table = table[np.argsort(table[:, 0], kind="stable")]
-    start = np.searchsorted(table[:, 0], np.arange(count + 1))
-    missing = np.bincount(table[:, 1], minlength=count)
-    layer, depth = np.flatnonzero(missing == 0), 0
+def _credits(count: Column, connection: Column, recv: Column, depth: int) -> Column:
+    """The earlier receive whose end each send needs; messages are sorted by connection."""
+    ends = np.cumsum(count)
+    first = np.searchsorted(connection, connection)
+    at = np.arange(len(count))
+    # The operation that must be received before our last one, and the message it belongs to.
+    last = ends - 1 - depth
+    need = np.clip(np.searchsorted(ends, last, side="right"), first, at)
+    owed = (at > first) & (last >= (ends - count)[need])
+    return np.where(owed, recv[np.maximum(np.minimum(need, at - 1), 0)], NOBODY)
+
+
+def _levels(nodes: int, source: Column, target: Column) -> Column:
+    """Longest path to each node, layer by layer; -1 on cycles and behind them.
+
+    O(nodes + edges), in arrays as long as the layers are broad.
+    """
+    level = np.full(nodes, -1, np.int64)
+    order = np.argsort(source, kind="stable")
+    after = target[order]
+    start = np.searchsorted(source[order], np.arange(nodes + 1))
+    missing = np.bincount(target, minlength=nodes)
+    layer, depth, done = np.flatnonzero(missing == 0), 0, 0
     while len(layer):
         level[layer] = depth
+        depth, done = depth + 1, done + len(layer)
+        if depth % NARROW == 0 and done < NARROW * depth:
+            return _levels_one_by_one(level, layer, start, after, missing)
         sizes = start[layer + 1] - start[layer]
         total = int(sizes.sum())
         rows = np.repeat(start[layer] - np.cumsum(sizes) + sizes, sizes) + np.arange(total)
-        after, hits = np.unique(table[rows, 1], return_counts=True)
-        missing[after] -= hits
-        layer, depth = after[missing[after] == 0], depth + 1
+        reached, hits = np.unique(after[rows], return_counts=True)
+        missing[reached] -= hits
+        layer = reached[missing[reached] == 0]
     return level
+
+
+def _levels_one_by_one(
+    level: Column, layer: Column, start: Column, after: Column, missing: Column
+) -> Column:
+    """The same, from a layer on: long thin programs."""
+    levels, starts, targets, left = (x.tolist() for x in (level, start, after, missing))
+    bound = [0] * len(levels)
+    ready = layer.tolist()
+    for node in ready:
+        above = levels[node] + 1
+        for other in targets[starts[node] : starts[node + 1]]:
+            left[other] -= 1
+            if bound[other] < above:
+                bound[other] = above
+            if not left[other]:
+                levels[other] = bound[other]
+                ready.append(other)
+    return np.array(levels, np.int64)

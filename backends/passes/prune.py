@@ -32,12 +32,16 @@ class Prune:
     def apply(self, program: Program, target: Target) -> Program:
         """The program with the least scratch for the slots it uses."""
         maps = [_places(code) for code in program.ranks]
+        if all(bool((places >= 0).all()) for places in maps):
+            return program
         return renumbered(program, maps, [int(m.max(initial=-1)) + 1 for m in maps])
 
 
 def _places(code: RankProgram) -> Column:
     """New offset of every old scratch slot; unused ones: -1."""
     used = np.zeros(code.scratch_chunks, bool)
+    if not code.scratch_chunks:
+        return np.zeros(0, np.int64)
     for block in code:
         for instr in block.code:
             for part in touched(instr):

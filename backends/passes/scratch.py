@@ -77,8 +77,8 @@ def _allocate(code: RankProgram, rank: int) -> Column:
     slots, joined = _accesses(code, rank)
     memory = _Memory()
     starts = sorted(slots)
-    run_of = {}
-    for at in starts:  # the first slot of the run of each slot
+    run_of: dict[int, int] = {}  # the first slot of the run of each slot
+    for at in starts:
         run_of[at] = run_of[at - 1] if at and joined[at - 1] else at
     runs: dict[int, list[int]] = {}
     for at in slots:  # in the order of first accesses
@@ -138,10 +138,10 @@ class _Memory:
         low = max(0, self.size - WINDOW)
         count = self.size - low
         fits = np.ones(count + 1, bool)  # the last: after all places
-        clock, free = None, np.ones(count, bool)
+        last, free = run[0], self._free(run[0], low)
         for j, slot in enumerate(run):
-            if slot.opening is not clock:
-                clock, free = slot.opening, self._free(slot, low)
+            if slot.opening is not last.opening or slot.written != last.written:
+                last, free = slot, self._free(slot, low)
             if j >= count:
                 break
             fits[: count - j] &= free[j:]
@@ -152,7 +152,7 @@ class _Memory:
         if not slot.written:  # read before it is written: whatever it means, leave it alone
             return np.zeros(self.size - low, bool)
         here = slice(low, self.size)
-        done: Flags = (slot.opening[self.block[here]] >= self.index[here]).all(axis=1)
+        done: Flags = np.all(slot.opening[self.block[here]] >= self.index[here], axis=1)
         return done
 
     def _grow(self, size: int, width: int) -> None:

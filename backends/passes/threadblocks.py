@@ -14,10 +14,13 @@ for every rank and channel (Kuhn 1955; scipy's ``linear_sum_assignment``), of mo
 * First, ends that **forward**: what comes in by one goes out by the other, in one instruction. The
   weight is the number of such messages, each with how critical it is, so that a chain that much
   depends on is not torn for one that ends soon.
-* Then, under ``policy=fewest``, the ends that are left, each pair a block less. A block runs in the
-  order of steps and sends before it receives, so that a receive holds up no send of its step; still
-  two ends in use at the same time wait for each other's copies. So ends of different phases
-  are paired before those of one. ``policy=apart`` pairs only ends whose phases do not overlap.
+* Then, under ``policy=auto``, ends that are not in each other's way: their block runs in the order
+  of steps and sends before it receives, and by the earliest times of all messages (in hops) none
+  waits for another one of it; nor does the block take longer, from its first message to its last,
+  than some block does anyway. For that is what bounds the loop over a large message: a block that
+  adds on the way up a tree and copies on the way down cannot begin the next iteration before the
+  end of this one.
+* ``policy=fewest`` pairs whatever is left, each pair a block less: first what holds up least.
 
 No end is paired where its block would then have to cut its long messages (see ``aggregate``), nor
 where the block would be longer than the target allows; unless ``pair_all`` says that the target has
@@ -35,29 +38,31 @@ import numpy as np
 from weft.dsl.program import Protocol
 
 from ..target import Target
-from .aggregate import run_lengths
-from .criticality import urgency
+from .aggregate import runs
+from .criticality import held_up, urgency
 from .flow import NONE, Blocks, Column, Flags, Flow, Messages
-from .forwarding import forwarded, lone
+from .forwarding import circular, forwarded, lone
 from .hints import HintedEnds, hinted_ends
 
 
 class Pairing(StrEnum):
     """Which ends that forward nothing to each other share a block."""
 
+    AUTO = "auto"  #: those that are not in each other's way
     FEWEST = "fewest"  #: as many as can: the fewest blocks
-    APART = "apart"  #: those that are never in use at the same time
     FORWARD = "forward"  #: none
+    NONE = "none"  #: nor do those that forward: a block for every end
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlocks:
-    """Pair the ends; ``pair_all``: whatever it costs."""
+    """Pair the ends; ``pair_all``: whatever it costs. ``count`` as aggregation will have it."""
 
     name: ClassVar[str] = "threadblocks"
     pair_all: bool = False
     protocol: Protocol = Protocol.SIMPLE
-    policy: Pairing = Pairing.FEWEST
+    policy: Pairing = Pairing.AUTO
+    count: int = 0
 
     def apply(self, flow: Flow, target: Target) -> Flow:
         """The flow with its blocks.
@@ -70,22 +75,39 @@ class ThreadBlocks:
         names, first, connection = np.unique(keys, return_index=True, return_inverse=True)
         ends = _Ends.of(m, connection, first)
         partner = np.full(len(names), NONE, np.int64)  # of a receiving end: the sending end
-        depth = self.protocol.fifo_operations
         wishes = hinted_ends(m, connection, first)
-        if target.fuses or self.policy is Pairing.FEWEST:
+        depth = self.protocol.fifo_operations
+        # Without fused instructions a pair that forwards saves a block and a wait, no instruction.
+        if target.fuses if self.policy is Pairing.FORWARD else self.policy is not Pairing.NONE:
             _pair(partner, ends, *_unless(wishes, _forwarding(ends, m, connection, depth)))
-        if self.pair_all or self.policy is not Pairing.FORWARD:
-            long = run_lengths(m, connection, target.max_count) > depth
-            room = np.full(len(names), True) if self.pair_all else ~long
-            most = 1 << 30 if self.pair_all else target.max_steps // 2
-            overlap = self.pair_all or self.policy is Pairing.FEWEST
-            _pair(
-                partner, ends,
-                *_unless(wishes, _leftover(partner, ends, room, most, overlap)),
-            )  # fmt: skip
+        if self.pair_all or self.policy in (Pairing.AUTO, Pairing.FEWEST):
+            most = min(self.count or target.max_count, target.max_count)
+            length, level, _ = runs(m, connection, most)
+            whole = np.ones(len(names), bool)
+            whole[connection[length > depth]] = False
+            fits = _fitting(partner, ends, whole, self.pair_all, target.max_steps // 2)
+            pairs = _unless(wishes, fits)
+            _pair(partner, ends, *self._graded(pairs, partner, ends, m, connection, level))
         for receiving, sending in wishes.pairs:
             partner[receiving] = sending
         return replace(flow, blocks=_blocks(flow, ends, partner, connection))
+
+    def _graded(
+        self, pairs: _Pairs, partner: Column, ends: _Ends, m: Messages, connection: Column,
+        level: Column,
+    ) -> _Pairs:  # fmt: skip
+        """What each pair is worth; ``auto`` keeps those that cost nothing."""
+        i, o, _ = pairs
+        held = held_up(i, o, m, connection, level)
+        span = np.maximum(ends.closes[i], ends.closes[o]) - np.minimum(ends.opens[i], ends.opens[o])
+        longer = np.maximum(span - _longest(partner, ends), 0)
+        if self.policy is Pairing.AUTO and not self.pair_all:
+            free = (held == 0) & (longer == 0)
+            i, o, held, longer, span = (x[free] for x in (i, o, held, longer, span))
+        # One pair more outweighs all costs; of equals, ends to the same peer.
+        cost = (held + longer) * (span.max(initial=0) + 1) + span
+        most = cost.max(initial=0) + 1
+        return i, o, 2 * (most * (len(partner) + 1) - cost) + (ends.src[i] == ends.dst[o])
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +158,13 @@ def _forwarding(ends: _Ends, m: Messages, connection: Column, depth: int) -> _Pa
     """
     incoming, outgoing = forwarded(m)
     i, o = connection[incoming], connection[outgoing]
-    alone = lone(m, connection, depth)
-    same = (ends.channel[i] == ends.channel[o]) & alone[incoming] & alone[outgoing]
+    same = ends.channel[i] == ends.channel[o]
+    incoming, outgoing, i, o = (x[same] for x in (incoming, outgoing, i, o))
+    most = np.where(circular(i, o, len(ends.src)), depth, depth + 1)
+    same = np.zeros(len(i), bool)
+    for limit in (depth, depth + 1):
+        alone = lone(m, connection, limit)
+        same |= (most == limit) & alone[incoming] & alone[outgoing]
     if not same.any():
         return i[same], o[same], i[same]
     pairs, inverse, number = np.unique(
@@ -151,25 +178,31 @@ def _forwarding(ends: _Ends, m: Messages, connection: Column, depth: int) -> _Pa
     return pairs[0, pays], pairs[1, pays], weight[pays]
 
 
-def _leftover(partner: Column, ends: _Ends, room: Flags, most: int, overlap: bool) -> _Pairs:
-    """All pairs of free ends of one rank and channel; the less they overlap the better."""
+def _fitting(partner: Column, ends: _Ends, whole: Flags, pair_all: bool, most: int) -> _Pairs:
+    """All pairs of free ends of one rank and channel whose block would do as it is."""
     free_send = np.ones(len(partner), bool)
     free_send[partner[partner != NONE]] = False
-    receiving = np.flatnonzero((partner == NONE) & room)
+    receiving = np.flatnonzero((partner == NONE) & (whole | pair_all))
     sending = np.flatnonzero(free_send)
     i, o = _joined(
         receiving, sending, ends.dst[receiving], ends.channel[receiving],
         ends.src[sending], ends.channel[sending],
     )  # fmt: skip
-    shared = np.minimum(ends.closes[i], ends.closes[o]) - np.maximum(ends.opens[i], ends.opens[o])
-    shared = np.maximum(shared + 1, 0)  # steps in which both are in use
-    keep = ends.received[i] + ends.messages[o] <= most
-    if not overlap:
-        keep &= shared == 0
-    # One pair more outweighs all overlaps; of equals, ends to the same peer.
-    worst = int(shared.max(initial=0)) + 1
-    weight = 2 * (worst * (len(partner) + 1) - shared) + (ends.src[i] == ends.dst[o])
-    return i[keep], o[keep], weight[keep]
+    keep = pair_all | (ends.received[i] + ends.messages[o] <= most)
+    return i[keep], o[keep], np.zeros(int(keep.sum()), np.int64)
+
+
+def _longest(partner: Column, ends: _Ends) -> int:
+    """The most steps from the first to the last message of a block, as they are paired now.
+
+    What a block receives and forwards is one instruction: it begins with the send.
+    """
+    alone = int((ends.closes - ends.opens).max(initial=0))
+    i = np.flatnonzero(partner != NONE)
+    o = partner[i]
+    closes = np.maximum(ends.closes[i], ends.closes[o])
+    paired = closes - np.minimum(ends.opens[i] + 1, ends.opens[o])
+    return max(alone, int(paired.max(initial=0)))
 
 
 def _joined(

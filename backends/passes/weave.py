@@ -17,15 +17,16 @@ write after write). Within a block the order of the code is enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.program import Block, Instr, Op, Program, Protocol, RankProgram, Slice
+from weft.dsl.program import Block, Instr, Op, Program, Protocol, RankProgram
 
 from ..target import Target
+from .access import Accesses
+from .code import Waits, instructions, with_code
 from .flow import NONE, Blocks, Column, Flow, slice_of
 
 LATE = np.int64(1) << 40  # a level after all others of its step
@@ -43,21 +44,32 @@ class Weave:
         """The program of a flow whose messages have blocks, counts and levels."""
         assert flow.blocks is not None, "thread blocks come before the code"
         local_block, peers = _local_blocks(flow, flow.blocks, target)
-        ranks = [_RankCode(len(blocks)) for blocks in peers]
-        for rank, block, op, source, to, count in _instructions(flow, flow.blocks, local_block):
-            ranks[rank].append(block, op, source, to, count)
+        rows = _rows(flow, flow.blocks, local_block)
+        first_block = np.concatenate([[0], np.cumsum([len(own) for own in peers])])
+        block = first_block[rows.rank] + rows.block
+        # The rows are in order, so a stable sort leaves every block in order.
+        order = np.argsort(block, kind="stable")
+        lengths = np.bincount(block, minlength=int(first_block[-1]))
+        index = np.empty(len(block), np.int64)
+        index[order] = np.arange(len(block)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        waits = _waits(rows, block, index, order)
+        forms, form = _forms(rows)
+        code = instructions(forms, form[order], waits)
         c = flow.collective
-        return Program(
-            self.label, c,
-            tuple(
-                RankProgram(
-                    code.blocks(peers[rank]), c.input_chunks, c.output_chunks,
-                    int(flow.scratch[rank]),
-                )
-                for rank, code in enumerate(ranks)
-            ),
-            c.message_chunks, flow.in_place, self.protocol,
-        )  # fmt: skip
+        empty = tuple(
+            RankProgram(_headers(own), c.input_chunks, c.output_chunks, int(flow.scratch[rank]))
+            for rank, own in enumerate(peers)
+        )
+        program = Program(self.label, c, empty, c.message_chunks, flow.in_place, self.protocol)
+        return with_code(program, code, lengths.tolist())
+
+
+def _headers(peers: list[tuple[int, int, int]]) -> tuple[Block, ...]:
+    """The blocks of a rank, without code."""
+    return tuple(
+        Block(channel, None if send == NONE else send, None if recv == NONE else recv, ())
+        for channel, send, recv in peers
+    )
 
 
 def _local_blocks(
@@ -85,11 +97,22 @@ def _local_blocks(
     return block, peers
 
 
-_Row = tuple[int, int, Op, int, int, int]
+_OPS = (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.REDUCE, Op.COPY)
 
 
-def _instructions(flow: Flow, blocks: Blocks, local_block: Column) -> Iterator[_Row]:
-    """All instructions in order: (rank, block, op, source slot, destination slot, count)."""
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """All instructions in the order they are walked; ``op`` is a number in ``_OPS``."""
+
+    rank: Column
+    block: Column
+    op: Column
+    source: Column
+    to: Column
+    count: Column
+
+
+def _rows(flow: Flow, blocks: Blocks, local_block: Column) -> _Rows:
     m, local = flow.messages, flow.local
     send_block, recv_block = (b[blocks.connection] for b in (blocks.send_block, blocks.recv_block))
     adds = np.flatnonzero(m.add_to != NONE)
@@ -102,71 +125,45 @@ def _instructions(flow: Flow, blocks: Blocks, local_block: Column) -> Iterator[_
                              m.add_from[adds], local.source])  # fmt: skip
     to = np.concatenate([m.recv, m.recv, m.add_to[adds], local.target])
     count = np.concatenate([m.count, m.count, m.count[adds], local.count])
-    code = np.concatenate([np.zeros(n, np.int64), np.where(m.operand == NONE, 1, 2),
-                           np.full(len(adds), 3), 4 - local.reduce])  # fmt: skip
+    op = np.concatenate([np.zeros(n, np.int64), np.where(m.operand == NONE, 1, 2),
+                         np.full(len(adds), 3), 4 - local.reduce])  # fmt: skip
     step = np.concatenate([m.step, m.step, m.step[adds], local.step])
     level = np.concatenate([m.level, m.level, m.level[adds], np.full(len(local), LATE)])
     phase = np.minimum(kind, 1)
     turn = np.concatenate([np.zeros(n, np.int64), m.turn, m.turn[adds], local.reduce])
     index = np.concatenate([np.arange(n), np.arange(n), adds, np.arange(len(local))])
     order = np.lexsort((kind, index, turn, phase, level, step))
-    ops = (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.REDUCE, Op.COPY)
-    columns = (x[order].tolist() for x in (rank, block, code, source, to, count))
-    for r, b, o, s, d, c in zip(*columns, strict=True):
-        yield r, b, ops[o], s, d, c
+    return _Rows(*(x[order] for x in (rank, block, op, source, to, count)))
 
 
-class _RankCode:
-    """The code of one rank as it grows, and who last wrote and since then read each slot."""
+def _waits(rows: _Rows, block: Column, index: Column, order: Column) -> Waits:
+    """For each instruction (in block order) the latest it depends on in every other block."""
+    op = rows.op
+    reads = np.flatnonzero(np.array([x.reads_src for x in _OPS])[op])
+    sums = np.flatnonzero(op == _OPS.index(Op.REDUCE))
+    writes = np.flatnonzero(np.array([x.writes_dst for x in _OPS])[op])
+    who = np.concatenate([reads, sums, writes])
+    slot = np.concatenate([rows.source[reads], rows.to[sums], rows.to[writes]])
+    stores = np.arange(len(who)) >= len(reads) + len(sums)
+    time = np.arange(len(op))
+    after, before = Accesses.at(
+        rows.rank[who], slot, rows.count[who], who, stores, time
+    ).conflicts()
+    apart = block[after] != block[before]
+    after, before = after[apart], before[apart]
+    number = np.empty(len(op), np.int64)
+    number[order] = time
+    return Waits.latest(len(op), number[after], rows.block[before], index[before])
 
-    def __init__(self, blocks: int) -> None:
-        self.code: list[list[Instr]] = [[] for _ in range(blocks)]
-        self.writer: dict[int, tuple[int, int]] = {}
-        self.readers: dict[int, list[tuple[int, int]]] = {}
-        self.slices: dict[int, Slice] = {}
 
-    def append(self, block: int, op: Op, source: int, to: int, count: int) -> None:
-        me = (block, len(self.code[block]))
-        latest: dict[int, int] = {}  # block -> latest instruction to wait for
-        if op.reads_src:
-            self._read(source, count, me, latest)
-        if op is Op.REDUCE:
-            self._read(to, count, me, latest)
-        if op.writes_dst:
-            self._write(to, count, me, latest)
-        latest.pop(block, None)
-        waits = tuple(sorted(latest.items()))
-        self.code[block].append(Instr(op, self._slice(source), self._slice(to), count, waits))
-
-    def _read(self, slot: int, count: int, me: tuple[int, int], latest: dict[int, int]) -> None:
-        for at in range(slot, slot + count):
-            before = self.writer.get(at)
-            if before is not None and latest.get(before[0], -1) < before[1]:
-                latest[before[0]] = before[1]
-            self.readers.setdefault(at, []).append(me)
-
-    def _write(self, slot: int, count: int, me: tuple[int, int], latest: dict[int, int]) -> None:
-        for at in range(slot, slot + count):
-            others = self.readers.pop(at, [])
-            before = self.writer.get(at)
-            if before is not None:
-                others.append(before)
-            for block, index in others:
-                if (block, index) != me and latest.get(block, -1) < index:
-                    latest[block] = index
-            self.writer[at] = me
-
-    def _slice(self, slot: int) -> Slice:
-        known = self.slices.get(slot)
-        if known is None:
-            known = self.slices[slot] = slice_of(slot)
-        return known
-
-    def blocks(self, peers: list[tuple[int, int, int]]) -> tuple[Block, ...]:
-        def peer(rank: int) -> int | None:
-            return None if rank == NONE else rank
-
-        return tuple(
-            Block(channel, peer(send), peer(recv), tuple(code))
-            for (channel, send, recv), code in zip(peers, self.code, strict=True)
-        )
+def _forms(rows: _Rows) -> tuple[list[Instr], Column]:
+    """The different instructions, waits aside, and which of them each row is."""
+    slots, which = np.unique(np.concatenate([rows.source, rows.to]), return_inverse=True)
+    source, to = which.reshape(-1)[: len(rows.op)], which.reshape(-1)[len(rows.op) :]
+    most = int(rows.count.max(initial=0)) + 1
+    key = ((source * len(slots) + to) * len(_OPS) + rows.op) * most + rows.count
+    _, first, form = np.unique(key, return_index=True, return_inverse=True)
+    parts = [slice_of(slot) for slot in slots.tolist()]
+    columns = (x[first].tolist() for x in (rows.op, source, to, rows.count))
+    forms = [Instr(_OPS[o], parts[s], parts[t], c) for o, s, t, c in zip(*columns, strict=True)]
+    return forms, form.reshape(-1)

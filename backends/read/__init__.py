@@ -1,5 +1,6 @@
 """Readers of artefacts that other programs write: MSCCL algorithm XML."""
 
+from .collective import collective_of, fit
 from .model import Remark, Transfer, XmlAlgo, XmlBlock, XmlRank
 from .msccl_xml import read_msccl_xml
 from .program import program_of
@@ -10,6 +11,8 @@ __all__ = [
     "XmlAlgo",
     "XmlBlock",
     "XmlRank",
+    "collective_of",
+    "fit",
     "program_of",
     "read_msccl_xml",
 ]

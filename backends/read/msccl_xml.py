@@ -252,6 +252,10 @@ class _Reader:
                            "a <step> that is not closed, or has something in it",
                            "the runtimes crash on it; write <step …/>")  # fmt: skip
         a = self._attributes(element)
+        if a.values.get("type") == "ra":
+            raise fail(self._source, *a.place, "unknown type 'ra'",
+                       "rccl and executor reject it; msccl reads it, and its kernel leaves the "
+                       "thread block there")  # fmt: skip
         s, source, target, count, depid, deps, hasdep = map(a.number, _STEP)
         return RawStep(
             s, a.choice("type", _OPS),

@@ -128,7 +128,9 @@ def _remark(step: RawStep, remarks: Remarks) -> None:
     if step.depid < -1:
         note(f"depid {step.depid} is read as none")
     if step.depid > 127:
-        note(f"depid {step.depid} wraps to {wrap(step.depid, 8)}: reads before the flags")
+        wrapped = wrap(step.depid, 8)
+        before = ": reads before the flags" if wrapped < 0 else ""
+        note(f"depid {step.depid} wraps to {wrapped}{before}")
     if step.depid >= 0 and step.deps < 0:
         note("deps is negative: any flag of that tb satisfies the dependence")
     if step.depid >= 0 and not -32768 <= step.deps < 32768:

@@ -26,6 +26,17 @@ class Activity(IntEnum):
     LOCAL = 5  #: copies, reduces, overheads
     DONE = 6
 
+    @property
+    def words(self) -> str:
+        """As a person says it."""
+        return _WORDS[self]
+
+
+_WORDS = (
+    "wait for messages", "wait for slots", "wait for blocks", "queue for links", "send",
+    "work locally", "are done",
+)  # fmt: skip
+
 
 # Conditions not met yet; extra time over; busy until an event comes; until another block is done.
 _FRESH, _PAID, _BUSY, _ASLEEP = range(4)

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from weft.dsl.errors import BadTopology, CheckFailed
 from weft.dsl.program import Program, Protocol
 from weft.dsl.topology import Topology
+from weft.dsl.units import format_bytes
 
 from ..simulate import Timing, bus_factor
 from .costs import costs_of
@@ -55,8 +56,6 @@ class ProgramSimulation(Timing):
         cut: iterations and operations that the size makes.
         operations: all operations of all iterations.
         simulated: how many of them were simulated one by one; the others repeat these.
-        exact: false if no repetition was found in time, and the later iterations are taken to cost
-            what the earlier ones did on average.
         busy_us: how long each row was occupied: links, then shared resources.
         block_rank, block_id: whose thread block it is, and its number there.
         spent_us: shape (blocks, activities): how long each block did what (:class:`Activity`).
@@ -66,7 +65,6 @@ class ProgramSimulation(Timing):
     cut: Cut
     operations: int
     simulated: int
-    exact: bool
     busy_us: Floats
     block_rank: Ints
     block_id: Ints
@@ -115,7 +113,11 @@ def simulate_program(
         return _run(Machine(operations, costs, order, slots=slots, turns=turns), most)
 
     most = max(most_operations, LEAST_TURNS * operations.size)
-    found = run(cut.iterations, most) or _longer(run, cut.iterations, most // operations.size)
+    try:
+        found = run(cut.iterations, most) or _longer(run, cut.iterations, most // operations.size)
+    except CheckFailed as error:
+        error.where = f"a message of {format_bytes(message_bytes)}"
+        raise
     return ProgramSimulation(
         message_bytes=message_bytes, time_us=float(found.finish.max(initial=0)),
         bus_factor=bus_factor(program.collective), bound_us=bound_us,

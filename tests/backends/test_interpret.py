@@ -20,11 +20,14 @@ from msccl_files import (
     ring_allreduce,
     samples,
 )
+from networks import networks
 
 from weft.backends.interpret import Shape, collective_of, execute, run_program, run_xml
+from weft.backends.interpret.guard import unfit
 from weft.backends.interpret.interleave import POLICIES, interleave
 from weft.backends.interpret.layout import data, layout
-from weft.backends.interpret.machine import assemble
+from weft.backends.interpret.machine import Memory, assemble
+from weft.backends.interpret.traces import Traces
 from weft.backends.listing import of_xml
 from weft.backends.read import read_msccl_xml
 from weft.dsl.collective import Collective, make, one_shot_allreduce
@@ -308,3 +311,26 @@ def test_a_program_runs_like_a_file() -> None:
 
     assert run_program(two(0), interleavings=12).ok
     assert not run_program(two(1), interleavings=12).ok
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks(), st.integers(1, 2), st.sampled_from([1, 2, 71]))
+def test_orders_of_one_trace_give_one_memory(text: str, iterations: int, merge: int) -> None:
+    """And there is one trace where the memory never differs by itself: races make more."""
+    listing = of_xml(read_msccl_xml(text))
+    c = make("allreduce", listing.ranks, chunks=8)
+    place = layout(c, listing.chunks[:, 2], in_place=False)
+    if unfit(listing, place) is not None:
+        return
+    machine = assemble(listing, Shape(iterations, 1, merge))
+    before = np.arange(place.rows * iterations, dtype=np.int32).reshape(-1, iterations) * 1000003
+    memory, traces, results = Memory(machine, place, before), Traces(machine, place), set()
+    for number in range(24):
+        run = interleave(machine, POLICIES[number % len(POLICIES)], random.Random(number))
+        if run.stuck:
+            return
+        memory.reset()
+        memory.replay(run.order)
+        if traces.fresh(run.order):
+            results.add(memory.rows.tobytes())
+        assert memory.rows.tobytes() in results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import patterns
-from msccl_rules import ChunkOp, Outcome, Slot
+from msccl_rules import ChunkOp, Outcome, Slot, published
 
 from weft.dsl.collective import Collective, make
 from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
@@ -137,3 +137,12 @@ def as_program(outcome: Outcome, collective: Collective) -> Program:
         )  # fmt: skip
         ranks.append(RankProgram(blocks, size, size, 0))
     return Program("published rules", collective, tuple(ranks), size, True)
+
+
+def by_the_rules(schedule: Schedule, together: int = 1) -> Program | None:
+    """The program that the published rules make; None where they reach no assignment."""
+    try:
+        outcome = published(chunk_ops(schedule, together), schedule.collective.ranks)
+    except AssertionError:
+        return None
+    return as_program(outcome, schedule.collective)

@@ -1,0 +1,122 @@
+"""Who touches which chunk: the accesses of a graph of operations, by place.
+
+A **place** is one chunk of one rank's memory as an integer; in place, an input chunk and the output
+chunk that aliases it are one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..listing import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
+from .bounds import Buffers
+from .graph import Graph
+
+RANK_BITS = 44  # an address is below this; shifts and offsets are 32-bit numbers
+_FAR = 1 << 41
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """Columns, sorted by place and then by time; in one operation reads come before the write.
+
+    Attributes:
+        operation, place: what touches what.
+        writes: whether it writes. A ``re`` also reads what it writes (``adds``).
+        previous: position of the last write of the place before this access, or -1.
+    """
+
+    operation: Ints
+    place: Ints
+    writes: npt.NDArray[np.bool_]
+    adds: npt.NDArray[np.bool_]
+    previous: Ints
+
+
+def bases(buffers: Buffers, in_place: bool) -> Ints:
+    """First address of i, o, s on each rank, shape (ranks, 3)."""
+    base = np.empty_like(buffers.size)
+    base[:, 1] = _FAR
+    base[:, 0] = _FAR + buffers.shift if in_place else 2 * _FAR
+    base[:, 2] = 3 * _FAR
+    return base
+
+
+def places(buffers: Buffers, in_place: bool, rank: Ints, buffer: Ints | int, offset: Ints) -> Ints:
+    """The places of chunks of buffers (0, 1, 2 for i, o, s)."""
+    return np.asarray((rank << RANK_BITS) + bases(buffers, in_place)[rank, buffer] + offset)
+
+
+def accesses(graph: Graph, order: Ints, buffers: Buffers, in_place: bool) -> Accesses:
+    """The accesses of all operations, in a topological order of them."""
+    operation, place, writes, adds = _columns(graph, buffers, in_place)
+    when = np.empty(graph.size, np.int64)
+    when[order] = np.arange(graph.size)
+    sort = np.lexsort((writes, when[operation], place))
+    operation, place = operation[sort], place[sort]
+    writes, adds = writes[sort], adds[sort]
+    begin = np.searchsorted(place, place)
+    last = np.maximum.accumulate(np.where(writes, np.arange(len(sort)), -1))
+    previous = np.concatenate([[-1], last[:-1]]) if len(last) else last
+    return Accesses(operation, place, writes, adds, np.where(previous >= begin, previous, -1))
+
+
+def _columns(
+    graph: Graph, buffers: Buffers, in_place: bool
+) -> tuple[Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """(operation, place, writes, adds) in no order."""
+    listing = graph.listing
+    rank = listing.block_rank[graph.block()]
+    t = graph.transfer
+    op = listing.op[t]
+    moves = (listing.count[t] > 0) & (op != NOP)
+    src = np.flatnonzero(READS_SRC[op] & moves)
+    dst = np.flatnonzero(WRITES_DST[op] & moves)
+    number = np.diff(listing.more_start)[t]
+    more = np.repeat(np.arange(graph.size), number)
+    within = np.arange(len(more)) - np.repeat(np.cumsum(number) - number, number)
+    further = listing.more_offset[listing.more_start[t[more]] + within]
+    columns = []
+    for at, buffer, offset in (
+        (src, listing.src_buffer, listing.src_offset[t[src]]),
+        (more, listing.src_buffer, further),
+        (dst, listing.dst_buffer, listing.dst_offset[t[dst]]),
+    ):
+        inside = offset + graph.piece[at] * graph.merge
+        columns.append((at, places(buffers, in_place, rank[at], buffer[t[at]], inside)))
+    writes = [np.full(len(at), side == 2) for side, (at, _) in enumerate(columns)]
+    # A copy onto itself (the own chunk of an allgather, in place) changes nothing that others
+    # read; it still must not run while somebody writes, so it counts as a read.
+    read = np.full(graph.size, -1, np.int64)
+    read[src] = columns[0][1]
+    same = (listing.op[t[dst]] == COPY) & (read[dst] == columns[2][1])
+    writes[2][same] = False
+    operation = np.concatenate([a for a, _ in columns])
+    wrote = np.concatenate(writes)
+    return operation, np.concatenate([p for _, p in columns]), wrote, wrote & (
+        op[operation] == REDUCE
+    )  # fmt: skip
+
+
+def place_name(buffers: Buffers, in_place: bool, place: int) -> str:
+    """``o[3]`` for a place; the rank is told apart."""
+    rank, address = place >> RANK_BITS, place & ((1 << RANK_BITS) - 1)
+    base = bases(buffers, in_place)[rank]
+    for buffer, name in ((2, "s"), (1, "o"), (0, "i")):
+        offset = address - int(base[buffer])
+        if 0 <= offset < int(buffers.size[rank, buffer]):
+            return f"{name}[{offset}]"
+    return "a chunk"
+
+
+def in_scratch(place: Ints) -> npt.NDArray[np.bool_]:
+    """Whether places are scratch chunks."""
+    return np.asarray((place & ((1 << RANK_BITS) - 1)) >= 3 * _FAR)
+
+
+def block_of(listing: Listing, transfer: int) -> int:
+    """The block of one transfer."""
+    return int(np.searchsorted(listing.block_start, transfer, side="right")) - 1

@@ -1,0 +1,156 @@
+"""The proof of a listing: addresses, connections, waits, deadlock, races, result, in this order.
+
+Each family needs those before it: what has no sound structure has no connections, what does not
+pair has no deadlock test, what deadlocks has no race proof, what races has no certain result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.dsl.collective import Collective
+from weft.dsl.program import Protocol
+
+from ..listing import Listing
+from .accesses import accesses
+from .bounds import Buffers, bounds
+from .clocks import Levels, levels
+from .connections import Connections, connect, pairing, structure
+from .deadlock import Hang, hang, waits
+from .findings import Finding, Severity, errors
+from .graph import Graph, expand, with_late_sends, without_relaxed_waits
+from .meaning import meaning
+from .races import LATE_SENDS, RELAXED, races
+
+MOST_CHUNKS = 20_000_000
+"""A program that moves more chunks is not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One thing that was proved, by the name of its check, in one sentence."""
+
+    check: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is to be proved of a listing.
+
+    Attributes:
+        placements: as ``in_place`` values; the result is that of one of ``collectives`` (of a
+            broadcast with any root); no collective: the result is not judged.
+        hangs: what a deadlock from some size on means; see :func:`~.checker._hang_of_xml`.
+        weak_flags: prove it for RCCL's weaker flags as well.
+    """
+
+    listing: Listing
+    buffers: Buffers
+    placements: Sequence[bool]
+    collectives: Sequence[Collective]
+    hangs: Callable[[Hang], list[Finding]]
+    weak_flags: bool = False
+
+
+@dataclass
+class Verdict:
+    """What was found, and what was proved before anything wrong was found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    proofs: list[Proof] = field(default_factory=list)
+
+    def step(self, found: list[Finding], check: str, proved: str) -> bool:
+        """Note findings, or a proof if there is no error; whether the next family makes sense."""
+        self.findings += found
+        if errors(found):
+            return False
+        self.proofs.append(Proof(check, proved))
+        return True
+
+
+def prove(claim: Claim) -> Verdict:
+    """Everything wrong with a listing, or the proof that it is right."""
+    listing, verdict = claim.listing, Verdict()
+    found = structure(listing)
+    if int(listing.count.min(initial=0)) < 0 or int(listing.count.sum()) > MOST_CHUNKS:
+        text = f"counts are negative, or more than {MOST_CHUNKS} chunks are moved in all"
+        found.append(Finding("structure", Severity.ERROR, text))
+    if found:
+        verdict.findings = found
+        return verdict
+    text = f"all {listing.transfers} steps stay in their buffers, counts included"
+    sound = verdict.step(bounds(listing, claim.buffers), "bounds", text)
+    links = connect(listing)
+    text = f"{len(links.ends)} connections, one block at each end, messages of equal counts"
+    if not verdict.step(pairing(listing, links), "connections", text):
+        return verdict
+    graph = expand(listing, links)
+    text = f"all {len(listing.wait_flag)} dependences are published"
+    if verdict.step(waits(listing, graph), "waits", text) and sound:
+        _orders(claim, links, graph, verdict)
+    elif sound is False and not errors([f for f in verdict.findings if f.check == "waits"]):
+        _deadlock(claim, links, graph, verdict)
+    return verdict
+
+
+def _deadlock(claim: Claim, links: Connections, graph: Graph, verdict: Verdict) -> bool:
+    stop = hang(claim.listing, links, graph)
+    depth = claim.listing.protocol.fifo_operations
+    fifo = f"with FIFOs of {depth} operations ({claim.listing.protocol})"
+    if stop is None:
+        text = f"none, {fifo}, for messages of any size and any number of loop iterations"
+        return verdict.step([], "deadlock", text)
+    text = f"none for the sizes of the file, {fifo}"
+    return verdict.step(claim.hangs(stop), "deadlock", text)
+
+
+def _orders(claim: Claim, links: Connections, graph: Graph, verdict: Verdict) -> None:
+    """Deadlock, then races and the result in every placement."""
+    if not _deadlock(claim, links, graph, verdict):
+        return
+    edges = levels(graph)
+    if len(edges.order) < graph.size:
+        return  # a cycle without credits at every size; it was reported
+    for in_place in claim.placements:
+        how = "in place" if in_place else "out of place"
+        text = f"every two accesses to one chunk, one a write, are ordered, {how}"
+        found = races(graph, edges, claim.buffers, in_place=in_place)
+        if not verdict.step(found, "races", text):
+            continue
+        if claim.weak_flags:
+            verdict.findings += _weak(claim, graph, edges, in_place)
+        if claim.collectives and not any(f.severity is Severity.WARNING for f in found):
+            found = _result(claim, graph, edges, in_place)
+            wanted = claim.collectives[0]
+            text = f"every output chunk holds what {wanted} wants, nothing more or less, {how}"
+            verdict.step(found, "result", text)
+
+
+def _weak(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Finding]:
+    found = []
+    modes = [(without_relaxed_waits, RELAXED)]
+    if claim.listing.protocol is not Protocol.SIMPLE:
+        modes.append((with_late_sends, LATE_SENDS))
+    for weaken, order in modes:
+        weaker = weaken(graph)
+        if len(weaker.kind) == len(graph.kind) and np.array_equal(weaker.source, graph.source):
+            continue
+        found += races(graph, edges, claim.buffers, in_place=in_place, order=order,
+                       weak=(weaker, levels(weaker)))  # fmt: skip
+    return found
+
+
+def _result(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Finding]:
+    """What is wrong with the result for the collective that it fits best."""
+    touched = accesses(graph, edges.order, claim.buffers, in_place)
+    best: list[Finding] = []
+    for k, collective in enumerate(claim.collectives):
+        found = meaning(graph, touched, claim.buffers, collective, in_place=in_place)
+        if not found:
+            return []
+        best = found if not k or len(found) < len(best) else best
+    return best

@@ -1,0 +1,85 @@
+"""MSCCL++ plans in the verbs: check, run, show."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import UserError
+
+from ..report.layout import count
+from .inputs import collective_for
+from .judging import Check, of_findings
+from .subjects import Subject
+
+if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+
+    from ..mscclpp.model import Plan
+
+GOOD = "no wrong number, broken limit, deadlock, race, missing handshake or nop"
+
+
+def check_plan_file(subject: Subject, args: argparse.Namespace, _: object) -> list[Check]:
+    """The checks of a plan."""
+    from ..mscclpp.check import check_plan
+
+    if args.target:
+        raise UserError("a plan is for MSCCL++; --target is for MSCCL XML", where=subject.where)
+    plan = read(subject)
+    blocks = max((len(g.blocks) for g in plan.gpus), default=0)
+    size = ", ".join((
+        f"{plan.collective} on {count(len(plan.gpus), 'rank')}",
+        f"at most {count(blocks, 'thread block')} per rank",
+        count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
+    ))  # fmt: skip
+    return [Check("form", True, size), *of_findings(check_plan(plan), GOOD)]
+
+
+def run_plan_file(subject: Subject, args: argparse.Namespace) -> tuple[list[Check], Plan]:
+    """Check a plan and execute it.
+
+    Raises:
+        UserError: an option that says nothing about a plan, or contradicts it.
+    """
+    from ..mscclpp.check import check_plan
+    from ..mscclpp.interpret import run_plan
+
+    for name in ("instances", "lanes", "protocol", "passes", "name", "target", "size"):
+        if getattr(args, name) is not None:
+            raise UserError(f"--{name} says nothing about a plan", where=subject.where)
+    plan = read(subject)
+    if args.in_place and not plan.in_place:
+        raise UserError("the plan is for separate buffers (inplace false)", where=subject.where,
+                        hint="compile it with --in-place")  # fmt: skip
+    wanted = _collective(args, plan)
+    checks = of_findings(check_plan(plan), "no error found")
+    if all(c.ok for c in checks):
+        types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
+        done = run_plan(plan, wanted, dtypes=types, orders=args.interleavings, seed=args.seed)
+        checks.append(Check("execution", done.ok, done.detail))
+    return checks, plan
+
+
+def _collective(args: argparse.Namespace, plan: Plan) -> Collective | None:
+    rooted = args.root is not None or args.roots is not None
+    if args.collective is None and rooted:
+        args.collective = plan.collective
+    return collective_for(args, tuple(range(len(plan.gpus)))) if args.collective else None
+
+
+def read(subject: Subject) -> Plan:
+    """The plan in a file."""
+    from ..mscclpp import read_plan
+
+    return read_plan(subject.text, subject.where)
+
+
+def view_plan(subject: Subject) -> tuple[str, dict[str, Any]]:
+    """A plan as text, and what a program wants to know of it."""
+    from ..report.plan import plan_text
+
+    plan = read(subject)
+    return plan_text(plan), {
+        "name": plan.name, "collective": plan.collective, "ranks": len(plan.gpus),
+    }  # fmt: skip

@@ -1,0 +1,56 @@
+"""MSCCL++ execution plans as listings."""
+
+from __future__ import annotations
+
+from ..mscclpp.model import UNLIMITED, Gpu, Local, Multicast, Operand, Operation, Plan, ThreadBlock
+from .layout import facts
+
+LONGEST = 2000
+"""Lines of a listing after which the rest is only counted."""
+
+
+def plan_text(plan: Plan) -> str:
+    """Facts, then the operations of every thread block, with peers instead of numbers."""
+    upper = "any" if plan.max_bytes == UNLIMITED else f"{plan.max_bytes} bytes"
+    head = facts([
+        ("plan", plan.name), ("collective", plan.collective), ("ranks", len(plan.gpus)),
+        ("valid", "in place" if plan.in_place else "out of place"),
+        ("sizes", f"{plan.min_bytes} … {upper}"), ("protocol", plan.protocol),
+        ("scratch", "two halves" if plan.double_scratch else ""),
+    ])  # fmt: skip
+    lines = [f"remark: {remark}" for remark in plan.remarks]
+    for rank, gpu in enumerate(plan.gpus):
+        lines += ["", f"rank {rank}: input {gpu.input_chunks}, output {gpu.output_chunks}, "
+                  f"scratch {gpu.scratch_chunks} chunks"]  # fmt: skip
+        for number, block in enumerate(gpu.blocks):
+            lines.append(f"  block {number}")
+            lines += [f"    {k:3} {_operation(gpu, block, op)}" for k, op in enumerate(block.ops)]
+    hidden = len(lines) - LONGEST
+    shown = lines if hidden <= 0 else [*lines[:LONGEST], f"… and {hidden} more lines"]
+    return head + "\n" + "\n".join(shown)
+
+
+def _operation(gpu: Gpu, block: ThreadBlock, op: Operation) -> str:
+    def place(x: Operand) -> str:
+        if isinstance(x, Local):
+            name = str(x.buffer)
+        elif isinstance(x, Multicast):
+            name = f"switch {x.channel_id} "
+        else:
+            known = block.buffer_ids(op.channel) if op.channel else ()
+            number = known[x.buffer_id] if 0 <= x.buffer_id < len(known) else -1
+            there = 0 <= number < len(gpu.remote)
+            name = f"rank {gpu.remote[number].rank} {gpu.remote[number].buffer}" if there else "?"
+        size = f" x{x.size}" if x.size != 1 else ""
+        return f"{name}[{x.index}]{size}"
+
+    ids = " ".join(map(str, op.ids))
+    kind = f"{op.channel} " if op.channel and op.ids else ""
+    parts = [f"{op.op:<11}", f"{kind}{ids}", " + ".join(map(place, op.src))]
+    if op.dst:
+        parts.append("-> " + ", ".join(map(place, op.dst)))
+    if op.barrier:
+        parts.append("{} of {} blocks".format(*op.barrier))
+    if op.body:
+        parts.append("; ".join(str(one.op) for one in op.body))
+    return " ".join(p for p in parts if p).rstrip()

@@ -1,0 +1,151 @@
+"""``weft simulate`` on programs: MSCCL XML on a machine that the command line names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Weft
+from shared import samples
+
+
+@pytest.fixture
+def exchange(weft: Weft, triangle: Path, tmp_path: Path) -> Path:
+    """The XML of an allgather in which three GPUs send to each other at once."""
+    file = tmp_path / "exchange.xml"
+    assert weft("compile", triangle, "--size", "1KiB:64MiB", "-o", file).code == 0
+    return file
+
+
+def test_numbers_by_hand(weft: Weft, exchange: Path) -> None:
+    """A message of 3 MB: every link of 25 GB/s carries one third, 40 µs, and α is 0.7."""
+    base = ("simulate", exchange, "--size", "3MB", "--json")
+    found = weft(*base, "-t", "ring:3").json
+    assert (found["collective"], found["ranks"], found["protocol"]) == ("allgather", 3, "Simple")
+    (size,) = found["sizes"]
+    assert size == pytest.approx({
+        "bytes": 3_000_000, "us": 40.7, "algbw_GBps": 3000 / 40.7,
+        "busbw_GBps": 2000 / 40.7, "of_bound": 40 / 40.7,
+    })  # fmt: skip
+
+    def us(*options: object) -> float:
+        return float(weft(*base, *options).json["sizes"][0]["us"])
+
+    assert us("-t", "ring:3,bw=50GB/s") == pytest.approx(20.7)
+    assert us("-t", "hub:3") == pytest.approx(80.7)  # two messages through each port
+    assert us("-t", "ring:3", "--overhead", "2us") == pytest.approx(44.7)
+    assert us("-t", "full:5", "--group", "4,0,2") == pytest.approx(40.7)
+
+
+def test_the_table_and_the_sizes_of_the_file(weft: Weft, exchange: Path) -> None:
+    lines = weft("simulate", exchange, "-t", "ring:3").out.splitlines()
+    assert lines[0].split() == ["size", "µs", "algbw", "GB/s", "busbw", "GB/s", "of", "bound"]
+    assert lines[1].split()[0] == "1KiB"
+    assert lines[-1].split()[0] == "64MiB"
+    assert len(lines) == 18
+
+
+def test_payloads_of_the_runtime(weft: Weft, exchange: Path) -> None:
+    """Under LL the links take 80 µs, and α is paid in each iteration, of 32 or 16 KiB: a thread
+    block that sends and receives does one after the other."""
+
+    def us(*options: object) -> float:
+        found = weft("simulate", exchange, "-t", "ring:3", "--size", "3MB", "--protocol", "LL",
+                     "--json", *options)  # fmt: skip
+        return float(found.json["sizes"][0]["us"])
+
+    assert us() == pytest.approx(80 + 31 * 0.7)
+    assert us("--target", "executor") == us()
+    assert us("--target", "rccl") == pytest.approx(80 + 62 * 0.7)
+    # The own chunk is copied by another block, beside the messages.
+    assert us("--local-bandwidth", "1GB/s") == pytest.approx(1000)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ((), 2, "-t TOPO names it"),
+        (("-t", "ring:4"), 2, "the program is for 3 ranks, ring:4 has 4"),
+        (("-t", "line:3"), 2, "rank 0 sends to rank 2, and no link"),
+        (("-t", "ring:3", "--barrier"), 2, "--barrier is for schedules"),
+        (("-t", "ring:3", "--root", "0"), 2, "--root says nothing about the allgather"),
+        (("-t", "ring:3", "-c", "allreduce", "--root", "1"), 2, "allreduce"),
+    ],
+)
+def test_what_makes_no_sense(
+    weft: Weft, exchange: Path, options: tuple[str, ...], code: int, message: str
+) -> None:
+    ran = weft("simulate", exchange, *options)
+    assert ran.code == code
+    assert message in ran.err
+
+
+def test_schedules_have_no_protocol(weft: Weft, triangle: Path) -> None:
+    ran = weft("simulate", triangle, "--protocol", "LL")
+    assert ran.code == 2
+    assert "--protocol is for programs" in ran.err
+
+
+def test_a_program_that_hangs_is_refused(weft: Weft, exchange: Path, tmp_path: Path) -> None:
+    text = exchange.read_text().split("\n")
+    sends = next(i for i, line in enumerate(text) if 'type="s"' in line)
+    broken = tmp_path / "broken.xml"
+    broken.write_text("\n".join(text[:sends] + text[sends + 1 :]))
+    ran = weft("simulate", broken, "-t", "ring:3")
+    assert ran.code == 1
+
+
+def test_a_program_that_hangs_above_a_size(weft: Weft, exchange: Path, tmp_path: Path) -> None:
+    """Three chunks there, three chunks back, under Simple: they must travel together."""
+
+    def step(s: int, op: str, offset: int) -> str:
+        return (
+            f'<step s="{s}" type="{op}" srcbuf="o" srcoff="{offset}" dstbuf="o" '
+            f'dstoff="{offset}" cnt="3" depid="-1" deps="-1" hasdep="0"/>'
+        )
+
+    def rank(r: int) -> list[str]:
+        return [
+            f'<gpu id="{r}" i_chunks="3" o_chunks="6" s_chunks="0">',
+            f'<tb id="0" send="{1 - r}" recv="{1 - r}" chan="0">',
+            step(0, "s", 3 * r),
+            step(1, "r", 3 - 3 * r),
+            "</tb>",
+            "</gpu>",
+        ]
+
+    head = (
+        '<algo name="x" proto="Simple" nchannels="1" nchunksperloop="6" ngpus="2" '
+        'coll="allgather" inplace="1" outofplace="0" minBytes="0" maxBytes="1073741824">'
+    )
+    file = tmp_path / "three.xml"
+    file.write_text("\n".join([head, *(line for r in range(2) for line in rank(r)), "</algo>\n"]))
+    base = ("simulate", file, "-t", "line:2", "--size")
+    assert weft(*base, "1KiB:1MiB").code == 0
+    ran = weft(*base, "1KiB:64MiB")
+    assert ran.code == 1
+    assert "rank 0 tb 0 step 0 (s) waits for a free slot to rank 1" in ran.err
+    assert "a message of 8MiB" in ran.err
+
+
+def test_where_the_time_goes(weft: Weft, exchange: Path) -> None:
+    ran = weft("simulate", exchange, "-t", "ring:3", "--size", "3MB", "-v")
+    assert (
+        "3MB: 1 iteration, at most 2 chunks per operation; thread blocks: send 98%, "
+        "wait for messages 2%; link 0 (gpu0 -> gpu1) busy 98%"
+    ) in ran.err
+
+
+MACHINES = {
+    "a2a2ll": "hub:8", "ag-1k-512k": "hub:8", "ag_hier_4_Simple": "full:4", "ap2ll": "hub:8",
+    "ar_tree_12_LL": "full:4", "r48ll": "dgx-a100",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("file", samples("msccl-xml", "*.xml"), ids=lambda p: p.stem)
+def test_files_of_others(weft: Weft, file: Path) -> None:
+    """No time is below the bound, and more bytes never have less bandwidth."""
+    found = weft("simulate", file, "-t", MACHINES[file.stem], "--json").json["sizes"]
+    assert all(0 < s["of_bound"] <= 1 for s in found)
+    speed = [s["algbw_GBps"] for s in found]
+    assert speed == sorted(speed)
