@@ -25,6 +25,7 @@ test: $(STAMP) ## run the whole test suite (PYTEST_ARGS='-k name', JOBS=2)
 bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/passes.py
+	$(BIN)/python tests/bench/compile_speed.py
 
 grade: $(STAMP) ## compare results with the published ones
 	$(BIN)/python tests/grade/run.py
