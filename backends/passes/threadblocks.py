@@ -19,7 +19,7 @@ for every rank and channel (Kuhn 1955; scipy's ``linear_sum_assignment``), of mo
   waits for another one of it; nor does the block take longer, from its first message to its last,
   than some block does anyway. For that is what bounds the loop over a large message: a block that
   adds on the way up a tree and copies on the way down cannot begin the next iteration before the
-  end of this one. And no rank saves blocks beyond what the fullest rank has.
+  end of this one.
 * ``policy=fewest`` pairs whatever is left, each pair a block less: first what holds up least.
 
 No end is paired where its block would then have to cut its long messages (see ``aggregate``), nor
@@ -88,10 +88,8 @@ class ThreadBlocks:
             whole[connection[length > depth]] = False
             fits = _fitting(partner, ends, whole, self.pair_all, target.max_steps // 2)
             i, o, _ = pairs = _unless(wishes, fits)
-            held, before = held_up(i, o, m, connection, level, times), partner.copy()
+            held = held_up(i, o, m, connection, level, times)
             _pair(partner, ends, *self._graded(pairs, partner, ends, held))
-            if self.policy is Pairing.AUTO and not self.pair_all:
-                _undo(partner, before, ends, flow.collective.ranks)
         for receiving, sending in wishes.pairs:
             partner[receiving] = sending
         return replace(flow, blocks=_blocks(flow, ends, partner, connection))
@@ -206,22 +204,6 @@ def _longest(partner: Column, ends: _Ends) -> int:
     i = np.flatnonzero(partner != NONE)
     alone = (ends.closes - ends.opens).max(initial=0)
     return int(max(alone, ends.spans(i, partner[i]).max(initial=0)))
-
-
-def _undo(partner: Column, before: Column, ends: _Ends, ranks: int) -> None:
-    """Take back pairs where a rank then still has no more blocks than the fullest one.
-
-    Those first that are in use for longest: a block that nobody needs less is not worth a wait.
-    """
-    blocks = np.bincount(ends.src, minlength=ranks) + np.bincount(ends.dst, minlength=ranks)
-    blocks -= np.bincount(ends.dst[partner != NONE], minlength=ranks)
-    room = blocks.max(initial=0) - blocks
-    new = np.flatnonzero((partner != NONE) & (before == NONE))
-    rank = ends.dst[new]
-    order = np.lexsort((-ends.spans(new, partner[new]), rank))
-    new, rank = new[order], rank[order]
-    place = np.arange(len(new)) - np.searchsorted(rank, rank)
-    partner[new[place < room[rank]]] = NONE
 
 
 def _joined(
