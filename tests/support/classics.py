@@ -23,7 +23,7 @@ SIZES = {Protocol.SIMPLE: 500_000, Protocol.LL: 32_000, Protocol.LL128: 500_000}
 
 NO_FUSION = tuple(one for one in DEFAULT_PASSES if one.name != "fuse")
 
-FANS_OUT = frozenset({"biring", "binomial", "double_tree", "two_shot"})
+FANS_OUT = frozenset({"biring", "binomial", "double_tree"})
 """What a rank receives, it sends to several at once. A fused instruction ends when its own message
 has left, and only then may the others' leave: these are timed unfused."""
 
