@@ -93,7 +93,10 @@ class Registry:
         return build(spec, self.load(spec.name, spec=spec))
 
 
-ENGINES = Registry("engine", "weft.engines", {"exact": "weft.synth.engines.exact:Exact"})
+ENGINES = Registry("engine", "weft.engines", {
+    "classic": "weft.synth.engines.classic:Classic",
+    "exact": "weft.synth.engines.exact:Exact",
+})  # fmt: skip
 """What finds schedules: frozen dataclasses that follow ``weft.synth.engine.Engine``."""
 
 PASSES = Registry("pass", "weft.passes", {

@@ -238,8 +238,8 @@ def _explain(run: ProgramSimulation, topology: Topology) -> str:
 def _of_xml(subject: Subject, args: argparse.Namespace) -> tuple[Program, SizeRange]:
     """The program of an XML file that no check rejects, and the sizes that it is for."""
     from ..check import check_xml
-    from ..interpret.layout import collective_of, fit
     from ..read import program_of, read_msccl_xml
+    from ..read.collective import collective_of, fit
 
     algo = read_msccl_xml(subject.text, subject.where)
     # Whether it hangs depends on the size: the simulation finds that out for those asked for.

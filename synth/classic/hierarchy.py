@@ -11,47 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import isfinite, prod
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.errors import UserError
+from weft.dsl.errors import BadTopology, UserError
 from weft.dsl.hops import gpu_neighbours
 from weft.dsl.topology import Topology
 
 from .grid import Grid
 from .leaders import Levels, Partition
+from .mapping import Pairs, ring_order
 
 Costs = npt.NDArray[np.float64]
-
-LINK = 1e-6
-"""µs that a link adds to its α, so that of equal latencies the shorter way counts as nearer."""
 
 TRIES = 20_000
 """Placements tried when a torus of unknown numbering is looked for."""
 
 
 def hop_costs(topology: Topology) -> Costs:
-    """α in µs of the quickest hop of every ordered pair, shape (ranks, ranks).
+    """α in µs of the hop of every ordered pair (:class:`~.mapping.Pairs`), shape (ranks, ranks).
 
-    A hop passes switches only; infinite where there is none, 0 on the diagonal. Every GPU stands
-    twice in the graph that is searched, once to leave and once to arrive, so no way leads through
-    one. Cost: a shortest-path search per rank.
+    Infinite where there is none, 0 on the diagonal.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import dijkstra
-
-    n, nodes = topology.ranks, len(topology.nodes)
-    quickest: dict[tuple[int, int], float] = {}
-    for one in topology.links:
-        ends = one.src, one.dst + (nodes if one.dst < n else 0)
-        cost = float(one.latency) + LINK
-        quickest[ends] = min(cost, quickest.get(ends, cost))
-    rows, columns = np.array(list(quickest), np.int64).reshape(-1, 2).T
-    size = nodes + n
-    graph = coo_array((list(quickest.values()), (rows, columns)), shape=(size, size))
-    costs: Costs = dijkstra(graph.tocsr(), indices=np.arange(n))[:, nodes:]
+    costs = Pairs.of(topology).latency.copy()
     np.fill_diagonal(costs, 0)
     return costs
 
@@ -131,8 +115,8 @@ def _fast_islands(topology: Topology) -> list[Partition]:
 def boxes(topology: Topology, levels_used: int | None = None) -> Grid:
     """The hierarchy as a grid: the ranks of a box along axis 0, then one axis per further level.
 
-    The box is the host where hosts are named, else the innermost group. ``levels_used``: that many
-    partitions only, the outermost (1: everything above the box is one axis).
+    The box is the host where hosts are named, else the innermost group. ``levels_used``: so many
+    partitions, from the box on (1: all boxes are one axis).
 
     Ranks of equal coordinate in neighbouring groups reach each other directly, where the fabric
     has such pairs (rails).
@@ -155,11 +139,13 @@ def boxes(topology: Topology, levels_used: int | None = None) -> Grid:
 def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Costs) -> Grid:
     """Nested partitions of equal groups as a grid, the innermost along axis 0.
 
+    The ranks of an innermost group stand along its best ring, where it has one.
+
     Raises:
         UserError: groups of different sizes.
     """
-    order = [list(group) for group in partitions[0]]
     _check_even(topology, partitions[0])
+    order = _rings(topology, partitions[0], costs)
     shape = [len(order[0])]
     for partition in (*partitions[1:], (tuple(range(topology.ranks)),)):
         _check_even(topology, partition)
@@ -171,6 +157,21 @@ def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Costs) -
         order = [_aligned(groups, costs) for groups in outer.values()]
     names = ("local", *(f"level{i}" for i in range(1, len(shape) - 1)), "boxes")
     return Grid(tuple(shape), tuple(order[0]), names)
+
+
+def _rings(topology: Topology, partition: Partition, costs: Costs) -> list[list[int]]:
+    """The groups, each along its ring; boxes that are alike inside get the same order."""
+    known: dict[bytes, tuple[int, ...]] = {}
+    order = []
+    for group in partition:
+        key = costs[np.ix_(group, group)].tobytes()
+        if key not in known:
+            try:
+                known[key] = ring_order(topology.restricted_to(group))
+            except BadTopology:
+                known[key] = tuple(range(len(group)))
+        order.append([group[i] for i in known[key]])
+    return order
 
 
 def _check_even(topology: Topology, partition: Partition) -> None:
@@ -295,13 +296,3 @@ def _fitting(
     """Ranks not placed yet that are next to all the neighbours that are."""
     common = frozenset.intersection(*(near[at[i]] for i in known))
     return iter(sorted(common - set(at.values())))
-
-
-def reachable(grid: Grid, costs: Costs) -> bool:
-    """Whether consecutive ranks on every line reach each other directly, the last the first."""
-    for axis in grid.axes:
-        for line in grid.lines(axis):
-            pairs = zip(line, (*line[1:], line[0]), strict=True)
-            if not all(a == b or isfinite(costs[a, b]) for a, b in pairs):
-                return False
-    return True

@@ -2,70 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 
-from weft.dsl.errors import UserError
-from weft.dsl.hops import find_hops, route_latency
+from weft.dsl.hops import find_hops, gpu_neighbours, route_latency
 from weft.dsl.topology import Topology
 from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
+from ..program_time.routes import routes_of
+
 Pair = tuple[int, int]
 Route = tuple[int, ...]
+Way = tuple[float, float, Route]
 
 
-@dataclass(frozen=True)
+EXHAUSTIVE = 64
+"""Links between switches up to which all routes are listed; beyond, the quickest are searched."""
+
+ALIKE = 4
+"""Equally quick routes of a pair that are kept in larger fabrics."""
+
+
 class Routes:
-    """All ways from GPU to GPU of a machine that pass no other GPU.
+    """All ways from GPU to GPU of a machine, once for all algorithms that are tried on it."""
 
-    ``known[src, dst]`` are (α in µs, bandwidth in GB/s, route), the quickest first.
-    """
-
-    topology: Topology
-    known: dict[Pair, tuple[tuple[float, float, Route], ...]]
-
-    @staticmethod
-    def of(topology: Topology) -> Routes:
-        """Those of a topology, once for all algorithms that are tried on it."""
-        width = [float(x.bandwidth) for x in topology.links]
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.near = gpu_neighbours(topology)
+        self._width = [float(x.bandwidth) for x in topology.links]
         for resource in topology.resources:
             for link in resource.links:
-                width[link] = min(width[link], float(resource.bandwidth))
-        known: dict[Pair, list[tuple[float, float, Route]]] = {}
-        for hop in find_hops(topology).hops:
-            entry = (
-                float(route_latency(topology, hop.route)),
-                min(width[i] for i in hop.route),
-                hop.route,
-            )
-            known.setdefault((hop.src, hop.dst), []).append(entry)
-        return Routes(topology, {pair: tuple(found) for pair, found in known.items()})
+                self._width[link] = min(self._width[link], float(resource.bandwidth))
+        self._ways: dict[Pair, tuple[Way, ...]] = {}
+        inner = sum(x.src >= topology.ranks <= x.dst for x in topology.links)
+        self._all = inner <= EXHAUSTIVE
+        if self._all:
+            found: dict[Pair, list[Way]] = {}
+            for hop in find_hops(topology).hops:
+                found.setdefault((hop.src, hop.dst), []).append(self._way(hop.route))
+            self._ways = {pair: tuple(ways) for pair, ways in found.items()}
+
+    def ways(self, pairs: Iterable[Pair]) -> dict[Pair, tuple[Way, ...]]:
+        """(α in µs, bandwidth in GB/s, route) of pairs that have direct ways, the quickest first.
+
+        Direct: through switches and NICs only.
+
+        Raises:
+            BadTopology: a pair without one.
+        """
+        wanted = dict.fromkeys(pairs)
+        missing = [pair for pair in wanted if pair not in self._ways]
+        if missing:
+            asked = [(*pair, turn) for pair in missing for turn in range(ALIKE)]
+            routes = routes_of(self.topology, asked)  # raises where there is none
+            for i, pair in enumerate(missing):
+                equal = dict.fromkeys(routes[i * ALIKE : (i + 1) * ALIKE])
+                self._ways[pair] = tuple(map(self._way, equal))
+        return {pair: self._ways[pair] for pair in wanted}
+
+    def _way(self, route: Route) -> Way:
+        return (
+            float(route_latency(self.topology, route)), min(self._width[i] for i in route), route
+        )  # fmt: skip
 
     def choose(self, pairs: Sequence[Pair], chunk_bytes: float = 0) -> list[Route]:
         """A route for each message of ``chunk_bytes``, one per pair of ranks.
 
         Raises:
-            UserError: a pair without one.
+            BadTopology: a pair without one.
         """
-        counts: dict[Pair, int] = {}
-        for pair in pairs:
-            counts[pair] = counts.get(pair, 0) + 1
+        counts = Counter(pairs)
         load = [0.0] * len(self.topology.links)
         chosen: dict[Pair, Route] = {}
-        for (src, dst), messages in counts.items():
-            ways = self.known.get((src, dst))
-            if not ways:
-                raise UserError(
-                    f"rank {src} has no direct way to rank {dst} on {self.topology.name}",
-                    hint="another algorithm, or another order of the ranks",
-                )
+        for pair, ways in self.ways(counts).items():
             times = [a + chunk_bytes / (b * BYTES_PER_US_PER_GBPS) for a, b, _ in ways]
             least = min(times) * (1 + 1e-9)
-            equal = [
-                route for (_, _, route), time in zip(ways, times, strict=True) if time <= least
-            ]
+            equal = [way[2] for way, time in zip(ways, times, strict=True) if time <= least]
             route = min(equal, key=lambda r: (max(load[i] for i in r), len(r), r))
             for i in route:
-                load[i] += messages / float(self.topology.links[i].bandwidth)
-            chosen[src, dst] = route
+                load[i] += counts[pair] / float(self.topology.links[i].bandwidth)
+            chosen[pair] = route
         return [chosen[pair] for pair in pairs]
+
+
+class Relays:
+    """Ways over other GPUs, for pairs that have no direct one: fewest hops, the least used ones."""
+
+    def __init__(self, near: Sequence[Sequence[int]]) -> None:
+        self._near = near
+        self._used: Counter[Pair] = Counter()
+        self._distance: dict[int, dict[int, int]] = {}
+
+    def path(self, src: int, dst: int) -> list[int]:
+        """The ranks from ``src`` (left out) to ``dst``; empty if nothing leads there."""
+        far = self._distance_to(dst)
+        if src not in far:
+            return []
+        path, here = [], src
+        while here != dst:
+            nearer = [v for v in self._near[here] if far.get(v, -1) == far[here] - 1]
+            there = min(nearer, key=lambda v: (self._used[here, v], v))
+            self._used[here, there] += 1
+            path.append(there)
+            here = there
+        return path
+
+    def _distance_to(self, dst: int) -> dict[int, int]:
+        """Hops from every rank that reaches ``dst``."""
+        if dst not in self._distance:
+            back: dict[int, list[int]] = {}
+            for u, beside in enumerate(self._near):
+                for v in beside:
+                    back.setdefault(v, []).append(u)
+            far, queue = {dst: 0}, deque([dst])
+            while queue:
+                v = queue.popleft()
+                for u in back.get(v, ()):
+                    if u not in far:
+                        far[u] = far[v] + 1
+                        queue.append(u)
+            self._distance[dst] = far
+        return self._distance[dst]

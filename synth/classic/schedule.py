@@ -12,14 +12,14 @@ Steps follow from four rules, solved as a longest path:
   one step read what held before it);
 * arrivals at one place are in order, and share a step only if both are added.
 
-Local copies vanish. What cannot be said: a rank that sends a partial sum beside another one that
-it keeps.
+Local copies vanish, and a message between ranks that have no direct way is passed on by others.
+What cannot be said: a rank that sends a partial sum beside another one that it keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from weft.dsl.schedule import Schedule
 from weft.dsl.slots import INPUT, NONE, OUTPUT
 from weft.dsl.topology import Topology
 
-from .routes import Routes
+from .routes import Relays, Routes
 
 NEVER = -1
 """The version of what is no version of its place (yet)."""
@@ -39,32 +39,41 @@ NEVER = -1
 def to_schedule(
     algorithm: Algorithm, topology: Topology, chunk_bytes: float = 0, routes: Routes | None = None
 ) -> Schedule:
-    """The schedule of an algorithm on a machine; not verified.
+    """The schedule of an algorithm on a machine, with rounds; not verified.
 
-    Each message takes the route that is quickest for ``chunk_bytes``. ``routes``: those of the
-    machine, where they are known already.
+    Each message takes the route that is quickest for ``chunk_bytes``; one between ranks that have
+    no direct way goes over others. ``routes``: those of the machine, where they are known already.
+    Of all steps that the rules leave free, those are taken that need the fewest rounds: everything
+    as early as can be, or as late, or sums early and copies late.
 
     Raises:
-        UserError: two ranks that exchange something have no direct way, or the algorithm keeps
-            two partial sums of a chunk apart on one rank and sends one of them.
+        UserError: the algorithm keeps two partial sums of a chunk apart on one rank and sends one
+            of them; or a sum would have to go over a rank that has a part of its own.
     """
     if algorithm.collective.ranks != topology.ranks:
         raise UserError(
             f"{algorithm.name} is for {algorithm.collective.ranks} ranks, {topology.name} has "
             f"{topology.ranks}"
         )
-    run = _Run(algorithm)
+    routes = routes or Routes(topology)
+    run = _Run(algorithm, routes)
     run.play()
     kept = [t for t in run.transfers if t.arrives != NEVER]
-    steps = _steps(run, kept)
-    routes = routes or Routes.of(topology)
+    before = _rules(run, kept)
     chosen = routes.choose([(t.src, t.dst) for t in kept], chunk_bytes)
-    return Schedule.from_columns(
-        topology, algorithm.collective, [t.chunk for t in kept], [t.src for t in kept],
-        [t.dst for t in kept], steps, [t.reduce for t in kept], [len(r) for r in chosen],
-        [link for route in chosen for link in route],
-        provenance={"algorithm": algorithm.name},
-    )  # fmt: skip
+    best: Schedule | None = None
+    for steps in _orders(run, kept, before):
+        schedule = Schedule.from_columns(
+            topology, algorithm.collective, [t.chunk for t in kept], [t.src for t in kept],
+            [t.dst for t in kept], steps, [t.reduce for t in kept], [len(r) for r in chosen],
+            [link for route in chosen for link in route],
+            provenance={"algorithm": algorithm.name},
+        )  # fmt: skip
+        schedule = replace(schedule, rounds=rounds_of(schedule))
+        if best is None or sum(schedule.rounds) < sum(best.rounds):
+            best = schedule
+    assert best is not None, "as early as can be is an order"
+    return best
 
 
 @dataclass(slots=True)
@@ -110,8 +119,10 @@ class _Place:
 class _Run:
     """The moves one after another, on versions."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: Algorithm, routes: Routes) -> None:
         self.algorithm = algorithm
+        self.near = [frozenset(x) for x in routes.near]
+        self.relays = Relays(routes.near)
         self.transfers: list[_Transfer] = []
         self.slots: list[dict[int, _Value]] = [{} for _ in range(algorithm.collective.ranks)]
         self.places: dict[tuple[int, int], _Place] = {}
@@ -134,13 +145,26 @@ class _Run:
             value = self.slots[src][source]
             there = None if operand == NONE else self.slots[dst][operand]
             if src != dst:
-                value = self._sent(src, dst, value, there)
+                value = self._brought(src, dst, value, there)
             elif there is not None:
                 value = self._summed(dst, value, there)
             self.slots[dst][target] = value
 
     def _place(self, rank: int, chunk: int) -> _Place:
         return self.places.setdefault((rank, chunk), _Place())
+
+    def _brought(self, src: int, dst: int, value: _Value, operand: _Value | None) -> _Value:
+        """A message, over other ranks where nothing else leads there."""
+        if dst in self.near[src]:
+            return self._sent(src, dst, value, operand)
+        path = self.relays.path(src, dst)
+        if not path:
+            raise UserError(f"nothing leads from rank {src} to rank {dst}")
+        here = src
+        for there in path:
+            value = self._sent(here, there, value, operand if there == dst else None)
+            here = there
+        return value
 
     def _sent(self, src: int, dst: int, value: _Value, operand: _Value | None) -> _Value:
         """A message; what its target holds then."""
@@ -204,15 +228,15 @@ def _held_at_first(collective: Collective) -> list[tuple[int, int, int, int]]:
     return [(rank, chunk, masks[who], offset) for rank, chunk, who, offset in rows]
 
 
-def _steps(run: _Run, kept: Sequence[_Transfer]) -> list[int]:
-    """The least step of each message that obeys the rules.
+Rules = list[list[tuple[int, int]]]
+"""For each message: (another one, by how many steps it must at least be earlier)."""
 
-    Raises:
-        UserError: no steps do.
-    """
+
+def _rules(run: _Run, kept: Sequence[_Transfer]) -> Rules:
+    """What the versions of the places demand."""
     number_of = {id(t): i for i, t in enumerate(kept)}
     new = [number_of.get(id(t), NEVER) for t in run.transfers]
-    before: list[list[tuple[int, int]]] = [[] for _ in kept]
+    before: Rules = [[] for _ in kept]
     for place in run.places.values():
         makers = [NEVER if t == NEVER else new[t] for t in place.makers]
         for version, maker in enumerate(makers):
@@ -226,7 +250,40 @@ def _steps(run: _Run, kept: Sequence[_Transfer]) -> list[int]:
                 if maker != NEVER:
                     both = kept[maker].reduce and kept[following].reduce
                     before[following].append((maker, 0 if both else 1))
-    steps = [0] * len(kept)
+    return before
+
+
+def _orders(run: _Run, kept: Sequence[_Transfer], before: Rules) -> Iterator[list[int]]:
+    """Steps of each message that obey the rules, in no more steps than it takes.
+
+    Raises:
+        UserError: no steps do.
+    """
+    early = _earliest(run, before)
+    yield early
+    last = max(early, default=0)
+    after: Rules = [[] for _ in kept]
+    for i, earlier in enumerate(before):
+        for j, gap in earlier:
+            after[j].append((i, gap))
+    # As late as can be is as early as can be, read backwards.
+    back = _earliest(run, [[(len(kept) - 1 - i, g) for i, g in x] for x in reversed(after)])
+    late = [last - step for step in reversed(back)]
+    if late == early:
+        return
+    yield late
+    mixed = [first if t.reduce else then for t, first, then in zip(kept, early, late, strict=True)]
+    if all(mixed[i] >= mixed[j] + g for i, earlier in enumerate(before) for j, g in earlier):
+        yield mixed
+
+
+def _earliest(run: _Run, before: Rules) -> list[int]:
+    """The least step of each message that obeys the rules.
+
+    Raises:
+        UserError: no steps do.
+    """
+    steps = [0] * len(before)
     changed = True
     while changed:  # once and a look in the order of the moves, unless messages cross
         changed = False
@@ -234,7 +291,7 @@ def _steps(run: _Run, kept: Sequence[_Transfer]) -> list[int]:
             least = max((steps[j] + gap for j, gap in earlier), default=0)
             if least > steps[i]:
                 steps[i], changed = least, True
-                if least >= len(kept):
+                if least >= len(before):
                     raise UserError(
                         f"{run.algorithm.name} is no schedule: its messages wait for each other",
                         hint="it can be compiled as an algorithm",

@@ -1,0 +1,226 @@
+"""The engine ``classic``: an algorithm of the literature, mapped to the machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from weft.dsl.collective import Kind
+from weft.dsl.errors import UserError, WeftError
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.schedule import Schedule
+from weft.dsl.topology import BANDWIDTHS
+
+from ..bounds import Bounds, bounds, lower_bound_us
+from ..classic.model import Classic as Flat
+from ..classic.place import Known, Site, named, names_for
+from ..classic.schedule import to_schedule
+from ..engine import Budget, Observer, Outcome, Point, Status
+from ..simulate import simulate
+
+LARGE = 1 << 30
+"""Bytes of the message that the objective bandwidth looks at."""
+
+PIPELINES = {
+    Objective.LATENCY: (1,),
+    Objective.BANDWIDTH: (1, 4, 16, 64),
+    Objective.TIME: (1, 2, 4, 8, 16, 32),
+    Objective.FRONTIER: (1, 4, 16),
+}
+"""Pieces that are tried where an algorithm sends a pipeline of them."""
+
+MOST_TRANSFERS = 400_000
+"""``auto`` passes over schedules that are larger: to simulate one takes minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classic:
+    """Algorithms of the literature: ring, trees, doubling, Bruck, torus, hierarchical ….
+
+    Options:
+        algorithm: its name (``weft list algorithms``), or ``auto``: the best of all that fit.
+        chunks: pieces of a pipeline, or of every block; 0 tries a few.
+        shape: sizes of the levels of a hierarchical algorithm, innermost first (``8+2``); by
+            default those of the machine.
+    """
+
+    name: ClassVar[str] = "classic"
+    cites: ClassVar[str] = (
+        "Thakur, Rabenseifner & Gropp, IJHPCA 19 (2005); Cho et al., BlueConnect, MLSys 2019; "
+        "each algorithm names its own"
+    )
+
+    algorithm: str = "auto"
+    chunks: int = 0
+    shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.chunks < 0:
+            raise UserError(f"classic: chunks is {self.chunks}", hint="0 or more")
+        if any(side < 1 for side in self.shape):
+            raise UserError("classic: a level of the shape is empty", hint="shape=8+2")
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """It needs nothing."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Sketches, collectives that nobody wrote an algorithm for, nothing to do."""
+        collective = problem.collective
+        if problem.sketch is not None:
+            return "a classic algorithm is what it is; a sketch guides a search"
+        if collective.ranks < 2:
+            return "nothing has to move: every rank holds already what it wants"
+        if collective.local_reduce or not names_for(collective.kind):
+            return f"there is no classic algorithm for {collective.name or collective.kind}"
+        if self.algorithm != "auto":
+            named(self.algorithm, collective.kind)  # raises, and says for which ones it is
+        return None
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """The best algorithm by simulation; for the objective frontier all that none beats.
+
+        Raises:
+            UserError: the named algorithm does not fit the machine, or none does.
+        """
+        deadline = time.monotonic() + budget.seconds
+        site = Site(problem.topology, self.shape)
+        judge = _Judge(problem, bounds(problem.topology, problem.collective), observer)
+        why: list[WeftError] = []
+        for one in self._tried(site, problem.collective.kind):
+            for chunks in self._pieces(one, problem.objective):
+                if judge.points and (observer.cancelled() or time.monotonic() > deadline):
+                    return judge.outcome("stopped before all algorithms were tried")
+                try:
+                    judge.look_at(one.name, self._schedule(site, one, chunks, problem))
+                except (UserError, WeftError) as error:
+                    why.append(error)
+                    break
+        if not judge.points:
+            raise self._none(problem, why)
+        return judge.outcome()
+
+    def _tried(self, site: Site, kind: Kind) -> Iterator[Known]:
+        if self.algorithm == "auto":
+            return site.defined(kind)
+        return iter([named(self.algorithm, kind)])
+
+    def _pieces(self, one: Known, objective: Objective) -> tuple[int, ...]:
+        if self.chunks:
+            return (self.chunks,)
+        return PIPELINES[objective] if one.pipelined else (1,)
+
+    def _schedule(self, site: Site, one: Known, chunks: int, problem: Problem) -> Schedule:
+        """The schedule of an algorithm; its ranks in the order that fits, else in their own."""
+        collective = problem.collective
+        root = collective.roots[0] if collective.roots else 0
+        pieces = chunks * collective.factor
+        size = problem.bytes or (1 if problem.objective is Objective.LATENCY else LARGE)
+        for own_order in (False, True):
+            algorithm = site.algorithm(
+                one.name, collective.kind, chunks=pieces, root=root, own_order=own_order
+            )
+            if self.algorithm == "auto" and len(algorithm.moves) > MOST_TRANSFERS:
+                raise UserError(f"{one.name} has {len(algorithm.moves)} transfers")
+            message = size / algorithm.collective.message_chunks
+            try:
+                return to_schedule(algorithm, problem.topology, message, site.routes)
+            except UserError:
+                if own_order or not isinstance(one, Flat):
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    def _none(self, problem: Problem, why: list[WeftError]) -> UserError:
+        what = f"{problem.collective.kind} on {problem.topology.name}"
+        if self.algorithm != "auto" and why:
+            return UserError(
+                f"{self.algorithm} is no way to do {what}: {why[0].message}", hint=why[0].hint or ""
+            )
+        return UserError(
+            f"no classic algorithm fits {what}: {why[0].message if why else 'none is defined'}",
+            hint="another engine may: -e exact",
+        )
+
+
+@dataclass(slots=True)
+class _Judge:
+    """Keeps what is best for the objective, of all schedules that it is shown."""
+
+    problem: Problem
+    bound: Bounds
+    observer: Observer
+    points: list[Point] = field(default_factory=list)
+    value: float = float("inf")
+
+    def look_at(self, name: str, schedule: Schedule) -> None:
+        """Keep the schedule if it is better than what is there."""
+        point = self._point(name, schedule)
+        if self.problem.objective is Objective.FRONTIER:
+            kept = _frontier([*self.points, point])
+            if point not in kept:
+                return
+            self.points = kept
+        else:
+            value = self._value(point.schedule)
+            # A tie goes to fewer steps, then to whoever came first.
+            if self.points and (value, point.steps) >= (self.value, self.points[0].steps):
+                return
+            self.points, self.value = [point], value
+        self.observer.incumbent(point)
+
+    def _point(self, name: str, schedule: Schedule) -> Point:
+        schedule, rounds = schedule.with_provenance(algorithm=name), schedule.rounds
+        factor = schedule.collective.factor
+        limit = self.bound.rounds_per_chunk
+        return Point(
+            schedule, schedule.steps, sum(rounds), factor, limit, self.bound.certificate,
+            step_optimal=schedule.steps == self.bound.steps,
+            bandwidth_optimal=sum(rounds) == limit * factor,
+        )  # fmt: skip
+
+    def _value(self, schedule: Schedule) -> float:
+        """µs that the objective looks at."""
+        if self.problem.objective is Objective.LATENCY:
+            return latency_us(schedule)
+        if self.problem.objective is Objective.BANDWIDTH:
+            return simulate(schedule, LARGE).time_us
+        return simulate(schedule, self.problem.bytes or 1).time_us
+
+    def outcome(self, *statements: str) -> Outcome:
+        """What was kept, and whether anything could be better."""
+        proved = not statements and self._proved()
+        names = ", ".join(str(p.schedule.provenance["algorithm"]) for p in self.points)
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
+        return Outcome(status, tuple(self.points), (*statements, f"algorithm: {names}"))
+
+    def _proved(self) -> bool:
+        first, exact = self.points[0], 1 + 1e-9
+        match self.problem.objective:
+            case Objective.LATENCY:
+                return self.value <= float(self.bound.latency_us) * exact
+            case Objective.BANDWIDTH:
+                return first.bandwidth_optimal
+            case Objective.TIME:
+                least = lower_bound_us(self.bound, self.problem.bytes or 1)
+                return self.value <= float(least) * exact
+            case _:
+                return len(self.points) == 1 and first.step_optimal and first.bandwidth_optimal
+
+
+def latency_us(schedule: Schedule) -> float:
+    """α alone: the time of a byte on links that take no time to fill."""
+    links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
+    machine = replace(schedule.topology, links=links, resources=())
+    return round(simulate(replace(schedule, topology=machine), 1).time_us, 6)
+
+
+def _frontier(points: list[Point]) -> list[Point]:
+    """Those that none beats in steps and rounds per chunk, by steps; the first of equals."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk)):
+        if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
+            kept.append(point)
+    return kept
