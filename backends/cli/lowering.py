@@ -110,8 +110,8 @@ def _xml(subject: Subject, args: argparse.Namespace) -> Source:
 
     from ..check import check_xml
     from ..compile import compile_program
-    from ..interpret.layout import collective_of, fit
     from ..read import program_of, read_msccl_xml
+    from ..read.collective import collective_of, fit
 
     algo = read_msccl_xml(subject.text, subject.where)
     if args.in_place and True not in algo.placements:

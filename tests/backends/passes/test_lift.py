@@ -110,7 +110,7 @@ def test_unfused_programs_are_fused_again() -> None:
     assert {i.op for r in again.ranks for b in r for i in b.code} >= {Op.RECV_REDUCE_SEND}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     ours.schedules(max_ranks=4), st.sampled_from(TARGETS), st.sampled_from(TARGETS),
     st.sampled_from([1, 2]), st.booleans(),
@@ -126,7 +126,7 @@ def test_schedules_survive_two_compilers(
     good(compile_program(program, CompileOptions(second)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(0, 1 << 32), st.integers(1, 4), st.integers(1, 5), st.integers(1, 40),
     st.booleans(), st.sampled_from(TARGETS), st.sampled_from(list(Protocol)),
