@@ -153,7 +153,7 @@ def _merged(
 
 
 def _merged_local(ops: LocalOps, most: int) -> LocalOps:
-    if not len(ops):
+    if not len(ops) or (ops.count > 1).any():  # nothing to merge, or it is done
         return ops
     follows = np.ones(len(ops), bool)
     order = np.lexsort((ops.target, ops.source, ops.reduce, ops.step, ops.instance, ops.rank))
