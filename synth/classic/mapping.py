@@ -172,8 +172,8 @@ def _check_hops(topology: Topology, pairs: Pairs, hops: Sequence[int], what: str
     for here, there in pairwise(hops):
         if here != there and not pairs.bandwidth[here, there]:
             raise BadTopology(
-                f"no {what} through all ranks of {topology.name} was found: one way or another, "
-                f"something like rank {here} to rank {there} leads through other GPUs",
+                f"no {what} through all ranks of {topology.name} was found; in their own order, "
+                f"nothing leads straight from rank {here} to rank {there}",
                 hint="a chain may fit where no ring does, a tree where no chain does",
             )
 
