@@ -77,9 +77,7 @@ def main() -> None:
     options = parser.parse_args()
     for one in FLAT:
         if not options.names or one.name in options.names:
-            print(
-                judge(one, options.most, options.interleavings, not options.only_time), flush=True
-            )
+            print(judge(one, options), flush=True)
 
 
 if __name__ == "__main__":
