@@ -32,7 +32,7 @@ from .collective import Collective
 from .errors import BadAlgorithm, UserError
 from .ledger import Ledger, Value, Wishes, said
 from .program import Buffer, Protocol
-from .slots import BASE, NONE, slice_of
+from .slots import BASE, NONE, SCRATCH, slice_of
 
 
 class Builder:
@@ -193,8 +193,14 @@ class Chunk:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the chunks lie side by side, so that they can travel as one message."""
-        first = self._slots[0]
+        """Whether the chunks lie side by side, so that they can travel as one message.
+
+        Each instance of the program has its share of every unit of the collective (the block of a
+        rank): with several, what spans units in the caller's buffers does not.
+        """
+        first, builder = self._slots[0], self._builder
+        if builder.instances > 1 and self.count > builder.collective.factor and first < SCRATCH:
+            return False
         return self._slots == tuple(range(first, first + self.count))
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from weft.dsl.builder import Builder
 
-from .model import Cost
+from .model import Cost, is_power
 from .parcels import packed, post
 from .phases import Order
 
@@ -77,10 +77,10 @@ def alltoall(p: Builder, order: Order) -> None:
 
 def allgather_cost(n: int, chunks: int = 1) -> Cost:
     """1, 2, 4 … blocks, and what is left in the last step."""
-    return Cost((n - 1).bit_length(), Fraction(n - 1, n))
+    return Cost((n - 1).bit_length(), Fraction(n - 1, n), is_power(n))
 
 
 def alltoall_cost(n: int, chunks: int = 1) -> Cost:
     """In each step, the blocks whose distance has its bit."""
     steps = (n - 1).bit_length()
-    return Cost(steps, Fraction(sum(j.bit_count() for j in range(n)), n))
+    return Cost(steps, Fraction(sum(j.bit_count() for j in range(n)), n), is_power(n))

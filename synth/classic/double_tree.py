@@ -1,17 +1,22 @@
 """Two trees at once, each with half of the data: inner ranks of one are leaves of the other.
 
-==========  ==================  ===========================
-algorithm   steps               share of M
-==========  ==================  ===========================
-allreduce   2h + c - 1          2 (busiest port, large c)
-broadcast   h + c - 1           1
-reduce      h + c - 1           1
-==========  ==================  ===========================
+==========  ============  =================
+algorithm   steps         share of M
+==========  ============  =================
+allreduce   2h + c - 1    (2h + c - 1) / 2c
+broadcast   h + c - 1     (h + c - 1) / 2c
+reduce      h + c - 1     (h + c - 1) / 2c
+==========  ============  =================
 
-h = the height, c chunks in each tree. P. Sanders, J. Speck, J. L. Träff: Two-tree algorithms for
-full bandwidth broadcast, reduction and scan, Parallel Computing 35 (2009); NCCL 2.4's double
-binary trees (their numbering is used here). One binary tree would keep the leaves' ports idle half
-of the time, and carry the message twice through those of the inner ranks.
+h = the height of a tree, ⌈log2 n⌉ or one more; c chunks in a pipeline down each. That is the time
+where every edge of the trees is a cable of its own. A port carries no more than 2 M each way in an
+allreduce, M in a broadcast: one binary tree would keep the leaves' ports idle half of the time, and
+carry the message twice through those of the inner ranks.
+
+P. Sanders, J. Speck, J. L. Träff: Two-tree algorithms for full bandwidth broadcast, reduction and
+scan, Parallel Computing 35 (2009); NCCL 2.4's double binary trees, whose numbering the first tree
+has. The second one gives its leaves other parents than NCCL's image of the first, so that no cable
+is in both.
 """
 
 from __future__ import annotations
@@ -45,6 +50,10 @@ class Tree:
             hops += 1
         return hops
 
+    def edges(self) -> set[frozenset[int]]:
+        """Which positions are joined."""
+        return {frozenset((i, up)) for i, up in enumerate(self.parent) if up >= 0}
+
     @property
     def height(self) -> int:
         """The longest way."""
@@ -65,13 +74,23 @@ def in_order(n: int) -> Tree:
 
 
 def pair(n: int) -> tuple[Tree, Tree]:
-    """A tree and its image: mirrored for an even number of positions, shifted by one for odd."""
+    """A tree, and another one of its shape whose inner positions are leaves of the first.
+
+    Of an odd number of positions, 0 is the root of the first and inner in the second. The leaves of
+    the second are rotated until the trees have no edge in common; below five positions they have.
+    """
     first = in_order(n)
-    second = [-1] * n
-    for i, up in enumerate(first.parent):
-        image, above = (n - 1 - i, n - 1 - up) if n % 2 == 0 else ((i + 1) % n, (up + 1) % n)
-        second[image] = above if up >= 0 else -1
-    return first, Tree(tuple(second))
+    inner, leaves = [*range(1, n, 2), *([0] if n % 2 else [])], [*range(0, n, 2)][n % 2 :]
+    for turn in range(max(1, len(leaves))):
+        turned = leaves[turn:] + leaves[:turn]
+        image = [(turned if i % 2 else inner)[i // 2] for i in range(n)]
+        parent = [-1] * n
+        for i, up in enumerate(first.parent):
+            parent[image[i]] = image[up] if up >= 0 else -1
+        second = Tree(tuple(parent))
+        if not first.edges() & second.edges():
+            break
+    return first, second
 
 
 def _rooted(n: int) -> list[Tree]:
@@ -120,17 +139,30 @@ def reduce(p: Builder, order: Order) -> None:
 
 
 def allreduce_cost(n: int, chunks: int = 1) -> Cost:
-    """TBD"""
+    """Up, then down, while the other chunks follow."""
     h = max(t.height for t in pair(n))
-    return Cost(2 * h + chunks - 1, Fraction(2 * h + chunks - 1, 2 * chunks), chained=False)
+    return Cost(2 * h + chunks - 1, Fraction(2 * h + chunks - 1, 2 * chunks), chained=chunks == 1)
 
 
 def rooted_cost(n: int, chunks: int = 1) -> Cost:
-    """TBD"""
+    """Down, or up, while the other chunks follow."""
     h = max(t.height for t in _rooted(n))
-    return Cost(h + chunks - 1, Fraction(h + chunks - 1, 2 * chunks), chained=False)
+    return Cost(h + chunks - 1, Fraction(h + chunks - 1, 2 * chunks), chained=chunks == 1)
 
 
 def halves(n: int) -> int:
     """One half for each tree."""
     return 2
+
+
+def disjoint(n: int) -> str:
+    """Defined where the two trees have no cable in common."""
+    first, second = pair(n)
+    return "its two trees would share a cable" if first.edges() & second.edges() else ""
+
+
+def disjoint_below_root(n: int) -> str:
+    """The same for the trees of all but the root, in the one direction that is used."""
+    first, second = _rooted(n)
+    arcs = [set(enumerate(tree.parent[1:], 1)) for tree in (first, second)]
+    return "its two trees would share a cable" if arcs[0] & arcs[1] else ""

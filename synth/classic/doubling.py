@@ -25,7 +25,7 @@ from fractions import Fraction
 
 from weft.dsl.builder import Builder
 
-from .model import Cost
+from .model import Cost, is_power
 from .parcels import (
     add_whole,
     exchange_sums,
@@ -154,7 +154,7 @@ def allgather_cost(n: int, chunks: int = 1) -> Cost:
 def doubling_allreduce_cost(n: int, chunks: int = 1) -> Cost:
     """The whole message in every step."""
     steps = core(n).bit_length() - 1 + 2 * (n > core(n))
-    return Cost(steps, Fraction(steps))
+    return Cost(steps, Fraction(steps), is_power(n))
 
 
 def halving_doubling_cost(n: int, chunks: int = 1) -> Cost:
@@ -175,4 +175,4 @@ def halving_cost(n: int, chunks: int = 1) -> Cost:
         steps += 1
     if not extra:
         return Cost(steps, Fraction(blocks, n))
-    return Cost(steps + 2, 1 + Fraction(blocks + 1, n))
+    return Cost(steps + 2, 1 + Fraction(blocks + 1, n), chained=False)

@@ -18,9 +18,10 @@ class Cost:
         steps: messages that follow one another.
         volume: what the busiest port or link carries, as a share of the message M.
         chained: whether every step needs what the one before it brought. Where not (pairwise
-            alltoall, the pieces of a pipeline), a blocking library still pays α for each step;
-            where α delays messages without holding their ports, the rounds overlap, and the
-            formula is exact only where α is small beside the time of one message.
+            alltoall, the pieces of a pipeline, some steps on a number that is no power of two), a
+            blocking library still pays α for each step; where α delays messages without holding
+            their ports, rounds overlap, and the formula is exact only where α is small beside the
+            time of one message.
     """
 
     steps: int
@@ -41,7 +42,7 @@ def any_number(ranks: int) -> str:
 
 def power_of_two(ranks: int) -> str:
     """Defined on 2, 4, 8 … ranks."""
-    if ranks >= 2 and ranks & (ranks - 1) == 0:
+    if ranks >= 2 and is_power(ranks):
         return ""
     return "it needs a power of two of ranks"
 
@@ -49,6 +50,11 @@ def power_of_two(ranks: int) -> str:
 def even_number(ranks: int) -> str:
     """Defined on 2, 4, 6 … ranks."""
     return "" if ranks >= 2 and ranks % 2 == 0 else "it needs an even number of ranks"
+
+
+def is_power(ranks: int) -> bool:
+    """Whether exchanges at doubled distance come out even."""
+    return ranks & (ranks - 1) == 0
 
 
 def one(ranks: int) -> int:

@@ -21,7 +21,7 @@ from fractions import Fraction
 
 from weft.dsl.builder import Builder
 
-from .model import Cost
+from .model import Cost, is_power
 from .parcels import exchange_sums, joined, owned, send_packed, settle
 from .phases import Order
 
@@ -59,4 +59,4 @@ def reduce_scatter(p: Builder, order: Order) -> None:
 
 def cost(n: int, chunks: int = 1) -> Cost:
     """1, 2, 4 … blocks, fewer where the tree is not full."""
-    return Cost((n - 1).bit_length(), Fraction(n - 1, n))
+    return Cost((n - 1).bit_length(), Fraction(n - 1, n), is_power(n))

@@ -137,12 +137,12 @@ def chain_cost(n: int, chunks: int = 1) -> Cost:
 
 def two_way_half_cost(n: int, chunks: int = 1) -> Cost:
     """Allgather or reduce_scatter on both directions."""
-    return Cost(n // 2, Fraction(n - 1, 2 * n))
+    return Cost(n // 2, Fraction(n - 1, 2 * n), chained=n % 2 == 1)
 
 
 def two_way_allreduce_cost(n: int, chunks: int = 1) -> Cost:
     """Both."""
-    return Cost(2 * (n // 2), Fraction(n - 1, n))
+    return Cost(2 * (n // 2), Fraction(n - 1, n), chained=n % 2 == 1)
 
 
 def two_way_chain_cost(n: int, chunks: int = 1) -> Cost:

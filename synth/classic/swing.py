@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from weft.dsl.builder import Builder
 
-from .model import Cost
+from .model import Cost, is_power
 from .parcels import exchange_sums, joined, runs, send_packed
 from .phases import Order
 
@@ -66,4 +66,4 @@ def allreduce(p: Builder, order: Order) -> None:
 
 def cost(n: int, chunks: int = 1) -> Cost:
     """Halves, quarters … and back."""
-    return Cost(2 * (n - 1).bit_length(), Fraction(2 * (n - 1), n))
+    return Cost(2 * (n - 1).bit_length(), Fraction(2 * (n - 1), n), is_power(n))

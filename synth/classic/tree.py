@@ -20,7 +20,7 @@ from fractions import Fraction
 
 from weft.dsl.builder import Builder
 
-from .model import Cost
+from .model import Cost, is_power
 from .parcels import joined, owned, send_packed, send_parcel, send_whole
 from .phases import Order, add, send
 
@@ -69,9 +69,9 @@ def gather(p: Builder, order: Order) -> None:
 
 def whole_cost(n: int, chunks: int = 1) -> Cost:
     """Everything in every round."""
-    return Cost(rounds(n), Fraction(rounds(n)), chained=n & (n - 1) == 0)
+    return Cost(rounds(n), Fraction(rounds(n)), chained=is_power(n))
 
 
 def blocks_cost(n: int, chunks: int = 1) -> Cost:
     """The root's port carries every block of the others once."""
-    return Cost(rounds(n), Fraction(n - 1, n), chained=n & (n - 1) == 0)
+    return Cost(rounds(n), Fraction(n - 1, n), chained=is_power(n))

@@ -169,6 +169,10 @@ def test_chunks_are_contiguous_where_they_lie_side_by_side() -> None:
     assert not second.group(first).contiguous
     first.copy_to()
     assert not p.chunk(0, 0, count=2).contiguous  # one in the output, one still in the input
+    two = Builder(Alltoall(2, chunks=2), instances=2)
+    assert two.chunk(0, 0, count=2).contiguous
+    assert not two.chunk(0, 0, count=4).contiguous  # an instance has a part of either block
+    assert two.chunk(0, 0, count=4).copy_to(buffer="scratch").contiguous
 
 
 def test_scratch_without_an_index_is_fresh_every_time() -> None:

@@ -77,6 +77,22 @@ def test_a_ring_takes_its_steps_and_chunks_travel_together(target: Target) -> No
         ]
 
 
+def test_a_first_sum_from_input_to_output_travels_in_one_piece() -> None:
+    rows = [(k, 1, INPUT + k, 0, OUTPUT + k, INPUT + k) for k in range(4)]
+    rows += [(k, 0, OUTPUT + k, 1, OUTPUT + k) for k in range(4)]
+    algorithm = Algorithm("pair", make("allreduce", 2, chunks=4), moves(*rows), [0, 0])
+    program = compile_algorithm(algorithm)
+    good(program)
+    counts = {i.count for r in program.ranks for b in r for i in b.code}
+    assert counts == {4}
+    # Where the operand is the next one's target, one after another.
+    rows = [(0, 1, INPUT + k, 0, OUTPUT + k, OUTPUT + k + 1) for k in range(2)]
+    flow = Trace().apply(
+        Algorithm("x", make("allreduce", 2, chunks=4), moves(*rows), [0, 0]), MSCCL
+    )
+    assert len(set(flow.messages.step.tolist())) == 2
+
+
 def test_a_pipeline_stays_one() -> None:
     """A chain written chunk by chunk: chunk k is at hop h in step k + h, none waits for all."""
     n, chunks = 4, 5

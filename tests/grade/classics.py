@@ -1,0 +1,78 @@
+"""Every classic algorithm, at 2–17 ranks, in and out of place, 1–4 instances, three protocols.
+
+Run: ``python -m tests.grade.classics [NAME…] [--most N] [--interleavings K]``; prints, for each
+algorithm, programs, wrong ones, and how far the simulated times are from the cost formulas: with a
+latency near zero for all, with one of the size of a message for those whose steps are chained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from itertools import product
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+
+from classics import Case, numbers, off_by, wrong
+
+from weft.dsl.program import Protocol
+from weft.synth.classic.flat import FLAT
+from weft.synth.classic.model import Classic
+
+PIECES = ((1,), (1, 4))
+"""Chunks of an algorithm without, and with, a pipeline."""
+
+
+def cases(one: Classic, most: int) -> list[Case]:
+    """All programs of one algorithm."""
+    return [
+        Case(one, n, in_place, instances, protocol, chunks)
+        for n, in_place, instances, protocol, chunks in product(
+            numbers(one, most),
+            (False, True),
+            range(1, 5),
+            Protocol,
+            (1, 4) if one.pipelined else (1,),
+        )
+    ]
+
+
+def judge(one: Classic, most: int, interleavings: int, proof: bool) -> str:
+    """One line of the table."""
+    begin, bad, worst, chained = time.monotonic(), [], (0.0, ""), (0.0, "")
+    found = cases(one, most)
+    for case in found:
+        place = "in" if case.in_place else "out"
+        where = f"{case.ranks} ranks {place} x{case.instances} {case.protocol} c{case.chunks}"
+        if proof and (text := wrong(case.program(), interleavings)):
+            bad.append(f"{where}: {text}")
+        worst = max(worst, (abs(off_by(case, "0.0001us")), where))
+        if one.cost(case.ranks, case.chunks).chained:
+            chained = max(chained, (abs(off_by(case, "0.7us")), where))
+    line = (
+        f"{one.name:20} {one.kind:15} {len(found):5} programs {len(bad):3} wrong; off by at most "
+        f"{worst[0]:7.3%} ({worst[1]}), chained {chained[0]:7.3%} ({chained[1]}) "
+        f"in {time.monotonic() - begin:.0f} s"
+    )
+    return "\n    ".join([line, *bad[:3]])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--most", type=int, default=17)
+    parser.add_argument("--interleavings", type=int, default=2)
+    parser.add_argument("--only-time", action="store_true")
+    options = parser.parse_args()
+    for one in FLAT:
+        if not options.names or one.name in options.names:
+            print(
+                judge(one, options.most, options.interleavings, not options.only_time), flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
