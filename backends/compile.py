@@ -1,4 +1,4 @@
-"""Compile a schedule or an algorithm: the passes in their order, wider where limits demand it.
+"""Compile a schedule, an algorithm or a program: the passes in order, wider where limits demand.
 
 >>> from weft.dsl.topology import Topology, both_ways, gpu
 >>> from weft.dsl.collective import make
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -26,11 +27,12 @@ from .passes.aggregate import Aggregate
 from .passes.channels import Channels, Spread
 from .passes.flow import Flow
 from .passes.instances import Instances, Replication
+from .passes.lift import Lift
 from .passes.lower import Lower
 from .passes.threadblocks import Pairing, ThreadBlocks
-from .passes.trace import Trace
+from .passes.trace import Trace, canonical
 from .passes.weave import Weave
-from .pipeline import DEFAULT_PASSES, ProgramPass, run_pipeline
+from .pipeline import DEFAULT_PASSES, Journal, Pass, of_form
 from .target import MSCCL, Target
 
 ATTEMPTS = 8
@@ -45,8 +47,11 @@ class CompileOptions:
     of which chunks. ``pairing``: which ends share thread blocks. ``protocol``: None: what the
     algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs);
     ``spread``: whether chains get channels of their own.
-    ``count``: chunks that may travel together (0: as many as are safe). ``passes`` run on the
-    program; ``verify`` is called with the program after every one of them.
+    ``count``: chunks that may travel together (0: as many as are safe).
+
+    ``passes``: those on programs run in their order; of those on the flow, one given here stands
+    for the one that these options describe. ``verify`` is called with the program after every pass,
+    ``observe`` with its name as well; a flow shows itself as the plain program that does the same.
     """
 
     target: Target = MSCCL
@@ -59,8 +64,13 @@ class CompileOptions:
     spread: Spread = Spread.LANES
     count: int = 0
     name: str = ""
-    passes: tuple[ProgramPass, ...] = DEFAULT_PASSES
+    passes: tuple[Pass, ...] = DEFAULT_PASSES
     verify: Callable[[Program], None] | None = field(default=None, compare=False)
+    observe: Callable[[str, Program], None] | None = field(default=None, compare=False)
+
+    def journal(self) -> Journal:
+        """A new one for these options."""
+        return Journal(self.target, self.verify, self.observe)
 
 
 def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) -> Program:
@@ -73,11 +83,16 @@ def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) 
     o = _settled(options or CompileOptions(), 1, Protocol.SIMPLE)
     c = schedule.collective
     o = replace(o, name=o.name or _label([schedule.topology.name, str(c.kind)], c, o))
-    return compile_flow(Lower(o.in_place).apply(schedule, o.target), o)
+    flow = Lower(o.in_place).apply(schedule, o.target)
+    journal = o.journal()
+    journal.add(Lower.name, flow)
+    return compile_flow(flow, o, journal)
 
 
-def compile_algorithm(algorithm: Algorithm, options: CompileOptions | None = None) -> Program:
-    """The program of an algorithm for a target.
+def compile_algorithm(
+    algorithm: Algorithm, options: CompileOptions | None = None, journal: Journal | None = None
+) -> Program:
+    """The program of an algorithm for a target; a journal that has been begun goes on.
 
     Raises:
         UserError: something the target, or the form, cannot express, in words.
@@ -88,31 +103,60 @@ def compile_algorithm(algorithm: Algorithm, options: CompileOptions | None = Non
             f"the algorithm {algorithm.name} is written out of place",
             hint="compile it without in_place, or write it with in_place=True",
         )
-    o = replace(o, name=o.name or _label([algorithm.name], algorithm.collective, o))
-    return compile_flow(Trace().apply(algorithm, o.target), o)
+    o = replace(o, name=o.name or _label(algorithm.name.split("_"), algorithm.collective, o))
+    journal = journal or o.journal()
+    algorithm = replace(algorithm, moves=canonical(algorithm))
+    for one in of_form(o.passes, "algorithm", "algorithm"):
+        algorithm = one.apply(algorithm, o.target)
+        journal.add(one.name, algorithm)
+    flow = Trace().apply(algorithm, o.target)
+    journal.add(Trace.name, flow)
+    return compile_flow(flow, o, journal)
 
 
-def compile_flow(flow: Flow, o: CompileOptions) -> Program:
+def compile_program(program: Program, options: CompileOptions | None = None) -> Program:
+    """A program from elsewhere, compiled anew: lifted to its moves, then as an algorithm.
+
+    The program must be free of races; it keeps its placement, and its name as provenance.
+
+    Raises:
+        UserError: something the target cannot express, in words.
+        CheckFailed: the program deadlocks, or two ends of a connection do not match.
+    """
+    o = options or CompileOptions()
+    if not o.name and (o.instances or 1) == 1:
+        o = replace(o, name=program.name)
+    algorithm, journal = Lift().apply(program, o.target), o.journal()
+    journal.add(Lift.name, algorithm)
+    return compile_algorithm(algorithm, o, journal)
+
+
+def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
     """The program of a flow; all options are settled.
 
     Raises:
         UserError: something the target cannot express, in words.
+        CheckFailed: a pass made something wrong of it.
     """
-    assert o.instances is not None
-    assert o.protocol is not None
-    target = o.target
-    flow = Instances(o.instances, o.replication).apply(flow, target)
+    target, stages = o.target, _Stages.of(o)
+    for before in stages.before:
+        flow = before.apply(flow, target)
+        journal.add(before.name, flow)
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
     per_lane, pair_all = target.max_steps, False
     for _ in range(ATTEMPTS):
-        placed = Channels(o.lanes, per_lane, o.protocol, o.spread, o.count).apply(flow, target)
-        placed = ThreadBlocks(pair_all, o.protocol, o.pairing, o.count).apply(placed, target)
-        placed = Aggregate(o.protocol, o.count).apply(placed, target)
+        attempt, placed = journal.branch(), flow
+        for one in stages.places(per_lane, pair_all):
+            placed = one.apply(placed, target)
+            attempt.add(one.name, placed)
         # Every message stays one instruction of its sender: too many need no writing out.
         steps, blocks = _most_messages(placed), 0
         if steps <= target.max_steps or per_lane == 1:
-            program = Weave(o.name, o.protocol).apply(placed, target)
-            program = run_pipeline(program, target, o.passes, verify=o.verify)
+            program = stages.weave.apply(placed, target)
+            attempt.add(stages.weave.name, program)
+            for last in stages.after:
+                program = last.apply(program, target)
+                attempt.add(last.name, program)
             steps, blocks = sizes(program)
         if steps > target.max_steps and per_lane > 1:
             per_lane = max(1, per_lane * target.max_steps // (steps + target.max_steps // 8))
@@ -120,8 +164,51 @@ def compile_flow(flow: Flow, o: CompileOptions) -> Program:
             pair_all = True
         else:
             break
+    attempt.close(stages.weave.protocol)
     _refuse_large(steps, blocks, target)
     return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """The passes from the flow on: those that the options name, else what the options say."""
+
+    before: list[Pass]
+    channels: Channels
+    threadblocks: ThreadBlocks
+    aggregate: Aggregate
+    weave: Weave
+    after: list[Pass]
+
+    @staticmethod
+    def of(o: CompileOptions) -> _Stages:
+        assert o.instances is not None
+        assert o.protocol is not None
+        named: dict[type[Any], Any] = {type(one): one for one in o.passes}
+
+        def chosen(usual: _P) -> _P:
+            return cast(_P, named.get(type(usual), usual))
+
+        protocol, count = o.protocol, chosen(Aggregate(count=o.count)).count
+        ours = (Instances, Channels, ThreadBlocks, Aggregate)
+        others = [x for x in of_form(o.passes, "flow", "flow") if not isinstance(x, ours)]
+        return _Stages(
+            [chosen(Instances(o.instances, o.replication)), *others],
+            replace(chosen(Channels(o.lanes, policy=o.spread)), protocol=protocol, count=count),
+            replace(chosen(ThreadBlocks(policy=o.pairing)), protocol=protocol, count=count),
+            replace(chosen(Aggregate(count=o.count)), protocol=protocol),
+            Weave(o.name, protocol),
+            of_form(o.passes, "program", "program"),
+        )
+
+    def places(self, per_lane: int, pair_all: bool) -> list[Pass]:
+        """What gives messages their places, for connections of so many messages."""
+        channels = replace(self.channels, steps=min(self.channels.steps, per_lane))
+        pair_all = pair_all or self.threadblocks.pair_all
+        return [channels, replace(self.threadblocks, pair_all=pair_all), self.aggregate]
+
+
+_P = TypeVar("_P")
 
 
 def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOptions:

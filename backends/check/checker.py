@@ -190,7 +190,8 @@ def _collectives(
     except UserError as error:
         known = algo.coll not in ("custom", "send", "recv", "gather", "scatter", "alltoallv")
         severity = Severity.ERROR if known else Severity.NOTE
-        return (), [Finding("result", severity, f"the result is not judged: {error.message}")]
+        text = f"the result is not judged: {error.message}"
+        return (), [Finding("result", severity, text, kind="result" if known else "")]
     if not found:
         verb = "receives" if algo.coll == "broadcast" else "sends"
         text = f"no rank can be the root of the {algo.coll}: every one {verb}"

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..listing import Ints
-from .graph import Edge, Graph, topological_order
+from .graph import Edge, Graph
+from .layers import Successors, layers
 
 Clocks = npt.NDArray[np.int32]
 
@@ -37,13 +38,13 @@ class Levels:
 
 
 def levels(graph: Graph) -> Levels:
-    """Sort the edges. One Python pass over them, the rest are array operations."""
-    order = topological_order(graph, credit=False)
+    """Sort the edges."""
     keep = graph.kind != Edge.CREDIT
     source, target = graph.source[keep], graph.target[keep]
+    found = list(layers(Successors.of(graph.size, source, target)))
+    order = np.concatenate(found) if found else np.zeros(0, np.int64)
     depth = np.zeros(graph.size, np.int64)
-    if len(order) == graph.size:
-        depth = _depths(graph, order, source, target)
+    depth[order] = np.repeat(np.arange(len(found)), [len(layer) for layer in found])
     sort = np.lexsort((target, depth[target]))
     source, target = source[sort], target[sort]
     first = np.ones(len(target), bool)
@@ -52,19 +53,6 @@ def levels(graph: Graph) -> Levels:
     deep = depth[target[group_start]]
     level_start = np.searchsorted(deep, np.arange(1, int(deep.max(initial=0)) + 2))
     return Levels(order, source, group_start, target[group_start], level_start)
-
-
-def _depths(graph: Graph, order: Ints, source: Ints, target: Ints) -> Ints:
-    """The longest path to each operation."""
-    matrix = graph.matrix(credit=False)
-    start, after = matrix.indptr.tolist(), matrix.indices.tolist()
-    depth = [0] * graph.size
-    for node in order.tolist():
-        below = depth[node] + 1
-        for other in after[start[node] : start[node + 1]]:
-            if depth[other] < below:
-                depth[other] = below
-    return np.array(depth, np.int64)
 
 
 def clocks(graph: Graph, sorted_edges: Levels, first_block: int, blocks: int) -> Clocks:

@@ -25,6 +25,7 @@ from weft.dsl.program import Buffer
 
 from ..listing import BUFFERS, NOP, RECEIVES, SENDS, Ints, Listing
 from .connections import Connections
+from .layers import Successors, layers
 
 _STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits
 
@@ -243,29 +244,7 @@ def _sources_of(matrix: sparse.csr_array, target: int) -> npt.NDArray[np.int64]:
 
 
 def topological_order(graph: Graph, *, credit: bool = False) -> Ints:
-    """An order in which every edge goes forward; shorter than the graph if there is a cycle.
-
-    SciPy numbers strong components by a depth-first search, sinks first, which it does not promise;
-    so the order is taken if it is one, and found by Kahn's algorithm if not.
-    """
-    matrix = graph.matrix(credit=credit)
-    number, component = csgraph.connected_components(matrix, directed=True, connection="strong")
+    """An order in which every edge goes forward; shorter than the graph if there is a cycle."""
     keep = slice(None) if credit else graph.kind != Edge.CREDIT
-    if (
-        number == graph.size
-        and (component[graph.source[keep]] > component[graph.target[keep]]).all()
-    ):
-        return np.argsort(-component.astype(np.int64), kind="stable")
-    degree = np.bincount(matrix.indices, minlength=graph.size)
-    ready = np.flatnonzero(degree == 0).tolist()
-    start, target = matrix.indptr.tolist(), matrix.indices.tolist()
-    left = degree.tolist()
-    order: list[int] = []
-    while ready:
-        node = ready.pop()
-        order.append(node)
-        for other in target[start[node] : start[node + 1]]:
-            left[other] -= 1
-            if not left[other]:
-                ready.append(other)
-    return np.array(order, np.int64)
+    found = list(layers(Successors.of(graph.size, graph.source[keep], graph.target[keep])))
+    return np.concatenate(found) if found else np.zeros(0, np.int64)

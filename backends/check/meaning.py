@@ -22,6 +22,7 @@ from .accesses import RANK_BITS, Accesses, block_of, place_name, places
 from .bounds import Buffers
 from .findings import MOST, Finding, Severity
 from .graph import Edge, Graph
+from .layers import Successors, layers, ranges
 from .values import Values, Wanted, wanted_of
 
 MOST_TRACED = 100_000
@@ -73,26 +74,15 @@ def evaluate(data: Flow, before: Values) -> Values:
     size = data.graph.size
     values = Values.unwritten(size + len(data.first_place), before.words)
     values.put(np.arange(size, size + len(data.first_place)), before)
-    owner = np.repeat(np.arange(size), np.diff(data.term_start))
-    inner = np.flatnonzero(data.term < size)
-    after = owner[inner[np.argsort(data.term[inner], kind="stable")]]
-    after_start = np.searchsorted(np.sort(data.term[inner]), np.arange(size + 1))
-    missing = np.bincount(owner[inner], minlength=size)
-    ready = np.flatnonzero((missing == 0) & (np.diff(data.term_start) > 0))
-    while len(ready):
-        begin, number = data.term_start[ready], np.diff(data.term_start)[ready]
-        values.put(ready, values.sums(data.term[_ranges(begin, number)], number))
-        begin, number = after_start[ready], after_start[ready + 1] - after_start[ready]
-        reached, times = np.unique(after[_ranges(begin, number)], return_counts=True)
-        missing[reached] -= times
-        ready = reached[missing[reached] == 0]
+    number = np.diff(data.term_start)
+    owner = np.repeat(np.arange(size), number)
+    inner = data.term < size
+    for layer in layers(Successors.of(size, data.term[inner], owner[inner])):
+        some = layer[number[layer] > 0]
+        if len(some):
+            terms = data.term[ranges(data.term_start[some], number[some])]
+            values.put(some, values.sums(terms, number[some]))
     return values
-
-
-def _ranges(begin: Ints, number: Ints) -> Ints:
-    """``begin[i] … begin[i] + number[i] - 1`` for all i, one after another."""
-    first = np.cumsum(number) - number
-    return np.asarray(np.arange(int(number.sum())) + np.repeat(begin - first, number))
 
 
 def meaning(
@@ -186,6 +176,7 @@ class _Teller:
         if poison:
             where = ", ".join(sorted(poison)[:3])
             text = f"{name} comes from {where}, which nobody wrote before"
+            text += f"; wanted is {self.sum(Counter(want))}"
             return self.finding(text, operation, rank)
         text = f"{name} holds {self.sum(found)}; wanted is {self.sum(Counter(want))}"
         return self.finding(text + self.hint(operation), operation, rank)

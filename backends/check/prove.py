@@ -20,7 +20,7 @@ from .bounds import Buffers, bounds
 from .clocks import Levels, levels
 from .connections import Connections, connect, pairing, structure
 from .deadlock import Hang, hang, waits
-from .findings import Finding, Severity, errors
+from .findings import Finding, Severity, at_transfers, errors
 from .graph import Graph, expand, with_late_sends, without_relaxed_waits
 from .meaning import meaning
 from .races import LATE_SENDS, RELAXED, races
@@ -76,8 +76,10 @@ def prove(claim: Claim) -> Verdict:
     """Everything wrong with a listing, or the proof that it is right."""
     listing, verdict = claim.listing, Verdict()
     found = structure(listing)
-    if int(listing.count.min(initial=0)) < 0 or int(listing.count.sum()) > MOST_CHUNKS:
-        text = f"counts are negative, or more than {MOST_CHUNKS} chunks are moved in all"
+    negative = np.flatnonzero(listing.count < 0)
+    found += at_transfers("structure", listing, negative, "cnt is negative", kind="refused")
+    if int(listing.count.sum()) > MOST_CHUNKS:
+        text = f"more than {MOST_CHUNKS} chunks are moved in all: not looked at"
         found.append(Finding("structure", Severity.ERROR, text))
     if found:
         verdict.findings = found

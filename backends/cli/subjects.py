@@ -20,6 +20,8 @@ class Kind(StrEnum):
     SCHEDULE = "schedule"
     TOPOLOGY = "topology"
     COLLECTIVE = "collective"
+    ALGORITHM = "algorithm"
+    PROGRAM = "program"
     XML = "msccl-xml"
     PLAN = "mscclpp-json"
     SKETCH = "sketch"
@@ -54,6 +56,18 @@ class Subject:
             return collective_from(self.where)
         return load(self.data, self.where)
 
+    def algorithm(self, *, in_place: bool | None = None) -> Any:
+        """The algorithm that a Python file, or the one named in it, describes."""
+        from weft.dsl.recipe import load
+
+        return load(self.named, in_place=in_place)
+
+    def program(self) -> Any:
+        """The program in it, well formed but not proved."""
+        from weft.dsl.program_json import load
+
+        return load(self.data, self.where)
+
     def topology(self) -> Any:
         """The topology in it, whatever its format; a catalogue name names itself."""
         from weft.dsl.catalog import imported, topology
@@ -78,7 +92,7 @@ def _read(path: str, named: str) -> Subject:
     content = read_text(path)
     where = "<stdin>" if path == "-" else path
     if Path(path).suffix == ".py":
-        return Subject(Kind.COLLECTIVE, content, where, named=named)
+        return Subject(_python_kind(content, where), content, where, named=named)
     if re.match(r"\s*[\[{]", content):
         data = parse_json(content, where)
         return Subject(_json_kind(data, where), content, where, data, named)
@@ -94,6 +108,8 @@ def _is_there(path: str) -> bool:
 
 def _named(name: str) -> Subject:
     """A name of the catalogue of machines, or of sketches; or a path with options."""
+    if (python := _ALGORITHM.fullmatch(name)) and _is_there(python[1]):
+        return Subject(Kind.ALGORITHM, read_text(python[1]), python[1], named=name)
     from weft.dsl.catalog import file_of, names
 
     machines = tuple(entry.name for entry in names())
@@ -116,6 +132,17 @@ def _named(name: str) -> Subject:
     raise UnknownName("file or name", name, (*machines, *sketches))
 
 
+_ALGORITHM = re.compile(r"(.+\.py)(?::\w*)?(?:\{.*\})?", re.DOTALL)
+"""A Python file, perhaps with the name of an algorithm in it and its options."""
+
+
+def _python_kind(content: str, where: str) -> Kind:
+    """An algorithm if the file defines one; else it must describe a collective."""
+    from weft.dsl.recipe import recipes
+
+    return Kind.ALGORITHM if recipes(content, where) else Kind.COLLECTIVE
+
+
 def _json_kind(data: Any, where: str) -> Kind:
     if isinstance(data, dict) and {"gpus", "collective"} <= data.keys():
         return Kind.PLAN
@@ -123,7 +150,7 @@ def _json_kind(data: Any, where: str) -> Kind:
         # TACCL's and edge-list topologies do not say what they are; their reader does.
         return Kind.TOPOLOGY
     kind = kind_of(data, where)
-    known = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE)
+    known = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE, Kind.PROGRAM)
     if kind not in known:
         raise BadFile(
             f"a weft file of unknown kind {kind!r}", where=where, hint=suggest(kind, known)

@@ -18,13 +18,17 @@ EXAMPLES = """examples:
   weft check allgather.json
   weft check algo.xml
   weft check my.sketch --json
+  weft check ring.py:allreduce{ranks=8}
 exit code 1 if a check fails"""
+
+
+GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="a schedule, MSCCL XML, sketch, topology or "
-                        "collective (told by its content), or -")  # fmt: skip
+    parser.add_argument("file", metavar="FILE", help="a schedule, algorithm, program, MSCCL XML, "
+                        "sketch, topology or collective (told by its content), or -")  # fmt: skip
     parser.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a schedule must obey this sketch too")  # fmt: skip
     parser.add_argument("-t", "--topology", metavar="TOPO",
@@ -73,8 +77,29 @@ def _xml(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:
         f"{algo.coll} on {count(algo.ngpus, 'rank')}", count(algo.channels, "channel"),
         count(algo.steps, "instruction"),
     ))  # fmt: skip
-    good = "no wrong address, unmatched message, deadlock, race or broken limit"
-    return [Check("form", True, size), *of_report(report_xml(algo, args.target), good)]
+    return [Check("form", True, size), *of_report(report_xml(algo, args.target), GOOD)]
+
+
+def _algorithm(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:
+    """Its lines are judged as they run; then the program that it becomes."""
+    from ..check import report_program
+    from ..compile import CompileOptions, compile_algorithm
+    from ..target import target
+
+    algorithm = subject.algorithm()
+    size = f"{count(len(algorithm.moves), 'move')}, {algorithm.collective}"
+    checks = [Check("form", True, size), Check("algorithm", True, "achieves its collective")]
+    chosen = CompileOptions(target(args.target)) if args.target else CompileOptions()
+    found = report_program(compile_algorithm(algorithm, chosen), args.target)
+    return [*checks, *of_report(found, f"of the program: {GOOD}")]
+
+
+def _program(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:
+    from ..check import report_program
+
+    program = subject.program()
+    size = f"{program.collective}, {count(program.instructions, 'instruction')}"
+    return [Check("form", True, size), *of_report(report_program(program, args.target), GOOD)]
 
 
 def _topology(subject: Subject, *_: object) -> list[Check]:
@@ -108,6 +133,8 @@ def _sketch(subject: Subject, args: argparse.Namespace, _: Console) -> list[Chec
 
 _CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace, Console], list[Check]]] = {
     Kind.SCHEDULE: _schedule,
+    Kind.ALGORITHM: _algorithm,
+    Kind.PROGRAM: _program,
     Kind.XML: _xml,
     Kind.PLAN: check_plan_file,
     Kind.TOPOLOGY: _topology,

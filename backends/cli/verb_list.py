@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from weft.dsl.errors import WeftError
-from weft.dsl.registry import REGISTRIES, Registry
+from weft.dsl.registry import PASSES, REGISTRIES, Registry
 from weft.dsl.spec import options_of
 
 from ..report.layout import table
@@ -26,6 +26,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print one line per registered name."""
     registry = REGISTRIES[args.kind]
     entries = [describe(registry, name) for name in registry.names()]
+    if args.kind == "passes":
+        entries = _staged(entries)
     rows = [
         (
             e["name"],
@@ -44,6 +46,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
         text += "\n\noptions and sources:\n  " + "\n  ".join(details)
     console.result(text, {"status": "ok", args.kind: entries})
     return Exit.DONE
+
+
+def _staged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The passes in the order in which they run, with what each takes and gives."""
+    from ..pass_text import ORDER, managed
+    from ..pipeline import form
+
+    for e in entries:
+        e["stage"] = " -> ".join(form(PASSES.load(e["name"]))) if e["available"] else ""
+        e["summary"] = f"{e['stage']}: {e['summary']}"
+        e["options"] = [o for o in e["options"] if not managed(e["name"], o.partition("=")[0])]
+    known = {name: place for place, name in enumerate(ORDER)}
+    return sorted(entries, key=lambda e: known.get(e["name"], len(known)))
 
 
 def describe(registry: Registry, name: str) -> dict[str, Any]:

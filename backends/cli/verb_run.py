@@ -12,10 +12,10 @@ from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, size_flag, valued, whole
 from .judging import Check, checks_text, of_findings
+from .lowering import COMPILED, add_lowering, lower_and_emit, source_of
 from .plans import run_plan_file
 from .programs import asked_collective
 from .subjects import Kind, Subject, read_subject
-from .verb_compile import add_lowering, lower_and_emit
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
@@ -32,14 +32,16 @@ LARGEST_BYTES = 1 << 28
 """Bytes of one rank's message beyond which the interpreter is the wrong tool."""
 
 LOWERING: dict[str, Any] = {
-    "instances": 1, "lanes": 0, "protocol": "Simple", "passes": None, "name": "", "target": "msccl",
+    "instances": None, "lanes": 0, "protocol": None, "passes": None, "print_after": "", "name": "",
+    "target": "msccl",
 }  # fmt: skip
-"""Flags that say how a schedule becomes a program, and what they are for a schedule."""
+"""Flags that say how something becomes a program, and what they are where it is not one yet."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="MSCCL XML, an MSCCL++ plan, a schedule, or -")
+    parser.add_argument("file", metavar="FILE", help="MSCCL XML, an MSCCL++ plan, a schedule, "
+                        "an algorithm (FILE.py), a program, or -")  # fmt: skip
     parser.add_argument("--on", choices=("numpy",), default="numpy",
                         help="what executes it (default: numpy)")  # fmt: skip
     parser.add_argument("--dtype", metavar="TYPE,TYPE", default="float32,int32",
@@ -105,20 +107,22 @@ def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collectiv
     if subject.kind is Kind.XML:
         given = [name for name in LOWERING if name != "target" and getattr(args, name) is not None]
         if given:
-            raise UserError(f"--{given[0]} is for schedules; an XML program is compiled already",
+            flag = given[0].replace("_", "-")
+            raise UserError(f"--{flag} is for schedules; an XML program is compiled already",
                             where=subject.where)  # fmt: skip
         return subject.text, None
-    if subject.kind is Kind.SCHEDULE:
+    if subject.kind in COMPILED:
         from ..msccl import MscclXml
 
-        schedule = subject.schedule()
+        noun = COMPILED[subject.kind]
         if rooted and not args.collective:
-            raise UserError("a schedule has its own collective and roots", where=subject.where,
+            raise UserError(f"the {noun} has its own collective and roots", where=subject.where,
                             hint="leave --root out, or name a collective with -c")  # fmt: skip
         for name, value in LOWERING.items():
             if getattr(args, name) is None:
                 setattr(args, name, value)
-        return lower_and_emit(schedule, MscclXml(), args, None)[1], schedule.collective
+        source = source_of(subject, args)
+        return lower_and_emit(subject, source, MscclXml(), args, None)[1], source.collective
     raise UserError(f"a program or a schedule is needed, not a {subject.kind}", where=subject.where)
 
 

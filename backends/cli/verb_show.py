@@ -51,11 +51,28 @@ def _view(subject: Subject) -> tuple[str, dict[str, Any]]:
             "collective": collective.name or str(collective.kind),
             "ranks": collective.ranks, "chunks": collective.chunks,
         }  # fmt: skip
+    if subject.kind in (Kind.ALGORITHM, Kind.PROGRAM):
+        return _code(subject)
     if subject.kind is Kind.SKETCH:
         return subject.text.rstrip("\n"), {"text": subject.text}
     if subject.kind is Kind.PLAN:
         return view_plan(subject)
     return _xml(subject)
+
+
+def _code(subject: Subject) -> tuple[str, dict[str, Any]]:
+    from ..report.code import algorithm_text, program_text
+
+    if subject.kind is Kind.ALGORITHM:
+        algorithm = subject.algorithm()
+        text, collective = algorithm_text(algorithm), algorithm.collective
+        facts = {"name": algorithm.name, "moves": len(algorithm.moves)}
+    else:
+        program = subject.program()
+        text, collective = program_text(program), program.collective
+        facts = {"name": program.name, "instructions": program.instructions}
+    name = collective.name or str(collective.kind)
+    return text, {**facts, "collective": name, "ranks": collective.ranks}
 
 
 def _xml(subject: Subject) -> tuple[str, dict[str, Any]]:

@@ -61,7 +61,8 @@ class _Timed:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="a schedule or MSCCL XML, or -")
+    parser.add_argument("file", metavar="FILE",
+                        help="a schedule, an algorithm, a program or MSCCL XML, or -")  # fmt: skip
     add_problem(parser, required=False)
     parser.add_argument("--size", **size_flag())
     parser.add_argument("--overhead", metavar="TIME", default=Fraction(0),
@@ -97,8 +98,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     elif subject.kind in _PROGRAMS:
         timed = _program(subject, args)
     else:
-        raise UserError(f"a schedule or a program is needed, not a {subject.kind}",
-                        where=subject.where)  # fmt: skip
+        raise UserError(
+            f"a schedule, an algorithm or a program is needed; this is: {subject.kind}",
+            where=subject.where,
+        )
     size: SizeRange = args.size or timed.sizes
     bound = bounds(timed.topology, timed.collective)
     found = [timed.evaluate(n, float(lower_bound_us(bound, n))) for n in size.powers()]
@@ -238,8 +241,8 @@ def _explain(run: ProgramSimulation, topology: Topology) -> str:
 def _of_xml(subject: Subject, args: argparse.Namespace) -> tuple[Program, SizeRange]:
     """The program of an XML file that no check rejects, and the sizes that it is for."""
     from ..check import check_xml
-    from ..interpret.layout import collective_of, fit
     from ..read import program_of, read_msccl_xml
+    from ..read.collective import collective_of, fit
 
     algo = read_msccl_xml(subject.text, subject.where)
     # Whether it hangs depends on the size: the simulation finds that out for those asked for.
@@ -252,8 +255,34 @@ def _of_xml(subject: Subject, args: argparse.Namespace) -> tuple[Program, SizeRa
     return program, SizeRange(low, high) if low <= high else usual
 
 
+def _of_file(subject: Subject, _: argparse.Namespace) -> tuple[Program, SizeRange]:
+    """The program of weft's own file."""
+    from ..check import check_program
+
+    program: Program = subject.program()
+    require_good(check_program(program), subject.where)
+    return program, parse_size_range(DEFAULT_SIZES)
+
+
+def _of_algorithm(subject: Subject, args: argparse.Namespace) -> tuple[Program, SizeRange]:
+    """The program that an algorithm becomes by default; ``compile`` has the options."""
+    from weft.dsl.program import Protocol
+
+    from ..check import check_program
+    from ..compile import CompileOptions, compile_algorithm
+    from ..target import target
+
+    asked = Protocol(args.protocol) if args.protocol else None
+    options = CompileOptions(target=target(args.target or "msccl"), protocol=asked)
+    program = compile_algorithm(subject.algorithm(), options)
+    require_good(check_program(program), subject.where)
+    return program, parse_size_range(DEFAULT_SIZES)
+
+
 _PROGRAMS: dict[Kind, Callable[[Subject, argparse.Namespace], tuple[Program, SizeRange]]] = {
     Kind.XML: _of_xml,
+    Kind.PROGRAM: _of_file,
+    Kind.ALGORITHM: _of_algorithm,
 }
 
 

@@ -54,8 +54,9 @@ def emit(
     label = program.name if name is None else name
     _check_header(program, target, label, min_bytes, max_bytes)
     lines = [_algo(program, target, label, min_bytes, max_bytes)]
+    texts: _Texts = {}
     for rank, code in enumerate(program.ranks):
-        lines += _gpu(program, target, rank, code)
+        lines += _gpu(program, target, rank, code, texts)
     lines.append("</algo>\n")
     return "\n".join(lines)
 
@@ -117,9 +118,15 @@ def _at_most(value: int, limit: int, what: str, target: Target, hint: str = "") 
         raise UserError(f"the program needs {value} {what}; {target.name} takes {limit}", hint=hint)
 
 
-def _gpu(program: Program, target: Target, rank: int, code: RankProgram) -> Iterator[str]:
+_Texts = dict[int, tuple[Instr, str]]
+"""By identity (equal instructions are often one object): instructions that are checked, as text."""
+
+
+def _gpu(
+    program: Program, target: Target, rank: int, code: RankProgram, texts: _Texts
+) -> Iterator[str]:
     code = _low_targets_first(code, target)
-    _check_rank(program, target, rank, code)
+    _check_rank(program, target, rank, code, texts)
     inputs, outputs = _buffer_sizes(program, target, code)
     published = {wait for block in code for instr in block.code for wait in instr.waits}
     numbers = [_step_numbers(block) for block in code]
@@ -132,26 +139,34 @@ def _gpu(program: Program, target: Target, rank: int, code: RankProgram) -> Iter
         yield f'    <tb id="{index}" send="{send}" recv="{recv}" chan="{block.channel}">'
         flags = _flags(index, block, published, target)
         for instr, flag, number in zip(block.code, flags, numbers[index], strict=True):
-            waits = [(b, numbers[b][i]) for b, i in instr.waits]
-            yield from _steps(instr, flag, number, waits)
+            if instr.waits:
+                waits = [(b, numbers[b][i]) for b, i in instr.waits]
+                yield from _nops(number, waits)
+                needed, step = waits[-1]
+            else:
+                needed = step = -1
+            yield (
+                f'      <step s="{number}" {texts[id(instr)][1]} depid="{needed}" deps="{step}" '
+                f'hasdep="{flag:d}"/>'
+            )
         yield "    </tb>"
     yield "  </gpu>"
 
 
-def _steps(instr: Instr, flag: bool, number: int, waits: list[tuple[int, int]]) -> Iterator[str]:
-    """One instruction: nops for all dependences but the last, then itself."""
-    first = number - max(0, len(waits) - 1)
-    for s, (block, step) in enumerate(waits[:-1], first):
+def _nops(number: int, waits: list[tuple[int, int]]) -> Iterator[str]:
+    """Nops for all dependences of an instruction but the last."""
+    for s, (block, step) in enumerate(waits[:-1], number - len(waits) + 1):
         yield (
             f'      <step s="{s}" type="nop" srcbuf="i" srcoff="-1" dstbuf="o" dstoff="-1" cnt="0" '
             f'depid="{block}" deps="{step}" hasdep="0"/>'
         )
-    block, step = waits[-1] if waits else (-1, -1)
-    yield (
-        f'      <step s="{number}" type="{instr.op.value}" '
-        f'srcbuf="{instr.src.buffer.value}" srcoff="{instr.src.offset}" '
-        f'dstbuf="{instr.dst.buffer.value}" dstoff="{instr.dst.offset}" cnt="{instr.count}" '
-        f'depid="{block}" deps="{step}" hasdep="{int(flag)}"/>'
+
+
+def _middle(instr: Instr) -> str:
+    """What the text of an instruction does not owe to its place."""
+    return (
+        f'type="{instr.op.value}" srcbuf="{instr.src.buffer.value}" srcoff="{instr.src.offset}" '
+        f'dstbuf="{instr.dst.buffer.value}" dstoff="{instr.dst.offset}" cnt="{instr.count}"'
     )
 
 
@@ -211,7 +226,9 @@ def _buffer_sizes(program: Program, target: Target, code: RankProgram) -> tuple[
     return program.message_chunks, program.message_chunks
 
 
-def _check_rank(program: Program, target: Target, rank: int, code: RankProgram) -> None:
+def _check_rank(
+    program: Program, target: Target, rank: int, code: RankProgram, texts: _Texts
+) -> None:
     steps = [len(b.code) + sum(max(0, len(i.waits) - 1) for i in b.code) for b in code]
     hint = "more lanes or fewer chunks and instances make it smaller"
     where = f"on rank {rank}"
@@ -223,23 +240,25 @@ def _check_rank(program: Program, target: Target, rank: int, code: RankProgram) 
     waited = max((b for block in code for i in block.code for b, _ in i.waits), default=0)
     _at_most(waited, target.max_dependence, f"as the number of a block waited for {where}", target)
     for block in code:
-        _check_block(target, where, block)
+        for instr in block.code:
+            if id(instr) not in texts:
+                _check_instr(target, where, instr)
+                texts[id(instr)] = instr, _middle(instr)
     if not target.send_publishes and program.protocol is not Protocol.SIMPLE:
         _refuse_late_sends(program, target, where, code)
 
 
-def _check_block(target: Target, where: str, block: Block) -> None:
-    for instr in block.code:
-        if instr.op not in target.ops:
-            raise UserError(
-                f"{target.name} does not execute {instr.op.value} (it is there {where})",
-                hint=f"compile for the target {target.name}",
-            )
-        if instr.count < 1 and instr.op is not Op.NOP:
-            raise UserError(f"{instr.op.value} moves {instr.count} chunks {where}")
-        _at_most(instr.count, target.max_count, f"chunks in one step {where}", target)
-        last = max(instr.src.offset, instr.dst.offset) + instr.count - 1
-        _at_most(last, target.max_offset, f"as a chunk offset {where}", target)
+def _check_instr(target: Target, where: str, instr: Instr) -> None:
+    if instr.op not in target.ops:
+        raise UserError(
+            f"{target.name} does not execute {instr.op.value} (it is there {where})",
+            hint=f"compile for the target {target.name}",
+        )
+    if instr.count < 1 and instr.op is not Op.NOP:
+        raise UserError(f"{instr.op.value} moves {instr.count} chunks {where}")
+    _at_most(instr.count, target.max_count, f"chunks in one step {where}", target)
+    last = max(instr.src.offset, instr.dst.offset) + instr.count - 1
+    _at_most(last, target.max_offset, f"as a chunk offset {where}", target)
 
 
 def _refuse_late_sends(program: Program, target: Target, where: str, code: RankProgram) -> None:

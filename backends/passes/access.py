@@ -87,13 +87,17 @@ def accesses(code: Code, level: Column) -> Accesses:
 
 
 def _aliased(code: Code, found: Accesses, time: Column) -> Accesses:
-    """In place: the accesses again, by the slots of the output where those of the input alias."""
+    """In place: the accesses again, by the slots of the output where those of the input alias.
+
+    How large the output is, the collective says: files declare as much as their code names.
+    """
     program = code.program
     if not program.in_place:
         return found
     rank = code.rank[found.who]
     shift = np.array([program.collective.in_place_shift(r) for r in range(len(program.ranks))])
-    chunks = np.array([r.output_chunks for r in program.ranks])
+    least = program.collective.output_chunks
+    chunks = np.array([max(least, r.output_chunks) for r in program.ranks])
     there = found.slot - INPUT + shift[rank]
     inside = (found.slot < OUTPUT) & (there >= 0) & (there < chunks[rank])
     slot = np.where(inside, OUTPUT + there, found.slot)

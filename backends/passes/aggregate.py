@@ -28,6 +28,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.distinct import numbered
 from weft.dsl.program import Protocol
 
 from ..target import Target
@@ -126,10 +127,7 @@ def _broken_steps(m: Messages, level: Column) -> Flags:
     wide = np.int64(1) << 36
     written = np.where(m.add_to == NONE, m.recv, m.add_to)
     place = np.concatenate([m.src * wide + m.send, m.dst * wide + written])
-    _, ids = np.unique(
-        np.stack([place, np.concatenate([m.step, m.step])]), axis=1, return_inverse=True
-    )
-    ids = ids.reshape(-1)
+    ids = numbered(place, np.concatenate([m.step, m.step]))
     reads, writes = ids[: len(m)], ids[len(m) :]
     last_read = np.full(len(ids), -1, np.int64)
     np.maximum.at(last_read, reads, level)
@@ -155,7 +153,7 @@ def _merged(
 
 
 def _merged_local(ops: LocalOps, most: int) -> LocalOps:
-    if not len(ops):
+    if not len(ops) or (ops.count > 1).any():  # nothing to merge, or it is done
         return ops
     follows = np.ones(len(ops), bool)
     order = np.lexsort((ops.target, ops.source, ops.reduce, ops.step, ops.instance, ops.rank))

@@ -73,9 +73,11 @@ class _Walk:
     """What every place remembers, in quarters, on the way through the actions."""
 
     def __init__(self, actions: Actions) -> None:
-        self.source, self.target = actions.source.tolist(), actions.target.tolist()
-        self.operand, self.chunk = actions.operand.tolist(), actions.chunk.tolist()
-        self.connection = actions.connection.tolist()
+        self.source: list[int] = actions.source.tolist()
+        self.target: list[int] = actions.target.tolist()
+        self.operand: list[int] = actions.operand.tolist()
+        self.chunk: list[int] = actions.chunk.tolist()
+        self.connection: list[int] = actions.connection.tolist()
         self.step, self.turn = [0] * len(self.source), [0] * len(self.source)
         self.written, self.read = [LONG_AGO] * actions.places, [LONG_AGO] * actions.places
         # Of the last message that wrote, and the last send that read, each place.

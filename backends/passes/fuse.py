@@ -16,6 +16,7 @@ receive. Either way every edge still goes upwards, so no deadlock is made.
 
 Receives are taken in the linear order. Where what one brought is sent on more than once, the send
 with the longest path to the end of the program goes first: the hop that fusion saves counts there.
+A sum that other blocks send at the same time is not fused: they would wait for the whole of it.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ class Fuse:
         order = Order.of(code)
         level = order.positions()
         recv, send = _candidates(code, last_writers(code, level), patterns)
+        alone = _alone(code, level, recv, send)
+        recv, send = recv[alone], send[alone]
         if not len(send):
             return program
         height = order.heights()
@@ -89,6 +92,20 @@ def _candidates(
     ok &= fits[code.op[recv], code.op[send]] & (code.count[recv] == code.count[send])
     ok &= code.count[send] <= code.program.protocol.fifo_operations
     return recv[ok], send[ok]
+
+
+def _alone(code: Code, level: Column, recv: Column, send: Column) -> Flags:
+    """Pairs without siblings: a sum that other blocks send at the same time is not fused.
+
+    They wait for the whole instruction, so that they would start when the fused send is over. (The
+    published compiler's rule, too: a sum must have one successor. What is only received comes in
+    while it goes out, and holds up nobody for longer than receiving it takes.)
+    """
+    first = np.full(len(code), np.iinfo(np.int64).max)
+    np.minimum.at(first, code.wait, level[code.waiting])
+    sums = code.op[recv] == OP_NUMBER[Op.RECV_REDUCE_COPY]
+    result: Flags = ~sums | (first[recv] > level[send])
+    return result
 
 
 def _linear(level: Column, sends: Column) -> Column:
@@ -126,7 +143,7 @@ class _Fusion:
             other = partner[before]
             held = (other != NOBODY) & (after != NOBODY) & (after != other)
             refused[before[held & (at[after] <= at[other])]] = True
-        fused = close & ~refused[recv]
+        fused: Flags = close & ~refused[recv]
         self.into[recv[fused]] = send[fused]
         at[recv[fused]] = at[send[fused]]
         return fused
@@ -268,14 +285,6 @@ class _Walk:
                 return False
             between = self.next[between]
         return False
-
-    def _keep_waiting(self, recv: int, send: int) -> None:
-        """Who waits for a send waits for all before it in its block, also when it moves ahead."""
-        last = self.previous[send]
-        if last != recv:
-            for waiter in self.waiters[send]:
-                self.code.waits[waiter].append(last)
-                self.waiters[last].append(waiter)
 
     def _keep_waiting(self, recv: int, send: int) -> None:
         """Who waits for a send waits for all before it in its block, also when it moves ahead."""

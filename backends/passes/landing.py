@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.distinct import numbered
+
 from .flow import NONE, SCRATCH, Column, Flags
 
 WIDE = np.int64(1) << 36
@@ -75,8 +77,7 @@ def contended(
     count = len(src)
     written = np.where(add_to == NONE, recv, add_to)
     place = np.concatenate([src, dst]) * WIDE + np.concatenate([send, written])
-    _, ids = np.unique(np.stack([place, np.concatenate([step, step])]), axis=1, return_inverse=True)
-    ids = ids.reshape(-1)
+    ids = numbered(place, np.concatenate([step, step]))
     reads, writes = ids[:count], ids[count:]
     touched = np.isin(writes, reads)
     shared = np.bincount(writes, minlength=2 * count)[writes] > 1

@@ -50,7 +50,7 @@ class Order:
             CheckFailed: a connection whose two ends do not match.
         """
         depth = code.program.protocol.fifo_operations
-        send, recv, credit = _messages(code, depth)
+        send, recv, credit = messages(code, depth)
         large = code.count[send] > depth
         gated = np.unique(np.concatenate([send[large], recv[large]]))
         gate = np.arange(len(code))
@@ -69,15 +69,38 @@ class Order:
         nodes = len(code) + len(gated)
         return Order(code, nodes, source, target, gate, credit_from, credit_to)
 
+    @staticmethod
+    def local(code: Code) -> Order:
+        """Only the code of the blocks and the waits."""
+        inner = np.flatnonzero(code.block[1:] == code.block[:-1])
+        source = np.concatenate([inner, code.wait])
+        target = np.concatenate([inner + 1, code.waiting])
+        none = np.full(len(code), NOBODY)
+        return Order(code, len(code), source, target, np.arange(len(code)), none, none)
+
+    def unreached(self) -> Column:
+        """The instructions that never run."""
+        return np.flatnonzero(_levels(self.nodes, self.source, self.target)[: len(self.code)] < 0)
+
     def positions(self) -> Column:
         """The level of each instruction: edges lead from lower to higher levels.
 
         Raises:
             CheckFailed: the program deadlocks.
         """
+        return self.span()[0]
+
+    def span(self) -> tuple[Column, Column]:
+        """The level of each instruction, and the level where it begins (its own, or its gate's).
+
+        A wait may be added wherever it leads from the level of the one to the begin of the other.
+
+        Raises:
+            CheckFailed: the program deadlocks.
+        """
         code = self.code
-        level = _levels(self.nodes, self.source, self.target)[: len(code)]
-        stuck = np.flatnonzero(level < 0)
+        level = _levels(self.nodes, self.source, self.target)
+        stuck = np.flatnonzero(level[: len(code)] < 0)
         if len(stuck):
             i = int(stuck[0])
             form = code.forms[code.form[i]]
@@ -85,14 +108,14 @@ class Order:
                 f"the program deadlocks: rank {code.rank[i]} never gets past "
                 f"{form.op.value} {form.dst}"
             )
-        return level
+        return level[: len(code)], level[self.gate]
 
     def heights(self) -> Column:
         """The longest path from each instruction to the end: how critical it is."""
         return _levels(self.nodes, self.target, self.source)[: len(self.code)]
 
 
-def _messages(code: Code, depth: int) -> tuple[Column, Column, Column]:
+def messages(code: Code, depth: int) -> tuple[Column, Column, Column]:
     """(send, receive, receive that gives it credit or -1) for every message."""
     ranks = len(code.program.ranks)
     here, out, into, channel = np.array(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 
 from .flow import Column
@@ -19,8 +21,14 @@ def renumbered(program: Program, maps: Sequence[Column], sizes: Sequence[int]) -
     """The program with scratch slot k of rank r at ``maps[r][k]`` (-1: nobody uses it).
 
     ``sizes`` are the new scratch sizes. Slots that one instruction takes together must stay
-    together.
+    together. The program itself if nothing moves.
     """
+    stays = (
+        size == code.scratch_chunks == len(where) and np.array_equal(where, np.arange(size))
+        for code, where, size in zip(program.ranks, maps, sizes, strict=True)
+    )
+    if all(stays):
+        return program
     return replace(
         program,
         ranks=tuple(

@@ -23,13 +23,11 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.algorithm import Algorithm, Moves
-from weft.dsl.collective import Collective
 
 from ..target import Target
 from .depths import COPY, LAND, REDUCE, Actions, depths
 from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
 from .landing import WIDE, Scratch, contended, same_as_before, unfused
-
 
 BUFFER = OUTPUT - INPUT
 """Slots of different buffers are at least so far apart."""
@@ -54,9 +52,7 @@ class Trace:
 
     def apply(self, algorithm: Algorithm, target: Target) -> Flow:
         """The flow of an algorithm. It is not judged here: the program's proof does that."""
-        c, moves = algorithm.collective, algorithm.moves
-        if algorithm.in_place:
-            moves = _aliased(moves, c)
+        c, moves = algorithm.collective, canonical(algorithm)
         move, source, actions = _actions(moves, c.ranks)
         step, turn = depths(actions)
         scratch = Scratch(algorithm.scratch)
@@ -66,8 +62,11 @@ class Trace:
         return Flow(c, algorithm.in_place, messages, local, scratch.sizes)
 
 
-def _aliased(moves: Moves, c: Collective) -> Moves:
-    """Slots of the input that the output aliases, by the output's letter."""
+def canonical(algorithm: Algorithm) -> Moves:
+    """The moves; in place, slots of the input that the output aliases by the output's letter."""
+    c, moves = algorithm.collective, algorithm.moves
+    if not algorithm.in_place:
+        return moves
     shift = np.array([c.in_place_shift(r) for r in range(c.ranks)], np.int64)
 
     def named(slot: Column, rank: Column) -> Column:
@@ -99,17 +98,15 @@ def _actions(moves: Moves, ranks: int) -> tuple[Column, Column, Actions]:
     other = copies | (apart & ~split)[move]
     source = np.where(other, moves.operand[move], moves.source[move])
     operand = np.where(local[move], NONE, moves.operand[move])
-    places = _places(
+    begins, ends, adds_to = _places(
         (moves.src[move], source), (moves.dst[move], moves.target[move]), (moves.dst[move], operand)
     )
-    ends = ((moves.channel + 1) * ranks + moves.src) * ranks + moves.dst
-    connection = np.unique(ends, return_inverse=True)[1].reshape(-1)[move]
-    count = 1 + max(int(p.max(initial=NONE)) for p in places)
-    return (
-        move,
-        source,
-        Actions(quarter, *places, moves.chunk[move], connection, _together(moves)[move], count),
-    )
+    pairs = ((moves.channel + 1) * ranks + moves.src) * ranks + moves.dst
+    connection = np.unique(pairs, return_inverse=True)[1].reshape(-1)[move]
+    count = 1 + max(int(p.max(initial=NONE)) for p in (begins, ends, adds_to))
+    return move, source, Actions(
+        quarter, begins, ends, adds_to, moves.chunk[move], connection, _together(moves)[move], count
+    )  # fmt: skip
 
 
 def _places(*pairs: tuple[Column, Column]) -> list[Column]:

@@ -1,8 +1,10 @@
-"""The programs of MSCCL XML files as listings."""
+"""Programs and algorithms as listings: weft's own, and those of MSCCL XML files."""
 
 from __future__ import annotations
 
-from weft.dsl.program import Slice
+from weft.dsl.algorithm import Algorithm
+from weft.dsl.program import Instr, Program, Slice
+from weft.dsl.slots import NONE, slice_of
 
 from ..read.model import Transfer, XmlAlgo, XmlBlock
 from .layout import facts
@@ -29,6 +31,52 @@ def xml_text(algo: XmlAlgo) -> str:
     return head + "\n" + "\n".join(_cut(lines))
 
 
+def program_text(program: Program) -> str:
+    """Facts, then the code of every thread block; waits are block.instruction."""
+    head = facts([
+        ("program", program.name), ("collective", program.collective),
+        ("message", f"{program.message_chunks} chunks"),
+        ("valid", "in place" if program.in_place else "out of place"),
+        ("protocol", program.protocol), ("channels", program.channels),
+        ("instructions", program.instructions),
+    ])  # fmt: skip
+    lines = []
+    for number, rank in enumerate(program.ranks):
+        lines += _rank(number, (rank.input_chunks, rank.output_chunks, rank.scratch_chunks))
+        for at, block in enumerate(rank):
+            ends = (NONE if peer is None else peer for peer in (block.send, block.recv))
+            lines.append(_block_head(at, block.channel, *ends))
+            lines += [f"    {i:3} {_instr(one)}" for i, one in enumerate(block.code)]
+    return head + "\n" + "\n".join(_cut(lines))
+
+
+def algorithm_text(algorithm: Algorithm) -> str:
+    """Facts, then a line per move, in order."""
+    moves = algorithm.moves
+    head = facts([
+        ("algorithm", algorithm.name), ("collective", algorithm.collective),
+        ("valid", "in place" if algorithm.in_place else "out of place"),
+        ("protocol", algorithm.protocol), ("instances", algorithm.instances),
+        ("scratch", f"at most {max(algorithm.scratch, default=0)} chunks"),
+        ("moves", len(moves)),
+    ])  # fmt: skip
+    columns = (moves.chunk, moves.src, moves.source, moves.dst, moves.target, moves.operand)
+    shown = zip(*(column[: LONGEST + 1].tolist() for column in columns), strict=True)
+    lines = ["", *(_move(*row) for row in shown)]
+    hidden = len(moves) - LONGEST
+    if hidden > 0:
+        lines[LONGEST + 1 :] = [f"… and {hidden} more moves"]
+    return head + "\n" + "\n".join(lines)
+
+
+def _move(chunk: int, src: int, source: int, dst: int, target: int, operand: int) -> str:
+    ends = [
+        f"{rank:3} {_slice(slice_of(slot)):<7}" for rank, slot in ((src, source), (dst, target))
+    ]
+    adds = "" if operand == NONE else f" + {_slice(slice_of(operand))}"
+    return f"  {ends[0]} -> {ends[1]}{adds:<11}chunk {chunk}".rstrip()
+
+
 def _rank(number: int, sizes: tuple[int, int, int]) -> list[str]:
     return ["", "rank {}: input {}, output {}, scratch {} chunks".format(number, *sizes)]
 
@@ -45,7 +93,7 @@ def _block_head(number: int, channel: int, send: int, recv: int) -> str:
     return f"  block {number}  channel {channel}{peers}"
 
 
-def _instr(one: Transfer) -> str:
+def _instr(one: Transfer | Instr) -> str:
     source = _slice(one.src) if one.op.reads_src else ""
     target = f"-> {_slice(one.dst)}" if one.op.writes_dst else ""
     waits = " ".join(f"{block}.{step}" for block, step in one.waits)

@@ -8,6 +8,14 @@ from weft.backends.target import Target
 from weft.dsl.program import Program
 
 
+def good(program: Program) -> None:
+    """Raise AssertionError unless it is free of races and deadlock, and right."""
+    found = errors(check_program(program))
+    assert not found, found[0]
+    done = run_program(program, interleavings=6)
+    assert done.ok, done.detail
+
+
 def prove(program: Program, target: Target, interleavings: int = 4) -> None:
     """Raise AssertionError unless it is free of races and deadlock, within limits, and right."""
     found = errors(check_program(program, target.name))

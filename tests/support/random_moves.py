@@ -12,6 +12,12 @@ from weft.dsl.algorithm import Algorithm, Moves
 from weft.dsl.collective import custom
 from weft.dsl.slots import INPUT, NONE, OUTPUT, SCRATCH
 
+
+def moves(*rows: tuple[int, ...]) -> Moves:
+    """Rows (chunk, src, source, dst, target[, operand]) without hints."""
+    return Moves.of([[*row, *[NONE] * (9 - len(row))] for row in rows])
+
+
 Value = tuple[int, frozenset[int]]
 """A chunk, and whose contributions are in it."""
 

@@ -7,31 +7,17 @@ import time
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_moves import random_algorithm
+from proof import good
+from random_moves import moves, random_algorithm
 
-from weft.backends.check import check_program
-from weft.backends.check.findings import errors
 from weft.backends.compile import CompileOptions, compile_algorithm
-from weft.backends.interpret import run_program
 from weft.backends.passes.trace import Trace
 from weft.backends.target import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.algorithm import Algorithm, Moves
 from weft.dsl.collective import make
 from weft.dsl.errors import UserError
-from weft.dsl.program import Op, Program, Protocol
+from weft.dsl.program import Op, Protocol
 from weft.dsl.slots import INPUT, NONE, OUTPUT, SCRATCH
-
-
-def good(program: Program) -> None:
-    """Raise unless the checker and the interpreter find nothing."""
-    assert not (found := errors(check_program(program))), found[0]
-    done = run_program(program, interleavings=6)
-    assert done.ok, done.detail
-
-
-def moves(*rows: tuple[int, ...]) -> Moves:
-    """Rows (chunk, src, source, dst, target[, operand]) without hints."""
-    return Moves.of([[*row, *[NONE] * (9 - len(row))] for row in rows])
 
 
 @settings(max_examples=60, deadline=None)
@@ -176,3 +162,10 @@ def test_tracing_is_linear() -> None:
     flow = Trace().apply(ring, MSCCL)
     assert len(flow.messages) == 160 * 159 * 2 * 2
     assert time.process_time() - start < 2.5
+
+
+def test_a_fused_send_takes_its_place_in_the_order_with_it() -> None:
+    """Found at random: who waited for a send that fusion moved up relied on what was before it."""
+    algorithm = random_algorithm(1656, ranks=4, chunks=4, moves=63, in_place=False)
+    for protocol in Protocol:
+        good(compile_algorithm(algorithm, CompileOptions(instances=3, protocol=protocol)))

@@ -1,0 +1,203 @@
+"""Schedules, algorithms and programs become programs for a target: what the verbs share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft.dsl.errors import UnknownName, UserError
+from weft.dsl.registry import PASSES
+
+from .inputs import valued, whole
+from .judging import require_good
+from .programs import asked_collective
+from .subjects import Kind, Subject
+
+if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+    from weft.dsl.program import Program
+    from weft.dsl.topology import Topology
+    from weft.dsl.units import SizeRange
+
+    from ..compile import CompileOptions
+    from ..msccl import Backend
+
+RUNTIMES = ("msccl", "rccl", "executor", "portable")
+PROTOCOLS = ("Simple", "LL", "LL128")
+COMPILED = {Kind.SCHEDULE: "schedule", Kind.ALGORITHM: "algorithm", Kind.PROGRAM: "program",
+            Kind.XML: "program"}  # fmt: skip
+"""What can be compiled, and what it is to the passes."""
+
+
+def add_lowering(parser: argparse.ArgumentParser) -> None:
+    """The flags that say how something becomes a program."""
+    group = parser.add_argument_group("lowering")
+    group.add_argument("--target", choices=RUNTIMES, default="msccl",
+                       help="the runtime whose limits hold, or portable: all of them "
+                       "(default: msccl)")  # fmt: skip
+    group.add_argument("--instances", metavar="N", type=valued("--instances", whole(1, 64)),
+                       help="copies side by side (default: 1, or what the algorithm "
+                       "asks for)")  # fmt: skip
+    group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(0, 32)), default=0,
+                       help="channels per connection (default: 0, as fusing needs)")  # fmt: skip
+    group.add_argument("--protocol", choices=PROTOCOLS,
+                       help="default: Simple, or that of the algorithm or program")  # fmt: skip
+    group.add_argument("--in-place", action="store_true", help="input and output are one buffer")
+    group.add_argument("-p", "--passes", metavar="PASSES",
+                       help="e.g. aggregate,channels{lanes=2},fuse,sync,prune; `weft list "
+                       "passes` (default: all)")  # fmt: skip
+    group.add_argument("--print-after", metavar="PASS", default="",
+                       help="list the program after this pass, or after all, on "
+                       "stderr")  # fmt: skip
+    group.add_argument("--name", metavar="NAME", default="", help="how the artefact calls itself")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something to compile: how, what it achieves, the sizes and the machine it is for."""
+
+    compile: Callable[[CompileOptions], Program]
+    collective: Collective
+    sizes: SizeRange | None = None
+    topology: Topology | None = None
+
+
+def source_of(subject: Subject, args: argparse.Namespace) -> Source:
+    """What a file holds, found good, and how it is compiled.
+
+    Raises:
+        UserError: nothing that can be compiled, or an option makes no sense for it.
+        CheckFailed: it is wrong.
+    """
+    if subject.kind is Kind.SCHEDULE:
+        return _schedule(subject)
+    if subject.kind is Kind.ALGORITHM:
+        return _algorithm(subject, args)
+    if subject.kind is Kind.XML:
+        return _xml(subject, args)
+    if subject.kind is Kind.PROGRAM:
+        return _program(subject)
+    raise UserError(
+        f"a schedule, an algorithm or a program is needed, not a {subject.kind}",
+        where=subject.where,
+    )
+
+
+def _schedule(subject: Subject) -> Source:
+    from weft.synth.verify import require_valid
+
+    from ..compile import compile_schedule
+
+    schedule = subject.schedule()
+    require_valid(schedule)
+    return Source(
+        lambda o: compile_schedule(schedule, o), schedule.collective, topology=schedule.topology
+    )
+
+
+def _algorithm(subject: Subject, args: argparse.Namespace) -> Source:
+    from ..compile import compile_algorithm
+
+    algorithm = subject.algorithm(in_place=args.in_place or None)
+    return Source(lambda o: compile_algorithm(algorithm, o), algorithm.collective)
+
+
+def _xml(subject: Subject, args: argparse.Namespace) -> Source:
+    from weft.dsl.units import SizeRange
+
+    from ..check import check_xml
+    from ..compile import compile_program
+    from ..read import program_of, read_msccl_xml
+    from ..read.collective import collective_of, fit
+
+    algo = read_msccl_xml(subject.text, subject.where)
+    if args.in_place and True not in algo.placements:
+        raise UserError("the file is for separate buffers (inplace=0)", where=algo.where)
+    asked = asked_collective(args, algo)
+    collective = collective_of(algo) if asked is None else fit(asked, algo)
+    require_good(check_xml(algo, None, collective), subject.where)
+    program = program_of(algo, collective, in_place=True if args.in_place else None)
+    sizes = None
+    if algo.max_bytes is not None:
+        sizes = SizeRange(max(1, algo.min_bytes or 0), max(1, algo.max_bytes))
+    return Source(lambda o: compile_program(program, o), collective, sizes)
+
+
+def _program(subject: Subject) -> Source:
+    from ..check import check_program
+    from ..compile import compile_program
+
+    program = subject.program()
+    require_good(check_program(program), subject.where)
+    return Source(lambda o: compile_program(program, o), program.collective)
+
+
+def lower_and_emit(
+    subject: Subject, source: Source, backend: Backend, args: argparse.Namespace,
+    sizes: SizeRange | None,
+) -> tuple[Program, str]:  # fmt: skip
+    """The program of a source and its artefact, both found good by the checkers.
+
+    Raises:
+        CheckFailed: a checker rejects a program on the way, or the text.
+        UserError: the target cannot express it, or an option makes no sense.
+    """
+    from ..target import target
+
+    lister = _Lister(args.print_after) if args.print_after else None
+    program = source.compile(_options(args, COMPILED[subject.kind], lister))
+    if lister:
+        lister.require_seen()
+    text = backend.emit(program, target(args.target), sizes or source.sizes)
+    require_good(backend.findings(text, "the artefact", args.target), "artefact")
+    return program, text
+
+
+def _options(args: argparse.Namespace, noun: str, lister: _Lister | None) -> CompileOptions:
+    from weft.dsl.program import Protocol
+
+    from ..check import check_program
+    from ..compile import CompileOptions
+    from ..pass_text import parse_passes, require_applicable
+    from ..pipeline import DEFAULT_PASSES
+    from ..target import target
+
+    def verify(program: Program) -> None:
+        require_good(check_program(program), "program")
+
+    passes = DEFAULT_PASSES
+    if args.passes:
+        passes = parse_passes(args.passes)
+        require_applicable(passes, noun, args.passes)
+        named = [one for one in passes if one.name == "instances"]
+        if named and args.instances is not None:
+            raise UserError("--instances is said twice, by -p too", where="--instances")
+    return CompileOptions(
+        target=target(args.target), instances=args.instances, in_place=bool(args.in_place),
+        protocol=Protocol(args.protocol) if args.protocol else None, lanes=args.lanes,
+        name=args.name, passes=passes, verify=verify, observe=lister,
+    )  # fmt: skip
+
+
+class _Lister:
+    """Lists programs on stderr as they come."""
+
+    def __init__(self, wanted: str) -> None:
+        if wanted != "all" and wanted not in PASSES.names():
+            raise UnknownName("pass", wanted, ["all", *PASSES.names()], where="--print-after")
+        self.wanted, self.seen = wanted, False
+
+    def __call__(self, name: str, program: Program) -> None:
+        from ..report.code import program_text
+
+        if self.wanted in ("all", name):
+            self.seen = True
+            print(f"# after {name}\n{program_text(program)}\n", file=sys.stderr, flush=True)
+
+    def require_seen(self) -> None:
+        """Refuse a pass that did not run."""
+        if not self.seen:
+            raise UserError(f"the pass {self.wanted} does not run here", where="--print-after")

@@ -1,0 +1,116 @@
+"""Shows a race: the two orders of a pair that the checker calls unordered, executed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.backends.check.accesses import accesses
+from weft.backends.check.bounds import Buffers
+from weft.backends.check.clocks import levels
+from weft.backends.check.connections import connect
+from weft.backends.check.graph import Edge, Graph, expand
+from weft.backends.check.races import FULL, _suspects, _unordered
+from weft.backends.interpret.layout import data, layout
+from weft.backends.interpret.machine import Memory, Shape, assemble
+from weft.backends.listing import Listing
+from weft.dsl.collective import Collective
+
+DEEP = 512
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Of ``pairs`` that are unordered: how many can come both ways round, change memory by it, or
+    by overlapping (what both read before either wrote); and those that a FIFO of the protocol's
+    depth allows.
+    """
+
+    pairs: int
+    possible: int
+    different: int
+    overlapping: int
+    shallow: int
+
+
+def exhibit(
+    listing: Listing, buffers: Buffers, collective: Collective, in_place: bool, most: int = 12
+) -> Shown:
+    """Execute both orders of unordered pairs."""
+    graph = expand(listing, connect(listing))
+    edges = levels(graph)
+    pairs = _suspects(graph, accesses(graph, edges.order, buffers, in_place), FULL)
+    first, second, _ = _unordered(graph, edges, *pairs)
+    place = layout(collective, listing.chunks[:, 2], in_place=in_place)
+    machine = replace(assemble(listing, Shape()), depth=DEEP)
+    before = data(place, np.dtype("int64"), 1, np.random.default_rng(1)).before
+    memory = Memory(machine, place, before)
+    possible = different = overlapping = shallow = 0
+    for a, b in list(zip(first.tolist(), second.tolist(), strict=True))[:most]:
+        orders = [_early(graph, edges.order, a, b), _early(graph, edges.order, b, a)]
+        possible += all(
+            order.index(x) < order.index(y)
+            for order, (x, y) in zip(orders, ((a, b), (b, a)), strict=True)
+        )
+        results = []
+        for order in orders:
+            _legal(graph, order, credit=False)
+            memory.reset()
+            memory.replay(order)
+            results.append(memory.rows.copy())
+        if not np.array_equal(*results):
+            different += 1
+            shallow += all(_legal(graph, order, credit=True) for order in orders)
+        elif not np.array_equal(results[0], _at_once(graph, edges.order, memory, a, b)):
+            overlapping += 1
+    return Shown(min(len(first), most), possible, different, overlapping, shallow)
+
+
+def _at_once(graph: Graph, order: np.ndarray, memory: Memory, a: int, b: int) -> np.ndarray:
+    """Memory after an execution in which ``a`` reads before ``b`` writes, and writes after it."""
+    past = set(_past(graph, a)) | set(_past(graph, b))
+    head = [v for v in order.tolist() if v in past and v not in (a, b)]
+    tail = [v for v in order.tolist() if v not in past]
+    memory.reset()
+    memory.replay(head)
+    start = memory.rows.copy()
+    memory.replay([a])
+    changed = memory.rows != start
+    written = memory.rows[changed]
+    memory.rows[changed] = start[changed]
+    memory.replay([b])
+    memory.rows[changed] = written
+    memory.replay(tail)
+    return memory.rows.copy()
+
+
+def _past(graph: Graph, a: int) -> set[int]:
+    """An operation and all that must come before it, FIFOs being deep."""
+    keep = graph.kind != Edge.CREDIT
+    before: dict[int, list[int]] = {}
+    for x, y in zip(graph.source[keep].tolist(), graph.target[keep].tolist(), strict=True):
+        before.setdefault(y, []).append(x)
+    past, todo = {a}, [a]
+    while todo:
+        for x in before.get(todo.pop(), ()):
+            if x not in past:
+                past.add(x)
+                todo.append(x)
+    return past
+
+
+def _early(graph: Graph, order: np.ndarray, a: int, b: int) -> list[int]:
+    """An order in which ``a`` comes as early as it can, and so before ``b``."""
+    past = _past(graph, a)
+    assert b not in past
+    whole = order.tolist()
+    return [v for v in whole if v in past] + [v for v in whole if v not in past]
+
+
+def _legal(graph: Graph, order: list[int], *, credit: bool) -> bool:
+    when = np.empty(graph.size, np.int64)
+    when[order] = np.arange(graph.size)
+    forward = when[graph.source] < when[graph.target]
+    assert forward[graph.kind != Edge.CREDIT].all()
+    return bool(forward.all()) if credit else True
