@@ -85,7 +85,7 @@ _SLOTS = ("send", "recv", "operand", "add_from", "add_to")
 
 def _runs(m: Messages, connection: Column, cap: Column) -> tuple[Column, Column]:
     """The run of each message (numbered along ``order``) and the order that makes runs adjacent."""
-    order = np.lexsort((m.turn, m.chunk, connection, m.step))
+    order = np.lexsort((m.turn, m.chunk, m.send, connection, m.step))
     follows = np.ones(len(m), bool)
     for column in (m.step, connection, m.turn, cap):
         follows[1:] &= column[order][1:] == column[order][:-1]

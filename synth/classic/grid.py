@@ -145,8 +145,9 @@ def write_reduce_scatter(
                 p.chunk(rank, chunk).copy_to(buffer="scratch", index=place[chunk])
     for lane, plan in enumerate(plans):
         reduce_scatter(Wires(p, place, lane), grid, plan, names)
-        for rank in grid.ranks if place is not None else ():
-            Wires(p, place).held(rank, plan.owned[rank]).copy_to()
+        if place is not None:
+            for rank, own in plan.owned.items():
+                Wires(p, place).held(rank, own).copy_to()
 
 
 def write_allgather(
@@ -161,9 +162,9 @@ def write_allgather(
     plans = block_shares(p, grid, parts)
     place = laid_out(grid, plans)
     for lane, plan in enumerate(plans):
-        for rank in grid.ranks if place is not None else ():
-            own = plan.owned[rank]
-            held(p, rank, own).copy_to(buffer="scratch", index=place[own[0]])
+        if place is not None:
+            for rank, own in plan.owned.items():
+                held(p, rank, own).copy_to(buffer="scratch", index=place[own[0]])
         allgather(Wires(p, place, lane), grid, plan, names)
     if place is not None:
         for rank in grid.ranks:

@@ -269,7 +269,7 @@ def _embedded(near: Sequence[frozenset[int]], shape: Sequence[int]) -> tuple[int
         known.append(sorted(beside[place] & seen))
         seen.add(place)
     at = {order[0]: 0}
-    stack = [iter(())] if len(order) == 1 else [_fitting(near, at, known[0])]
+    stack = [_fitting(near, at, known[0])]
     for _ in range(TRIES):
         depth = len(stack)
         rank = next(stack[-1], None)

@@ -25,11 +25,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import TypedDict
 
 from weft.dsl.builder import Builder, Chunk
 
 Order = Sequence[int]
 Blocks = Sequence[Sequence[int]]
+
+
+class Wish(TypedDict, total=False):
+    """What an author may ask for: see :meth:`weft.dsl.builder.Chunk.copy_to`."""
+
+    channel: int
+    send_block: int
+    recv_block: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +70,18 @@ class Wires:
 
     def send(self, src: int, chunks: Sequence[int], dst: int) -> None:
         """Copy chunks to another rank."""
-        where = self._there(chunks)
-        self.held(src, chunks).copy_to(dst, *where, **self._wish(src, dst))
+        buffer, index = self._there(chunks)
+        self.held(src, chunks).copy_to(dst, buffer, index, **self._wish(src, dst))
 
     def add(self, src: int, chunks: Sequence[int], dst: int) -> None:
         """Add chunks to those of another rank."""
-        where = self._there(chunks)
-        self.held(src, chunks).reduce_into(dst, *where, **self._wish(src, dst))
+        buffer, index = self._there(chunks)
+        self.held(src, chunks).reduce_into(dst, buffer, index, **self._wish(src, dst))
 
-    def _there(self, chunks: Sequence[int]) -> tuple[str, int] | tuple[()]:
-        return () if self.place is None else ("scratch", self.place[chunks[0]])
+    def _there(self, chunks: Sequence[int]) -> tuple[str | None, int | None]:
+        return (None, None) if self.place is None else ("scratch", self.place[chunks[0]])
 
-    def _wish(self, src: int, dst: int) -> dict[str, int]:
+    def _wish(self, src: int, dst: int) -> Wish:
         first = 2 * self.p.ranks * self.lane
         return {
             "send_block": first + 2 * dst, "recv_block": first + 2 * src + 1, "channel": self.lane
@@ -110,7 +119,7 @@ def held(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
     return first.group(*others)
 
 
-def apart(src: int, dst: int, chunks: int = 2) -> dict[str, int]:
+def apart(src: int, dst: int, chunks: int = 2) -> Wish:
     """The wish for thread blocks that only send or only receive, where several chunks are sent.
 
     A block that does both takes large messages piece by piece, so that it cannot wait for itself.

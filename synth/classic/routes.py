@@ -16,7 +16,7 @@ Route = tuple[int, ...]
 Way = tuple[float, float, Route]
 
 
-EXHAUSTIVE = 64
+EXHAUSTIVE = 32
 """Links between switches up to which all routes are listed; beyond, the quickest are searched."""
 
 ALIKE = 4

@@ -1,0 +1,96 @@
+"""Hierarchical classics as programs, and the machines that they are made for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from classics import SIZES, planes
+
+from weft.backends.compile import CompileOptions, compile_algorithm
+from weft.dsl.algorithm import Algorithm
+from weft.dsl.builder import Builder
+from weft.dsl.catalog import topology
+from weft.dsl.collective import ROOTED, make
+from weft.dsl.program import Program, Protocol
+from weft.dsl.topology import Topology
+from weft.synth.classic.grid import Grid, plain_grid
+from weft.synth.classic.hierarchical import Hierarchical, Shape, Structure, total_us
+from weft.synth.classic.leaders import Levels
+from weft.synth.classic.routes import Routes
+from weft.synth.program_time import MSCCL, simulate_program
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program of one algorithm on one hierarchy."""
+
+    one: Hierarchical
+    shape: Shape
+    in_place: bool = False
+    instances: int = 1
+    protocol: Protocol = Protocol.SIMPLE
+    chunks: int = 1
+
+    def algorithm(self, root: int = 0) -> Algorithm:
+        """Written for ranks in their order."""
+        roots = (root,) if self.one.kind in ROOTED else ()
+        factor = self.one.parts(self.shape) * self.chunks
+        p = Builder(
+            make(self.one.kind, prod(self.shape), chunks=factor, roots=roots), name=self.one.name,
+            in_place=self.in_place, instances=self.instances, protocol=self.protocol,
+        )  # fmt: skip
+        grid = plain_grid(self.shape)
+        where = levels_of(grid) if self.one.structure is Structure.LEVELS else grid
+        self.one.write(p, where, **self.one.options(self.shape))
+        return p.algorithm()
+
+    def program(self) -> Program:
+        """Compiled for MSCCL."""
+        return compile_algorithm(self.algorithm(), CompileOptions(in_place=self.in_place))
+
+
+def levels_of(grid: Grid) -> Levels:
+    """The boxes of a grid as the only level."""
+    return Levels(len(grid.ranks), (tuple(grid.lines(0)),))
+
+
+def machine(one: Hierarchical, shape: Shape) -> Topology:
+    """A torus, or the first GPUs of boxes of eight with a NIC for each GPU."""
+    if one.structure is Structure.TORUS:
+        return topology(one.topology(shape))
+    boxes = prod(shape[1:])
+    whole = topology(one.topology((8, boxes)))
+    return whole.restricted_to([b * 8 + g for b in range(boxes) for g in range(shape[0])])
+
+
+def off_by(case: Case) -> float:
+    """Simulated time ÷ formula - 1, with α and B of each level as the machine has them."""
+    plain = machine(case.one, case.shape)
+    routes = Routes(plain)
+    grid = plain_grid(case.shape)
+    efficiency = float(MSCCL.protocol(case.protocol).efficiency)
+    per_level = []
+    for axis in grid.axes:
+        line = next(grid.lines(axis))
+        (way, *_) = (
+            routes.ways([(line[0], line[1])])[line[0], line[1]] if len(line) > 1 else [(0, 1)]
+        )
+        per_level.append((way[0], way[1] * efficiency))
+    program = case.program()
+    size = SIZES[case.protocol] // program.message_chunks * program.message_chunks
+    found = simulate_program(program, planes(plain, case.instances), size).time_us
+    return found / total_us(case.one.cost(case.shape, case.chunks), size, per_level) - 1
+
+
+def shapes(one: Hierarchical, most: int = 17) -> Iterator[Shape]:
+    """Hierarchies of two levels, and some of three, on which it is defined."""
+    two = [(g, m) for m in range(1, most + 1) for g in range(1, 9) if 2 <= g * m <= most]
+    three = [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 4)]
+    for shape in [*two, *three]:
+        if one.defined(shape) or (one.structure is Structure.LEVELS and len(shape) > 2):
+            continue
+        if one.structure is Structure.TORUS and min(shape) < 2:
+            continue
+        yield shape
