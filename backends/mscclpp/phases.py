@@ -96,9 +96,7 @@ def _must_meet(earlier: Operation, later: Operation) -> bool:
     if _alone(earlier) and _alone(later):
         return False
     if earlier.op is later.op is Op.ACQUIRE:
-        # Another thread must not take what an earlier acquire of the same semaphore waits for.
-        return any(k in later.ids and later.ids.index(k) != earlier.ids.index(k)
-                   for k in earlier.ids)  # fmt: skip
+        return True  # another thread must not take what an earlier acquire waits for
     if _tells(later) and earlier.op not in _ONLY_TELLS:
         return True
     if earlier.op in _LEARNS and later.op not in _ONLY_WAITS:

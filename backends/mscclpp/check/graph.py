@@ -54,13 +54,14 @@ class Step:
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """A signal, wait, release or acquire: its moment, and the thread that does it.
+    """A signal, wait, release or acquire: its moment, when its block last met, and its thread.
 
     ``phase`` counts how often the threads of the block had met; events of one block are listed in
     its order, but those of two threads in one phase may happen in any.
     """
 
     moment: int
+    met: int
     block: tuple[int, int]
     phase: int
     thread: int
@@ -189,7 +190,7 @@ class _Walk:
         self.graph.finish[self.rank].append(self.graph.moment(self.met, *self.apart))
 
     def _event(self, moment: int, thread: int, step: Step) -> Event:
-        return Event(moment, (self.rank, self.number), self.phase, thread, step)
+        return Event(moment, self.met, (self.rank, self.number), self.phase, thread, step)
 
     def _meet(self, moment: int) -> None:
         self.phase += 1

@@ -2,13 +2,15 @@
 
 Counters carry no names: a wait is over when there have been enough signals. The signal *g* is
 certain to come before the wait *w* if w is at least the q-th, and fewer than q signals can come
-without g (all but those that g precedes). What precedes what grows with every edge so found, so
-this is repeated until nothing is new.
+without g (all but those that g precedes). The same holds for the moment at which the threads of
+g's block met before g: whichever of them is first, what was before that moment is over. What
+precedes what grows with every edge so found, so this is repeated until nothing is new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from ..model import Plan
 from .graph import Event, Graph, Key
@@ -72,11 +74,32 @@ def _pairs(plan: Plan, graph: Graph, key: Key, before: Before) -> Iterator[tuple
     initial = plan.gpus[rank].semaphores[number] if kind == "semaphore" else 0
     gives, takes = graph.gives[key], graph.takes[key]
     without = _ranks(gives, before, earlier=False)
+    meetings = _meetings(gives, before)
     for take, earlier in zip(takes, _ranks(takes, before, earlier=True), strict=True):
         needed = earlier + 1 - initial
         for give, later in zip(gives, without, strict=True):
             if needed > len(gives) - 1 - later:
                 yield give, take
+        for met, after in meetings:
+            if needed > len(gives) - after:
+                yield met, take
+
+
+def _meetings(gives: Sequence[Event], before: Before) -> list[tuple[Event, int]]:
+    """Where blocks met before they gave, and how many gives always follow each."""
+    if any(g.relaxed for g in gives):
+        return []
+
+    def follows(met: Event, give: Event) -> bool:
+        if met.block == give.block:
+            return give.phase >= met.phase
+        return before is not _in_block and before(met, give)
+
+    found = {g.met: g for g in gives}
+    return [
+        (replace(g, moment=met, before=[]), sum(follows(g, other) for other in gives))
+        for met, g in found.items()
+    ]
 
 
 def _ranks(events: Sequence[Event], before: Before, *, earlier: bool) -> list[int]:
