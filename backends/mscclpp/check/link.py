@@ -56,7 +56,8 @@ def _in_block(one: Event, other: Event) -> bool:
 
 def _known(graph: Graph, order: Sequence[int], events: Sequence[Event]) -> Before:
     """The order of some events as far as the graph has it now."""
-    bit = {e.moment: 1 << k for k, e in enumerate(events)}
+    moments = dict.fromkeys(m for e in events for m in (e.moment, e.met))
+    bit = {m: 1 << k for k, m in enumerate(moments)}
     bits = [0] * len(graph)
     for m in order:
         known = bit.get(m, 0)
@@ -95,11 +96,8 @@ def _meetings(gives: Sequence[Event], before: Before) -> list[tuple[Event, int]]
             return give.phase >= met.phase
         return before is not _in_block and before(met, give)
 
-    found = {g.met: g for g in gives}
-    return [
-        (replace(g, moment=met, before=[]), sum(follows(g, other) for other in gives))
-        for met, g in found.items()
-    ]
+    found = {g.met: replace(g, moment=g.met, before=[]) for g in gives}
+    return [(met, sum(follows(met, other) for other in gives)) for met in found.values()]
 
 
 def _ranks(events: Sequence[Event], before: Before, *, earlier: bool) -> list[int]:
