@@ -78,12 +78,20 @@ def _pairs(plan: Plan, graph: Graph, key: Key, before: Before) -> Iterator[tuple
     meetings = _meetings(gives, before)
     for take, earlier in zip(takes, _ranks(takes, before, earlier=True), strict=True):
         needed = earlier + 1 - initial
-        for give, later in zip(gives, without, strict=True):
-            if needed > len(gives) - 1 - later:
-                yield give, take
-        for met, after in meetings:
-            if needed > len(gives) - after:
-                yield met, take
+        certain = [g for g, later in zip(gives, without, strict=True)
+                   if needed > len(gives) - 1 - later]  # fmt: skip
+        certain += [m for m, after in meetings if needed > len(gives) - after]
+        for give in _latest(certain):
+            yield give, take
+
+
+def _latest(gives: Sequence[Event]) -> list[Event]:
+    """Those that are not implied by a later one of their block."""
+    kept: list[Event] = []
+    for give in sorted(gives, key=lambda g: (g.phase, g.moment), reverse=True):
+        if not any(k.relaxed <= give.relaxed and _in_block(give, k) for k in kept[-4:]):
+            kept.append(give)
+    return kept
 
 
 def _meetings(gives: Sequence[Event], before: Before) -> list[tuple[Event, int]]:
