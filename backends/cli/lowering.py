@@ -102,7 +102,9 @@ def _algorithm(subject: Subject, args: argparse.Namespace) -> Source:
     from ..compile import compile_algorithm
 
     algorithm = subject.algorithm(in_place=args.in_place or None)
-    return Source(lambda o: compile_algorithm(algorithm, o), algorithm.collective)
+    return Source(
+        lambda o: compile_algorithm(algorithm, o), algorithm.collective, topology=subject.machine()
+    )
 
 
 def _xml(subject: Subject, args: argparse.Namespace) -> Source:

@@ -13,6 +13,9 @@ from weft.dsl.files import kind_of, parse_json, read_text
 
 from .sketches import split_arguments
 
+CLASSIC = "classic:"
+"""What the name of a classic algorithm begins with."""
+
 
 class Kind(StrEnum):
     """The nouns that a file can hold."""
@@ -57,10 +60,22 @@ class Subject:
         return load(self.data, self.where)
 
     def algorithm(self, *, in_place: bool | None = None) -> Any:
-        """The algorithm that a Python file, or the one named in it, describes."""
+        """The algorithm that a Python file, or the one named in it, describes; or a classic."""
+        if self.named.startswith(CLASSIC):
+            from weft.synth.classic.text import named_algorithm
+
+            return named_algorithm(self.named, in_place=bool(in_place)).algorithm
         from weft.dsl.recipe import load
 
         return load(self.named, in_place=in_place)
+
+    def machine(self) -> Any:
+        """The machine for which a classic algorithm was named, if any."""
+        if not self.named.startswith(CLASSIC):
+            return None
+        from weft.synth.classic.text import named_algorithm
+
+        return named_algorithm(self.named).topology
 
     def program(self) -> Any:
         """The program in it, well formed but not proved."""
@@ -107,7 +122,9 @@ def _is_there(path: str) -> bool:
 
 
 def _named(name: str) -> Subject:
-    """A name of the catalogue of machines, or of sketches; or a path with options."""
+    """A name of the catalogue of machines, of sketches or algorithms; or a path with options."""
+    if name.startswith(CLASSIC):
+        return Subject(Kind.ALGORITHM, "", name, named=name)
     if (python := _ALGORITHM.fullmatch(name)) and _is_there(python[1]):
         return Subject(Kind.ALGORITHM, read_text(python[1]), python[1], named=name)
     from weft.dsl.catalog import file_of, names

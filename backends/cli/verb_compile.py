@@ -27,13 +27,16 @@ EXAMPLES = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
   weft compile allgather.json --to msccl-xml --in-place --instances 2 --target rccl -o ag.xml
   weft compile ring.py:allreduce{ranks=8} -o ring.xml
+  weft compile 'classic:ring{collective=allreduce,ranks=8}' -o ring.xml
+  weft compile 'classic:two_step{on=dgx-a100:nodes=2}' -o alltoall.xml
   weft compile from-elsewhere.xml --target rccl -o for-rccl.xml"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a schedule, an algorithm (FILE.py, "
-                        "FILE.py:NAME{option=…}), MSCCL XML, a program, or -")  # fmt: skip
+                        "FILE.py:NAME{option=…}, classic:NAME{option=…}), MSCCL XML, a program, "
+                        "or -")  # fmt: skip
     parser.add_argument("--to", metavar="BACKEND", default="msccl-xml",
                         help="the artefact; `weft list backends` (default: msccl-xml)")  # fmt: skip
     add_lowering(parser)

@@ -14,16 +14,24 @@ from ..report.layout import table
 from .console import Console
 from .exit_codes import Exit
 
-EXAMPLES = "examples:\n  weft list engines\n  weft list backends --json"
+EXAMPLES = "examples:\n  weft list engines\n  weft list algorithms\n  weft list backends --json"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("kind", choices=tuple(REGISTRIES), metavar="engines|backends|passes")
+    parser.add_argument("kind", choices=(*REGISTRIES, "algorithms"),
+                        metavar="engines|backends|passes|algorithms")  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print one line per registered name."""
+    """Print one line per registered name, or per classic algorithm."""
+    if args.kind == "algorithms":
+        from .algorithms import entries as algorithms
+        from .algorithms import listing
+
+        found = algorithms()
+        console.result(listing(found), {"status": "ok", "algorithms": found})
+        return Exit.DONE
     registry = REGISTRIES[args.kind]
     entries = [describe(registry, name) for name in registry.names()]
     if args.kind == "passes":

@@ -229,7 +229,6 @@ JIA = "Jia et al., arXiv:1807.11205 (2018)"
 ACCL = "Dong et al., ACCL, IEEE Micro 41 (2021)"
 MSCCLANG = "Cowan et al., MSCCLang, ASPLOS 2023"
 MAGPIE = "Kielmann et al., MagPIe, PPoPP 1999"
-TRAFF = "Träff & Rougier, Euro-Par 2014"
 
 
 def torus_name(shape: Shape) -> str:
@@ -268,9 +267,9 @@ HIERARCHICAL = (
     Hierarchical("two_level", _AR, _BOXES, grid.write_allreduce, _both("direct", "ring"),
                  boxes_name, BLUECONNECT, _ranks, _using("direct", "ring")),
     Hierarchical("two_level", _AG, _BOXES, grid.write_allgather, _half("direct", "ring"),
-                 boxes_name, TRAFF, _one, _using("direct", "ring")),
+                 boxes_name, BLUECONNECT, _one, _using("direct", "ring")),
     Hierarchical("two_level", _RS, _BOXES, grid.write_reduce_scatter, _half("direct", "ring"),
-                 boxes_name, TRAFF, _one, _using("direct", "ring")),
+                 boxes_name, BLUECONNECT, _one, _using("direct", "ring")),
     Hierarchical("hybrid", _AR, _BOXES, grid.write_allreduce, _both("ring", "halving"), boxes_name,
                  ACCL, _ranks, _using("ring", "halving")),
     Hierarchical("leaders", _AR, Structure.LEVELS, leaders.write_allreduce, jia_cost, boxes_name,

@@ -44,16 +44,25 @@ def named(name: str, kind: str | Kind) -> Known:
     Raises:
         UnknownName: no such name. UserError: it is for other collectives.
     """
-    found = [one for one in known() if one.name == name]
+    kinds = kinds_of(name)
+    if str(kind) not in kinds:
+        raise UserError(
+            f"{name} is no algorithm for {kind}",
+            hint=f"it is for {', '.join(kinds)}; weft list algorithms",
+        )
+    return next(one for one in known() if (one.name, one.kind) == (name, str(kind)))
+
+
+def kinds_of(name: str) -> tuple[str, ...]:
+    """The collectives that an algorithm is for.
+
+    Raises:
+        UnknownName: no such name.
+    """
+    found = tuple(str(one.kind) for one in known() if one.name == name)
     if not found:
         raise UnknownName("classic algorithm", name, dict.fromkeys(one.name for one in known()))
-    for one in found:
-        if one.kind == str(kind):
-            return one
-    raise UserError(
-        f"{name} is no algorithm for {kind}",
-        hint=f"it is for {', '.join(one.kind for one in found)}; weft list algorithms",
-    )
+    return found
 
 
 def names_for(kind: str | Kind) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from classics import wrong
-from hierarchies import Case, machine, off_by, shapes
+from hierarchies import Case, exact, machine, off_by, shapes
 
 from weft.dsl.program import Op, Protocol
 from weft.synth.classic.hierarchical import HIERARCHICAL, Hierarchical, Structure
@@ -23,23 +23,6 @@ def drawn(one: Hierarchical, count: int, most: int) -> list[Case]:
              choice.choice(list(Protocol)), choice.randint(1, 3) if one.pipelined else 1)
         for shape in choice.sample(found, min(count, len(found)))
     ]  # fmt: skip
-
-
-def exact(case: Case) -> bool:
-    """Whether the formula is claimed to 1 %.
-
-    With boxes that are no power of two, halving makes some wait for others. What arrives from
-    several at one place comes in pieces of a FIFO's slots (Simple: two). Parts of a multiport torus
-    share the planes of several instances unevenly. A pipeline hides latency.
-    """
-    g, m = case.shape[0], case.shape[-1]
-    if case.one.name == "hybrid" and m & (m - 1):
-        return False
-    if case.one.name == "two_level" and case.one.kind != "allgather" and g > 2 and m > 2:
-        return False
-    if case.one.name == "multiport_torus" and (case.instances > 1 or len(set(case.shape)) > 1):
-        return False
-    return case.chunks == 1
 
 
 @EACH

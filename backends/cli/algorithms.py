@@ -1,0 +1,92 @@
+"""The classic algorithms for ``weft list algorithms``: for which ranks, at what cost, whose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from weft.synth.classic.hierarchical import Hierarchical
+from weft.synth.classic.model import Classic
+from weft.synth.classic.place import Known, known
+
+from ..report.layout import table
+
+EXAMPLE = 8
+"""The number of ranks, flat, for which costs are shown; in two boxes for hierarchical ones."""
+
+BOXES = (4, 2)
+
+SIZES = range(2, 65)
+
+
+def entries() -> list[dict[str, Any]]:
+    """One object per algorithm and collective: name, ranks, steps, share of M, source.
+
+    A share is what the busiest link carries of the message M; hierarchical algorithms have one
+    number per level, innermost first.
+    """
+    return [_entry(one) for one in known()]
+
+
+def listing(found: Iterable[dict[str, Any]]) -> str:
+    """The table, and what its columns mean."""
+    rows = [
+        (e["name"], e["collective"], e["ranks"], " + ".join(map(str, e["steps"])),
+         " + ".join(e["share"]), e["source"])
+        for e in found
+    ]  # fmt: skip
+    head = (
+        "name",
+        "collective",
+        "ranks",
+        f"steps ({EXAMPLE})",
+        f"share of M ({EXAMPLE})",
+        "source",
+    )
+    return (
+        f"{table(head, rows)}\n\n"
+        f"steps and share of M on the busiest link: on {EXAMPLE} ranks; per level, innermost "
+        f"first, on {BOXES[1]} boxes of {BOXES[0]}\n"
+        "weft compile 'classic:NAME{collective=…,ranks=…}', weft synth -e 'classic{algorithm=NAME}'"
+    )
+
+
+def _entry(one: Known) -> dict[str, Any]:
+    if isinstance(one, Hierarchical):
+        shape = BOXES
+        costs = [*one.cost(shape)]
+        ranks, levels = _levels(one), list(shape)
+    else:
+        costs = [one.cost(EXAMPLE)]
+        ranks, levels = _ranks(one), [EXAMPLE]
+    return {
+        "name": one.name,
+        "collective": str(one.kind),
+        "ranks": ranks,
+        "levels": levels,
+        "steps": [cost.steps for cost in costs],
+        "share": [str(cost.volume) for cost in costs],
+        "pipelined": one.pipelined,
+        "source": one.source,
+    }
+
+
+def _levels(one: Hierarchical) -> str:
+    return {
+        "torus": "a torus", "grid": "even levels", "boxes": "even boxes", "levels": "boxes",
+    }[str(one.structure)]  # fmt: skip
+
+
+def _ranks(one: Classic) -> str:
+    """The numbers of ranks on which it is defined, in words."""
+    defined = {n for n in SIZES if not one.defined(n)}
+    known_sets = {
+        "any": set(SIZES),
+        "from 3": set(SIZES) - {2},
+        "even": {n for n in SIZES if n % 2 == 0},
+        "powers of 2": {n for n in SIZES if n & (n - 1) == 0},
+    }
+    for words, numbers in known_sets.items():
+        if defined == numbers:
+            return words
+    return ", ".join(map(str, sorted(defined)[:6])) + ", …"

@@ -1,0 +1,70 @@
+"""Classic algorithms on the command line: listed, compiled by name, solved for, simulated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Weft
+
+
+def test_list_algorithms(weft: Weft) -> None:
+    found = weft("list", "algorithms", "--json").json["algorithms"]
+    by_name = {(e["name"], e["collective"]): e for e in found}
+    ring = by_name["ring", "allreduce"]
+    assert (ring["ranks"], ring["steps"], ring["share"]) == ("any", [14], ["7/4"])
+    assert by_name["swing", "allreduce"]["ranks"] == "even"
+    assert by_name["recursive_doubling", "allgather"]["ranks"] == "powers of 2"
+    blue = by_name["blueconnect", "allreduce"]
+    assert (blue["steps"], blue["share"]) == ([6, 2], ["3/2", "1/4"])
+    assert all(e["source"] for e in found)
+    text = weft("list", "algorithms").out
+    assert all(e["name"] in text for e in found)
+    assert "classic" in weft("list", "engines").out
+
+
+@pytest.mark.parametrize("placement", [(), ("--in-place",)])
+@pytest.mark.parametrize(
+    ("name", "collective", "ranks"),
+    [
+        ("classic:ring{collective=allreduce,ranks=4}", "allreduce", 4),
+        ("classic:two_step{ranks=6,shape=3+2}", "alltoall", 6),
+        ("classic:torus{collective=allgather,on=torus:3x3}", "allgather", 9),
+    ],
+)
+def test_compile_takes_a_name(
+    weft: Weft, tmp_path: Path, name: str, collective: str, ranks: int, placement: tuple[str, ...]
+) -> None:
+    file = tmp_path / "out.xml"
+    ran = weft("compile", name, *placement, "--target", "rccl", "-o", file, "--json")
+    assert ran.code == 0, ran.err
+    assert (ran.json["collective"], ran.json["ranks"]) == (collective, ranks)
+    assert weft("check", file).code == 0
+
+
+def test_a_wrong_name_is_told(weft: Weft) -> None:
+    ran = weft("compile", "classic:rign{ranks=4}")
+    assert ran.code == 2
+    assert "unknown classic algorithm 'rign'" in ran.err
+    assert "'ring'" in ran.err
+
+
+def test_synth_with_the_engine(weft: Weft, tmp_path: Path) -> None:
+    """The example of the brief: a ring over the double NVLinks of a DGX-1."""
+    file = tmp_path / "out.json"
+    ran = weft("synth", "-t", "dgx1", "-c", "allreduce", "-e", "classic{algorithm=ring}",
+               "--objective", "bandwidth", "-o", file, "--json")  # fmt: skip
+    assert ran.code == 0, ran.err
+    (point,) = ran.json["points"]
+    assert (point["steps"], point["rounds_per_chunk"]) == (14, "7/4")
+    assert ran.json["status"] == "feasible"
+    assert weft("check", file).code == 0
+    assert weft("compile", file, "-o", tmp_path / "out.xml").code == 0
+
+
+def test_simulate_and_show_take_a_name(weft: Weft) -> None:
+    ran = weft("simulate", "classic:ring{collective=allreduce,on=dgx1}", "-t", "dgx1",
+               "--size", "1MiB", "--json")  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert ran.json["sizes"][0]["us"] > 0
+    assert "ring_allgather" in weft("show", "classic:ring{collective=allgather,ranks=3}").out
