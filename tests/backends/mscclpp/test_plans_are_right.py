@@ -59,7 +59,7 @@ def test_plans_of_random_algorithms_are_right(seed: int) -> None:
 
 
 def test_long_blocks_are_cut_and_stay_right() -> None:
-    program = compile_schedule(patterns.ring_allreduce(6, 2))
+    program = compile_schedule(patterns.ring_allreduce(9, 1))
     plan = plan_of(program)
     assert max(len(r.blocks) for r in program.ranks) < max(len(g.blocks) for g in plan.gpus)
     assert max(len(b.ops) for g in plan.gpus for b in g.blocks) <= 64
