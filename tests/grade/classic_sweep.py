@@ -1,8 +1,9 @@
 """Every classic algorithm, at 2–17 ranks, in and out of place, 1–4 instances, three protocols.
 
 Run: ``python tests/grade/classic_sweep.py [NAME…] [--most N] [--prove SHARE] [--time SHARE]``;
-prints, for each algorithm, programs, wrong ones, and how far the simulated times are from the cost formulas: with a
-latency near zero for all, with one of the size of a message for those whose steps are chained.
+prints, for each algorithm, programs, wrong ones, and how far the simulated times are from the cost
+formulas: with a latency near zero for all, with one of the size of a message for those whose steps
+are chained.
 """
 
 from __future__ import annotations

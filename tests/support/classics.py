@@ -24,9 +24,9 @@ SIZES = {Protocol.SIMPLE: 500_000, Protocol.LL: 32_000, Protocol.LL128: 500_000}
 NO_FUSION = tuple(one for one in DEFAULT_PASSES if one.name != "fuse")
 
 EITHER = frozenset({"double_tree"})
-"""Timed with and without fusion, and the quicker counts, as a tuner would choose. Where both children
-of a rank are equally late (trees of 2^k - 1 ranks), a fused instruction adds one child's chunk as it
-sends the sum, and holds up the other's next one; elsewhere fusion may pay."""
+"""Timed with and without fusion, and the quicker counts, as a tuner would choose. Where both
+children of a rank are equally late (trees of 2^k - 1 ranks), a fused instruction adds one child's
+chunk as it sends the sum, and holds up the other's next one; elsewhere fusion may pay."""
 
 
 @dataclass(frozen=True)
