@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench clean demo dev dist grade help lint sweep test types
+.PHONY: bench clean demo dev dist grade help lint mutants sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -25,12 +25,16 @@ test: $(STAMP) ## run the whole test suite (PYTEST_ARGS='-k name', JOBS=2)
 bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/passes.py
+	$(BIN)/python tests/bench/compile_speed.py
 
 grade: $(STAMP) ## compare results with the published ones
 	$(BIN)/python tests/grade/run.py
 
 sweep: $(STAMP) ## compile every proved schedule in every form and execute the XML
 	$(BIN)/python tests/grade/xml_sweep.py
+
+mutants: $(STAMP) ## mutate right programs at random; what the checker accepts must run right
+	$(BIN)/python tests/grade/mutation_sweep.py
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .

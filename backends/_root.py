@@ -30,9 +30,17 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from weft.backends.check import check_program
-    from weft.backends.compile import CompileOptions, compile_schedule
+    from weft.backends.compile import (
+        CompileOptions,
+        compile_algorithm,
+        compile_program,
+        compile_schedule,
+    )
     from weft.backends.emit.msccl_xml import emit as emit_msccl_xml
     from weft.backends.interpret import run_xml as run_msccl_xml
+    from weft.backends.mscclpp.emit import emit as emit_mscclpp_json
+    from weft.backends.mscclpp.interpret import run_plan as run_mscclpp_json
+    from weft.backends.read import collective_of, program_of, read_msccl_xml
     from weft.backends.target import target
     from weft.dsl.algorithm import Algorithm
     from weft.dsl.builder import Builder
@@ -64,6 +72,7 @@ if TYPE_CHECKING:
     from weft.synth.api import synthesize
     from weft.synth.bounds import Bounds, bounds
     from weft.synth.engine import Budget, Outcome, Point, Status
+    from weft.synth.program_time import simulate_program
     from weft.synth.simulate import simulate
     from weft.synth.verify import verify
 
@@ -98,17 +107,25 @@ _HOME: Final = MappingProxyType(
         "WeftError": "weft.dsl.errors:WeftError",
         "bounds": "weft.synth.bounds:bounds",
         "check_program": "weft.backends.check:check_program",
+        "collective_of": "weft.backends.read:collective_of",
+        "compile_algorithm": "weft.backends.compile:compile_algorithm",
+        "compile_program": "weft.backends.compile:compile_program",
         "compile_schedule": "weft.backends.compile:compile_schedule",
         "elaborate": "weft.dsl.language.elaborate:elaborate",
         "emit_msccl_xml": "weft.backends.emit.msccl_xml:emit",
+        "emit_mscclpp_json": "weft.backends.mscclpp.emit:emit",
         "load_algorithm": "weft.dsl.recipe:load",
         "load_sketch": "weft.dsl.language.load:load_sketch",
         "make": "weft.dsl.collective:make",
         "parse_sketch": "weft.dsl.language.parse:parse",
         "program": "weft.dsl.recipe:program",
+        "program_of": "weft.backends.read:program_of",
+        "read_msccl_xml": "weft.backends.read:read_msccl_xml",
         "read_schedule": "weft.dsl.schedule:read",
         "run_msccl_xml": "weft.backends.interpret:run_xml",
+        "run_mscclpp_json": "weft.backends.mscclpp.interpret:run_plan",
         "simulate": "weft.synth.simulate:simulate",
+        "simulate_program": "weft.synth.program_time:simulate_program",
         "synthesize": "weft.synth.api:synthesize",
         "target": "weft.backends.target:target",
         "topology": "weft.dsl.catalog:topology",
@@ -148,17 +165,25 @@ __all__ = [
     "__version__",
     "bounds",
     "check_program",
+    "collective_of",
+    "compile_algorithm",
+    "compile_program",
     "compile_schedule",
     "elaborate",
     "emit_msccl_xml",
+    "emit_mscclpp_json",
     "load_algorithm",
     "load_sketch",
     "make",
     "parse_sketch",
     "program",
+    "program_of",
+    "read_msccl_xml",
     "read_schedule",
     "run_msccl_xml",
+    "run_mscclpp_json",
     "simulate",
+    "simulate_program",
     "synthesize",
     "target",
     "topology",

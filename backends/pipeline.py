@@ -95,14 +95,32 @@ class Journal:
         Raises:
             CheckFailed: a pass produced a wrong program; names the pass.
         """
-        before: Program | None = None
+        before: Noun | None = None
         for name, noun in self.entries:
-            program = noun if isinstance(noun, Program) else plain(noun, self.target, protocol)
-            if program is not before and self.verify:  # one that changed nothing is proved
-                _verified(program, name, self.verify)
+            if noun is not before:  # a pass that changed nothing gives what it was given
+                program = noun if isinstance(noun, Program) else plain(noun, self.target, protocol)
+                if self.verify:
+                    _verified(program, name, self.verify)
             if self.observe:
                 self.observe(name, program)
-            before = program
+            before = noun
+
+
+def run_pipeline(
+    program: Program, target: Target, passes: Iterable[Pass] = DEFAULT_PASSES,
+    *, verify: Callable[[Program], None] | None = None,
+) -> Program:  # fmt: skip
+    """Run those of the passes that work on programs.
+
+    Raises:
+        CheckFailed: a pass produced a wrong program; names the pass.
+    """
+    journal = Journal(target, verify)
+    for one in of_form(passes, "program", "program"):
+        program = one.apply(program, target)
+        journal.add(one.name, program)
+    journal.close(program.protocol)
+    return program
 
 
 def _verified(program: Program, name: str, verify: Callable[[Program], None]) -> None:

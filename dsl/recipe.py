@@ -18,8 +18,9 @@ from typing import Any
 
 from .algorithm import Algorithm
 from .builder import Builder
+from .call_site import span_of
 from .collective import Collective
-from .errors import BadFile, UnknownName, UserError
+from .errors import BadAlgorithm, BadFile, UnknownName, UserError
 from .files import read_text
 from .program import Protocol
 from .python_file import call_user, run_python
@@ -77,7 +78,11 @@ class Recipe:
             in_place=self.in_place if in_place is None else in_place, protocol=self.protocol,
         )  # fmt: skip
         self.write(builder, **_some(options, list(_parameters(self.write))[1:]))
-        return builder.algorithm()
+        try:
+            return builder.algorithm()
+        except BadAlgorithm as error:  # no line is wrong: one is missing, somewhere in here
+            error.where = span_of(self.write.__code__, 0)
+            raise
 
     def _collective(self, options: Mapping[str, Any]) -> Collective:
         if isinstance(self.collective, Collective):

@@ -130,7 +130,7 @@ def _refusals(
         if r.rejected and _concerns(r, [target])
     ]
     found += limits(listing, steps, target)
-    found += header(algo, target)
+    found += header(algo, listing, target)
     if target.consistent_chunks:
         found += consistent(algo)
     return found

@@ -35,6 +35,7 @@ FATES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "result": {"*": "accepted, computes something else"},
         "fused": {"*": "accepted, computes wrong data"},
         "memory": {"*": "out of memory when the communicator is made"},
+        "late-wait": {"*": "accepted, does not wait for the rest: wrong data"},
         "intercepted": {"*": "never interpreted"},
         "portable": {},
     }

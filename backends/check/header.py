@@ -58,14 +58,14 @@ class _Notes:
         self.found.append(Finding("sizes", severity, text, kind=kind))
 
 
-def header(algo: XmlAlgo, target: Target) -> list[Finding]:
+def header(algo: XmlAlgo, listing: Listing, target: Target) -> list[Finding]:
     """Why a runtime would reject or never select the file, told from its head."""
     note = _Notes()
     if algo.message_chunks < 1:
         note(f"nchunksperloop is {algo.message_chunks}", "crashes")
         return note.found
     if "M" in target.letters:
-        _msccl(algo, note)
+        _msccl(algo, listing, note)
     range_ = sizes_of(algo, target)
     if range_.empty:
         low, high = algo.min_bytes or 0, algo.max_bytes
@@ -82,7 +82,7 @@ def header(algo: XmlAlgo, target: Target) -> list[Finding]:
     return note.found
 
 
-def _msccl(algo: XmlAlgo, note: _Notes) -> None:
+def _msccl(algo: XmlAlgo, listing: Listing, note: _Notes) -> None:
     """What only microsoft/msccl looks at."""
     low = algo.min_bytes or 0
     high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
@@ -92,6 +92,10 @@ def _msccl(algo: XmlAlgo, note: _Notes) -> None:
         note(f"minBytes {low} is more than maxBytes {high}", "refused")
     if algo.nthreads % 32 or algo.nthreads < 0:
         note(f"nthreads {algo.nthreads} is not a multiple of 32", "refused")
+    waits = int(np.diff(listing.wait_start).max(initial=0))
+    if 0 < algo.nthreads < waits:
+        text = f"a step waits for {waits} others, one by a thread: nthreads is {algo.nthreads}"
+        note(text, "late-wait")
     if algo.coll == "alltoall" and algo.inplace:
         note("inplace=1: msccl refuses alltoall in place", "ignored")
     if algo.coll == "alltoall" and algo.name == "2D":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import UserError
@@ -36,8 +37,10 @@ def check_plan_file(subject: Subject, args: argparse.Namespace, _: object) -> li
     return [Check("form", True, size), *of_findings(check_plan(plan), GOOD)]
 
 
-def run_plan_file(subject: Subject, args: argparse.Namespace) -> tuple[list[Check], Plan]:
-    """Check a plan and execute it.
+def run_plan_file(
+    subject: Subject, args: argparse.Namespace, given: Iterable[str]
+) -> tuple[list[Check], Plan]:
+    """Check a plan and execute it; the options ``given`` are for making one.
 
     Raises:
         UserError: an option that says nothing about a plan, or contradicts it.
@@ -45,9 +48,10 @@ def run_plan_file(subject: Subject, args: argparse.Namespace) -> tuple[list[Chec
     from ..mscclpp.check import check_plan
     from ..mscclpp.interpret import run_plan
 
-    for name in ("instances", "lanes", "protocol", "passes", "name", "target", "size"):
+    for name in given:
         if getattr(args, name) is not None:
-            raise UserError(f"--{name} says nothing about a plan", where=subject.where)
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} says nothing about a plan", where=subject.where)
     plan = read(subject)
     if args.in_place and not plan.in_place:
         raise UserError("the plan is for separate buffers (inplace false)", where=subject.where,

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from weft.dsl.errors import UserError
+
 from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
+from .inputs import add_problem
 from .judging import Check, checks_text, of_report
 from .plans import check_plan_file
+from .programs import asked_collective
 from .sketches import lint_sketch, read_sketch, split_arguments
 from .subjects import Kind, Subject, read_subject
 from .verb_topo import machine_line
@@ -17,6 +21,7 @@ from .verb_topo import machine_line
 EXAMPLES = """examples:
   weft check allgather.json
   weft check algo.xml
+  weft check custom.xml -c gather --root 2
   weft check my.sketch --json
   weft check ring.py:allreduce{ranks=8}
 exit code 1 if a check fails"""
@@ -36,11 +41,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=("msccl", "rccl", "executor", "portable"),
                         help="the runtime an XML program is for (default: any), or portable: "
                         "all of them")  # fmt: skip
+    add_problem(parser, topology=False, required=False)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the checks for what the file holds."""
     subject = read_subject(args.file)
+    named = (args.collective, args.root, args.roots)
+    if subject.kind is not Kind.XML and any(name is not None for name in named):
+        raise UserError("-c and --root say what an MSCCL XML file is for", where=subject.where,
+                        hint="leave them out: other files say it themselves")  # fmt: skip
     checks = _CHECKERS[subject.kind](subject, args, console)
     good = all(check.ok for check in checks)
     console.result(checks_text(checks), {
@@ -73,11 +83,12 @@ def _xml(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:
     from ..read import read_msccl_xml
 
     algo = read_msccl_xml(subject.text, subject.where)
+    collective = asked_collective(args, algo)
     size = ", ".join((
         f"{algo.coll} on {count(algo.ngpus, 'rank')}", count(algo.channels, "channel"),
         count(algo.steps, "instruction"),
     ))  # fmt: skip
-    return [Check("form", True, size), *of_report(report_xml(algo, args.target), GOOD)]
+    return [Check("form", True, size), *of_report(report_xml(algo, args.target, collective), GOOD)]
 
 
 def _algorithm(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:

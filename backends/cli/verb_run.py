@@ -67,7 +67,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     started = time.monotonic()
     subject = read_subject(args.file)
     if subject.kind is Kind.PLAN:
-        checks, plan = run_plan_file(subject, args)
+        checks, plan = run_plan_file(subject, args, (*LOWERING, "size"))
         return _told(console, checks, plan.collective, len(plan.gpus), started)
     text, collective = _program(subject, args)
     algo = read_msccl_xml(text, subject.where)

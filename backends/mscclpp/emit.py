@@ -285,7 +285,7 @@ def _fused(before: Group, group: Group) -> Group | None:
     if group.acquires or len(before.ops) != 1 or len(group.ops) != 1:
         return None
     op = chained(before.ops[0], group.ops[0])
-    return op and Group((op,), before.acquires, before.releases + group.releases)
+    return Group((op,), before.acquires, before.releases + group.releases) if op else None
 
 
 class _Block:

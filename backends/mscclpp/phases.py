@@ -95,6 +95,8 @@ def with_nops(before: Sequence[Operation], ops: Sequence[Operation]) -> list[Ope
 def _must_meet(earlier: Operation, later: Operation) -> bool:
     if _alone(earlier) and _alone(later):
         return False
+    if earlier.op is later.op is Op.ACQUIRE:
+        return True  # another thread must not take what an earlier acquire waits for
     if _tells(later) and earlier.op not in _ONLY_TELLS:
         return True
     if earlier.op in _LEARNS and later.op not in _ONLY_WAITS:

@@ -105,9 +105,8 @@ def _aliased(code: Code, found: Accesses, time: Column) -> Accesses:
     return Accesses.at(rank, slot, one, found.who, found.writes, time)
 
 
-def last_writers(code: Code, level: Column) -> Column:
+def last_writers(code: Code, a: Accesses) -> Column:
     """For every plain send, the one instruction that last wrote all it reads; -1 if none did."""
-    a = accesses(code, level)
     mine = np.flatnonzero(code.op[a.who] == OP_NUMBER[Op.SEND])
     writer = np.where(a.last_write[mine] >= 0, a.who[a.last_write[mine]], NOBODY)
     least, most = np.full(len(code), len(code)), np.full(len(code), NOBODY)

@@ -1,4 +1,4 @@
-"""When each message could go at the earliest, and how much depends on it: both in hops.
+"""When each message could go at the earliest, and how much depends on it.
 
 MSCCLang's step and priority (longest distance from the start, and to the end), on messages. They
 say what the steps of a schedule do not: a schedule may let a message wait though nothing holds it.
@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from .flow import Column, Flags, Messages
-from .forwarding import forwarded
+from .forwarding import forwarded, places_in_step
 
 
 def urgency(m: Messages) -> Column:
@@ -26,47 +26,51 @@ def urgency(m: Messages) -> Column:
     return after
 
 
-def earliest(m: Messages, connection: Column) -> Column:
-    """The number of hops that must come before each message.
+def earliest(m: Messages, connection: Column) -> tuple[Column, Column]:
+    """When each message begins and ends at the earliest; a chunk takes a unit of time per hop.
 
     A message follows all that came earlier for its chunk, and the earlier steps of its connection.
-    Those of one step and connection count as one, which they often are in the end.
+    Those of one step and connection go as one, which they often do in the end.
     """
     wide = np.int64(m.chunk.max(initial=0)) + 1
     source, place = m.src * wide + m.chunk, m.dst * wide + m.chunk
     names, ids = np.unique(np.concatenate([source, place]), return_inverse=True)
     source, place = ids[: len(m)], ids[len(m) :]
-    there = np.zeros(len(names), np.int64)  # hops until a chunk is complete on a rank
+    there = np.zeros(len(names), np.int64)  # when a chunk is complete on a rank
     busy = np.zeros(int(connection.max(initial=-1)) + 1, np.int64)
-    ready = np.zeros(len(m), np.int64)
+    begin, end = np.zeros(len(m), np.int64), np.zeros(len(m), np.int64)
+    _, length = places_in_step(m, connection)
     order = np.argsort(m.step, kind="stable")
     for run in _runs(m.step[order]):
         rows = order[run]
-        begins = np.maximum(there[source[rows]], busy[connection[rows]])
-        np.maximum.at(busy, connection[rows], begins + 1)
-        ready[rows] = busy[connection[rows]] - 1
-        np.maximum.at(there, place[rows], ready[rows] + 1)
-    return ready
+        on = connection[rows]
+        np.maximum.at(busy, on, there[source[rows]])
+        begin[rows] = busy[on]
+        end[rows] = begin[rows] + length[rows]
+        busy[on] = end[rows]
+        np.maximum.at(there, place[rows], end[rows])
+    return begin, end
 
 
 def held_up(
-    receiving: Column, sending: Column, m: Messages, connection: Column, level: Column
-) -> Column:
-    """By how many hops two connections in one block, one each way, make each other wait at most.
+    receiving: Column, sending: Column, m: Messages, connection: Column, level: Column,
+    times: tuple[Column, Column],
+) -> Column:  # fmt: skip
+    """How long two connections in one block, one each way, make each other wait at most.
 
     Shape (pairs,). The block runs in the order of steps and levels, sends first; a send should not
-    come after a receive that is late for it, nor a receive after a send that is.
+    come after a receive that is late for it, nor a receive after a send that is. ``times`` are the
+    earliest.
     """
     order = np.lexsort((level, m.step, connection))
     moment = m.step * (int(level.max(initial=0)) + 1) + level
     size = np.bincount(connection, minlength=int(connection.max(initial=-1)) + 1)
     start = np.cumsum(size) - size
-    ready = earliest(m, connection)
     worst = np.zeros(len(receiving), np.int64)
     events = np.cumsum(size[receiving] + size[sending])
     batch = events // BATCH
     for rows in _runs(batch):
-        worst[rows] = _held(receiving[rows], sending[rows], order, start, size, moment, ready)
+        worst[rows] = _held(receiving[rows], sending[rows], order, start, size, moment, times)
     return worst
 
 
@@ -76,7 +80,7 @@ BATCH = 4_000_000
 
 def _held(
     receiving: Column, sending: Column, order: Column, start: Column, size: Column, moment: Column,
-    ready: Column,
+    times: tuple[Column, Column],
 ) -> Column:  # fmt: skip
     ends = np.concatenate([sending, receiving])
     count = size[ends]
@@ -84,18 +88,16 @@ def _held(
     message = order[start[ends][at] + np.arange(len(at)) - (np.cumsum(count) - count)[at]]
     pair, late = at % len(sending), at >= len(sending)
     rows = np.lexsort((late, moment[message], pair))
-    pair, late, time = pair[rows], late[rows], ready[message][rows]
-    wide = int(time.max(initial=0)) + 2
+    pair, late, message = pair[rows], late[rows], message[rows]
+    begin, end = (x[message] for x in times)
+    wide = int(end.max(initial=0)) + 1
 
     def latest(of: Flags) -> Column:
-        """The latest time so far in the pair among some of its events."""
-        seen: Column = np.maximum.accumulate(pair * wide + np.where(of, time + 1, 0))
-        return seen - pair * wide - 1
+        """The latest end so far in the pair among some of its events."""
+        seen: Column = np.maximum.accumulate(pair * wide + np.where(of, end, 0))
+        return seen - pair * wide
 
-    # A receive at hop t is there at t + 1.
-    waits = np.where(
-        late, latest(~late) - time, np.where(latest(late) < 0, 0, latest(late) + 1 - time)
-    )
+    waits = np.where(late, latest(~late) - end, latest(late) - begin)
     worst = np.zeros(len(sending), np.int64)
     np.maximum.at(worst, pair, waits)
     return worst

@@ -12,7 +12,9 @@ A pair fuses when the send reads exactly what the receive wrote, nobody wrote th
 the fused instruction can stand in the place of one of the two: of the send, if they are neighbours
 and all that waits for the receive comes after the send in the linear order of ``order.py``; or of
 the receive, if the block sends nothing in between and all that the send waits for comes before the
-receive. Either way every edge still goes upwards, so no deadlock is made.
+receive. Either way every edge still goes upwards, so no deadlock is made. A send that moves ahead
+no longer tells its receiver of what was before it; so that is done only in programs whose ranks
+order all their accesses by their own waits, as ``weave`` writes them.
 
 Receives are taken in the linear order. Where what one brought is sent on more than once, the send
 with the longest path to the end of the program goes first: the hop that fusion saves counts there.
@@ -31,9 +33,10 @@ import numpy as np
 from weft.dsl.program import Instr, Op, Program
 
 from ..target import Target
-from .access import last_writers
+from .access import Accesses, accesses, last_writers
 from .code import OP_NUMBER, OPS, SENDS, Code, Waits, instructions, with_code
 from .flow import Column, Flags
+from .known import Known
 from .order import NOBODY, Order
 
 PATTERNS: Mapping[tuple[Op, Op], Op] = MappingProxyType(
@@ -66,7 +69,8 @@ class Fuse:
         code = Code.of(program)
         order = Order.of(code)
         level = order.positions()
-        recv, send = _candidates(code, last_writers(code, level), patterns)
+        found = accesses(code, level)
+        recv, send = _candidates(code, last_writers(code, found), patterns)
         alone = _alone(code, level, recv, send)
         recv, send = recv[alone], send[alone]
         if not len(send):
@@ -75,7 +79,9 @@ class Fuse:
         fusion = _Fusion(order, _linear(level, send))
         left = ~fusion.neighbours(recv, send)
         recv, send = recv[left], send[left]
-        fusion.one_by_one(recv, send, np.lexsort((-height[send], fusion.position[recv])))
+        if len(send):
+            turns = np.lexsort((-height[send], fusion.position[recv]))
+            fusion.one_by_one(recv[turns], send[turns], _ordered_locally(code, found))
         return fusion.rewritten()
 
 
@@ -106,6 +112,13 @@ def _alone(code: Code, level: Column, recv: Column, send: Column) -> Flags:
     sums = code.op[recv] == OP_NUMBER[Op.RECV_REDUCE_COPY]
     result: Flags = ~sums | (first[recv] > level[send])
     return result
+
+
+def _ordered_locally(code: Code, found: Accesses) -> bool:
+    """Whether no rank needs messages to order two of its accesses."""
+    later, earlier = found.conflicts()
+    apart = code.block[later] != code.block[earlier]
+    return bool(Known.of(code).done(earlier[apart], later[apart]).all())
 
 
 def _linear(level: Column, sends: Column) -> Column:
@@ -148,13 +161,13 @@ class _Fusion:
         at[recv[fused]] = at[send[fused]]
         return fused
 
-    def one_by_one(self, recv: Column, send: Column, turns: Column) -> None:
-        """Fuse further pairs, each if its edges then still go upwards, in the order of turns."""
-        if not len(turns):
-            return
-        walk = _Walk(self)
-        pairs = zip(recv[turns].tolist(), send[turns].tolist(), strict=True)
-        for first, second in pairs:
+    def one_by_one(self, recv: Column, send: Column, hurry: bool) -> None:
+        """Fuse further pairs in their order, each if its edges then still go upwards.
+
+        ``hurry``: a send may move ahead to its receive.
+        """
+        walk = _Walk(self, hurry)
+        for first, second in zip(recv.tolist(), send.tolist(), strict=True):
             walk.attempt(first, second)
         self.into = np.array(walk.into)
         self.place = np.array(walk.place)
@@ -224,8 +237,8 @@ class _Rows:
 class _Walk:
     """The state of fusing one by one, in Python's lists: one pair decides about the next."""
 
-    def __init__(self, fusion: _Fusion) -> None:
-        code = fusion.code
+    def __init__(self, fusion: _Fusion, hurry: bool) -> None:
+        code, self.hurry = fusion.code, hurry
         self.into, self.place = fusion.into.tolist(), fusion.place.tolist()
         self.position = fusion.position.tolist()
         self.taken = set(fusion.into.tolist())  # sends that are fused
@@ -252,7 +265,7 @@ class _Walk:
             return
         if self.next[recv] == send and self._receive_can_wait(recv, send):
             self._unlink(recv)
-        elif self._send_can_hurry(recv, send):
+        elif self.hurry and self._send_can_hurry(recv, send):
             self._keep_waiting(recv, send)
             self._unlink(send)
             self._replace(recv, send)

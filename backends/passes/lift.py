@@ -29,13 +29,18 @@ import numpy as np
 
 from weft.dsl.algorithm import Algorithm, Moves
 from weft.dsl.collective import Collective
+from weft.dsl.errors import CheckFailed
 from weft.dsl.program import Op, Program
 from weft.dsl.slots import INPUT, NONE, OUTPUT, SCRATCH
 
 from ..target import Target
 from .code import OPS, Code
+from .flow import Column
 from .fold import Row, folded
 from .order import Order, messages
+
+UNBOUNDED = 1 << 40
+"""Operations in a FIFO that never fills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class Lift:
         program = replace(program, collective=program.collective.split(pieces))
         code = Code.of(program)
         lifting = _Lifting(code)
-        for at in np.argsort(Order.of(code).positions(), kind="stable").tolist():
+        for at in np.argsort(_levels(code), kind="stable").tolist():
             lifting.instruction(at)
         rows = folded(lifting.rows, lifting.passing)
         collective = program.collective
@@ -65,6 +70,17 @@ class Lift:
             program.name, collective, Moves.of(table), scratch, program.in_place,
             protocol=program.protocol,
         )  # fmt: skip
+
+
+def _levels(code: Code) -> Column:
+    """The linear order; of a program that hangs with long messages, that with short ones.
+
+    What it moves is the same, and made anew it hangs no more.
+    """
+    try:
+        return Order.of(code).positions()
+    except CheckFailed:
+        return Order.of(code, UNBOUNDED).positions()
 
 
 class _Lifting:

@@ -43,13 +43,13 @@ class Order:
     credit_to: Column
 
     @staticmethod
-    def of(code: Code) -> Order:
-        """Connect the instructions.
+    def of(code: Code, depth: int | None = None) -> Order:
+        """Connect the instructions; ``depth`` of the FIFOs: if not the protocol's own.
 
         Raises:
             CheckFailed: a connection whose two ends do not match.
         """
-        depth = code.program.protocol.fifo_operations
+        depth = depth or code.program.protocol.fifo_operations
         send, recv, credit = messages(code, depth)
         large = code.count[send] > depth
         gated = np.unique(np.concatenate([send[large], recv[large]]))

@@ -15,7 +15,7 @@ for every rank and channel (Kuhn 1955; scipy's ``linear_sum_assignment``), of mo
   weight is the number of such messages, each with how critical it is, so that a chain that much
   depends on is not torn for one that ends soon.
 * Then, under ``policy=auto``, ends that are not in each other's way: their block runs in the order
-  of steps and sends before it receives, and by the earliest times of all messages (in hops) none
+  of steps and sends before it receives, and by the earliest times of all messages none
   waits for another one of it; nor does the block take longer, from its first message to its last,
   than some block does anyway. For that is what bounds the loop over a large message: a block that
   adds on the way up a tree and copies on the way down cannot begin the next iteration before the
@@ -39,7 +39,7 @@ from weft.dsl.program import Protocol
 
 from ..target import Target
 from .aggregate import runs
-from .criticality import held_up, urgency
+from .criticality import earliest, held_up, urgency
 from .flow import NONE, Blocks, Column, Flags, Flow, Messages
 from .forwarding import circular, forwarded, lone
 from .hints import HintedEnds, hinted_ends
@@ -73,7 +73,8 @@ class ThreadBlocks:
         m = flow.messages
         keys = (m.channel * flow.collective.ranks + m.src) * flow.collective.ranks + m.dst
         names, first, connection = np.unique(keys, return_index=True, return_inverse=True)
-        ends = _Ends.of(m, connection, first)
+        times = earliest(m, connection)
+        ends = _Ends.of(m, connection, first, times)
         partner = np.full(len(names), NONE, np.int64)  # of a receiving end: the sending end
         wishes = hinted_ends(m, connection, first)
         depth = self.protocol.fifo_operations
@@ -86,20 +87,17 @@ class ThreadBlocks:
             whole = np.ones(len(names), bool)
             whole[connection[length > depth]] = False
             fits = _fitting(partner, ends, whole, self.pair_all, target.max_steps // 2)
-            pairs = _unless(wishes, fits)
-            _pair(partner, ends, *self._graded(pairs, partner, ends, m, connection, level))
+            i, o, _ = pairs = _unless(wishes, fits)
+            held = held_up(i, o, m, connection, level, times)
+            _pair(partner, ends, *self._graded(pairs, partner, ends, held))
         for receiving, sending in wishes.pairs:
             partner[receiving] = sending
         return replace(flow, blocks=_blocks(flow, ends, partner, connection))
 
-    def _graded(
-        self, pairs: _Pairs, partner: Column, ends: _Ends, m: Messages, connection: Column,
-        level: Column,
-    ) -> _Pairs:  # fmt: skip
+    def _graded(self, pairs: _Pairs, partner: Column, ends: _Ends, held: Column) -> _Pairs:
         """What each pair is worth; ``auto`` keeps those that cost nothing."""
         i, o, _ = pairs
-        held = held_up(i, o, m, connection, level)
-        span = np.maximum(ends.closes[i], ends.closes[o]) - np.minimum(ends.opens[i], ends.opens[o])
+        span = ends.spans(i, o)
         longer = np.maximum(span - _longest(partner, ends), 0)
         if self.policy is Pairing.AUTO and not self.pair_all:
             free = (held == 0) & (longer == 0)
@@ -112,7 +110,11 @@ class ThreadBlocks:
 
 @dataclass(frozen=True, eq=False)
 class _Ends:
-    """Connections: ranks, channel, messages, steps that receiving takes, first and last step."""
+    """Connections: ranks, channel, messages, steps that receiving takes; when they are in use.
+
+    Sending lasts from the first message's begin, ``opens``, receiving from its end, ``arrives``;
+    both to the end of the last, ``closes``.
+    """
 
     src: Column
     dst: Column
@@ -120,22 +122,27 @@ class _Ends:
     messages: Column
     received: Column
     opens: Column
+    arrives: Column
     closes: Column
 
     @staticmethod
-    def of(m: Messages, connection: Column, first: Column) -> _Ends:
-        opens = np.full(len(first), np.iinfo(np.int64).max)
-        closes = np.full(len(first), NONE, np.int64)
-        np.minimum.at(opens, connection, m.step)
-        np.maximum.at(closes, connection, m.step)
+    def of(m: Messages, connection: Column, first: Column, times: tuple[Column, Column]) -> _Ends:
+        begin, end = times
+        opens, arrives = (np.full(len(first), np.iinfo(np.int64).max) for _ in range(2))
+        closes = np.zeros(len(first), np.int64)
+        np.minimum.at(opens, connection, begin)
+        np.minimum.at(arrives, connection, end)
+        np.maximum.at(closes, connection, end)
+        received = np.bincount(connection, 1 + (m.add_to != NONE)).astype(np.int64)
         return _Ends(
-            m.src[first],
-            m.dst[first],
-            m.channel[first],
-            np.bincount(connection),
-            np.bincount(connection, 1 + (m.add_to != NONE)).astype(np.int64),
-            opens,
-            closes,
+            m.src[first], m.dst[first], m.channel[first], np.bincount(connection), received,
+            opens, arrives, closes,
+        )  # fmt: skip
+
+    def spans(self, i: Column, o: Column) -> Column:
+        """How long blocks that receive by ``i`` and send by ``o`` are in use."""
+        return np.maximum(self.closes[i], self.closes[o]) - np.minimum(
+            self.arrives[i], self.opens[o]
         )
 
 
@@ -193,16 +200,10 @@ def _fitting(partner: Column, ends: _Ends, whole: Flags, pair_all: bool, most: i
 
 
 def _longest(partner: Column, ends: _Ends) -> int:
-    """The most steps from the first to the last message of a block, as they are paired now.
-
-    What a block receives and forwards is one instruction: it begins with the send.
-    """
-    alone = int((ends.closes - ends.opens).max(initial=0))
+    """How long the block that is in use for longest is, as they are paired now."""
     i = np.flatnonzero(partner != NONE)
-    o = partner[i]
-    closes = np.maximum(ends.closes[i], ends.closes[o])
-    paired = closes - np.minimum(ends.opens[i] + 1, ends.opens[o])
-    return max(alone, int(paired.max(initial=0)))
+    alone = (ends.closes - ends.opens).max(initial=0)
+    return int(max(alone, ends.spans(i, partner[i]).max(initial=0)))
 
 
 def _joined(

@@ -61,13 +61,13 @@ def alltoall(p: Builder, order: Order) -> None:
     while reach < n:
         parcels = []
         for i in range(n):
-            going = sorted((number(i, j, reach), j) for j in range(n) if j & reach)
-            first, *others = (at[i][j] for _, j in going)
-            parcels.append((packed(first.group(*others)), [j for _, j in going]))
+            going = [j for _, j in sorted((number(i, j, reach), j) for j in range(n) if j & reach)]
+            first, *others = (at[i][j] for j in going)
+            parcels.append((packed(first.group(*others)), going))
         for i, (parcel, going) in enumerate(parcels):
             there = (i + reach) % n
-            for j, part in zip(going, post(parcel, order[there], "scratch").split(len(going)),
-                               strict=True):  # fmt: skip
+            parts = post(parcel, order[there], "scratch").split(len(going))
+            for j, part in zip(going, parts, strict=True):
                 at[there][j] = part
         reach *= 2
     for i in range(n):  # at the end: in place, the output is what others were waiting for

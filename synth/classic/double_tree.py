@@ -16,7 +16,8 @@ carry the message twice through those of the inner ranks.
 P. Sanders, J. Speck, J. L. Träff: Two-tree algorithms for full bandwidth broadcast, reduction and
 scan, Parallel Computing 35 (2009); NCCL 2.4's double binary trees, whose numbering the first tree
 has. The second one gives its leaves other parents than NCCL's image of the first, so that no cable
-is in both.
+is in both. A rank forwards to two others: in thread blocks of their own, neither waits for the
+other.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from fractions import Fraction
 from weft.dsl.builder import Builder
 
 from .model import Cost
-from .parcels import runs
-from .phases import Order, add, send
+from .parcels import runs, send_whole
+from .phases import Order, add
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def _reduce(p: Builder, order: Order, tree: Tree, chunk: int) -> None:
 def _broadcast(p: Builder, order: Order, tree: Tree, chunk: int) -> None:
     for i in tree.down:
         if tree.parent[i] >= 0:
-            send(p, order[tree.parent[i]], [chunk], order[i])
+            send_whole(p, order[tree.parent[i]], [chunk], order[i])
 
 
 def _shares(p: Builder, trees: Sequence[Tree]) -> list[tuple[Tree, int]]:

@@ -103,8 +103,8 @@ def halving_doubling(p: Builder, order: Order) -> None:
     """
     members = fold(p, order, range(p.chunks))
     q = len(members)
-    part = [range(p.chunks)] * q
-    taken: list[list[Sequence[int]]] = []
+    part: list[Sequence[int]] = [range(p.chunks)] * q
+    taken = []
     reach = 1
     while reach < q:
         taken.append(part)

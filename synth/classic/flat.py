@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weft.dsl.collective import Kind
 
 from . import allpairs, bruck, chain, double_tree, doubling, pairwise, pat, ring, swing, tree
-from .model import Classic, even_number, per_rank, power_of_two
+from .model import Classic, Shape, even_number, per_rank, power_of_two
 
 RING = "Patarasuk & Yuan, JPDC 69 (2009)"
 TWO_WAY = "Patarasuk & Yuan, JPDC 69 (2009), in both directions"
@@ -34,22 +34,24 @@ _RING, _LINE, _HUB, _FULL = _on("ring:{}"), _on("line:{}"), _on("hub:{}"), _on("
 
 FLAT = (
     Classic("ring", Kind.ALLREDUCE, ring.allreduce, ring.allreduce_cost, _RING, RING,
-            parts=per_rank),
-    Classic("ring", Kind.ALLGATHER, ring.allgather, ring.half_cost, _RING, RING),
-    Classic("ring", Kind.REDUCE_SCATTER, ring.reduce_scatter, ring.half_cost, _RING, RING),
+            parts=per_rank, shape=Shape.RING),
+    Classic("ring", Kind.ALLGATHER, ring.allgather, ring.half_cost, _RING, RING, shape=Shape.RING),
+    Classic("ring", Kind.REDUCE_SCATTER, ring.reduce_scatter, ring.half_cost, _RING, RING,
+            shape=Shape.RING),
     Classic("ring", Kind.BROADCAST, ring.broadcast, ring.chain_cost, _RING, PIPELINE,
-            pipelined=True),
+            pipelined=True, shape=Shape.CHAIN),
     Classic("biring", Kind.ALLREDUCE, ring.two_way_allreduce, ring.two_way_allreduce_cost, _RING,
-            TWO_WAY, ring.two_way, ring.allreduce_halves),
+            TWO_WAY, ring.two_way, ring.allreduce_halves, shape=Shape.RING),
     Classic("biring", Kind.ALLGATHER, ring.two_way_allgather, ring.two_way_half_cost, _RING,
-            TWO_WAY, ring.two_way, ring.halves_if_even),
+            TWO_WAY, ring.two_way, ring.halves_if_even, shape=Shape.RING),
     Classic("biring", Kind.REDUCE_SCATTER, ring.two_way_reduce_scatter, ring.two_way_half_cost,
-            _RING, TWO_WAY, ring.two_way, ring.halves_if_even),
+            _RING, TWO_WAY, ring.two_way, ring.halves_if_even, shape=Shape.RING),
     Classic("biring", Kind.BROADCAST, ring.two_way_broadcast, ring.two_way_chain_cost, _RING,
-            PIPELINE, ring.two_way, double_tree.halves, pipelined=True),
+            PIPELINE, ring.two_way, double_tree.halves, pipelined=True, shape=Shape.RING),
     Classic("chain", Kind.BROADCAST, chain.broadcast, chain.chain_cost, _LINE, PIPELINE,
-            pipelined=True),
-    Classic("chain", Kind.REDUCE, chain.reduce, chain.chain_cost, _LINE, PIPELINE, pipelined=True),
+            pipelined=True, shape=Shape.CHAIN),
+    Classic("chain", Kind.REDUCE, chain.reduce, chain.chain_cost, _LINE, PIPELINE,
+            pipelined=True, shape=Shape.CHAIN),
     Classic("binomial", Kind.BROADCAST, tree.broadcast, tree.whole_cost, _HUB, MPICH),
     Classic("binomial", Kind.REDUCE, tree.reduce, tree.whole_cost, _HUB, MPICH),
     Classic("binomial", Kind.GATHER, tree.gather, tree.blocks_cost, _HUB, MPICH),

@@ -18,9 +18,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.collective import Kind
 from weft.dsl.errors import BadTopology
 from weft.dsl.hops import links_from
 from weft.dsl.topology import Topology
+
+from .model import Classic, Shape
 
 Floats = npt.NDArray[np.float64]
 
@@ -96,17 +99,51 @@ def ring_order(topology: Topology) -> tuple[int, ...]:
     Raises:
         BadTopology: no ring through all ranks was found.
     """
-    pairs, hosts = Pairs.of(topology), _hosts(topology)
-    n = topology.ranks
-    if n < 3:
-        _check_closed(topology, pairs, range(n))
-        return tuple(range(n))
-    if n > EXACT and len(hosts) > 1:
-        order = _joined(pairs, hosts)
-    else:
-        order = _best_ring(pairs, hosts)
-    _check_closed(topology, pairs, order)
+    pairs = Pairs.of(topology)
+    order = _around(pairs, _hosts(topology))
+    _check_hops(topology, pairs, [*order, order[0]], "ring")
     return order
+
+
+def chain_order(topology: Topology, root: int | None = None) -> tuple[int, ...]:
+    """The ranks along the best chain, which begins at the root (anywhere if there is none).
+
+    As :func:`ring_order`, of a ring that an imaginary rank closes. The hops lead away from the
+    root; for a reduce take that of ``topology.reversed()``.
+
+    Raises:
+        BadTopology: no chain through all ranks was found, or there is no such root.
+    """
+    n = topology.ranks
+    if root is not None and not 0 <= root < n:
+        raise BadTopology(f"{topology.name} has no rank {root}", hint=f"its ranks are 0 … {n - 1}")
+    pairs = Pairs.of(topology)
+    bandwidth, latency = np.zeros((n + 1, n + 1)), np.full((n + 1, n + 1), np.inf)
+    bandwidth[:n, :n], latency[:n, :n] = pairs.bandwidth, pairs.latency
+    ends = range(n) if root is None else [root]
+    bandwidth[:n, n] = bandwidth[n, ends] = np.inf
+    latency[:n, n] = latency[n, ends] = latency.min()
+    order = _around(Pairs(bandwidth, latency), [*_hosts(topology), [n]])
+    at = order.index(n)
+    chain = order[at + 1 :] + order[:at]
+    if root is not None and chain[0] != root:  # no ring was found: rank order
+        chain = (root, *(rank for rank in chain if rank != root))
+    _check_hops(topology, pairs, chain, "chain")
+    return chain
+
+
+def order_for(one: Classic, topology: Topology, root: int = 0) -> tuple[int, ...]:
+    """The order in which an algorithm of the catalogue fits a machine best.
+
+    Raises:
+        BadTopology: the machine has no ring, or chain, for one that needs it.
+    """
+    if one.shape is Shape.RING:
+        return ring_order(topology)
+    if one.shape is Shape.CHAIN:
+        backwards = one.kind is Kind.REDUCE
+        return chain_order(topology.reversed() if backwards else topology, root)
+    return tree_order(topology)
 
 
 def tree_order(topology: Topology) -> tuple[int, ...]:
@@ -131,17 +168,24 @@ def _hosts(topology: Topology) -> list[list[int]]:
     return list(boxes.values())
 
 
-def _check_closed(topology: Topology, pairs: Pairs, order: Sequence[int]) -> None:
-    for here, there in pairwise([*order, order[0]]) if len(order) > 1 else ():
-        if not pairs.bandwidth[here, there]:
+def _check_hops(topology: Topology, pairs: Pairs, hops: Sequence[int], what: str) -> None:
+    for here, there in pairwise(hops):
+        if here != there and not pairs.bandwidth[here, there]:
             raise BadTopology(
-                f"no ring through all ranks of {topology.name} was found; in their own order, "
-                f"nothing leads from rank {here} to rank {there} but other GPUs",
-                hint="a chain or a tree may fit; weft topo show lists the cables",
+                f"no {what} through all ranks of {topology.name} was found; in their own order, "
+                f"nothing leads straight from rank {here} to rank {there}",
+                hint="a chain may fit where no ring does, a tree where no chain does",
             )
 
 
 # --- rings ----------------------------------------------------------------------------------------
+
+
+def _around(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
+    n = len(pairs.bandwidth)
+    if n < 3:
+        return tuple(range(n))
+    return _joined(pairs, hosts) if n > EXACT and len(hosts) > 2 else _best_ring(pairs, hosts)
 
 
 def _best_ring(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
@@ -178,12 +222,12 @@ def _circuit(pairs: Pairs, floors: Floats, box: npt.NDArray[np.int64]) -> tuple[
     np.fill_diagonal(fits, False)
     plain = tuple(range(n))
     allowed = pairs.latency[fits]
+    if not (fits.any(axis=0).all() and fits.any(axis=1).all()):
+        return None
     if _once(box) and fits[plain, np.roll(plain, -1)].all():
         # Rank order is as good as any where all hops are equally quick.
         if np.isclose(pairs.latency[plain, np.roll(plain, -1)], allowed.min()).all():
             return plain
-    if not (fits.any(axis=0).all() and fits.any(axis=1).all()):
-        return None
     model = cp_model.CpModel()
     arcs = [(u, v, model.new_bool_var("")) for u, v in np.argwhere(fits).tolist()]
     model.add_circuit(arcs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 
 from weft.dsl.collective import Kind
@@ -67,6 +68,14 @@ def per_rank(ranks: int) -> int:
     return ranks
 
 
+class Shape(StrEnum):
+    """What the order of the ranks means to an algorithm."""
+
+    RING = "ring"  #: each sends to the next, the last to the first
+    CHAIN = "chain"  #: each sends to the next
+    TREE = "tree"  #: partners have numbers that are close, or differ in few bits
+
+
 @dataclass(frozen=True, slots=True)
 class Classic:
     """One algorithm for one collective.
@@ -82,6 +91,7 @@ class Classic:
         defined: '' where it works on so many ranks, else why not.
         parts: into how many pieces the unit of the collective is cut, at least.
         pipelined: whether more pieces make a pipeline.
+        shape: what :func:`~weft.synth.classic.mapping.order_for` looks for on a machine.
     """
 
     name: str
@@ -93,3 +103,4 @@ class Classic:
     defined: Callable[[int], str] = any_number
     parts: Callable[[int], int] = one
     pipelined: bool = False
+    shape: Shape = Shape.TREE

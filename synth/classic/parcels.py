@@ -26,7 +26,8 @@ def held(p: Builder, rank: int, chunks: Sequence[int]) -> Chunk:
 
 def post(parcel: Chunk, dst: int, buffer: str | None = None, index: int | None = None) -> Chunk:
     """Send a reference to another rank, in thread blocks of their own."""
-    return parcel.copy_to(dst, buffer, index, **_apart(parcel.rank, dst))
+    send, recv = _apart(parcel.rank, dst)
+    return parcel.copy_to(dst, buffer, index, send_block=send, recv_block=recv)
 
 
 def send_whole(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
@@ -38,7 +39,8 @@ def send_whole(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
 def add_whole(p: Builder, src: int, chunks: Sequence[int], dst: int) -> None:
     """Add chunks that lie side by side on both ranks."""
     if chunks:
-        held(p, src, chunks).reduce_into(rank=dst, **_apart(src, dst))
+        send, recv = _apart(src, dst)
+        held(p, src, chunks).reduce_into(dst, send_block=send, recv_block=recv)
 
 
 def landed(p: Builder, src: int, chunks: Sequence[int], dst: int) -> Chunk | None:
@@ -119,6 +121,6 @@ def _consecutive(chunks: Sequence[int]) -> bool:
     return all(b == a + 1 for a, b in pairwise(chunks))
 
 
-def _apart(src: int, dst: int) -> dict[str, int]:
+def _apart(src: int, dst: int) -> tuple[int, int]:
     """Blocks for sends have even numbers, those for receives odd ones, one for each peer."""
-    return {"send_block": 2 * dst, "recv_block": 2 * src + 1}
+    return 2 * dst, 2 * src + 1

@@ -22,7 +22,7 @@ from weft.dsl.builder import Builder
 
 from .model import Cost, is_power
 from .parcels import joined, owned, send_packed, send_parcel, send_whole
-from .phases import Order, add, send
+from .phases import Order, add
 
 
 def rounds(n: int) -> int:
@@ -42,7 +42,7 @@ def edges(n: int) -> Iterator[tuple[int, int, int]]:
 def broadcast(p: Builder, order: Order) -> None:
     """Everything down the tree."""
     for parent, child, _ in edges(len(order)):
-        send(p, order[parent], range(p.chunks), order[child])
+        send_whole(p, order[parent], range(p.chunks), order[child])
 
 
 def reduce(p: Builder, order: Order) -> None:

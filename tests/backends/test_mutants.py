@@ -11,16 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from exhibit import Shown, exhibit
+from exhibit import exhibits
 from mutants import mutants, programs, texts
 from xml_edit import File
 
 from weft.backends.check import check_program, check_xml, errors
-from weft.backends.check.bounds import buffers_of_program, buffers_of_xml
-from weft.backends.interpret import collective_of
-from weft.backends.listing import of_program, of_xml
 from weft.backends.read import read_msccl_xml
-from weft.dsl.errors import UserError
 from weft.dsl.program import Block, Instr, Program, Protocol, RankProgram, Slice
 
 
@@ -37,26 +33,8 @@ def test_a_sample_of_mutants() -> None:
     assert seen["wrong, seen"] > 100
     assert sum(s.pairs for s in shown) > 20
     assert all(s.possible == s.pairs for s in shown), "an unordered pair that is ordered"
-    harmless = sum(s.pairs > 0 and not s.different and not s.overlapping for s in shown)
-    assert harmless <= len(shown) // 20, "only two writes of one value may race unseen"
-
-
-def exhibits(subject: object) -> list[Shown]:
-    """Both orders of racing pairs, executed."""
-    if isinstance(subject, Program):
-        pieces = subject.message_chunks // subject.collective.message_chunks
-        collective = subject.collective.split(pieces)
-        return [
-            exhibit(of_program(subject), buffers_of_program(subject), collective, subject.in_place)
-        ]
-    assert isinstance(subject, str)
-    algo = read_msccl_xml(subject)
-    try:
-        collective = collective_of(algo)
-    except UserError:
-        return []
-    listing, buffers = of_xml(algo), buffers_of_xml(algo)
-    return [exhibit(listing, buffers, collective, p) for p in algo.placements]
+    # Two blocks that write the same value are called a race too.
+    assert seen["race of equal values"] <= seen.total() // 100
 
 
 # --- the other direction: what keeps the meaning is not rejected ------------------------------

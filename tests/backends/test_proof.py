@@ -175,14 +175,16 @@ def test_the_root_is_found_and_noted() -> None:
     assert "wanted is rank 2's i[0]" in wrong.message
 
 
+GATHER = algo(
+    [Gpu(2, 2, 0, [Tb(-1, 1).step("r", "i0", "o1"), Tb().step("cpy", "i0", "o0")]),
+     Gpu(2, 2, 0, [Tb(0, -1).step("s", "i0", "o1")])], "custom", 2,
+)  # fmt: skip
+
+
 def test_custom_files_are_judged_against_what_is_named() -> None:
-    gather = algo(
-        [Gpu(2, 2, 0, [Tb(-1, 1).step("r", "i0", "o1"), Tb().step("cpy", "i0", "o0")]),
-         Gpu(2, 2, 0, [Tb(0, -1).step("s", "i0", "o1")])], "custom", 2,
-    )  # fmt: skip
-    got = read_msccl_xml(gather)
+    got = read_msccl_xml(GATHER)
     assert "result" not in {p.check for p in report_xml(got, "msccl").proofs}
-    assert any("the result is not judged" in line for line in says(gather))
+    assert any("the result is not judged" in line for line in says(GATHER))
     assert report_xml(got, "msccl", make("gather", 2)).ok
     assert not report_xml(got, "msccl", make("gather", 2, roots=(1,))).ok
 
@@ -270,6 +272,22 @@ def test_the_command_says_what_was_proved(
     out = capsys.readouterr().out
     assert "Right for messages up to 6291456 bytes on msccl, 6291456 bytes on rccl" in out
     assert "msccl, rccl, executor: accepted, then hangs" in out
+
+
+def test_the_command_is_told_what_a_custom_file_is_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gather.xml"
+    file.write_text(GATHER)
+    assert main(["check", str(file)]) == 0
+    assert "the result is not judged" in capsys.readouterr().out
+    assert main(["check", str(file), "-c", "gather"]) == 0
+    assert "proved: every output chunk holds what gather root 0" in capsys.readouterr().out
+    assert main(["check", str(file), "-c", "gather", "--root", "1"]) == 1
+    assert "o[0] is never written" in capsys.readouterr().out
+    other = tmp_path / "topology.txt"
+    other.write_text("# edges\n")
+    assert main(["check", str(other), "-c", "gather"]) == 2
 
 
 # --- layers -----------------------------------------------------------------------------------

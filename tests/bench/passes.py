@@ -20,7 +20,7 @@ from weft.backends.check import check_program, errors
 from weft.backends.compile import CompileOptions, compile_schedule
 from weft.backends.passes.channels import Spread
 from weft.backends.passes.threadblocks import Pairing
-from weft.backends.pipeline import DEFAULT_PASSES
+from weft.backends.pipeline import DEFAULT_PASSES, of_form
 from weft.backends.target import RCCL
 from weft.dsl.errors import CheckFailed
 from weft.dsl.program import Program
@@ -46,8 +46,9 @@ def stages(schedule: Schedule) -> Iterator[tuple[str, Program]]:
     yield "+ channels, threadblocks", compile_schedule(schedule, o)
     o = replace(o, count=0)
     yield "+ aggregate", compile_schedule(schedule, o)
-    for k, one in enumerate(DEFAULT_PASSES, 1):
-        yield f"+ {one.name}", compile_schedule(schedule, replace(o, passes=DEFAULT_PASSES[:k]))
+    last = of_form(DEFAULT_PASSES, "program", "program")
+    for k, one in enumerate(last, 1):
+        yield f"+ {one.name}", compile_schedule(schedule, replace(o, passes=tuple(last[:k])))
     o = replace(o, passes=DEFAULT_PASSES)
     fewest = replace(o, pairing=Pairing.FEWEST)
     yield "threadblocks{policy=fewest}", compile_schedule(schedule, fewest)

@@ -23,9 +23,9 @@ SIZES = {Protocol.SIMPLE: 500_000, Protocol.LL: 32_000, Protocol.LL128: 500_000}
 
 NO_FUSION = tuple(one for one in DEFAULT_PASSES if one.name != "fuse")
 
-FANS_OUT = frozenset({"biring", "binomial", "double_tree", "two_shot"})
-"""What a rank receives, it sends to several at once. A fused instruction ends when its own message
-has left, and only then may the others' leave: these are timed unfused."""
+UNFUSED = frozenset({"double_tree"})
+"""Timed without fusion. Where both children of a rank are equally late (trees of 2^k - 1 ranks), a
+fused instruction adds one child's chunk as it sends the sum, and holds up the other's next one."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def wrong(program: Program, interleavings: int) -> str:
 
 def off_by(case: Case, alpha: str, program: Program | None = None) -> float:
     """Simulated time ÷ formula - 1, on the machine it is made for, with this α per cable."""
-    program = program or case.program(fused=case.one.name not in FANS_OUT)
+    program = program or case.program(fused=case.one.name not in UNFUSED)
     machine = planes(topology(f"{case.one.topology(case.ranks)},alpha={alpha}"), case.instances)
     size = SIZES[case.protocol]
     found = simulate_program(program, machine, size).time_us

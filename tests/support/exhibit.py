@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.backends.check.accesses import accesses
-from weft.backends.check.bounds import Buffers
+from weft.backends.check.bounds import Buffers, buffers_of_program, buffers_of_xml
 from weft.backends.check.clocks import levels
 from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import FULL, _suspects, _unordered
 from weft.backends.interpret.layout import data, layout
 from weft.backends.interpret.machine import Memory, Shape, assemble
-from weft.backends.listing import Listing
+from weft.backends.listing import Listing, of_program, of_xml
+from weft.backends.read import collective_of, read_msccl_xml
 from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
+from weft.dsl.program import Program
 
 DEEP = 512
 
@@ -65,6 +68,24 @@ def exhibit(
         elif not np.array_equal(results[0], _at_once(graph, edges.order, memory, a, b)):
             overlapping += 1
     return Shown(min(len(first), most), possible, different, overlapping, shallow)
+
+
+def exhibits(subject: object) -> list[Shown]:
+    """The racing pairs of a file (in each placement) or a program, executed."""
+    if isinstance(subject, Program):
+        pieces = subject.message_chunks // subject.collective.message_chunks
+        collective = subject.collective.split(pieces)
+        return [
+            exhibit(of_program(subject), buffers_of_program(subject), collective, subject.in_place)
+        ]
+    assert isinstance(subject, str)
+    algo = read_msccl_xml(subject)
+    try:
+        collective = collective_of(algo)
+    except UserError:
+        return []
+    listing, buffers = of_xml(algo), buffers_of_xml(algo)
+    return [exhibit(listing, buffers, collective, p) for p in algo.placements]
 
 
 def _at_once(graph: Graph, order: np.ndarray, memory: Memory, a: int, b: int) -> np.ndarray:

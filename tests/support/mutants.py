@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import patterns
+from exhibit import exhibits
 from right import RIGHT
 from xml_edit import File
 
@@ -300,9 +301,20 @@ def _judge(
         return Verdict(word, not ok, f"{wrong[0]} / {detail}", subject, wrong)
     if "race" in kinds:
         ok, detail = execute(min(number, 100))
-        word = "race, not seen" if ok else "race, seen"
-        return Verdict(word, True, f"{wrong[0]} / {detail}", subject, wrong)
+        word, agrees = ("race, seen", True) if not ok else _unseen(subject)
+        return Verdict(word, agrees, f"{wrong[0]} / {detail}", subject, wrong)
     return Verdict("refused", True, str(wrong[0]), subject, wrong)
+
+
+def _unseen(subject: object) -> tuple[str, bool]:
+    """A race that random orders did not show: force the racing pairs, or find them harmless."""
+    shown = exhibits(subject)
+    possible = all(s.possible == s.pairs for s in shown)
+    if any(s.different for s in shown):
+        return "race, seen in a forced order", possible
+    if any(s.overlapping for s in shown):
+        return "race, seen when both overlap", possible
+    return "race of equal values", possible
 
 
 def mutants(first: int, number: int, interleavings: int) -> Iterator[Verdict]:

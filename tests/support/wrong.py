@@ -345,6 +345,8 @@ def limits() -> list[Mistake]:
         Mistake("65 blocks", _many_blocks(65), "limits", "65 thread blocks", "rank 0", "rccl"),
         Mistake("217 blocks", _many_blocks(217), "limits", "217 thread blocks", "rank 0"),
         Mistake("33 senders on a channel", _star(33), "limits", "33 blocks send on channel 0"),
+        Mistake("more waits than threads", fused_reduce(40, proto="LL", nthreads=32), "sizes",
+                "a step waits for 40 others"),
         Mistake("depid beyond 7 bits", _high_wait(130), "waits", "does not exist",
                 "rank 0 tb 0 step 0", "executor"),
         Mistake("16 fused re under Simple", fused_reduce(16), "limits", "16 fused re under Simple",

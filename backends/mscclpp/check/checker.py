@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from ...check import Finding, Severity, errors
 from ..model import Plan
 from .form import SWITCH_OPS, form
-from .graph import Event, Graph, Key, Step, build, match
+from .graph import Graph, Step, build
 from .hazards import hazards
+from .link import link, topological
 
 MOST = 20
 
@@ -28,10 +29,10 @@ def check_plan(plan: Plan) -> tuple[Finding, ...]:
     if errors(found):
         return _sorted(found)
     found += _packets(graph)
-    _link(plan, graph)
-    order, stuck = _topological(graph)
-    if stuck:
-        return _sorted([*found, stuck])
+    link(plan, graph)
+    order = topological(graph)
+    if len(order) < len(graph):
+        return _sorted([*found, _cycle(graph, set(order))])
     if errors(found):
         return _sorted(found)
     if any(op.op in SWITCH_OPS for g in plan.gpus for b in g.blocks for op in b.ops):
@@ -122,46 +123,21 @@ def _packets(graph: Graph) -> list[Finding]:
     return _few(found)
 
 
-def _link(plan: Plan, graph: Graph) -> None:
-    """Edges from signals to waits, and from releases to acquires."""
-    for key in sorted({*graph.gives, *graph.takes}):
-        for give, take in match(graph.gives[key], graph.takes[key], _initial(plan, key)):
-            _edge(graph, give, take)
+def _cycle(graph: Graph, sorted_: set[int]) -> Finding:
+    """Moments that wait for each other."""
 
+    def before(m: int) -> list[int]:
+        return [b for b in (*graph.strong[m], *graph.weak[m]) if b not in sorted_]
 
-def _initial(plan: Plan, key: Key) -> int:
-    kind, rank, number = key
-    return plan.gpus[rank].semaphores[number] if kind == "semaphore" else 0
-
-
-def _edge(graph: Graph, give: Event, take: Event) -> None:
-    relaxed = give.relaxed or take.relaxed
-    side = graph.weak if relaxed else graph.strong
-    side[take.moment] += [give.moment, *give.before]
-
-
-def _topological(graph: Graph) -> tuple[list[int], Finding | None]:
-    """All moments in order; or what waits for itself."""
-    before = [[*s, *w] for s, w in zip(graph.strong, graph.weak, strict=True)]
-    after: list[list[int]] = [[] for _ in before]
-    missing = [len(b) for b in before]
-    for moment, ones in enumerate(before):
-        for one in ones:
-            after[one].append(moment)
-    ready = [m for m, count in enumerate(missing) if not count]
-    for m in ready:
-        for later in after[m]:
-            missing[later] -= 1
-            if not missing[later]:
-                ready.append(later)
-    if len(ready) == len(before):
-        return ready, None
-    m = next(m for m, count in enumerate(missing) if count)
-    seen: list[int] = []
+    m = next(m for m in range(len(graph)) if m not in sorted_)
+    seen: dict[int, None] = {}
     while m not in seen:
-        seen.append(m)
-        m = next(b for b in before[m] if missing[b])
-    cycle = list(dict.fromkeys(s for k in reversed(seen[seen.index(m) :]) if (s := graph.step[k])))
-    text = "a cycle of waits: " + ", then ".join(map(str, cycle[:8]))
-    return ready, Finding("deadlock", Severity.ERROR, text, *(
-        (cycle[0].rank, cycle[0].block, cycle[0].index) if cycle else ()))  # fmt: skip
+        seen[m] = None
+        m = before(m)[0]
+    path = list(seen)
+    moments = reversed(path[path.index(m) :])
+    steps = list(dict.fromkeys(s for k in moments if (s := graph.step[k])))
+    text = "a cycle of waits: " + ", then ".join(map(str, steps[:8]))
+    if not steps:
+        return Finding("deadlock", Severity.ERROR, text)
+    return at("deadlock", text, steps[0])

@@ -54,10 +54,17 @@ class Step:
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """A signal, wait, release or acquire: its moment and its block, in the block's order."""
+    """A signal, wait, release or acquire: its moment, when its block last met, and its thread.
+
+    ``phase`` counts how often the threads of the block had met; events of one block are listed in
+    its order, but those of two threads in one phase may happen in any.
+    """
 
     moment: int
+    met: int
     block: tuple[int, int]
+    phase: int
+    thread: int
     by: Step
     relaxed: bool = False
     before: list[int] = field(default_factory=list)
@@ -151,6 +158,7 @@ class _Walk:
         self.graph, self.plan, self.ends, self.rank, self.number = graph, plan, ends, rank, number
         self.block = plan.gpus[rank].blocks[number]
         self.met = graph.moment()  # where all threads last met
+        self.phase = 0
         self.apart: list[int] = []  # what has ended since
         self.thread: dict[int, int] = {}  # the last moment of single threads since
         self.posted: dict[int, list[Access]] = defaultdict(list)  # puts before the next signal
@@ -172,7 +180,7 @@ class _Walk:
                 side = self.graph.takes if op.op is Op.ACQUIRE else self.graph.gives
                 for j, k in enumerate(op.ids):
                     key = ("semaphore", self.rank, k)
-                    side[key].append(Event(self._alone(j, step), self._here, step))
+                    side[key].append(self._event(self._alone(j, step), j, step))
             elif op.op in PUTS and op.channel is Channel.PORT:
                 self._post(op, step)
             elif op.op is Op.READ_PUT_PACKETS and op.channel is Channel.PORT:
@@ -181,11 +189,11 @@ class _Walk:
                 self._together(op, step)
         self.graph.finish[self.rank].append(self.graph.moment(self.met, *self.apart))
 
-    @property
-    def _here(self) -> tuple[int, int]:
-        return self.rank, self.number
+    def _event(self, moment: int, thread: int, step: Step) -> Event:
+        return Event(moment, self.met, (self.rank, self.number), self.phase, thread, step)
 
     def _meet(self, moment: int) -> None:
+        self.phase += 1
         self.graph.strong[moment] += [self.met, *self.apart]
         self.met, self.apart, self.thread = moment, [], {}
 
@@ -214,7 +222,8 @@ class _Walk:
         for j in range(len(op.ids)):
             own, other, number = self._channel(op, j)
             moment = self._alone(j, step)
-            event = Event(moment, self._here, step, relaxed)
+            event = self._event(moment, j, step)
+            event.relaxed = relaxed
             if op.op in (Op.WAIT, Op.RELAXED_WAIT):
                 self.graph.takes[own].append(event)
                 continue
@@ -285,7 +294,7 @@ class _Walk:
                 assert made
                 self.posted[number].append(made)
             if op.op is not Op.PUT:
-                signal = Event(posted, self._here, step)
+                signal = self._event(posted, j, step)
                 signal.before = [a.end for a in self.posted[number]]
                 self.graph.gives[other].append(signal)
             if op.op is Op.PUT_SIGNAL_FLUSH:
@@ -302,28 +311,3 @@ def _join_barriers(graph: Graph) -> None:
             joint = graph.moment(*before, step=graph.step[together[0]])
             for m in together:
                 graph.strong[m] = [joint]
-
-
-def match(
-    gives: list[Event], takes: list[Event], initial: int = 0
-) -> Iterator[tuple[Event, Event]]:
-    """The (give, take) pairs in which the take cannot happen without the give.
-
-    The q-th take of a block needs at least q gives; one of them must be this give if all the
-    others that can come without it (those of other blocks, and of its own block before it) are
-    too few.
-    """
-    total = len(gives)
-    counted: dict[tuple[int, int], int] = defaultdict(int)
-    first: list[tuple[Event, int]] = []
-    for give in gives:
-        first.append((give, counted[give.block]))
-        counted[give.block] += 1
-    without = [(give, total - counted[give.block] + before) for give, before in first]
-    taken: dict[tuple[int, int], int] = defaultdict(int)
-    for take in takes:
-        taken[take.block] += 1
-        needed = taken[take.block] - initial
-        for give, others in without:
-            if needed > others:
-                yield give, take

@@ -15,8 +15,8 @@ from ...check import Finding, Severity
 from ..model import Plan
 from .graph import Access, Graph, Step
 
-MOST_WORK = 60_000_000
-"""Moments × ranks beyond which the proof is not attempted."""
+MOST_WORK = 10_000_000
+"""Moments × ranks beyond which the proof is not attempted (about half a minute)."""
 
 
 def hazards(plan: Plan, graph: Graph, order: list[int]) -> Iterator[Finding]:

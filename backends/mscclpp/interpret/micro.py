@@ -163,7 +163,7 @@ class Combine(Micro):
             if (marks[share] != t.launch).any():
                 return ("packets", t.block.rank, 0)
         views = [values[share] for values, _ in arrived]
-        total = _sum([t.saved, *views] if self.plain else views)
+        total = _sum(views if t.saved is None else [t.saved, *views])
         for sink in self.sinks:
             m.write(t, sink, share, total)
         return None

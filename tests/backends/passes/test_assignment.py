@@ -100,6 +100,8 @@ TIMED = {
     "halving doubling": lambda: patterns.halving_doubling_allreduce(8, 2),
     "one shot": lambda: patterns.one_shot(4, 2),
     "alltoall": lambda: patterns.direct_alltoall(6, 2),
+    "trees": lambda: patterns.trees_allreduce(8, DGX1, 1),
+    "random": lambda: patterns.random_allreduce(6, 8, 3),
 }
 
 
@@ -218,16 +220,18 @@ def test_earliest_and_urgency_are_longest_paths(ranks: int, chunks: int, seed: i
     before = [[j for j in range(n) if rows[j][3] < rows[i][3] and (
                    (rows[j][0], rows[j][2]) == (rows[i][0], rows[i][1])
                    or rows[j][1:3] == rows[i][1:3])] for i in range(n)]  # fmt: skip
-    hops = [0] * n
+    begin, end = [0] * n, [0] * n
     order = sorted(range(n), key=lambda i: rows[i][3])
     for step in sorted({row[3] for row in rows}):
         now = [i for i in order if rows[i][3] == step]
         for i in now:
-            hops[i] = max((hops[j] + 1 for j in before[i]), default=0)
-        together = {c: max(hops[i] for i in now if connection[i] == c) for c in connection[now]}
-        for i in now:
-            hops[i] = together[connection[i]]
-    assert earliest(m, connection).tolist() == hops
+            begin[i] = max((end[j] for j in before[i]), default=0)
+        for c in set(connection[now].tolist()):
+            group = [i for i in now if connection[i] == c]
+            start = max(begin[i] for i in group)
+            for i in group:
+                begin[i], end[i] = start, start + len(group)
+    assert [x.tolist() for x in earliest(m, connection)] == [begin, end]
     # Of a broadcast the root's message is followed by as many hops as the tree is deep.
     down = Lower().apply(patterns.tree_broadcast(8, DGX1, 1), MSCCL).messages
     depth = {v: d + 1 for _, v, d in patterns.tree(8, DGX1, 0)}

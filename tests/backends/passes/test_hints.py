@@ -16,7 +16,7 @@ from weft.backends.passes.instances import Instances
 from weft.backends.passes.lower import Lower
 from weft.backends.passes.threadblocks import ThreadBlocks
 from weft.backends.passes.weave import Weave
-from weft.backends.pipeline import run_pipeline
+from weft.backends.pipeline import DEFAULT_PASSES, of_form
 from weft.backends.target import MSCCL, RCCL, Target
 from weft.dsl.errors import UserError
 from weft.dsl.program import Program
@@ -43,7 +43,9 @@ def build(
     flow = Instances(instances).apply(flow, target)
     for one in (Channels(), ThreadBlocks(), Aggregate()):
         flow = one.apply(flow, target)
-    program = run_pipeline(Weave().apply(flow, target), target)
+    program = Weave().apply(flow, target)
+    for last in of_form(DEFAULT_PASSES, "program", "program"):
+        program = last.apply(program, target)
     prove(program, target)
     return program
 

@@ -7,11 +7,11 @@ import pytest
 import strategies as ours
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msccl_files import pairs_allreduce, ring_allgather, ring_allreduce, samples
+from msccl_files import Gpu, Tb, algo, pairs_allreduce, ring_allgather, ring_allreduce, samples
 from proof import good
 from random_moves import moves, random_algorithm
 
-from weft.backends.check import check_xml
+from weft.backends.check import check_program, check_xml
 from weft.backends.check.findings import errors
 from weft.backends.compile import (
     CompileOptions,
@@ -110,7 +110,7 @@ def test_unfused_programs_are_fused_again() -> None:
     assert {i.op for r in again.ranks for b in r for i in b.code} >= {Op.RECV_REDUCE_SEND}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     ours.schedules(max_ranks=4), st.sampled_from(TARGETS), st.sampled_from(TARGETS),
     st.sampled_from([1, 2]), st.booleans(),
@@ -126,7 +126,7 @@ def test_schedules_survive_two_compilers(
     good(compile_program(program, CompileOptions(second)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(0, 1 << 32), st.integers(1, 4), st.integers(1, 5), st.integers(1, 40),
     st.booleans(), st.sampled_from(TARGETS), st.sampled_from(list(Protocol)),
@@ -154,6 +154,19 @@ def test_sharing_scratch_puts_nothing_in_a_row() -> None:
     assert Trace().apply(lifted, MSCCL).messages.step.max() <= 3
     assert lifted.scratch[1] == 3
     good(compile_algorithm(lifted))
+
+
+def test_a_file_that_hangs_with_long_messages_hangs_no_more() -> None:
+    """Both send four chunks before they receive: FIFOs of two operations are full."""
+    blocks = [
+        (Tb(1 - r, 1 - r).step("s", "i0", f"o{4 * r}", 4).step("r", "i0", f"o{4 - 4 * r}", 4))
+        for r in range(2)
+    ]
+    gpus = [Gpu(4, 8, 0, [block]) for block in blocks]
+    text = algo(gpus, "allgather", 8, inplace=1, outofplace=0)
+    program, collective = imported(text)
+    assert errors(check_program(program))
+    judged(compile_program(program), collective, MSCCL)
 
 
 def test_two_moves_fold_where_nothing_is_in_between() -> None:

@@ -67,7 +67,7 @@ def test_a_first_sum_from_input_to_output_travels_in_one_piece() -> None:
     rows = [(k, 1, INPUT + k, 0, OUTPUT + k, INPUT + k) for k in range(4)]
     rows += [(k, 0, OUTPUT + k, 1, OUTPUT + k) for k in range(4)]
     algorithm = Algorithm("pair", make("allreduce", 2, chunks=4), moves(*rows), [0, 0])
-    program = compile_algorithm(algorithm)
+    program = compile_algorithm(algorithm, CompileOptions(protocol=Protocol.LL))
     good(program)
     counts = {i.count for r in program.ranks for b in r for i in b.code}
     assert counts == {4}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from weft.dsl.catalog import topology
 from weft.dsl.errors import BadTopology
-from weft.dsl.topology import Topology, both_ways, gpu
-from weft.synth.classic.catalog import classic_algorithm
-from weft.synth.classic.mapping import ring_order, tree_order
+from weft.dsl.topology import Topology, both_ways, gpu, link
+from weft.synth.classic.catalog import classic, classic_algorithm
+from weft.synth.classic.mapping import chain_order, order_for, ring_order, tree_order
 
 
 def hops(order: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -95,7 +95,7 @@ def test_no_ring_is_wider_then_quicker(data: st.DataObject) -> None:
     if closed:
         assert quality(ring_order(machine)) == max(closed)
     else:
-        with pytest.raises(BadTopology, match="no ring"):
+        with pytest.raises(BadTopology, match="no ring through"):
             ring_order(machine)
 
 
@@ -116,3 +116,26 @@ def test_trees_keep_boxes_and_close_ranks_together() -> None:
     links = [x for a, b in ((0, 1), (1, 2), (2, 3), (0, 3)) for x in both_ways(a, b, 1, 1)]
     links += [x for a, b in ((0, 2), (1, 3)) for x in both_ways(a, b, 10, 1)]
     assert tree_order(Topology("pairs", tuple(map(gpu, range(4))), tuple(links))) == (0, 2, 1, 3)
+
+
+def test_a_chain_needs_no_closing_hop() -> None:
+    assert chain_order(topology("line:5")) == (0, 1, 2, 3, 4)
+    assert chain_order(topology("line:5"), root=4) == (4, 3, 2, 1, 0)
+    order = chain_order(topology("mesh:3x3"), root=4)
+    assert order[0] == 4
+    assert all(hop in cables(topology("mesh:3x3")) for hop in pairwise(order))
+    with pytest.raises(BadTopology, match="no chain through"):
+        chain_order(topology("line:5"), root=2)
+    with pytest.raises(BadTopology, match="no chain through"):
+        chain_order(topology("star:4"))
+    assert chain_order(topology("line:2"), root=1) == (1, 0)
+
+
+def test_a_reduce_comes_down_the_chain() -> None:
+    """A one-way ring: what leads away from the root for a broadcast leads to it for a reduce."""
+    one_way = tuple(link(i, (i + 1) % 4, 25) for i in range(4))
+    machine = Topology("one way", tuple(map(gpu, range(4))), one_way)
+    assert order_for(classic("chain", "broadcast"), machine, root=1) == (1, 2, 3, 0)
+    assert order_for(classic("chain", "reduce"), machine, root=1) == (1, 0, 3, 2)
+    assert order_for(classic("ring", "allreduce"), machine) == (0, 1, 2, 3)
+    assert order_for(classic("binomial", "reduce"), topology("hub:3")) == (0, 1, 2)

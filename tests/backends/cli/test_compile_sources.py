@@ -1,0 +1,122 @@
+"""``weft compile`` and its neighbours on algorithms, programs and files of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Weft
+from msccl_files import pairs_allreduce, ring_allreduce
+
+ALGORITHMS = """
+from weft import Allgather, Allreduce, program
+
+@program(Allreduce)
+def ring(p):
+    for step in range(p.ranks - 1):
+        for r in range(p.ranks):
+            p.chunk(r, (r - step) % p.ranks).reduce_into(rank=(r + 1) % p.ranks)
+    for step in range(p.ranks - 1):
+        for r in range(p.ranks):
+            p.chunk(r, (r + 1 - step) % p.ranks).copy_to(rank=(r + 1) % p.ranks)
+
+@program(Allgather(3), instances=2, protocol="LL")
+def star(p):
+    for r in range(p.ranks):
+        for other in range(p.ranks):
+            p.chunk(r, r).copy_to(rank=other)
+
+@program(Allgather(3))
+def lazy(p):
+    p.chunk(0, 0).copy_to(rank=1)
+"""
+
+
+@pytest.fixture
+def algorithms(tmp_path: Path) -> Path:
+    path = tmp_path / "algorithms.py"
+    path.write_text(ALGORITHMS)
+    return path
+
+
+def test_an_algorithm_by_name_with_options(weft: Weft, algorithms: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.xml"
+    named = f"{algorithms}:ring{{ranks=4,chunks=4}}"
+    ran = weft("compile", named, "-o", out, "--in-place", "--target", "rccl", "--json")
+    assert ran.code == 0, ran.err
+    facts = ran.json
+    assert (facts["collective"], facts["ranks"], facts["in_place"]) == ("allreduce", 4, True)
+    assert weft("check", out, "--target", "rccl").code == 0
+    for verb in ("check", "show", "run"):
+        assert weft(verb, named).code == 0
+    assert weft("show", named, "--json").json["moves"] == 24
+
+
+def test_the_algorithm_wishes_and_the_options_decide(weft: Weft, algorithms: Path) -> None:
+    ran = weft("compile", f"{algorithms}:star", "-o", algorithms.with_suffix(".xml"), "--json")
+    assert (ran.json["protocol"], ran.json["chunks"]) == ("LL", 6)
+    ran = weft("compile", f"{algorithms}:star", "-o", algorithms.with_suffix(".2.xml"), "--json",
+               "--instances", "1", "--protocol", "Simple")  # fmt: skip
+    assert (ran.json["protocol"], ran.json["chunks"]) == ("Simple", 3)
+
+
+def test_errors_of_algorithms(weft: Weft, algorithms: Path) -> None:
+    assert "3 algorithms" in weft("compile", algorithms).err
+    assert "did you mean 'ring'" in weft("check", f"{algorithms}:rink").err
+    assert "needs the option 'ranks'" in weft("compile", f"{algorithms}:ring").err
+    unfinished = weft("check", f"{algorithms}:lazy")
+    assert unfinished.code == 2
+    assert "algorithms.py" in unfinished.err
+
+
+def test_a_file_of_others_is_compiled_anew(weft: Weft, tmp_path: Path) -> None:
+    """From microsoft/msccl, with fused steps, to RCCL, which has none; sizes are kept."""
+    file, out = tmp_path / "fused.xml", tmp_path / "plain.xml"
+    file.write_text(ring_allreduce(4, minBytes=1024, maxBytes=65536))
+    assert weft("check", file, "--target", "rccl").code == 1
+    ran = weft("compile", file, "--target", "rccl", "-o", out)
+    assert ran.code == 0, ran.err
+    assert weft("check", out, "--target", "rccl").code == 0
+    text = out.read_text()
+    assert 'minBytes="1024" maxBytes="65536"' in text
+    assert 'name="test"' in text
+    assert not any(f'type="{fused}"' in text for fused in ("rcs", "rrs", "rrc", "rrcs"))
+
+
+def test_a_program_file_goes_both_ways(weft: Weft, tmp_path: Path) -> None:
+    file, middle, out = (tmp_path / name for name in ("a.xml", "b.json", "c.xml"))
+    file.write_text(pairs_allreduce(3))
+    assert weft("compile", file, "--to", "program", "-o", middle).code == 0
+    assert "rank 2" in weft("show", middle).out
+    assert weft("check", middle).code == 0
+    assert weft("run", middle).code == 0
+    assert weft("compile", middle, "-o", out).code == 0
+    assert weft("run", out).code == 0
+
+
+def test_a_wrong_program_is_not_compiled(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.xml"
+    file.write_text(ring_allreduce(3).replace('type="rrcs"', 'type="rcs"', 1))
+    ran = weft("compile", file, "-o", tmp_path / "out.xml")
+    assert ran.code == 1
+    assert not (tmp_path / "out.xml").exists()
+
+
+def test_listings_after_passes(weft: Weft, tmp_path: Path) -> None:
+    file, out = tmp_path / "a.xml", tmp_path / "b.xml"
+    file.write_text(ring_allreduce(3))
+    ran = weft("compile", file, "-o", out, "-f", "--print-after", "fuse")
+    assert ran.err.count("# after ") == 1
+    assert "# after fuse" in ran.err
+    assert "rrcs" in ran.err
+    ran = weft("compile", file, "-o", out, "-f", "--print-after", "all")
+    assert ran.err.count("# after ") == 13
+    assert "does not run here" in weft("compile", file, "--print-after", "lower").err
+    assert "did you mean 'fuse'" in weft("compile", file, "--print-after", "fuss").err
+
+
+def test_passes_are_listed_with_what_they_take_and_give(weft: Weft) -> None:
+    passes = {e["name"]: e for e in weft("list", "passes", "--json").json["passes"]}
+    assert passes["weave"]["stage"] == "flow -> program"
+    assert passes["channels"]["stage"] == "flow -> flow"
+    assert any(option.startswith("lanes") for option in passes["channels"]["options"])
