@@ -101,6 +101,7 @@ ENGINES = Registry("engine", "weft.engines", {
 
 PASSES = Registry("pass", "weft.passes", {
     "aggregate": "weft.backends.passes.aggregate:Aggregate",
+    "chain": "weft.backends.passes.chain:Chain",
     "channels": "weft.backends.passes.channels:Channels",
     "dead": "weft.backends.passes.dead:Dead",
     "elide": "weft.backends.passes.elide:Elide",

@@ -236,7 +236,10 @@ def _hang_of_xml(algo: XmlAlgo, listing: Listing, stop: Hang, targets: list[Targ
 def _hang_of_program(listing: Listing, stop: Hang) -> Finding:
     if stop.merge >= min(MAX_COUNT, int(listing.count.max(initial=1))):
         return _at(listing, stop, f"deadlock at every message size: {stop.story}", Severity.ERROR)
-    text = f"deadlock with at most {stop.merge} chunks per operation: {stop.story}"
+    text = (
+        f"deadlock with at most {stop.merge} chunks per operation: {stop.story}. "
+        f"Right only for messages so small that {stop.merge + 1} chunks share an operation"
+    )
     return _at(listing, stop, text, Severity.ERROR)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -141,7 +142,12 @@ class _Teller:
     ) -> None:  # fmt: skip
         self.data, self.values, self.wanted = data, values, wanted
         self.buffers, self.in_place = buffers, in_place
-        self.first = dict(zip(at_first.tolist(), range(len(at_first)), strict=True))
+        self._at_first = at_first
+
+    @cached_property
+    def first(self) -> dict[int, int]:
+        """The entry of the precondition that each input place holds."""
+        return {place: k for k, place in enumerate(self._at_first.tolist())}
 
     def inputs(self, place: Ints) -> npt.NDArray[np.intp]:
         """Which places are input chunks (out of place)."""

@@ -8,7 +8,7 @@ reduce      n-2+c     (n-2+c)/c
 ==========  ========  ============
 
 c chunks; the best number is sqrt((n-2) β M / α). J. Pješivac-Grbović et al., Performance analysis
-of MPI collective operations, Cluster Computing 10 (2007), section 3: pipeline.
+of MPI collective operations, Cluster Computing 10 (2007).
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ PIPELINE = "Pješivac-Grbović et al., Cluster Computing 10 (2007)"
 MPICH = "Thakur, Rabenseifner & Gropp, IJHPCA 19 (2005)"
 RABENSEIFNER = "Rabenseifner, ICCS 2004"
 BRUCK = "Bruck et al., IEEE TPDS 8 (1997)"
-SPREAD = "Kang et al., SC 2020"
 ALLPAIRS = "Cowan et al., ASPLOS 2023"
 TWO_TREE = "Sanders, Speck & Träff, Parallel Computing 35 (2009)"
 PAT = "Jeaugey, arXiv:2506.20252"
@@ -74,7 +73,7 @@ FLAT = (
     Classic("bruck", Kind.ALLTOALL, bruck.alltoall, bruck.alltoall_cost, _HUB, BRUCK),
     Classic("pairwise", Kind.ALLTOALL, pairwise.pairwise, pairwise.pairwise_cost, _HUB, MPICH),
     Classic("spread_out", Kind.ALLTOALL, pairwise.spread_out, pairwise.spread_out_cost, _HUB,
-            SPREAD),
+            MPICH),
     Classic("one_shot", Kind.ALLREDUCE, allpairs.one_shot, allpairs.one_shot_cost, _FULL, ALLPAIRS),
     Classic("two_shot", Kind.ALLREDUCE, allpairs.two_shot, allpairs.two_shot_cost, _FULL, ALLPAIRS,
             parts=per_rank),

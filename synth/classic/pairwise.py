@@ -1,16 +1,16 @@
 """Alltoall by direct messages of one block.
 
-==========  ======  ============  ============================================================
-algorithm   steps   share of M    source
-==========  ======  ============  ============================================================
-pairwise    n-1     (n-1)/n       Thakur, Rabenseifner, Gropp, IJHPCA 19 (2005)
-spread-out  1       (n-1)/n       Kang et al., Improving all-to-many personalized communication
-                                  in two-phase I/O, SC 2020: everything at once, from i+1 on
-==========  ======  ============  ============================================================
+==========  ======  ============
+algorithm   steps   share of M
+==========  ======  ============
+pairwise    n-1     (n-1)/n
+spread-out  1       (n-1)/n
+==========  ======  ============
 
-The messages are the same. Pairwise exchanges with one partner after the other (number xor k on a
-power of two; else to i+k while i-k's arrives); spread-out posts all of them and waits once, so
-that only one α is paid.
+R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication operations in MPICH,
+IJHPCA 19 (2005). The messages are the same. Pairwise, for long messages, exchanges with one partner
+after the other (number xor k on a power of two; else to i+k while i-k's arrives); spread-out, for
+shorter ones, posts all of them from i+1 on and waits once, so that only one α is paid.
 """
 
 from __future__ import annotations

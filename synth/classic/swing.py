@@ -6,11 +6,11 @@ algorithm        steps       share of M
 allreduce        2 ⌈log2 n⌉  2(n-1)/n
 ===============  ==========  =============
 
-In step s, rank r exchanges with r + ρ(s), an odd one with r - ρ(s), ρ(s) = (1 - (-2)^(s+1)) / 3:
-1, -1, 3, -5, 11 …: on a ring of 2^d ranks, at most a third of the distance of recursive halving.
+In step s, an even rank r exchanges with r + ρ(s), an odd one with r - ρ(s), where ρ(s) is
+(1 - (-2)^(s+1)) / 3: 1, -1, 3, -5, 11 …, two thirds of the distances of recursive doubling.
 D. De Sensi, T. Bonato, D. Saam, T. Hoefler: Swing: short-cutting rings for higher bandwidth
 allreduce, NSDI 2024. Any even number of ranks: where two ways lead to one rank, a block takes the
-one that comes first; the reduction uses the same trees backwards (section 3.2 there).
+one that comes first; the reduction uses the same trees backwards.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Classic algorithms as programs: proved, executed, and as quick as their papers say.
 
-A part of the sweep of ``tests/grade/classics.py``, drawn by the algorithm's name: sizes,
+A part of the sweep of ``tests/grade/classic_sweep.py``, drawn by the algorithm's name: sizes,
 placements, instances and protocols.
 """
 

@@ -22,6 +22,7 @@ from weft.backends.check.layers import Successors, layers
 from weft.backends.check.targets import MAX_COUNT
 from weft.backends.cli import main
 from weft.backends.emit.msccl_xml import emit
+from weft.backends.interpret import run_xml
 from weft.backends.listing import of_xml
 from weft.backends.read import collective_of, program_of, read_msccl_xml
 from weft.backends.target import EXECUTOR, MSCCL, PORTABLE, RCCL
@@ -119,6 +120,17 @@ def test_max_bytes_saves_a_file(runtime: str) -> None:
     assert told.fate == f"{runtime}: accepted, then hangs"
     # msccl excludes maxBytes itself.
     assert errors(check_xml(read_msccl_xml(above), "msccl")) == ()
+
+
+def test_a_file_that_hangs_above_its_sizes_runs() -> None:
+    """And one that hangs within them does not."""
+    right = run_xml(both_send_first(4, maxBytes=8 << 20), "small")
+    assert right.ok
+    assert "hangs only above maxBytes, with 1 chunks per operation" in right.detail
+    assert not run_xml(both_send_first(4, maxBytes=16 << 20), "large").ok
+    assert not run_xml(both_send_first(4, maxBytes=0), "unlimited").ok
+    (always,) = [m.text for m in mistakes() if m.name == "receives before it sends"]
+    assert not run_xml(always.replace('"1073741824"', '"64"'), "always").ok
 
 
 def test_a_quarter_of_the_payload_for_rooted_collectives() -> None:

@@ -113,9 +113,8 @@ def _rank(
                                "has ended: flush it, or wait for an answer", a.by)  # fmt: skip
     told: set[tuple[int, int]] = set()
     for (space, _), here in cells.items():
-        first = accesses[here[0]]
-        if space in "so" and not any(accesses[k].writes for k in here):
-            yield _finding("stale", f"{_name(first, rank)} is read and never written", first.by)
+        if space in "so":
+            yield from _stale(accesses, ended, here, rank, told)
         for j, y in enumerate(here):
             for x in here[:j]:
                 if (x, y) not in told and (
@@ -124,6 +123,19 @@ def _rank(
                     told.add((x, y))
                     yield _finding("races", f"{_name(accesses[y], rank)} {problem} "
                                    f"{accesses[x].by}", accesses[y].by)  # fmt: skip
+
+
+def _stale(
+    accesses: list[Access], ended: list[int], here: list[int], rank: int, told: set[tuple[int, int]]
+) -> Iterator[Finding]:
+    """Reads of a place that nobody can have written before."""
+    writes = [k for k in here if accesses[k].writes]
+    for k in here:
+        a = accesses[k]
+        later = [w for w in writes if accesses[w].by == a.by or ended[accesses[w].start] >> k & 1]
+        if not a.writes and len(later) == len(writes) and (k, k) not in told:
+            told.add((k, k))
+            yield _finding("stale", f"{_name(a, rank)} is read and never written before", a.by)
 
 
 def _name(a: Access, rank: int) -> str:

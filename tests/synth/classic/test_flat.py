@@ -84,3 +84,16 @@ def test_those_defined_on_a_number_of_ranks() -> None:
     assert "swing" in [c.name for c in classics_for("allreduce", 6)]
     assert "swing" not in [c.name for c in classics_for("allreduce", 7)]
     assert [c.name for c in classics_for("reduce", 5)] == ["chain", "binomial", "double_tree"]
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reduce_scatter"])
+def test_pat_keeps_to_the_blocks_that_a_message_may_have(kind: str) -> None:
+    for ranks in (5, 8):
+        whole = classic_algorithm("pat", kind, ranks)
+        for aggregate in (1, 2):
+            made = classic_algorithm("pat", kind, ranks, aggregate=aggregate)
+            assert achieves(made)
+            moves, known = made.moves, whole.moves
+            assert (~moves.local).sum() == (~known.local).sum() == ranks * (ranks - 1)
+    with pytest.raises(UserError, match="messages of -1 blocks"):
+        classic_algorithm("pat", kind, 4, aggregate=-1)
