@@ -17,9 +17,10 @@ Connection = tuple[int, int, int]
 def routes_of(topology: Topology, connections: Sequence[Connection]) -> list[Route]:
     """The route of each connection (source, destination, channel).
 
-    It is the quickest one: least α, then widest, then fewest links, then first. Where several
-    are equally quick, wide and long (parallel cables), the connections of a pair take them in
-    turn, in order of their channels.
+    A cable that joins the two comes first, as in the runtimes (a machine's numbers may give a
+    switch no α of its own). Else it is the quickest way: least α, then widest, then fewest links,
+    then first. Where several are equally quick, wide and long (parallel cables), the connections of
+    a pair take them in turn, in order of their channels.
 
     A Dijkstra search per source, so it is exact where :func:`~weft.dsl.hops.find_hops` keeps only
     the first routes, and O(links log links) for each source.
@@ -75,7 +76,15 @@ def _quickest(
                 heappush(queue, (there, one.dst))
             elif there == best[one.dst] and one.dst not in settled:
                 into[one.dst].append(i)
-    return [(t, _alike(topology, _back(topology, into, t, source))) for t in targets if t in best]
+    found = []
+    for target in targets:
+        if cables := [(i,) for i in out_links[source] if topology.links[i].dst == target]:
+            least = min(topology.links[i].latency for (i,) in cables)
+            quickest = [(i,) for (i,) in cables if topology.links[i].latency == least]
+            found.append((target, _alike(topology, quickest)))
+        elif target in best:
+            found.append((target, _alike(topology, _back(topology, into, target, source))))
+    return found
 
 
 def _back(topology: Topology, into: dict[int, list[int]], node: int, source: int) -> list[Route]:
