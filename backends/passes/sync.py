@@ -10,9 +10,11 @@ After (transitive reduction)::
 
 A wait that the clock of the block, or of another wait, covers already says nothing new
 (:mod:`~weft.backends.passes.known`). What is left costs a flag at one end and, from the second wait
-of an instruction on, a step that does nothing at the other. Two moves save them; both only add
-order, and only upwards in the linear order of ``order.py``, so there is no deadlock and no path
-grows longer:
+of an instruction on, a step that does nothing at the other. Two moves save them. Both only add
+order, and only upwards in the linear order of ``order.py``, so there is no deadlock, and no path
+grows longer in instructions. In time it may: instructions that move different amounts of data wait
+for each other then (a torus reduce_scatter took half as long again). So they are for those who run
+out of steps, ``sync{move=true}``:
 
 *A later flag suffices*::
 
@@ -47,13 +49,13 @@ REACH = 16
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Keep the fewest waits that order the same things; ``move``: also move them.
+    """Drop waits that others imply; ``move``: also move some, which saves steps and may cost time.
 
     RCCL decides by the buffers of the two steps whether memory is ordered too; nothing moves there.
     """
 
     name: ClassVar[str] = "sync"
-    move: bool = True
+    move: bool = False
 
     def apply(self, program: Program, target: Target) -> Program:
         """The program with fewer waits; happens-before is kept, or implied by what is there.

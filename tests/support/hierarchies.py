@@ -9,8 +9,6 @@ from math import prod
 from classics import SIZES, planes
 
 from weft.backends.compile import CompileOptions, compile_algorithm
-from weft.backends.passes.sync import Sync
-from weft.backends.pipeline import DEFAULT_PASSES
 from weft.dsl.algorithm import Algorithm
 from weft.dsl.builder import Builder
 from weft.dsl.catalog import topology
@@ -48,14 +46,9 @@ class Case:
         self.one.write(p, where, **self.one.options(self.shape))
         return p.algorithm()
 
-    def program(self, *, later_flags: bool = True) -> Program:
+    def program(self) -> Program:
         """Compiled for MSCCL."""
-        passes = tuple(
-            one if later_flags or not isinstance(one, Sync) else Sync(move=False)
-            for one in DEFAULT_PASSES
-        )
-        options = CompileOptions(in_place=self.in_place, passes=passes)
-        return compile_algorithm(self.algorithm(), options)
+        return compile_algorithm(self.algorithm(), CompileOptions(in_place=self.in_place))
 
 
 def levels_of(grid: Grid) -> Levels:
@@ -86,7 +79,7 @@ def off_by(case: Case) -> float:
         )
         per_level.append((way[0], way[1] * efficiency))
     # A later flag that serves two waits counts steps, not bytes: parts of different sizes suffer.
-    program = case.program(later_flags=False)
+    program = case.program()
     size = SIZES[case.protocol] // program.message_chunks * program.message_chunks
     found = simulate_program(program, planes(plain, case.instances), size).time_us
     return found / total_us(case.one.cost(case.shape, case.chunks), size, per_level) - 1

@@ -48,7 +48,7 @@ def steps(program: Program) -> int:
 @settings(max_examples=60, deadline=None)
 @given(program=programs())
 def test_transitive_reduction_keeps_the_order_and_no_wait_too_many(program: Program) -> None:
-    slim = Sync(move=False).apply(program, MSCCL)
+    slim = Sync().apply(program, MSCCL)
     order = after(local_edges(program))
     assert after(local_edges(slim)) == order
     for wait in waits(slim):
@@ -58,7 +58,7 @@ def test_transitive_reduction_keeps_the_order_and_no_wait_too_many(program: Prog
 @settings(max_examples=60, deadline=None)
 @given(program=programs())
 def test_moved_waits_imply_the_order_and_lengthen_no_path(program: Program) -> None:
-    reduced, moved = Sync(move=False).apply(program, MSCCL), Sync().apply(program, MSCCL)
+    reduced, moved = Sync().apply(program, MSCCL), Sync(move=True).apply(program, MSCCL)
     before, now = after(local_edges(program)), after(local_edges(moved))
     assert all(before[node] <= now[node] for node in before)
     assert longest(local_edges(moved)) == longest(local_edges(program))
@@ -80,7 +80,7 @@ def test_programs_with_messages(data: st.DataObject) -> None:
         protocol=data.draw(st.sampled_from([Protocol.SIMPLE, Protocol.LL])),
         count=data.draw(st.integers(0, 4)), in_place=data.draw(st.booleans()),
     ))  # fmt: skip
-    slim = Sync().apply(woven, MSCCL)
+    slim = Sync(move=True).apply(woven, MSCCL)
     edges = [local_edges(p) + message_edges(p) for p in (woven, slim)]
     before, now = map(after, edges)
     assert all(before[node] <= now[node] for node in before)
@@ -102,25 +102,25 @@ def shown(program: Program) -> list[list[tuple[tuple[int, int], ...]]]:
 def test_the_examples_of_the_page() -> None:
     # Block 1 waits for (0, 0), at a place where (0, 1), which block 2 needs, is done as early.
     later = _one_rank([(), ()], [(), (), ((0, 0),)], [(), (), ((0, 1),)])
-    assert shown(Sync().apply(later, MSCCL))[1:] == [[(), (), ((0, 1),)]] * 2
-    assert Sync().apply(later, RCCL) is later
+    assert shown(Sync(move=True).apply(later, MSCCL))[1:] == [[(), (), ((0, 1),)]] * 2
+    assert Sync(move=True).apply(later, RCCL) is later
     ahead = _one_rank([()], [()], [(), (), ((0, 0), (1, 0))])
-    assert shown(Sync().apply(ahead, MSCCL))[2] == [(), ((1, 0),), ((0, 0),)]
+    assert shown(Sync(move=True).apply(ahead, MSCCL))[2] == [(), ((1, 0),), ((0, 0),)]
     # Nothing may move where the waiting one would start later for it.
     tight = _one_rank([(), ()], [((0, 0),)], [((0, 1),)])
-    assert Sync().apply(tight, MSCCL) is tight
+    assert Sync(move=True).apply(tight, MSCCL) is tight
 
 
 def test_a_circle_of_waits_is_refused() -> None:
     with pytest.raises(CheckFailed, match="rank 0: block 0 waits in a circle at instruction 1"):
-        Sync().apply(_one_rank([(), ((1, 0),)], [((0, 1),)]), MSCCL)
+        Sync(move=True).apply(_one_rank([(), ((1, 0),)], [((0, 1),)]), MSCCL)
     with pytest.raises(CheckFailed, match="waits for instruction 7 of block 1, which does not"):
-        Sync().apply(_one_rank([(), ((1, 7),)], [()]), MSCCL)
+        Sync(move=True).apply(_one_rank([(), ((1, 7),)], [()]), MSCCL)
 
 
 def test_a_wait_for_the_own_block_says_nothing() -> None:
     program = _one_rank([(), ((0, 0),)], [()])
-    assert shown(Sync().apply(program, MSCCL)) == [[(), ()], [()]]
+    assert shown(Sync(move=True).apply(program, MSCCL)) == [[(), ()], [()]]
 
 
 def test_fewer_flags_and_steps_in_real_programs() -> None:
@@ -134,6 +134,6 @@ def test_fewer_flags_and_steps_in_real_programs() -> None:
          {"instances": 3, "lanes": 2}, steps),
     ):  # fmt: skip
         program = compile_schedule(schedule, CompileOptions(passes=(Fuse(),), **options))
-        reduced, moved = Sync(move=False).apply(program, MSCCL), Sync().apply(program, MSCCL)
+        reduced, moved = Sync().apply(program, MSCCL), Sync(move=True).apply(program, MSCCL)
         assert fewer(moved) < fewer(reduced)
         assert not errors(check_program(moved))
