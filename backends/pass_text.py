@@ -10,7 +10,7 @@ only if it does. Passes on programs run in the order of the text; all before the
 
 from __future__ import annotations
 
-from weft.dsl.errors import UserError
+from weft.dsl.errors import UserError, an
 from weft.dsl.registry import PASSES
 from weft.dsl.spec import Spec, parse_specs
 
@@ -18,7 +18,7 @@ from .passes.aggregate import Aggregate
 from .pipeline import Pass, form
 
 MANAGED = {"protocol": "--protocol", "label": "--name", "in-place": "--in-place"}
-"""Options of passes that are the same for all of them."""
+"""Options of passes that the command has flags for."""
 
 ELSEWHERE = {("channels", "count"), ("threadblocks", "count")}
 """Options that follow from those of ``aggregate``."""
@@ -59,8 +59,8 @@ def _one(spec: Spec) -> Pass:
     for option in spec.options:
         place = managed(spec.name, option.key)
         if place:
-            raise UserError(f"{option.key} is the same for all passes", where=option.key_span,
-                            hint=f"say it with {place}")  # fmt: skip
+            raise UserError(f"the {option.key} of {spec.name} is not said here",
+                            where=option.key_span, hint=f"say it with {place}")  # fmt: skip
     made: Pass = PASSES.create(spec)
     return made
 
@@ -78,10 +78,6 @@ def require_applicable(passes: tuple[Pass, ...], subject: str, text: str) -> Non
     for one in passes:
         if form(one) not in forms:
             raise UserError(
-                f"{one.name} works on {_a(form(one)[0])}, which {_a(subject)} does not become",
+                f"{one.name} works on {an(form(one)[0])}, which {an(subject)} does not become",
                 where=spans.get(one.name),
             )  # fmt: skip
-
-
-def _a(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

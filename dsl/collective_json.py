@@ -6,7 +6,7 @@ from typing import Any
 
 from .collective import Collective, Kind, Placement, make, one_shot_allreduce
 from .errors import BadFile, UnknownName
-from .files import SCHEMA, Fields, kind_of
+from .files import SCHEMA, Fields, require_kind
 
 
 def dump(c: Collective) -> dict[str, Any]:
@@ -33,8 +33,7 @@ def load(data: Any, where: str = "collective") -> Collective:
     Raises:
         BadFile: not such an object. UserError: a collective that makes no sense.
     """
-    if kind_of(data, where) != "collective":
-        raise BadFile(f"a collective is expected, not a {data['weft']}", where=where)
+    require_kind(data, "collective", where)
 
     def placement(key: str) -> Placement:
         columns = Fields(fields.get(key, dict), f"{where}: {key}")

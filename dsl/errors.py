@@ -147,6 +147,15 @@ class Missing(WeftError):
     exit_code = 4
 
 
+def an(noun: str) -> str:
+    """A noun behind its article.
+
+    >>> an("algorithm"), an("schedule"), an("msccl-xml")
+    ('an algorithm', 'a schedule', 'an msccl-xml')
+    """
+    return f"{'an' if noun[:1] in 'aeiou' or noun.startswith('msccl') else 'a'} {noun}"
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """A hint that names the nearest known names, or lists all when none is near."""
     names = sorted(known)

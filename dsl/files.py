@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .errors import BadFile, UserError, suggest
+from .errors import BadFile, UserError, an, suggest
 
 SCHEMA = 1
 MAX_BYTES = 1 << 30
@@ -289,6 +289,17 @@ def kind_of(data: Any, where: str) -> str:
             hint=f"this version reads schema {SCHEMA}",
         )  # fmt: skip
     return str(data["weft"])
+
+
+def require_kind(data: Any, noun: str, where: str) -> None:
+    """Refuse a JSON object that holds another noun.
+
+    Raises:
+        BadFile: it does, or is no file of ours.
+    """
+    found = kind_of(data, where)
+    if found != noun:
+        raise BadFile(f"{an(noun)} is expected, not {an(found)}", where=where)
 
 
 class Fields:

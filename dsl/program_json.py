@@ -6,10 +6,11 @@ from typing import Any
 
 from . import collective_json
 from .errors import BadFile, UnknownName
-from .files import SCHEMA, Fields, kind_of
+from .files import SCHEMA, Fields, require_kind
 from .program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
 
 LARGEST = 1 << 31
+"""Numbers in a file are smaller."""
 
 
 def dump(program: Program) -> dict[str, Any]:
@@ -44,8 +45,7 @@ def load(data: Any, where: str = "program") -> Program:
     Raises:
         BadFile: not such an object. UserError: a collective that makes no sense.
     """
-    if kind_of(data, where) != "program":
-        raise BadFile(f"a program is expected, not a {data['weft']}", where=where)
+    require_kind(data, "program", where)
     fields = Fields(data, where)
     protocol = fields.get("protocol", str)
     if protocol not in set(Protocol):
@@ -54,7 +54,7 @@ def load(data: Any, where: str = "program") -> Program:
         fields.get("name", str),
         collective_json.load(fields.get("collective", dict), f"{where}: collective"),
         tuple(_rank(x, f"{where}: rank {r}") for r, x in enumerate(fields.get("ranks", list))),
-        _whole(fields.get("message_chunks", int), where),
+        _number(fields, "message_chunks", where),
         fields.get("in_place", bool),
         Protocol(protocol),
     )
@@ -64,9 +64,7 @@ def load(data: Any, where: str = "program") -> Program:
 
 def _rank(data: Any, where: str) -> RankProgram:
     fields = Fields(data, where)
-    sizes = [
-        _whole(fields.get(f"{name}_chunks", int), where) for name in ("input", "output", "scratch")
-    ]
+    sizes = [_number(fields, f"{name}_chunks", where) for name in ("input", "output", "scratch")]
     blocks = tuple(
         _read_block(x, f"{where} block {b}") for b, x in enumerate(fields.get("blocks", list))
     )
@@ -76,11 +74,11 @@ def _rank(data: Any, where: str) -> RankProgram:
 
 def _read_block(data: Any, where: str) -> Block:
     fields = Fields(data, where)
-    channel = _whole(fields.get("channel", int), where)
+    channel = _number(fields, "channel", where)
     peers = []
     for name in ("send", "recv"):
         peer = fields.get(name, (int, type(None)))
-        peers.append(None if peer is None else _whole(peer, f"{where}: {name}"))
+        peers.append(None if peer is None else _whole(peer, name, where))
     code = tuple(
         _instr(row, f"{where} instruction {i}") for i, row in enumerate(fields.get("code", list))
     )
@@ -104,14 +102,18 @@ def _instr(row: Any, where: str) -> Instr:
             raise BadFile("a wait is [block, instruction]", where=where)
     return Instr(
         Op(op),
-        Slice(Buffer(src), _whole(src_at, where)),
-        Slice(Buffer(dst), _whole(dst_at, where)),
-        _whole(count, where),
-        tuple((_whole(b, where), _whole(i, where)) for b, i in waits),
+        Slice(Buffer(src), _whole(src_at, "the offset", where)),
+        Slice(Buffer(dst), _whole(dst_at, "the offset", where)),
+        _whole(count, "the count", where),
+        tuple((_whole(b, "a wait", where), _whole(i, "a wait", where)) for b, i in waits),
     )
 
 
-def _whole(value: int, where: str) -> int:
+def _number(fields: Fields, key: str, where: str) -> int:
+    return _whole(fields.get(key, int), key, where)
+
+
+def _whole(value: int, what: str, where: str) -> int:
     if not 0 <= value < LARGEST:
-        raise BadFile(f"{value} is negative or absurdly large", where=where)
+        raise BadFile(f"{what} is {value}, outside 0 … {LARGEST - 1}", where=where)
     return value

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from . import collective_json, topology_json
 from .collective import Collective, IntArray
 from .errors import BadFile, UserError
-from .files import SCHEMA, Fields, kind_of, parse_json, read_text, write_text
+from .files import SCHEMA, Fields, parse_json, read_text, require_kind, write_text
 from .topology import Topology
 
 Times = npt.NDArray[np.float64]
@@ -225,8 +225,7 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     Raises:
         BadFile, UserError: not such an object, or indices outside the machine or collective.
     """
-    if kind_of(data, where) != "schedule":
-        raise BadFile(f"a schedule is expected, not a {data['weft']}", where=where)
+    require_kind(data, "schedule", where)
     fields = Fields(data, where)
     topology = topology_json.load(fields.get("topology", dict), f"{where}: topology")
     collective = collective_json.load(fields.get("collective", dict), f"{where}: collective")

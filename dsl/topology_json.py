@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from .errors import BadFile, UserError
-from .files import SCHEMA, Fields, kind_of
+from .files import SCHEMA, Fields, require_kind
 from .topology import Link, Node, NodeKind, Resource, Topology
 from .units import exact
 
@@ -37,8 +37,7 @@ def load(data: Any, where: str = "topology") -> Topology:
     Raises:
         BadFile: not such an object. BadTopology: an impossible machine.
     """
-    if kind_of(data, where) != "topology":
-        raise BadFile(f"a topology is expected, not a {data['weft']}", where=where)
+    require_kind(data, "topology", where)
     fields = Fields(data, where)
     topology = Topology(
         fields.get("name", str),

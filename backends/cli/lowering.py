@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import UnknownName, UserError
+from weft.dsl.errors import UnknownName, UserError, an
 from weft.dsl.registry import PASSES
 
 from .inputs import valued, whole
@@ -81,7 +81,7 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Source:
     if subject.kind is Kind.PROGRAM:
         return _program(subject)
     raise UserError(
-        f"a schedule, an algorithm or a program is needed, not a {subject.kind}",
+        f"a schedule, an algorithm or a program is needed, not {an(subject.kind)}",
         where=subject.where,
     )
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.errors import BadFile, UnknownName, UserError, suggest
+from weft.dsl.errors import BadFile, UnknownName, UserError, an, suggest
 from weft.dsl.files import kind_of, parse_json, read_text
 
 from .sketches import split_arguments
@@ -143,7 +143,7 @@ def _named(name: str) -> Subject:
         subject = _read(path, name)
         if subject.kind in (Kind.TOPOLOGY, Kind.SKETCH):
             return subject
-        raise UserError(f"a {subject.kind} takes no options", where=name)
+        raise UserError(f"{an(subject.kind)} takes no options", where=name)
     if "/" in name or Path(name).suffix:
         raise BadFile("no such file", where=name)
     raise UnknownName("file or name", name, (*machines, *sketches))

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError
+from weft.dsl.errors import UserError, an
 
 from .console import Console
 from .exit_codes import Exit
@@ -101,7 +101,7 @@ def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collectiv
     """The XML to execute, and what it must achieve where that is known.
 
     Raises:
-        UserError: neither a program nor a schedule, or an option that contradicts it.
+        UserError: nothing that can be executed, or an option that contradicts it.
     """
     rooted = args.root is not None or args.roots is not None
     if subject.kind is Kind.XML:
@@ -123,7 +123,10 @@ def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collectiv
                 setattr(args, name, value)
         source = source_of(subject, args)
         return lower_and_emit(subject, source, MscclXml(), args, None)[1], source.collective
-    raise UserError(f"a program or a schedule is needed, not a {subject.kind}", where=subject.where)
+    raise UserError(
+        f"a schedule, an algorithm or a program is needed, not {an(subject.kind)}",
+        where=subject.where,
+    )
 
 
 def _asked(args: argparse.Namespace, algo: XmlAlgo) -> Collective | None:

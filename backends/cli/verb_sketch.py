@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from weft.dsl.errors import UserError
+from weft.dsl.errors import UserError, an
 
 from .console import Console, columns
 from .exit_codes import Exit
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _list(console)
     subject = read_subject(args.sketch)
     if subject.kind is not Kind.SKETCH:
-        raise UserError(f"a sketch is needed, not a {subject.kind}", where=subject.where)
+        raise UserError(f"a sketch is needed, not {an(subject.kind)}", where=subject.where)
     if args.what == "show":
         console.result(subject.text.rstrip("\n"), {"status": "ok", "text": subject.text})
         return Exit.DONE
