@@ -24,15 +24,16 @@ factor).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index as whole
 from types import TracebackType
 
 from .algorithm import Algorithm
 from .call_site import user_span
 from .collective import Collective
-from .errors import BadAlgorithm, UserError
-from .ledger import Ledger, Value, Wishes, said
+from .errors import BadAlgorithm, UnknownName, UserError
+from .ledger import Ledger, Value, Wishes, place_of, said
 from .program import Buffer, Protocol
-from .slots import BASE, NONE, SCRATCH, slice_of
+from .slots import BASE, NONE, OUTPUT, SCRATCH, slice_of
 
 
 class Builder:
@@ -65,7 +66,7 @@ class Builder:
         if instances < 1:
             raise UserError(f"{instances} instances make no program", hint="use 1, 2, 4 …")
         if str(protocol) not in list(Protocol):
-            raise UserError(f"unknown protocol {str(protocol)!r}", hint="Simple, LL or LL128")
+            raise UnknownName("protocol", str(protocol), Protocol)
         self.collective, self.in_place = collective, in_place
         self.name = name or collective.name or str(collective.kind)
         self.instances, self.protocol = instances, Protocol(protocol)
@@ -86,6 +87,7 @@ class Builder:
     ) -> Chunk:
         """A reference to ``count`` chunks from ``index``, by number or, with a buffer, by place."""
         ledger = self._ledger
+        rank, index, count = _whole(rank, index, count)
         self._check_rank(rank)
         if count < 1:
             raise BadAlgorithm(f"{count} chunks are nothing to refer to", where=user_span())
@@ -103,13 +105,19 @@ class Builder:
                     f"rank {rank} holds nothing of chunk {index + slots.index(NONE)} here",
                     where=user_span(), hint="copy it there first",
                 )  # fmt: skip
+            for k, slot in enumerate(slots, index):
+                if held[slot][0] != k:
+                    raise BadAlgorithm(
+                        f"rank {rank} holds chunk {k} no longer: {ledger.overwritten(rank, slot)}",
+                        where=user_span(), hint="use it before, or keep a copy in scratch",
+                    )  # fmt: skip
         else:
             first = self._slot(rank, buffer, index, count)
             slots = tuple([ledger.canonical(rank, first + k) for k in range(count)])
             for slot in slots:
                 if slot not in held:
                     raise BadAlgorithm(
-                        f"{_place(rank, slot)} is read before it is written", where=user_span()
+                        f"{place_of(rank, slot)} is read before it is written", where=user_span()
                     )
         return Chunk(self, rank, slots, tuple([held[slot] for slot in slots]))
 
@@ -160,9 +168,10 @@ class Builder:
         }
         limit = sizes.get(which, 1 << 31)
         if not 0 <= index <= index + count <= limit:
+            wrong = index if index < 0 else index + count - 1
             raise BadAlgorithm(
-                f"chunks {index} … {index + count - 1} are not in the {which.name.lower()} buffer",
-                where=user_span(), hint=f"it has {limit} chunks",
+                f"there is no chunk {wrong} in the {which.name.lower()} buffer",
+                where=user_span(), hint=f"its chunks are 0 … {limit - 1}",
             )  # fmt: skip
         if which is Buffer.SCRATCH:
             self._ledger.scratch[rank] = max(self._ledger.scratch[rank], index + count)
@@ -226,10 +235,10 @@ class Chunk:
         ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
         there = []
         for source, value, target in zip(self._slots, self._values, targets, strict=True):
+            self._check_fresh(source, value)
             if target == NONE:
                 target = ledger.room_for(dst, value[0])
             if (self.rank, source) != (dst, target):
-                self._check_fresh(source, value)
                 ledger.move(self.rank, source, dst, target, NONE, wishes)
             there.append(self._arrived(dst, value[0], target, buffer is None))
         return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
@@ -249,7 +258,7 @@ class Chunk:
                 operand = ledger.place[dst].get(value[0], NONE)
                 target = NONE if operand == NONE else ledger.room_for(dst, value[0])
             if operand == NONE or operand not in ledger.held[dst]:
-                what = f"rank {dst}" if target == NONE else _place(dst, target)
+                what = f"rank {dst}" if target == NONE else place_of(dst, target)
                 raise BadAlgorithm(
                     f"{what} holds nothing that chunk {value[0]} could be added to",
                     where=user_span(), hint="use copy_to for what arrives first",
@@ -274,7 +283,9 @@ class Chunk:
     def group(self, *others: Chunk) -> Chunk:
         """One reference to these chunks and others of the same rank, in that order."""
         for other in others:
-            if other._builder is not self._builder or other.rank != self.rank:
+            if other._builder is not self._builder:
+                raise BadAlgorithm("these chunks belong to another builder", where=user_span())
+            if other.rank != self.rank:
                 raise BadAlgorithm(
                     f"chunks of rank {self.rank} and rank {other.rank} are not in one place",
                     where=user_span(),
@@ -291,7 +302,7 @@ class Chunk:
     ) -> tuple[int, Sequence[int]]:
         """The other rank and the slots there; NONE for those it chooses itself."""
         builder, ledger = self._builder, self._builder._ledger
-        dst = self.rank if rank is None else rank
+        dst = self.rank if rank is None else _whole(rank)[0]
         builder._check_rank(dst)
         if buffer is None:
             if index is not None:
@@ -306,9 +317,9 @@ class Chunk:
                                    hint="add index=…")  # fmt: skip
             first = ledger.new_scratch(dst, self.count)
         else:
-            first = builder._slot(dst, buffer, index, self.count)
+            first = builder._slot(dst, buffer, _whole(index)[0], self.count)
         targets = [ledger.canonical(dst, first + k) for k in range(self.count)]
-        if any(slot < BASE[Buffer.OUTPUT] for slot in targets) and not builder.in_place:
+        if any(slot < OUTPUT for slot in targets) and not builder.in_place:
             raise BadAlgorithm(
                 f"the input of rank {dst} belongs to the caller and is not written",
                 where=user_span(), hint="write to output or scratch, or say in_place=True",
@@ -317,12 +328,10 @@ class Chunk:
 
     def _check_fresh(self, slot: int, value: Value) -> None:
         ledger = self._builder._ledger
-        now = ledger.held[self.rank].get(slot)
-        if now is not value:
+        if ledger.held[self.rank][slot] != value:
             raise BadAlgorithm(
-                f"{_place(self.rank, slot)} no longer holds {said(value)}: "
-                f"{ledger.written_at(self.rank, slot)} overwrote it with "
-                f"{said(now) if now else 'nothing'}",
+                f"{place_of(self.rank, slot)} no longer holds {said(value)}: "
+                f"{ledger.overwritten(self.rank, slot)}",
                 where=user_span(), hint="use it before, or keep a copy in scratch",
             )  # fmt: skip
 
@@ -341,6 +350,14 @@ class Chunk:
         return target
 
 
-def _place(rank: int, slot: int) -> str:
-    part = slice_of(slot)
-    return f"{part.buffer.name.lower()} chunk {part.offset} of rank {rank}"
+def _whole(*numbers: int) -> list[int]:
+    """The numbers as Python's own: those of NumPy serve as well."""
+    try:
+        return [whole(number) for number in numbers]
+    except TypeError:
+        wrong = next(n for n in numbers if not hasattr(n, "__index__"))
+        raise BadAlgorithm(
+            f"{wrong!r} is not a whole number",
+            where=user_span(),
+            hint="divide with //" if isinstance(wrong, float) else "",
+        ) from None

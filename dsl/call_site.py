@@ -38,8 +38,7 @@ def span_of(code: CodeType, lasti: int) -> Span | str:
     found = next(islice(code.co_positions(), lasti // 2, None), None)
     line, end, first, last = found or (None, None, None, None)
     line = line or code.co_firstlineno
-    text = "".join(linecache.getlines(code.co_filename))
-    rows = text.splitlines(keepends=True)
+    rows = linecache.getlines(code.co_filename)
     if not 0 < line <= len(rows):
         return f"{code.co_filename}:{line}"
     row = rows[line - 1]
@@ -51,7 +50,8 @@ def span_of(code: CodeType, lasti: int) -> Span | str:
     stop = len(row.rstrip())
     if end == line and last is not None:
         stop = len(raw[:last].decode(errors="ignore"))
-    return Span(Source(code.co_filename, text), start + begin, start + max(stop, begin + 1))
+    source = Source(code.co_filename, "".join(rows))
+    return Span(source, start + begin, start + max(stop, begin + 1))
 
 
 def line_of(code: CodeType, lasti: int) -> int:

@@ -143,6 +143,10 @@ class Ledger:
         last = int(found[-1])
         return f"line {line_of(self._codes[last], self._lasti[last])}"
 
+    def overwritten(self, rank: int, slot: int) -> str:
+        """Which line overwrote a slot, and with what."""
+        return f"{self.written_at(rank, slot)} overwrote it with {said(self.held[rank][slot])}"
+
     def bad_sum(self, src: int, value: Value, dst: int, other: Value) -> BadAlgorithm:
         """The error of a sum that makes no sense."""
         if value[0] != other[0]:
@@ -160,7 +164,6 @@ class Ledger:
     def _bad_end(self, rank: int, chunk: int, slot: int) -> BadAlgorithm:
         want, value = (chunk, self.wanted[rank][chunk]), self.held[rank].get(slot)
         line = self.written_at(rank, slot)
-        where = slice_of(slot)
         if value is None or not line:
             best = self.held[rank].get(self.place[rank].get(chunk, NONE))
             text = "is never written"
@@ -168,8 +171,7 @@ class Ledger:
         else:
             text, hint = f"ends as {said(value)}", f"it was last written at {line}"
         return BadAlgorithm(
-            f"{where.buffer.name.lower()} chunk {where.offset} of rank {rank} {text}; it must be "
-            f"{said(want)}",
+            f"{place_of(rank, slot)} {text}; it must be {said(want)}",
             where=user_span(), hint=hint,
         )  # fmt: skip
 
@@ -179,15 +181,17 @@ def _rows(placement: Placement) -> list[list[int]]:
     return rows
 
 
+def place_of(rank: int, slot: int) -> str:
+    """A slot in words."""
+    part = slice_of(slot)
+    return f"{part.buffer.name.lower()} chunk {part.offset} of rank {rank}"
+
+
 def said(value: Value) -> str:
     """A value in words."""
     chunk, mask = value
     one = mask & (mask - 1) == 0
-    return (
-        f"chunk {chunk} of {ranks_of(mask)}"
-        if one
-        else f"chunk {chunk} summed over {ranks_of(mask)}"
-    )
+    return f"chunk {chunk} {'of' if one else 'summed over'} {ranks_of(mask)}"
 
 
 def ranks_of(mask: int) -> str:

@@ -25,8 +25,9 @@ def run_python(source: Source) -> dict[str, Any]:
     return names
 
 
-def call_user(source: Source, function: Any, *args: Any, **options: Any) -> Any:
-    """Call code of a user's file; its errors point at the line of the file where they arose.
+def call_user(source: Source, function: Any, /, *args: Any, **options: Any) -> Any:
+    """Call code of a user's file; its errors point at the line of the file where they arose,
+    or at the file where no line of it was being carried out.
 
     Raises:
         UserError: as :func:`run_python` says.
@@ -40,7 +41,7 @@ def call_user(source: Source, function: Any, *args: Any, **options: Any) -> Any:
             raise
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f.lineno for f in frames if f.filename == source.name and f.lineno]
-        where = line_span(source, lines[-1] if lines else 1)
+        where = line_span(source, lines[-1]) if lines else source.name
         if isinstance(error, UserError):
             error.where = where
             raise

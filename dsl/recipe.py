@@ -14,6 +14,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, make_dataclass
+from enum import Enum
+from fractions import Fraction
 from typing import Any
 
 from .algorithm import Algorithm
@@ -26,6 +28,9 @@ from .program import Protocol
 from .python_file import call_user, run_python
 from .spans import Source
 from .spec import build, parse_spec
+
+_WRITTEN = (int, float, str, Enum, Fraction)
+_COLLECTIVE = "a collective, or a function that makes one: Allreduce(8, chunks=8)"
 
 
 @dataclass(frozen=True)
@@ -50,15 +55,19 @@ class Recipe:
         return made | dict(list(_parameters(self.write).items())[1:])
 
     def form(self) -> type[Any]:
-        """A dataclass whose fields are the options, for :mod:`weft.dsl.spec`."""
+        """A dataclass whose fields are the options, for :mod:`weft.dsl.spec`.
+
+        An option whose default is no number or text cannot be written there, and keeps it.
+        """
         rows: list[Any] = [
             (name, _kind(p)) if p.default is p.empty else (name, _kind(p), field(default=p.default))
             for name, p in self.options.items()
+            if p.default is p.empty or p.default is None or isinstance(p.default, _WRITTEN)
         ]
         rows.sort(key=len)  # those without a default come first
         return make_dataclass(self.name, rows, frozen=True)
 
-    def build(self, *, in_place: bool | None = None, **options: Any) -> Algorithm:
+    def build(self, /, *, in_place: bool | None = None, **options: Any) -> Algorithm:
         """The algorithm for these options; ``in_place``: instead of what the recipe says.
 
         Raises:
@@ -87,7 +96,10 @@ class Recipe:
     def _collective(self, options: Mapping[str, Any]) -> Collective:
         if isinstance(self.collective, Collective):
             return self.collective
-        return self.collective(**_some(options, _parameters(self.collective)))
+        made = self.collective(**_some(options, _parameters(self.collective)))
+        if not isinstance(made, Collective):
+            raise UserError(f"the collective of {self.name} is {made!r}", hint=_COLLECTIVE)
+        return made
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -108,10 +120,24 @@ def program(
 
     ``@program(Allreduce(8, chunks=8))`` fixes the collective; ``@program(Allreduce)``, or any
     function that returns one, leaves its parameters to the caller (``ring{ranks=8,chunks=8}``).
+
+    Raises:
+        UserError: it is no collective, or the function has no parameter for the builder or one
+            called ``in_place``, which every algorithm has.
     """
+    if not isinstance(collective, Collective) and not callable(collective):
+        raise UserError(f"@program of {collective!r}", hint=_COLLECTIVE)
 
     def recipe(write: Callable[..., None]) -> Recipe:
-        return Recipe(write, collective, name or write.__name__, in_place, instances, protocol)
+        made = Recipe(write, collective, name or write.__name__, in_place, instances, protocol)
+        if not _parameters(write):
+            raise UserError(f"{made.name} takes no builder", hint=f"def {made.name}(p): …")
+        if "in_place" in made.options:
+            raise UserError(
+                f"in_place is no option of {made.name}'s own",
+                hint="@program(…, in_place=True), and p.in_place inside",
+            )
+        return made
 
     return recipe
 

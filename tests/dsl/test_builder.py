@@ -320,15 +320,45 @@ def negative_wish(p: Builder) -> None:
     p.chunk(0, 0).copy_to(rank=1, channel=-2)
 
 
+def half_a_chunk(p: Builder) -> None:
+    p.chunk(0, 3 / 2)  # type: ignore[arg-type]
+
+
+def half_a_rank(p: Builder) -> None:
+    p.chunk(0, 0).copy_to(rank=1 / 1)  # type: ignore[arg-type]
+
+
+def lost(p: Builder) -> None:
+    p.chunk(0, 0).copy_to(rank=1)
+    p.chunk(0, 1).copy_to(rank=1, buffer="output", index=0)
+    p.chunk(1, 0)
+
+
+def stale_copied_home(p: Builder) -> None:
+    old = p.chunk(0, 0).copy_to(rank=1)
+    p.chunk(0, 1).copy_to(rank=1, buffer="output", index=0)
+    old.copy_to(rank=1)
+
+
+def another_builders(p: Builder) -> None:
+    p.chunk(0, 0).group(Builder(Allreduce(2)).chunk(0, 0))
+
+
 @pytest.mark.parametrize(
     ("write", "says", "at"),
     [
+        (half_a_chunk, "1.5 is not a whole number", "p.chunk(0, 3 / 2)"),
+        (half_a_rank, "1.0 is not a whole number", "p.chunk(0, 0).copy_to(rank=1 / 1)"),
+        (lost, "rank 1 holds chunk 0 no longer", "p.chunk(1, 0)"),
+        (stale_copied_home, "output chunk 0 of rank 1 no longer holds", "old.copy_to(rank=1)"),
+        (another_builders, "another builder",
+         "p.chunk(0, 0).group(Builder(Allreduce(2)).chunk(0, 0))"),
         (no_such_rank, "there is no rank 4", "p.chunk(4, 0)"),
         (no_such_target, "there is no rank -1", "p.chunk(0, 0).copy_to(rank=-1)"),
         (no_such_chunk, "there is no chunk 4", "p.chunk(0, 3, count=2)"),
         (no_chunks, "0 chunks are nothing to refer to", "p.chunk(0, 0, count=0)"),
         (unknown_buffer, "unknown buffer 'outptu'", 'p.chunk(0, 0, buffer="outptu")'),
-        (beyond_the_buffer, "chunks 4 … 4 are not in the output buffer",
+        (beyond_the_buffer, "there is no chunk 4 in the output buffer",
          'p.chunk(0, 0).copy_to(rank=1, buffer="output", index=4)'),
         (unwritten, "output chunk 1 of rank 0 is read before it is written",
          'p.chunk(0, 1, buffer="output")'),
@@ -372,6 +402,16 @@ def test_a_stale_reference_names_the_line_that_overwrote_it() -> None:
     with pytest.raises(BadAlgorithm) as caught:
         stale(p)
     assert f"line {stale.__code__.co_firstlineno + 2} overwrote it" in caught.value.message
+
+
+def test_a_reference_holds_while_its_value_is_there_again() -> None:
+    p = Builder(Allreduce(2))
+    total = p.chunk(0, 0).reduce_into(rank=1)
+    p.chunk(1, 0, buffer="input").copy_to(rank=0, buffer="scratch", index=0)
+    again = p.chunk(0, 0).reduce_into(rank=0, buffer="scratch", index=0)
+    again.copy_to(rank=1, buffer="output", index=0)
+    total.copy_to(rank=0)
+    assert achieves(p.algorithm())
 
 
 def test_what_falls_short_is_named() -> None:

@@ -80,6 +80,18 @@ def test_options_come_from_the_collective_and_the_function() -> None:
     assert achieves(swap.build())
 
 
+def test_options_may_have_any_name_and_default(tmp_path: Path) -> None:
+    path = tmp_path / "star.py"
+    path.write_text(
+        "from weft import *\n@program(Broadcast(3))\n"
+        "def star(p, source=0, function=0, where=[1, 2]):\n"
+        "    for rank in where:\n        p.chunk(source, 0).copy_to(rank=rank)\n"
+    )
+    assert achieves(load(f"{path}:star{{source=0,function=1}}"))
+    with pytest.raises(UserError, match="unknown option of star 'where'"):
+        load(f"{path}:star{{where=1}}")
+
+
 @pytest.mark.parametrize(
     ("tail", "error", "says"),
     [
@@ -109,6 +121,14 @@ def test_wrong_questions(file: str, tail: str, error: type[UserError], says: str
         ("from weft import *\n@program(Broadcast(0))\ndef f(p):\n    pass\n", UserError,
          "process group is empty", 2),
         ("raise SystemExit(3)\n", BadFile, "SystemExit", 1),
+        ("from weft import *\n@program('allreduce')\ndef f(p):\n    pass\n", UserError,
+         "@program of 'allreduce'", 2),
+        ("from weft import *\n@program(Broadcast(2))\ndef f():\n    pass\n", UserError,
+         "f takes no builder", 2),
+        ("from weft import *\n@program(Broadcast(2))\ndef f(p, in_place=True):\n    pass\n",
+         UserError, "in_place is no option of f's own", 2),
+        ("from weft import *\n@program(lambda: 5)\ndef f(p):\n    pass\n", UserError,
+         "the collective of f is 5", None),
     ],
 )  # fmt: skip
 def test_a_file_that_goes_wrong(
