@@ -106,23 +106,6 @@ class Journal:
             before = noun
 
 
-def run_pipeline(
-    program: Program, target: Target, passes: Iterable[Pass] = DEFAULT_PASSES,
-    *, verify: Callable[[Program], None] | None = None,
-) -> Program:  # fmt: skip
-    """Run those of the passes that work on programs.
-
-    Raises:
-        CheckFailed: a pass produced a wrong program; names the pass.
-    """
-    journal = Journal(target, verify)
-    for one in of_form(passes, "program", "program"):
-        program = one.apply(program, target)
-        journal.add(one.name, program)
-    journal.close(program.protocol)
-    return program
-
-
 def _verified(program: Program, name: str, verify: Callable[[Program], None]) -> None:
     try:
         verify(program)

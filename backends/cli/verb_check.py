@@ -102,7 +102,7 @@ def _algorithm(subject: Subject, args: argparse.Namespace, _: Console) -> list[C
     checks = [Check("form", True, size), Check("algorithm", True, "achieves its collective")]
     chosen = CompileOptions(target(args.target)) if args.target else CompileOptions()
     found = report_program(compile_algorithm(algorithm, chosen), args.target)
-    return [*checks, *of_report(found, f"of the program: {GOOD}")]
+    return [*checks, *of_report(found, GOOD)]
 
 
 def _program(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:

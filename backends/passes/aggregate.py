@@ -29,6 +29,7 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.distinct import numbered
+from weft.dsl.errors import UserError
 from weft.dsl.program import Protocol
 
 from ..target import Target
@@ -37,14 +38,25 @@ from .flow import NONE, Blocks, Column, Flags, Flow, LocalOps, Messages
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Merge up to ``count`` chunks (0: what the target allows) of one step and connection."""
+    """Merge up to ``count`` chunks (0: what the target allows) of one step and connection.
+
+    ``protocol`` says how many chunks a FIFO holds.
+    """
 
     name: ClassVar[str] = "aggregate"
     protocol: Protocol = Protocol.SIMPLE
     count: int = 0
 
     def apply(self, flow: Flow, target: Target) -> Flow:
-        """The flow with counts and levels; it must have blocks."""
+        """The flow with counts and levels; it must have blocks.
+
+        Raises:
+            UserError: less than no chunks.
+        """
+        if self.count < 0:
+            raise UserError(
+                f"{self.count} chunks cannot travel together", hint="aggregate{count=0}: any number"
+            )
         assert flow.blocks is not None, "thread blocks come before aggregation"
         most = min(self.count or target.max_count, target.max_count)
         m, blocks = flow.messages, flow.blocks

@@ -1,9 +1,9 @@
 """Chains of forwarding, each on a channel of its own: the rule of the published compiler.
 
 A chain is a message, what it brings sent on, and so on, as long as the same chunks stay together;
-where several messages send on what one
-brought, the most urgent of them continues the chain (see ``criticality``). Chains over the same
-connections share a channel; any other takes the smallest channel that is free on all of its hops.
+where several messages send on what one brought, the most urgent of them continues the chain (see
+``criticality``). Chains over the same connections share a channel; any other takes the smallest
+channel that is free on all of its hops.
 So a block holds a chain and nothing else: a chain that begins at one rank and ends before it comes
 round again cannot wait for itself, however many chunks it carries.
 """

@@ -46,7 +46,10 @@ class Replication(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """Replicate ``count`` times; the message is cut into as many times more chunks."""
+    """Replicate ``count`` times; the message is cut into as many times more chunks.
+
+    ``policy``: which of the new chunks an instance takes.
+    """
 
     name: ClassVar[str] = "instances"
     count: int = 1

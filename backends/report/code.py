@@ -7,10 +7,7 @@ from weft.dsl.program import Instr, Program, Slice
 from weft.dsl.slots import NONE, slice_of
 
 from ..read.model import Transfer, XmlAlgo, XmlBlock
-from .layout import facts
-
-LONGEST = 2000
-"""Lines of a listing after which the rest is only counted."""
+from .layout import LONGEST, count, facts, listing
 
 
 def xml_text(algo: XmlAlgo) -> str:
@@ -18,7 +15,7 @@ def xml_text(algo: XmlAlgo) -> str:
     low, high = algo.min_bytes, algo.max_bytes
     head = facts([
         ("program", algo.name), ("collective", algo.coll), ("ranks", algo.ngpus),
-        ("message", f"{algo.message_chunks} chunks"),
+        ("message", count(algo.message_chunks, "chunk")),
         ("valid", " and ".join("in place" if p else "out of place" for p in algo.placements)),
         ("sizes", f"{low} … {high} bytes" if low is not None or high is not None else ""),
         ("protocol", algo.protocol), ("channels", algo.channels), ("steps", algo.steps),
@@ -28,14 +25,14 @@ def xml_text(algo: XmlAlgo) -> str:
         lines += _rank(rank.id, (rank.input_chunks, rank.output_chunks, rank.scratch_chunks))
         for block in rank.blocks:
             lines += _xml_block(block)
-    return head + "\n" + "\n".join(_cut(lines))
+    return listing(head, lines)
 
 
 def program_text(program: Program) -> str:
     """Facts, then the code of every thread block; waits are block.instruction."""
     head = facts([
         ("program", program.name), ("collective", program.collective),
-        ("message", f"{program.message_chunks} chunks"),
+        ("message", count(program.message_chunks, "chunk")),
         ("valid", "in place" if program.in_place else "out of place"),
         ("protocol", program.protocol), ("channels", program.channels),
         ("instructions", program.instructions),
@@ -47,7 +44,7 @@ def program_text(program: Program) -> str:
             ends = (NONE if peer is None else peer for peer in (block.send, block.recv))
             lines.append(_block_head(at, block.channel, *ends))
             lines += [f"    {i:3} {_instr(one)}" for i, one in enumerate(block.code)]
-    return head + "\n" + "\n".join(_cut(lines))
+    return listing(head, lines)
 
 
 def algorithm_text(algorithm: Algorithm) -> str:
@@ -57,7 +54,7 @@ def algorithm_text(algorithm: Algorithm) -> str:
         ("algorithm", algorithm.name), ("collective", algorithm.collective),
         ("valid", "in place" if algorithm.in_place else "out of place"),
         ("protocol", algorithm.protocol), ("instances", algorithm.instances),
-        ("scratch", f"at most {max(algorithm.scratch, default=0)} chunks"),
+        ("scratch", "at most " + count(max(algorithm.scratch, default=0), "chunk")),
         ("moves", len(moves)),
     ])  # fmt: skip
     columns = (moves.chunk, moves.src, moves.source, moves.dst, moves.target, moves.operand)
@@ -78,7 +75,8 @@ def _move(chunk: int, src: int, source: int, dst: int, target: int, operand: int
 
 
 def _rank(number: int, sizes: tuple[int, int, int]) -> list[str]:
-    return ["", "rank {}: input {}, output {}, scratch {} chunks".format(number, *sizes)]
+    given, made, scratch = sizes
+    return ["", f"rank {number}: input {given}, output {made}, scratch {count(scratch, 'chunk')}"]
 
 
 def _xml_block(block: XmlBlock) -> list[str]:
@@ -103,8 +101,3 @@ def _instr(one: Transfer | Instr) -> str:
 
 def _slice(place: Slice) -> str:
     return f"{place.buffer}[{place.offset}]"
-
-
-def _cut(lines: list[str]) -> list[str]:
-    hidden = len(lines) - LONGEST
-    return lines if hidden <= 0 else [*lines[:LONGEST], f"… and {hidden} more lines"]

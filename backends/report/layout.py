@@ -49,6 +49,17 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+LONGEST = 2000
+"""Lines of a listing after which the rest is only counted."""
+
+
+def listing(head: str, lines: Sequence[str]) -> str:
+    """Facts, then the lines of some code, as far as a person reads."""
+    hidden = len(lines) - LONGEST
+    more = [f"… and {count(hidden, 'more line')}"] if hidden > 0 else []
+    return "\n".join([head, *lines[:LONGEST], *more])
+
+
 def exact(value: Fraction) -> str:
     """An exact number for people: ``7/6 (1.16667)``, or plainly where it is short."""
     decimal = f"{float(value):.6g}"

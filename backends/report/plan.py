@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from ..mscclpp.model import UNLIMITED, Gpu, Local, Multicast, Operand, Operation, Plan, ThreadBlock
-from .layout import facts
-
-LONGEST = 2000
-"""Lines of a listing after which the rest is only counted."""
+from .layout import count, facts, listing
 
 
 def plan_text(plan: Plan) -> str:
@@ -21,13 +18,11 @@ def plan_text(plan: Plan) -> str:
     lines = [f"remark: {remark}" for remark in plan.remarks]
     for rank, gpu in enumerate(plan.gpus):
         lines += ["", f"rank {rank}: input {gpu.input_chunks}, output {gpu.output_chunks}, "
-                  f"scratch {gpu.scratch_chunks} chunks"]  # fmt: skip
+                  f"scratch {count(gpu.scratch_chunks, 'chunk')}"]  # fmt: skip
         for number, block in enumerate(gpu.blocks):
             lines.append(f"  block {number}")
             lines += [f"    {k:3} {_operation(gpu, block, op)}" for k, op in enumerate(block.ops)]
-    hidden = len(lines) - LONGEST
-    shown = lines if hidden <= 0 else [*lines[:LONGEST], f"… and {hidden} more lines"]
-    return head + "\n" + "\n".join(shown)
+    return listing(head, lines)
 
 
 def _operation(gpu: Gpu, block: ThreadBlock, op: Operation) -> str:
