@@ -13,8 +13,14 @@ from sources import CODE_FOLDERS, DATA_FOLDERS, Import, Source, code, imports, p
 ALLOWED = {"dsl": {"dsl"}, "synth": {"dsl", "synth"}, "backends": {"dsl", "synth", "backends"}}
 # Inside backends these make a program run; they must not need the search that found it,
 # nor the parts that show it.
-RUNNING = {"passes", "emit", "emitters", "run", "runners"}
+RUNNING = {"passes", "emit", "emitters", "run", "runners", "interpret", "mscclpp", "check", "read"}
 SHOWING = {"cli", "demo", "report", "reports", "show"}
+# Judges share no code with what they judge.
+JUDGES = ("check", "interpret", "read", "listing", "mscclpp.check", "mscclpp.interpret")
+MAKERS = (
+    "passes", "pipeline", "compile", "emit", "mscclpp.emit", "mscclpp.lower", "mscclpp.landing",
+    "mscclpp.order", "mscclpp.phases", "mscclpp.write",
+)  # fmt: skip
 MAY_PRINT = {"cli", "demo", "bench"}
 ROOT_FILE = "backends/_root.py"  # becomes weft/__init__.py, which may name everything
 
@@ -62,11 +68,24 @@ def misplaced(source: Source, imp: Import) -> str | None:
     return None
 
 
+def within(module: str, parts: tuple[str, ...]) -> bool:
+    """Whether a module is one of these parts of the backends, or in one."""
+    return any(f"{module}.".startswith(f"weft.backends.{part}.") for part in parts)
+
+
+def biased(source: Source, imp: Import) -> str | None:
+    """Say whether a judge uses what makes the thing that it judges."""
+    target = f"{imp.module}.{imp.name}"
+    if within(source.module, JUDGES) and within(target, MAKERS):
+        return f"a judge must not know {imp.module}"
+    return None
+
+
 def faults(source: Source) -> Iterator[str]:
     if str(source) == ROOT_FILE:
         return
     for imp in imports(source):
-        for rule in (crossing, misplaced):
+        for rule in (crossing, misplaced, biased):
             if fault := rule(source, imp):
                 yield f"{source}:{imp.line}: {fault}"
 
@@ -131,6 +150,10 @@ def test_there_are_no_import_cycles() -> None:
         ("backends/passes/a.py", "from weft.synth import verify", "dsl only"),
         ("backends/emit/a.py", "from weft import synth", "dsl only"),
         ("backends/run/a.py", "from ..cli import main", "must not know cli"),
+        ("backends/interpret/a.py", "from ..report import text", "must not know report"),
+        ("backends/check/a.py", "from ..passes.order import Order", "a judge must not know"),
+        ("backends/mscclpp/check/a.py", "from ..order import Order", "a judge must not know"),
+        ("backends/mscclpp/check/a.py", "from .. import lower", "a judge must not know"),
     ],
 )
 def test_the_rule_sees_a_wrong_import(path: str, text: str, fault: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wait_programs import programs
 
 from weft.backends.check import check_program, errors, local_order
 from weft.backends.check.connections import connect
@@ -16,27 +17,6 @@ from weft.backends.check.local_order import ordered_locally
 from weft.backends.listing import of_program
 from weft.dsl.collective import make
 from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
-
-COPY = (Op.COPY, Slice(Buffer.INPUT, 0), Slice(Buffer.OUTPUT, 0))
-
-
-@st.composite
-def programs(draw: st.DrawFn) -> Program:
-    """Two ranks of copies with random waits that go upwards in some order, so without a cycle."""
-    ranks = []
-    for _ in range(2):
-        sizes = draw(st.lists(st.integers(0, 6), min_size=1, max_size=4))
-        # A random interleaving of the blocks; waits point back in it.
-        tokens = draw(st.permutations([b for b, size in enumerate(sizes) for _ in range(size)]))
-        done: list[tuple[int, int]] = []
-        code: list[list[Instr]] = [[] for _ in sizes]
-        for b in tokens:
-            waits = draw(st.lists(st.sampled_from(done), max_size=2, unique=True)) if done else []
-            code[b].append(Instr(*COPY, 1, tuple(sorted(w for w in waits if w[0] != b))))
-            done.append((b, len(code[b]) - 1))
-        blocks = tuple(Block(0, None, None, tuple(c)) for c in code)
-        ranks.append(RankProgram(blocks, 1, 2, 0))
-    return Program("random", make("allgather", 2), tuple(ranks), 2)
 
 
 def reached(graph: Graph, start: int) -> set[int]:
