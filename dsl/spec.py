@@ -182,7 +182,7 @@ def build(spec: Spec, cls: type[T]) -> T:
 def format_spec(instance: Any, name: str | None = None) -> str:
     """The text that :func:`build` reads back: options that differ from their default."""
     parts = [
-        f"{key}={_text(getattr(instance, field.name))}"
+        f"{key}={text_of(getattr(instance, field.name))}"
         for key, field in options_of(type(instance)).items()
         if not _has_default(field) or getattr(instance, field.name) != _default(field)
     ]
@@ -201,13 +201,14 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """The value of an option as a spec writes it: ``true``, ``none``, ``a+b``."""
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple | frozenset):
-        return "+".join(map(_text, sorted(value) if isinstance(value, frozenset) else value))
+        return "+".join(map(text_of, sorted(value) if isinstance(value, frozenset) else value))
     return "none" if value is None else str(value)
 
 

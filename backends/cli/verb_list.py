@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.dsl.errors import WeftError
 from weft.dsl.registry import PASSES, REGISTRIES, Registry
-from weft.dsl.spec import options_of
+from weft.dsl.spec import options_of, text_of
 
 from ..report.layout import table
 from .console import Console
@@ -90,8 +90,4 @@ def describe(registry: Registry, name: str) -> dict[str, Any]:
 
 def _option(key: str, field: Any) -> str:
     default = field.default
-    return (
-        f"{key}={getattr(default, 'value', default)}"
-        if isinstance(default, int | float | str | None)
-        else key
-    )
+    return f"{key}={text_of(default)}" if isinstance(default, int | float | str | None) else key
