@@ -33,7 +33,8 @@ class Target:
         max_channels: channels; ``max_peers`` blocks of one rank may send (or receive) on one.
         max_dependence: largest thread block id that a step can wait for.
         max_count, max_offset: chunks one step moves; largest chunk offset (16 bit, signed).
-        max_nodes: XML elements one rank may see: algo, every gpu, own blocks, own steps.
+        max_nodes: XML elements one rank may see: algo, every gpu, own blocks, own steps;
+            ``max_children`` of one element.
         max_fused_reduces: consecutive ``re`` that the runtime may merge and still get right.
         collectives: how it spells the kinds it knows; ``fallback`` stands for all others.
         send_publishes: a flag after ``s`` is safe under LL too (a barrier follows the send).

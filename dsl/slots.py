@@ -15,6 +15,9 @@ BUFFERS = (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH)
 INPUT, OUTPUT, SCRATCH = (i << 32 for i in range(3))
 BASE = {buffer: i << 32 for i, buffer in enumerate(BUFFERS)}
 
+WIDE = 1 << 36
+"""More than any slot: ``rank * WIDE + slot`` names a slot among all ranks."""
+
 NONE = -1
 """No slot, no block, no channel."""
 

@@ -31,6 +31,7 @@ import numpy as np
 from weft.dsl.distinct import numbered
 from weft.dsl.errors import UserError
 from weft.dsl.program import Protocol
+from weft.dsl.slots import WIDE
 
 from ..target import Target
 from .flow import NONE, Blocks, Column, Flags, Flow, LocalOps, Messages
@@ -136,9 +137,8 @@ def _levels(m: Messages, connection: Column, group: Column, order: Column, narro
 
 def _broken_steps(m: Messages, level: Column) -> Flags:
     """Messages in whose step the levels contradict the order that slots demand."""
-    wide = np.int64(1) << 36
     written = np.where(m.add_to == NONE, m.recv, m.add_to)
-    place = np.concatenate([m.src * wide + m.send, m.dst * wide + written])
+    place = np.concatenate([m.src * WIDE + m.send, m.dst * WIDE + written])
     ids = numbered(place, np.concatenate([m.step, m.step]))
     reads, writes = ids[: len(m)], ids[len(m) :]
     last_read = np.full(len(ids), -1, np.int64)

@@ -20,12 +20,9 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.algorithm import Algorithm, Moves
-from weft.dsl.slots import NONE, OUTPUT
+from weft.dsl.slots import NONE, OUTPUT, WIDE
 
 from ..target import Target
-
-WIDE = 1 << 36
-"""More than any slot: ``rank * WIDE + slot`` names a slot among all ranks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.distinct import numbered
+from weft.dsl.slots import WIDE
 
 from .flow import NONE, SCRATCH, Column, Flags
-
-WIDE = np.int64(1) << 36
-"""Wider than any slot."""
 
 
 class Scratch:

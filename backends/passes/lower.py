@@ -25,10 +25,11 @@ import numpy as np
 from weft.dsl.collective import Collective, Placement
 from weft.dsl.errors import CheckFailed, UserError
 from weft.dsl.schedule import Schedule
+from weft.dsl.slots import WIDE
 
 from ..target import Target
 from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
-from .landing import WIDE, Scratch, contended, same_as_before, unfused
+from .landing import Scratch, contended, same_as_before, unfused
 
 NEVER = np.int64(1) << 40
 BEFORE = -1

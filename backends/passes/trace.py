@@ -23,11 +23,12 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.algorithm import Algorithm, Moves
+from weft.dsl.slots import WIDE
 
 from ..target import Target
 from .depths import COPY, LAND, REDUCE, Actions, depths
 from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
-from .landing import WIDE, Scratch, contended, same_as_before, unfused
+from .landing import Scratch, contended, same_as_before, unfused
 
 BUFFER = OUTPUT - INPUT
 """Slots of different buffers are at least so far apart."""
