@@ -31,7 +31,7 @@ def managed(name: str, option: str) -> str:
 
 
 ORDER = ("lower", "lift", "dead", "trace", "instances", "channels", "threadblocks", "aggregate",
-         "weave", "fuse", "elide", "sync", "scratch", "prune", "chain")  # fmt: skip
+         "weave", "fuse", "elide", "sync", "scratch", "fence", "prune", "chain")  # fmt: skip
 """In which they run; those of others stand behind."""
 
 

@@ -23,6 +23,7 @@ from .passes.aggregate import Aggregate
 from .passes.channels import Channels
 from .passes.dead import Dead
 from .passes.elide import Elide
+from .passes.fence import Fence
 from .passes.flow import NONE, Flow
 from .passes.fuse import Fuse
 from .passes.prune import Prune
@@ -48,7 +49,9 @@ class Pass(Interface):
         """What this pass makes of it."""
 
 
-DEFAULT_PASSES: tuple[Pass, ...] = (Dead(), Fuse(), Elide(), Sync(), Scratch(), Prune())
+DEFAULT_PASSES: tuple[Pass, ...] = (
+    Dead(), Fuse(), Elide(), Sync(), Scratch(), Fence(), Prune(),
+)  # fmt: skip
 """Drop moves and copies nobody reads, fuse what comes in and goes out, then waits and scratch in
 excess."""
 

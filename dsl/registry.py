@@ -109,6 +109,7 @@ PASSES = Registry("pass", "weft.passes", {
     "instances": "weft.backends.passes.instances:Instances",
     "lift": "weft.backends.passes.lift:Lift",
     "lower": "weft.backends.passes.lower:Lower",
+    "fence": "weft.backends.passes.fence:Fence",
     "prune": "weft.backends.passes.prune:Prune",
     "scratch": "weft.backends.passes.scratch:Scratch",
     "sync": "weft.backends.passes.sync:Sync",

@@ -269,5 +269,5 @@ def _refuse_late_sends(program: Program, target: Target, where: str, code: RankP
                 raise UserError(
                     f"{instr.op.value} overwrites {where} what another block sends, which "
                     f"{target.name} does not order under {program.protocol}",
-                    hint="use the protocol Simple",
+                    hint="the pass fence mends it, as does the protocol Simple",
                 )

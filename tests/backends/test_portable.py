@@ -48,11 +48,7 @@ def test_every_runtime_accepts_the_file(name: str, protocol: Protocol, in_place:
         with pytest.raises(UserError, match="refuses alltoall in place"):
             emit(program, PORTABLE)
         return
-    late = protocol is not Protocol.SIMPLE and waits_for_sends(program)
-    if late:  # RCCL publishes the flag of an LL send too early
-        with pytest.raises(UserError, match="does not order under"):
-            emit(program, PORTABLE)
-        return
+    assert protocol is Protocol.SIMPLE or not waits_for_sends(program)  # RCCL is late with those
     text = emit(program, PORTABLE)
     got = read_msccl_xml(text)
     assert got.remarks == ()
