@@ -117,7 +117,9 @@ def compile_algorithm(
 def compile_program(program: Program, options: CompileOptions | None = None) -> Program:
     """A program from elsewhere, compiled anew: lifted to its moves, then as an algorithm.
 
-    The program must be free of races; it keeps its placement, and its name as provenance.
+    The program must be free of races; it keeps its placement, its name as provenance, and, unless
+    told otherwise, the channels of a connection: one channel does not fill a link of every machine,
+    and who wrote the program may have known.
 
     Raises:
         UserError: something the target cannot express, in words.
@@ -126,9 +128,22 @@ def compile_program(program: Program, options: CompileOptions | None = None) -> 
     o = options or CompileOptions()
     if not o.name and (o.instances or 1) == 1:
         o = replace(o, name=program.name)
+    if not o.lanes:
+        o = replace(o, lanes=_lanes(program))
     algorithm, journal = Lift().apply(program, o.target), o.journal()
     journal.add(Lift.name, algorithm)
     return compile_algorithm(algorithm, o, journal)
+
+
+def _lanes(program: Program) -> int:
+    """The most channels between two ranks; 0, as fusion needs, where there is one."""
+    used: dict[tuple[int, int], set[int]] = {}
+    for rank, code in enumerate(program.ranks):
+        for block in code:
+            if block.send is not None:
+                used.setdefault((rank, block.send), set()).add(block.channel)
+    most = max(map(len, used.values()), default=1)
+    return most if most > 1 else 0
 
 
 def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:

@@ -110,7 +110,7 @@ def test_listings_after_passes(weft: Weft, tmp_path: Path) -> None:
     assert "# after fuse" in ran.err
     assert "rrcs" in ran.err
     ran = weft("compile", file, "-o", out, "-f", "--print-after", "all")
-    assert ran.err.count("# after ") == 13
+    assert ran.err.count("# after ") == 14
     assert "does not run here" in weft("compile", file, "--print-after", "lower").err
     assert "did you mean 'fuse'" in weft("compile", file, "--print-after", "fuss").err
 

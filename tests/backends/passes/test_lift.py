@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import patterns
 import pytest
 import strategies as ours
@@ -49,6 +52,15 @@ def judged(program: Program, collective: Collective, target: Target) -> None:
     assert done.ok, done.detail
 
 
+def lanes(program: Program) -> int:
+    """The most channels between two ranks."""
+    ends = {
+        (r, b.send, b.channel)
+        for r, rank in enumerate(program.ranks) for b in rank if b.send is not None
+    }  # fmt: skip
+    return max(Counter((r, to) for r, to, _ in ends).values())
+
+
 @pytest.mark.parametrize("protocol", [Protocol.SIMPLE, Protocol.LL])
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 @pytest.mark.parametrize("path", samples(), ids=lambda p: p.stem)
@@ -58,8 +70,10 @@ def test_published_files_are_compiled_anew(path, target: Target, protocol: Proto
     again = compile_program(program, options)
     judged(again, collective, target)
     assert again.name == program.name
+    assert lanes(again) == lanes(program)
     if target.fuses:
-        assert again.instructions <= program.instructions
+        alone = compile_program(program, replace(options, lanes=1))
+        assert alone.instructions <= program.instructions
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
