@@ -28,6 +28,18 @@ def check_file_output(args: argparse.Namespace, console: Console) -> None:
         raise UserError("the output is a directory", where=args.output, hint="name a file in it")
     if path.is_file() and not args.force:
         raise UserError("the file exists", where=args.output, hint="-f overwrites it")
+    source = _file_of(getattr(args, "file", None) or "-")
+    if path.is_file() and source is not None and path.samefile(source):
+        raise UserError("the output is the input", where=args.output, hint="name another file")
+
+
+def _file_of(text: str) -> Path | None:
+    """The file behind an argument such as ``ring.py:ring{ranks=4}``, if it is one."""
+    plain = text.partition("{")[0]
+    for name in (text, plain, plain.rpartition(":")[0]):
+        if name and Path(name).is_file():
+            return Path(name)
+    return None
 
 
 def check_folder_output(args: argparse.Namespace) -> None:

@@ -42,7 +42,7 @@ def routes_of(topology: Topology, connections: Sequence[Connection]) -> list[Rou
         more = f" (and {len(lost) - 1} more such pairs)" if len(lost) > 1 else ""
         raise BadTopology(
             f"{topology.name}: rank {a} sends to rank {b}, and no link or switch joins them{more}",
-            hint="the program is for another machine, or its ranks are in another order",
+            hint=_hint(topology, a, b),
         )
     turn: dict[tuple[int, int], int] = {}
     found: dict[Connection, Route] = {}
@@ -51,6 +51,16 @@ def routes_of(topology: Topology, connections: Sequence[Connection]) -> list[Rou
         turn[a, b] = k + 1
         found[a, b, channel] = equal[a, b][k % len(equal[a, b])]
     return [found[c] for c in connections]
+
+
+def _hint(topology: Topology, a: int, b: int) -> str:
+    apart = topology.nodes[a].host != topology.nodes[b].host
+    if apart and topology.nodes[a].host is not None:
+        return (
+            "the two are in different boxes and on no common fabric; where rails join GPUs of one "
+            "number only, fabric=star joins all (dgx-h100:nodes=2,fabric=star)"
+        )
+    return "the program is for another machine, or its ranks are in another order"
 
 
 def _quickest(
@@ -78,9 +88,10 @@ def _quickest(
                 into[one.dst].append(i)
     found = []
     for target in targets:
-        if cables := [(i,) for i in out_links[source] if topology.links[i].dst == target]:
-            least = min(topology.links[i].latency for (i,) in cables)
-            quickest = [(i,) for (i,) in cables if topology.links[i].latency == least]
+        cables: list[Route] = [(i,) for i in out_links[source] if topology.links[i].dst == target]
+        if cables:
+            least = min(topology.links[c[0]].latency for c in cables)
+            quickest: list[Route] = [c for c in cables if topology.links[c[0]].latency == least]
             found.append((target, _alike(topology, quickest)))
         elif target in best:
             found.append((target, _alike(topology, _back(topology, into, target, source))))

@@ -120,3 +120,28 @@ def test_passes_are_listed_with_what_they_take_and_give(weft: Weft) -> None:
     assert passes["weave"]["stage"] == "flow -> program"
     assert passes["channels"]["stage"] == "flow -> flow"
     assert any(option.startswith("lanes") for option in passes["channels"]["options"])
+
+
+def test_the_output_is_never_the_input(weft: Weft, algorithms: Path) -> None:
+    for named in (f"{algorithms}:star", f"{algorithms}:ring{{ranks=4,chunks=4}}"):
+        ran = weft("compile", named, "-o", algorithms, "-f")
+        assert ran.code == 2
+        assert "the output is the input" in ran.err
+        assert algorithms.read_text() == ALGORITHMS
+
+
+def test_one_size_is_a_size_that_every_runtime_takes(
+    weft: Weft, algorithms: Path, tmp_path: Path
+) -> None:
+    """microsoft/msccl takes messages below maxBytes, the others up to it."""
+    out = tmp_path / "one.xml"
+    assert weft("compile", f"{algorithms}:star", "--size", "1MB", "-o", out).code == 0
+    assert 'minBytes="1000000" maxBytes="1000001"' in out.read_text()
+
+
+def test_boxes_without_a_common_fabric_are_told(weft: Weft, algorithms: Path) -> None:
+    named = f"{algorithms}:ring{{ranks=16,chunks=16}}"
+    ran = weft("simulate", named, "-t", "dgx-h100:nodes=2", "--size", "1MiB")
+    assert ran.code == 2
+    assert "fabric=star" in ran.err
+    assert weft("simulate", named, "-t", "dgx-h100:nodes=2,fabric=star", "--size", "1MiB").code == 0
