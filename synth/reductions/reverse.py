@@ -126,6 +126,14 @@ def _ends(c: Collective) -> npt.NDArray[np.int32]:
     wanted = np.bincount(c.post.chunks, minlength=c.chunks)
     if (wanted > 1).any():
         chunk = int(np.argmax(wanted > 1))
+        start = c.pre.sets[c.pre.chunks == chunk]
+        held = {c.contributions[s] for s in start.tolist()}
+        asked = {c.contributions[s] for s in c.post.sets[c.post.chunks == chunk].tolist()}
+        if asked <= held:
+            raise UserError(
+                f"{c}: chunk {chunk} is copied to {wanted[chunk]} ranks while others are summed",
+                hint="make two collectives of it: one that copies, one that sums",
+            )
         raise UserError(
             f"{c}: chunk {chunk} is summed for {wanted[chunk]} ranks; besides allreduce, sums for "
             "one rank per chunk are what weft can synthesize",
