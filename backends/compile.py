@@ -218,7 +218,7 @@ class _Stages:
 
     def places(self, per_lane: int, pair_all: bool) -> list[Pass]:
         """What gives messages their places, for connections of so many messages."""
-        channels = replace(self.channels, steps=min(self.channels.steps, per_lane))
+        channels = replace(self.channels, steps=min(self.channels.steps or per_lane, per_lane))
         pair_all = pair_all or self.threadblocks.pair_all
         return [channels, replace(self.threadblocks, pair_all=pair_all), self.aggregate]
 

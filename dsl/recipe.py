@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, make_dataclass
 from enum import Enum
 from fractions import Fraction
+from types import CodeType, FunctionType
 from typing import Any
 
 from .algorithm import Algorithm
@@ -128,8 +129,24 @@ def program(
     if not isinstance(collective, Collective) and not callable(collective):
         raise UserError(f"@program of {collective!r}", hint=_COLLECTIVE)
 
-    def recipe(write: Callable[..., None]) -> Recipe:
-        made = Recipe(write, collective, name or write.__name__, in_place, instances, protocol)
+    return _Decorator(collective, name, in_place, instances, protocol)
+
+
+@dataclass(frozen=True)
+class _Decorator:
+    """What ``@program(…)`` makes recipes with."""
+
+    collective: Collective | Callable[..., Collective]
+    name: str
+    in_place: bool
+    instances: int
+    protocol: Protocol | str
+
+    def __call__(self, write: Callable[..., None]) -> Recipe:
+        made = Recipe(
+            write, self.collective, self.name or write.__name__, self.in_place, self.instances,
+            self.protocol,
+        )  # fmt: skip
         if not _parameters(write):
             raise UserError(f"{made.name} takes no builder", hint=f"def {made.name}(p): …")
         if "in_place" in made.options:
@@ -139,16 +156,29 @@ def program(
             )
         return made
 
-    return recipe
+    def taken_for(self, name: str) -> CodeType | None:
+        """The code of the function of this name that was taken for a collective, if one was."""
+        taken = self.collective
+        if isinstance(taken, FunctionType) and taken.__name__ == name:
+            return taken.__code__
+        return None
 
 
 def recipes(text: str, where: str) -> dict[str, Recipe]:
     """The recipes that a Python file defines, by name.
 
     Raises:
-        BadFile, SyntaxProblem, UserError: the file goes wrong, at its line.
+        BadFile, SyntaxProblem, UserError: the file goes wrong, at its line; or ``@program`` stands
+            before a function without saying for which collective.
     """
     names = run_python(Source(where, text))
+    for name, value in names.items():
+        if isinstance(value, _Decorator) and (code := value.taken_for(name)):
+            raise UserError(
+                f"@program before {name} does not say for which collective it is",
+                where=span_of(code, 0),
+                hint="@program(Allreduce(8, chunks=8)), or @program(Allreduce) to choose later",
+            )
     return {key: value for key, value in names.items() if isinstance(value, Recipe)}
 
 

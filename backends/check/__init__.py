@@ -4,10 +4,10 @@ It knows nothing of how a program was made; it judges an XML file or a Program t
 common form, the :class:`~weft.backends.listing.Listing`.
 """
 
+from ..runtimes import RUNTIMES, TARGETS, Target, target_named
 from .checker import Report, check_program, check_xml, report_program, report_xml
 from .findings import Finding, Severity, errors
 from .prove import Proof
-from .targets import RUNTIMES, TARGETS, Target, target_named
 
 __all__ = [
     "RUNTIMES",

@@ -14,6 +14,7 @@ from weft.dsl.program import Program
 from ..listing import OPS, Listing, of_program, of_xml
 from ..read.collective import candidates, fit
 from ..read.model import Remark, XmlAlgo
+from ..runtimes import MAX_COUNT, RUNTIMES, Target, target_named
 from .bounds import buffers_of_program, buffers_of_xml, consistent
 from .deadlock import Hang
 from .fates import fate
@@ -21,7 +22,6 @@ from .findings import Finding, Severity, at_transfers, errors
 from .header import header, notes, portable, sizes_of
 from .limits import Steps, limits, steps_of_listing, steps_of_xml
 from .prove import Claim, Proof, prove
-from .targets import MAX_COUNT, RUNTIMES, Target, target_named
 
 
 @dataclass(frozen=True)

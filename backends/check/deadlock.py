@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..listing import Ints, Listing
+from ..runtimes import MAX_COUNT
 from .connections import Connections
 from .findings import Finding, at_transfers
 from .graph import Edge, Graph, expand, find_cycle
-from .targets import MAX_COUNT
 
 MOST_TOLD = 40
 """Waits of a cycle that are told; no shorter way around was found."""

@@ -25,7 +25,6 @@ from weft.dsl.program import Buffer
 
 from ..listing import BUFFERS, NOP, RECEIVES, SENDS, Ints, Listing
 from .connections import Connections
-from .layers import Successors, layers
 
 _STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits
 
@@ -241,10 +240,3 @@ def find_cycle(graph: Graph) -> list[int] | None:
 def _sources_of(matrix: sparse.csr_array, target: int) -> npt.NDArray[np.int64]:
     rows, columns = matrix.nonzero()
     return np.asarray(rows[columns == target], np.int64)
-
-
-def topological_order(graph: Graph, *, credit: bool = False) -> Ints:
-    """An order in which every edge goes forward; shorter than the graph if there is a cycle."""
-    keep = slice(None) if credit else graph.kind != Edge.CREDIT
-    found = list(layers(Successors.of(graph.size, graph.source[keep], graph.target[keep])))
-    return np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -10,8 +10,8 @@ from weft.dsl.program import Op, Protocol
 
 from ..listing import OPS, Listing
 from ..read.model import XmlAlgo
+from ..runtimes import MAX_ITERATIONS, Target
 from .findings import Finding, Severity
-from .targets import MAX_ITERATIONS, Target
 
 MSCCL_MAX_BYTES = 1 << 27
 """What microsoft/msccl takes for an absent maxBytes."""

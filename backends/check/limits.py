@@ -10,8 +10,7 @@ from weft.dsl.program import Protocol
 
 from ..listing import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
 from ..read.model import XmlAlgo
-from .findings import Finding, Severity, at_blocks, at_transfers
-from .targets import (
+from ..runtimes import (
     BLOCKS_PER_CHANNEL,
     CHILDREN,
     MAX_COUNT,
@@ -19,6 +18,7 @@ from .targets import (
     NODES,
     Target,
 )
+from .findings import Finding, Severity, at_blocks, at_transfers
 
 
 @dataclass(frozen=True)

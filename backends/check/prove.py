@@ -137,11 +137,11 @@ def _weak(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Fin
     modes = [(without_relaxed_waits, RELAXED)]
     if claim.listing.protocol is not Protocol.SIMPLE:
         modes.append((with_late_sends, LATE_SENDS))
-    for weaken, order in modes:
+    for weaken, question in modes:
         weaker = weaken(graph)
         if len(weaker.kind) == len(graph.kind) and np.array_equal(weaker.source, graph.source):
             continue
-        found += races(graph, edges, claim.buffers, in_place=in_place, order=order,
+        found += races(graph, edges, claim.buffers, in_place=in_place, question=question,
                        weak=(weaker, levels(weaker)))  # fmt: skip
     return found
 

@@ -24,7 +24,7 @@ MOST_WORK = 20_000_000_000
 
 
 @dataclass(frozen=True)
-class Order:
+class Question:
     """Which unordered pairs are looked for, and how they are told.
 
     Attributes:
@@ -41,13 +41,13 @@ class Order:
     most: int = 20
 
 
-FULL = Order("race", "is unordered with")
-LATE_SENDS = Order(
+FULL = Question("race", "is unordered with")
+LATE_SENDS = Question(
     "late-send", "may, under LL on rccl, overtake reads of a send whose flag it waits for:",
     Severity.WARNING, most=1,
 )  # fmt: skip
 """For a graph in which a plain send publishes before it has read (RCCL under LL)."""
-RELAXED = Order(
+RELAXED = Question(
     "relaxed", "is read after a wait that acquires nothing on rccl (its srcbuf is not o, or the "
     "flag's dstbuf is s), and was written by", Severity.WARNING, visibility=True, most=1,
 )  # fmt: skip
@@ -60,7 +60,7 @@ def races(
     buffers: Buffers,
     *,
     in_place: bool,
-    order: Order = FULL,
+    question: Question = FULL,
     weak: tuple[Graph, Levels] | None = None,
 ) -> list[Finding]:
     """Unordered conflicting accesses of a program that does not deadlock.
@@ -72,7 +72,7 @@ def races(
     listing = graph.listing
     how = "in place" if in_place else "out of place"
     judged, judged_edges = weak or (graph, edges)
-    pairs = _suspects(graph, accesses(graph, edges.order, buffers, in_place), order)
+    pairs = _suspects(graph, accesses(graph, edges.order, buffers, in_place), question)
     doubtful = ~ordered_locally(judged, *pairs[:2])
     first, second, place = (x[doubtful] for x in pairs)
     if graph.size * len(np.unique(graph.block()[first])) > MOST_WORK:
@@ -81,22 +81,22 @@ def races(
     first, second, place = _unordered(judged, judged_edges, first, second, place)
     found = []
     for a, b, p in list(zip(first.tolist(), second.tolist(), place.tolist(), strict=True))[
-        : order.most
+        : question.most
     ]:
         transfer = int(graph.transfer[b])
         block = block_of(listing, transfer)
-        text = f"{place_name(buffers, in_place, p)} {order.words} {graph.describe(a)}, {how}"
+        text = f"{place_name(buffers, in_place, p)} {question.words} {graph.describe(a)}, {how}"
         found.append(
-            Finding("races", order.severity, text, int(listing.block_rank[block]),
-                    int(listing.block_id[block]), int(listing.label[transfer]), order.kind)
+            Finding("races", question.severity, text, int(listing.block_rank[block]),
+                    int(listing.block_id[block]), int(listing.label[transfer]), question.kind)
         )  # fmt: skip
-    if len(first) > order.most:
-        text = f"… and {len(first) - order.most} more, {how}"
-        found.append(Finding("races", order.severity, text, kind=order.kind))
+    if len(first) > question.most:
+        text = f"… and {len(first) - question.most} more, {how}"
+        found.append(Finding("races", question.severity, text, kind=question.kind))
     return found
 
 
-def _suspects(graph: Graph, touched: Accesses, order: Order) -> tuple[Ints, Ints, Ints]:
+def _suspects(graph: Graph, touched: Accesses, question: Question) -> tuple[Ints, Ints, Ints]:
     """Pairs (earlier in the order, later) of operations whose order proves all others, and where.
 
     Every access against the last write before it, every write against the reads since then; pairs
@@ -104,7 +104,7 @@ def _suspects(graph: Graph, touched: Accesses, order: Order) -> tuple[Ints, Ints
     """
     operation, place, writes = touched.operation, touched.place, touched.writes
     after_write = np.flatnonzero(touched.previous >= 0)
-    if order.visibility:
+    if question.visibility:
         reads = ~writes | touched.adds
         after_write = after_write[reads[after_write] & ~in_scratch(place[after_write])]
         first, second = touched.previous[after_write], after_write

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from weft.synth.classic.hierarchical import Hierarchical
-from weft.synth.classic.model import Classic
+from weft.synth.classic.model import Flat
 from weft.synth.classic.place import Known, known
 
 from ..report.layout import table
@@ -77,7 +77,7 @@ def _levels(one: Hierarchical) -> str:
     }[str(one.structure)]  # fmt: skip
 
 
-def _ranks(one: Classic) -> str:
+def _ranks(one: Flat) -> str:
     """The numbers of ranks on which it is defined, in words."""
     defined = {n for n in SIZES if not one.defined(n)}
     known_sets = {

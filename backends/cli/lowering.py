@@ -56,7 +56,7 @@ def add_lowering(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Compilable:
     """Something to compile: how, what it achieves, the sizes and the machine it is for."""
 
     compile: Callable[[CompileOptions], Program]
@@ -65,7 +65,7 @@ class Source:
     topology: Topology | None = None
 
 
-def source_of(subject: Subject, args: argparse.Namespace) -> Source:
+def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
     """What a file holds, found good, and how it is compiled.
 
     Raises:
@@ -86,28 +86,28 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Source:
     )
 
 
-def _schedule(subject: Subject) -> Source:
+def _schedule(subject: Subject) -> Compilable:
     from weft.synth.verify import require_valid
 
     from ..compile import compile_schedule
 
     schedule = subject.schedule()
     require_valid(schedule)
-    return Source(
+    return Compilable(
         lambda o: compile_schedule(schedule, o), schedule.collective, topology=schedule.topology
     )
 
 
-def _algorithm(subject: Subject, args: argparse.Namespace) -> Source:
+def _algorithm(subject: Subject, args: argparse.Namespace) -> Compilable:
     from ..compile import compile_algorithm
 
     algorithm = subject.algorithm(in_place=args.in_place or None)
-    return Source(
+    return Compilable(
         lambda o: compile_algorithm(algorithm, o), algorithm.collective, topology=subject.machine()
     )
 
 
-def _xml(subject: Subject, args: argparse.Namespace) -> Source:
+def _xml(subject: Subject, args: argparse.Namespace) -> Compilable:
     from weft.dsl.units import SizeRange
 
     from ..check import check_xml
@@ -125,23 +125,23 @@ def _xml(subject: Subject, args: argparse.Namespace) -> Source:
     sizes = None
     if algo.max_bytes is not None:
         sizes = SizeRange(max(1, algo.min_bytes or 0), max(1, algo.max_bytes))
-    return Source(lambda o: compile_program(program, o), collective, sizes)
+    return Compilable(lambda o: compile_program(program, o), collective, sizes)
 
 
-def _program(subject: Subject) -> Source:
+def _program(subject: Subject) -> Compilable:
     from ..check import check_program
     from ..compile import compile_program
 
     program = subject.program()
     require_good(check_program(program), subject.where)
-    return Source(lambda o: compile_program(program, o), program.collective)
+    return Compilable(lambda o: compile_program(program, o), program.collective)
 
 
 def lower_and_emit(
-    subject: Subject, source: Source, backend: Backend, args: argparse.Namespace,
+    subject: Subject, source: Compilable, backend: Backend, args: argparse.Namespace,
     sizes: SizeRange | None,
 ) -> tuple[Program, str]:  # fmt: skip
-    """The program of a source and its artefact, both found good by the checkers.
+    """The program of something to compile, and its artefact, both found good by the checkers.
 
     Raises:
         CheckFailed: a checker rejects a program on the way, or the text.

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
                            f"{count(program.channels, 'channel')}, "
                            f"at most {count(blocks, 'thread block')} per rank")  # fmt: skip
     checks = [{"name": "program", "ok": True, "detail": "no error found"}]
-    console.say("Checked", f"program and {args.to} for {args.target}")
+    console.say("Checked", _checked(backend, args.target))
     if not args.no_run:
         detail = _execute(text, source.collective, backend, args)
         checks.append({"name": "execution", "ok": True, "detail": detail})
@@ -81,6 +81,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
         console.say("Wrote", args.output)
         console.result("", _facts(program, blocks, args) | {"checks": checks})
     return Exit.DONE
+
+
+def _checked(backend: Backend, target: str) -> str:
+    """What was judged; a runtime is named for MSCCL XML, which several of them read."""
+    from ..msccl import MscclXml
+    from ..mscclpp.backend import MscclppJson
+    from ..program_file import ProgramFile
+
+    if isinstance(backend, MscclXml):
+        return f"program and {backend.name} for {target}"
+    if isinstance(backend, MscclppJson):
+        return "program and plan"
+    return "program" if isinstance(backend, ProgramFile) else f"program and {backend.name}"
 
 
 def _execute(text: str, wanted: Collective, backend: Backend, args: argparse.Namespace) -> str:

@@ -18,7 +18,6 @@ from weft.dsl.collective import Collective
 from weft.dsl.errors import UserError
 from weft.dsl.program import Program
 
-from ..check.targets import RUNTIMES
 from ..listing import (
     BUFFERS,
     Listing,
@@ -28,6 +27,7 @@ from ..listing import (
 from ..read.collective import collective_of, fit
 from ..read.model import XmlAlgo
 from ..read.msccl_xml import read_msccl_xml
+from ..runtimes import RUNTIMES
 from .guard import unfit
 from .interleave import POLICIES, Run, explain, interleave, unread
 from .layout import Data, Layout, data, layout

@@ -57,12 +57,29 @@ class MscclppJson:
         """
         from .emit import emit
 
-        if self.gpus_per_node < 0 or (self.gpus_per_node and self.nodes):
-            raise UserError("gpus_per_node is a positive number, and excludes nodes")
-        nodes: Sequence[int] | None = self.nodes or None
-        if self.gpus_per_node:
-            nodes = [rank // self.gpus_per_node for rank in range(len(program.ranks))]
-        return emit(program, nodes, sizes)
+        return emit(program, self._nodes(len(program.ranks)), sizes)
+
+    def _nodes(self, ranks: int) -> Sequence[int] | None:
+        """The node of each rank; None: all in one.
+
+        Raises:
+            UserError: the options make no sense, or do not cut so many ranks into equal nodes.
+        """
+        size = self.gpus_per_node
+        if not size:
+            return self.nodes or None
+        if size < 0:
+            raise UserError(f"gpus_per_node is {size}", where=self.name,
+                            hint="1 or more; 0 means as the topology says")  # fmt: skip
+        if self.nodes:
+            raise UserError("gpus_per_node and nodes say the same thing twice", where=self.name,
+                            hint="leave one of them out")  # fmt: skip
+        if ranks % size and size < ranks:
+            raise UserError(
+                f"gpus_per_node is {size}, and {ranks} ranks make no nodes of equal size",
+                where=self.name, hint="for uneven nodes name the node of each rank: nodes=0+0+0+1",
+            )  # fmt: skip
+        return [rank // size for rank in range(ranks)]
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         """What the plan checker finds; a plan is for one runtime, whatever the target."""

@@ -41,11 +41,6 @@ _IGNORED = frozenset({"chunk rank", "chunk_rank"})
 """Keys that MSCCL++'s own writer leaves in operands, and nobody reads."""
 
 
-def looks_like_plan(data: Any) -> bool:
-    """Whether a JSON value is meant to be an execution plan."""
-    return isinstance(data, dict) and "gpus" in data and "collective" in data
-
-
 def read_plan(text: str, where: str = "plan") -> Plan:
     """The plan in a text.
 

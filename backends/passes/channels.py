@@ -50,14 +50,15 @@ class Channels:
     """Spread each connection over ``lanes`` channels, and over more where ``steps`` demand it.
 
     ``lanes=0``: as many (within reason) as it takes to let most messages be forwarded by a fused
-    instruction, or one. ``steps``: how many messages one connection may carry. A lane takes a range
-    of the chunks of its connection, so that neighbours stay together. ``count``: how many may
-    travel together (0: as many as the target allows).
+    instruction, or one. ``steps``: how many messages one connection may carry (0: no limit). A lane
+    takes a range of the chunks of its connection, so that neighbours stay together. ``protocol``:
+    how deep the FIFO is that a lane shall not fill. ``count``: how many may travel together (0: as
+    many as the target allows).
     """
 
     name: ClassVar[str] = "channels"
     lanes: int = 0
-    steps: int = 1 << 30
+    steps: int = 0
     protocol: Protocol = Protocol.SIMPLE
     policy: Spread = Spread.LANES
     count: int = 0
@@ -66,10 +67,12 @@ class Channels:
         """The flow with channels.
 
         Raises:
-            UserError: less than one lane, or more channels than the target has.
+            UserError: a negative number of lanes or steps, or more channels than the target has.
         """
-        if self.lanes < 0 or self.steps < 1:
-            raise UserError("a connection needs at least one lane, of at least one step")
+        if self.lanes < 0:
+            raise UserError(f"lanes is {self.lanes}; 0 means as fusing needs", where=self.name)
+        if self.steps < 0:
+            raise UserError(f"steps is {self.steps}; 0 means no limit", where=self.name)
         m = flow.messages
         if not len(m):
             return flow
@@ -135,7 +138,10 @@ def _fusing_lanes(m: Messages, pair: Column, depth: int, most: int) -> Column:
 
 
 def _ranges(pair: Column, chunk: Column, lanes: int, steps: int) -> Column:
-    """Cut the chunks of each connection into ranges of about as many messages each."""
+    """Cut the chunks of each connection into ranges of about as many messages each.
+
+    At least ``lanes`` of them, and so many that none has more than ``steps`` messages (0: any).
+    """
     order = np.lexsort((chunk, pair))
     sorted_pair, sorted_chunk = pair[order], chunk[order]
     _, start, size = np.unique(sorted_pair, return_index=True, return_counts=True)
@@ -144,7 +150,7 @@ def _ranges(pair: Column, chunk: Column, lanes: int, steps: int) -> Column:
     first = np.ones(len(pair), bool)
     first[1:] = (sorted_pair[1:] != sorted_pair[:-1]) | (sorted_chunk[1:] != sorted_chunk[:-1])
     position = position[np.maximum.accumulate(np.where(first, np.arange(len(pair)), 0))]
-    wanted = np.maximum(lanes, -(-size // steps))
+    wanted = np.maximum(lanes, -(-size // steps)) if steps else np.full(len(size), lanes)
     lane = np.empty(len(pair), np.int64)
     lane[order] = position * np.repeat(wanted, size) // np.repeat(size, size)
     return lane

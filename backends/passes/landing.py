@@ -16,7 +16,7 @@ from weft.dsl.slots import WIDE
 from .flow import NONE, SCRATCH, Column, Flags
 
 
-class Scratch:
+class Slots:
     """Hands out scratch slots, consecutive within a rank, from the given sizes on."""
 
     def __init__(self, sizes: npt.ArrayLike) -> None:
@@ -44,7 +44,7 @@ def same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Flags:
 
 
 def unfused(
-    rank: Column, target: Column, operand: Column, keys: tuple[Column, ...], scratch: Scratch
+    rank: Column, target: Column, operand: Column, keys: tuple[Column, ...], scratch: Slots
 ) -> tuple[Column, Column, Column]:
     """Receive and add as two operations: (where it lands, what is added, to what).
 

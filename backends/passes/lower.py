@@ -29,7 +29,7 @@ from weft.dsl.slots import WIDE
 
 from ..target import Target
 from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
-from .landing import Scratch, contended, same_as_before, unfused
+from .landing import Slots, contended, same_as_before, unfused
 
 NEVER = np.int64(1) << 40
 BEFORE = -1
@@ -65,7 +65,7 @@ class Lower:
         _refuse(schedule)
         arrivals = _Arrivals.of(schedule)
         places = _Places.of(schedule, arrivals, self.in_place)
-        scratch = Scratch(np.zeros(schedule.collective.ranks))
+        scratch = Slots(np.zeros(schedule.collective.ranks))
         local = _LocalRows()
         _save_endangered_input(places, scratch, local, self.in_place)
         home = _homes(places, scratch)
@@ -180,7 +180,7 @@ class _LocalRows:
 
 
 def _save_endangered_input(
-    places: _Places, scratch: Scratch, local: _LocalRows, in_place: bool
+    places: _Places, scratch: Slots, local: _LocalRows, in_place: bool
 ) -> None:
     """In place, another chunk may end where one starts: that one moves to scratch first."""
     if not in_place:
@@ -197,7 +197,7 @@ def _save_endangered_input(
     places.initial[endangered] = saved
 
 
-def _homes(places: _Places, scratch: Scratch) -> Column:
+def _homes(places: _Places, scratch: Slots) -> Column:
     """The slot of each place after its first arrival."""
     moves = places.first != NEVER
     home = np.where((places.final != NONE) & ~places.grouped, places.final, places.initial)
@@ -207,7 +207,7 @@ def _homes(places: _Places, scratch: Scratch) -> Column:
 
 
 def _messages(
-    schedule: Schedule, arrivals: _Arrivals, places: _Places, home: Column, scratch: Scratch,
+    schedule: Schedule, arrivals: _Arrivals, places: _Places, home: Column, scratch: Slots,
     fuses: bool,
 ) -> Messages:  # fmt: skip
     """Slots of all transfers, in the order of arrival places."""

@@ -56,7 +56,10 @@ class Pairing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlocks:
-    """Pair the ends; ``pair_all``: whatever it costs. ``count`` as aggregation will have it."""
+    """Pair the ends; ``pair_all``: whatever it costs. ``count`` as aggregation will have it.
+
+    ``protocol``: how deep the FIFOs are, which says what a shared block would hold up.
+    """
 
     name: ClassVar[str] = "threadblocks"
     pair_all: bool = False

@@ -28,7 +28,7 @@ from weft.dsl.slots import WIDE
 from ..target import Target
 from .depths import COPY, LAND, REDUCE, Actions, depths
 from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
-from .landing import Scratch, contended, same_as_before, unfused
+from .landing import Slots, contended, same_as_before, unfused
 
 BUFFER = OUTPUT - INPUT
 """Slots of different buffers are at least so far apart."""
@@ -56,7 +56,7 @@ class Trace:
         c, moves = algorithm.collective, canonical(algorithm)
         move, source, actions = _actions(moves, c.ranks)
         step, turn = depths(actions)
-        scratch = Scratch(algorithm.scratch)
+        scratch = Slots(algorithm.scratch)
         sent = np.flatnonzero(actions.quarter == LAND)
         messages = _messages(moves, move[sent], step[sent], turn[sent], scratch, target)
         local = _local(moves, move, source, actions.quarter, step)
@@ -138,7 +138,7 @@ def _together(moves: Moves) -> Flags:
 
 
 def _messages(
-    moves: Moves, rows: Column, step: Column, turn: Column, scratch: Scratch, target: Target
+    moves: Moves, rows: Column, step: Column, turn: Column, scratch: Slots, target: Target
 ) -> Messages:
     src, dst, send, recv, operand = (
         x[rows] for x in (moves.src, moves.dst, moves.source, moves.target, moves.operand)

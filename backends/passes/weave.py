@@ -34,7 +34,10 @@ LATE = np.int64(1) << 40  # a level after all others of its step
 
 @dataclass(frozen=True, slots=True)
 class Weave:
-    """Write the code; ``label`` names the program. Local work gets blocks of its own."""
+    """Write the code; ``label`` names the program, ``protocol`` is the one it is run with.
+
+    Local work gets blocks of its own.
+    """
 
     name: ClassVar[str] = "weave"
     label: str = "weft"

@@ -16,7 +16,9 @@ from .model import ALL, Transfer
 from .numbers import wrap
 from .remarks import Remarks
 
-MAX_COUNT = 72
+COUNTS = 72
+"""MSCCL_MAX_COUNT of the parsers: the first ``cnt`` that they refuse, so 71 is the most."""
+
 FUSION_LIMIT = 16
 
 
@@ -143,8 +145,8 @@ def _remark(step: RawStep, remarks: Remarks) -> None:
         return
     if step.hasdep not in (0, 1):
         note("hasdep must be 0 or 1", rejected=True)
-    if not 0 <= step.cnt < MAX_COUNT:
-        note(f"cnt {step.cnt} is outside 0 … {MAX_COUNT - 1}", rejected=True)
+    if not 0 <= step.cnt < COUNTS:
+        note(f"cnt {step.cnt} is outside 0 … {COUNTS - 1}", rejected=True)
     if step.cnt == 0:
         note("cnt 0 moves nothing and writes index -1 of a table", "M")
     for offset in (step.src_offset, step.dst_offset):

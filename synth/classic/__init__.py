@@ -1,6 +1,6 @@
 """Classic algorithms, written on the builder, each with its cost formula and source."""
 
 from .catalog import CLASSICS, classic, classic_algorithm, classics_for
-from .model import Classic, Cost
+from .model import Cost, Flat
 
-__all__ = ["CLASSICS", "Classic", "Cost", "classic", "classic_algorithm", "classics_for"]
+__all__ = ["CLASSICS", "Cost", "Flat", "classic", "classic_algorithm", "classics_for"]

@@ -20,13 +20,13 @@ from weft.dsl.errors import UnknownName, UserError
 from weft.dsl.program import Protocol
 
 from .flat import FLAT
-from .model import Classic
+from .model import Flat
 
-CLASSICS: tuple[Classic, ...] = FLAT
+CLASSICS: tuple[Flat, ...] = FLAT
 """All of them."""
 
 
-def classic(name: str, kind: str | Kind) -> Classic:
+def classic(name: str, kind: str | Kind) -> Flat:
     """The algorithm of that name for a collective.
 
     Raises:
@@ -43,7 +43,7 @@ def classic(name: str, kind: str | Kind) -> Classic:
     )
 
 
-def classics_for(kind: str | Kind, ranks: int) -> tuple[Classic, ...]:
+def classics_for(kind: str | Kind, ranks: int) -> tuple[Flat, ...]:
     """All algorithms for a collective that are defined on so many ranks."""
     return tuple(c for c in CLASSICS if c.kind == str(kind) and not c.defined(ranks))
 
@@ -92,7 +92,7 @@ def classic_algorithm(
     return builder.algorithm()
 
 
-def check_defined(one: Classic, ranks: int) -> None:
+def check_defined(one: Flat, ranks: int) -> None:
     """Refuse a number of ranks on which an algorithm is not defined.
 
     Raises:

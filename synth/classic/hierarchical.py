@@ -72,16 +72,6 @@ class Hierarchical:
         return ""
 
 
-def total_us(
-    costs: Sequence[Cost], message_bytes: float, levels: Sequence[tuple[float, float]]
-) -> float:
-    """Time in µs of a message of M bytes; ``levels`` are (α in µs, B in GB/s), innermost first."""
-    return sum(
-        cost.us(message_bytes, alpha, bandwidth)
-        for cost, (alpha, bandwidth) in zip(costs, levels, strict=True)
-    )
-
-
 # --- grids ----------------------------------------------------------------------------------------
 
 

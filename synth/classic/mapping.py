@@ -23,7 +23,7 @@ from weft.dsl.errors import BadTopology
 from weft.dsl.hops import links_from
 from weft.dsl.topology import Topology
 
-from .model import Classic, Shape
+from .model import Flat, Shape
 
 Floats = npt.NDArray[np.float64]
 
@@ -132,7 +132,7 @@ def chain_order(topology: Topology, root: int | None = None) -> tuple[int, ...]:
     return chain
 
 
-def order_for(one: Classic, topology: Topology, root: int = 0) -> tuple[int, ...]:
+def order_for(one: Flat, topology: Topology, root: int = 0) -> tuple[int, ...]:
     """The order in which an algorithm of the catalogue fits a machine best.
 
     Raises:

@@ -77,7 +77,7 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Classic:
+class Flat:
     """One algorithm for one collective.
 
     Attributes:

@@ -24,10 +24,10 @@ from .hierarchical import HIERARCHICAL, Hierarchical, Shape, Structure
 from .hierarchy import boxes, levels, torus
 from .leaders import Levels
 from .mapping import ring_order, tree_order
-from .model import Classic
+from .model import Flat
 from .routes import Routes
 
-Known = Classic | Hierarchical
+Known = Flat | Hierarchical
 
 ALONG_RINGS = frozenset({"ring", "biring", "chain", "swing"})
 """Flat algorithms whose ranks stand along a ring; the others number them as trees do."""
@@ -198,7 +198,7 @@ class Site:
         for one in known():
             if one.kind != str(kind):
                 continue
-            if isinstance(one, Classic):
+            if isinstance(one, Flat):
                 if not one.defined(self.topology.ranks):
                     yield one
                 continue

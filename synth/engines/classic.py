@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import ClassVar
 
-from weft.dsl.collective import Kind
-from weft.dsl.errors import UserError, WeftError
+from weft.dsl.collective import Collective, Kind
+from weft.dsl.errors import BadAlgorithm, UserError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.schedule import Schedule
 from weft.dsl.topology import BANDWIDTHS
 
 from ..bounds import Bounds, bounds, lower_bound_us
-from ..classic.model import Classic as Flat
+from ..classic.model import Flat
 from ..classic.place import Known, Site, named, names_for
 from ..classic.schedule import to_schedule
 from ..engine import Budget, Observer, Outcome, Point, Status
@@ -76,9 +77,25 @@ class Classic:
             return "nothing has to move: every rank holds already what it wants"
         if collective.local_reduce or not names_for(collective.kind):
             return f"there is no classic algorithm for {collective.name or collective.kind}"
-        if self.algorithm != "auto":
-            named(self.algorithm, collective.kind)  # raises, and says for which ones it is
+        self._require_sense(collective)
         return None
+
+    def _require_sense(self, collective: Collective) -> None:
+        """Refuse a name that is for other collectives, and a shape that says nothing."""
+        shape = "x".join(map(str, self.shape))
+        if self.shape and prod(self.shape) != collective.ranks:
+            raise UserError(
+                f"classic: levels of {shape} do not hold {collective.ranks} ranks",
+                hint="their sizes multiply to the number of ranks",
+            )
+        if self.algorithm == "auto":
+            return
+        one = named(self.algorithm, collective.kind)  # raises, and says for which ones it is
+        if self.shape and isinstance(one, Flat):
+            raise UserError(
+                f"classic: {one.name} has no levels, so a shape of {shape} says nothing",
+                hint="leave shape out, or name a hierarchical algorithm; weft list algorithms",
+            )
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """The best algorithm by simulation; for the objective frontier all that none beats.
@@ -89,14 +106,16 @@ class Classic:
         deadline = time.monotonic() + budget.seconds
         site = Site(problem.topology, self.shape)
         judge = _Judge(problem, bounds(problem.topology, problem.collective), observer)
-        why: list[WeftError] = []
+        why: list[UserError] = []
         for one in self._tried(site, problem.collective.kind):
             for chunks in self._pieces(one, problem.objective):
                 if judge.points and (observer.cancelled() or time.monotonic() > deadline):
                     return judge.outcome("stopped before all algorithms were tried")
                 try:
                     judge.look_at(one.name, self._schedule(site, one, chunks, problem))
-                except (UserError, WeftError) as error:
+                except BadAlgorithm:  # ours: it is wrong, not in the wrong place
+                    raise
+                except UserError as error:
                     why.append(error)
                     break
         if not judge.points:
@@ -133,7 +152,7 @@ class Classic:
                     raise
         raise AssertionError("the loop returns or raises")
 
-    def _none(self, problem: Problem, why: list[WeftError]) -> UserError:
+    def _none(self, problem: Problem, why: list[UserError]) -> UserError:
         what = f"{problem.collective.kind} on {problem.topology.name}"
         if self.algorithm != "auto" and why:
             return UserError(

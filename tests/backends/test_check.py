@@ -20,13 +20,14 @@ from msccl_files import (
     samples,
 )
 from networks import networks
+from operations import topological_order
 
 from weft.backends.check import TARGETS, Finding, check_program, check_xml, errors
 from weft.backends.check.bounds import Buffers
 from weft.backends.check.clocks import levels
 from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import hang, waits
-from weft.backends.check.graph import Edge, expand, find_cycle, topological_order
+from weft.backends.check.graph import Edge, expand, find_cycle
 from weft.backends.check.races import races
 from weft.backends.interpret.interleave import POLICIES, interleave
 from weft.backends.interpret.layout import layout

@@ -19,12 +19,12 @@ from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.fates import FATES
 from weft.backends.check.graph import expand, find_cycle
 from weft.backends.check.layers import Successors, layers
-from weft.backends.check.targets import MAX_COUNT
 from weft.backends.cli import main
 from weft.backends.emit.msccl_xml import emit
 from weft.backends.interpret import run_xml
 from weft.backends.listing import of_xml
 from weft.backends.read import collective_of, program_of, read_msccl_xml
+from weft.backends.runtimes import MAX_COUNT
 from weft.backends.target import EXECUTOR, MSCCL, PORTABLE, RCCL
 from weft.dsl.collective import make, one_shot_allreduce
 from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice

@@ -142,3 +142,21 @@ def test_a_file_that_goes_wrong(
         assert isinstance(caught.value.where, Span)
         assert caught.value.where.line == line
         assert caught.value.where.source.name == str(path)
+
+
+def test_program_alone_before_a_function_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bare.py"
+    path.write_text("from weft import program\n\n\n@program\ndef ring(p):\n    pass\n")
+    with pytest.raises(UserError, match="@program before ring does not say") as caught:
+        load(str(path))
+    assert isinstance(caught.value.where, Span)
+    assert "@program(Allreduce" in caught.value.hint
+
+
+def test_a_decorator_may_be_kept_and_used_twice(tmp_path: Path) -> None:
+    path = tmp_path / "kept.py"
+    path.write_text(
+        "from weft import Broadcast, program\n\ndef two():\n    return Broadcast(2)\n\n"
+        "down = program(two)\n\n@down\ndef star(p):\n    p.chunk(0, 0).copy_to(rank=1)\n"
+    )
+    assert achieves(load(str(path)))

@@ -21,13 +21,13 @@ from classics import EITHER, Case, numbers, off_by, wrong
 
 from weft.dsl.program import Protocol
 from weft.synth.classic.flat import FLAT
-from weft.synth.classic.model import Classic
+from weft.synth.classic.model import Flat
 
 PIECES = ((1,), (1, 4))
 """Chunks of an algorithm without, and with, a pipeline."""
 
 
-def cases(one: Classic, most: int) -> list[Case]:
+def cases(one: Flat, most: int) -> list[Case]:
     """All programs of one algorithm."""
     return [
         Case(one, n, in_place, instances, protocol, chunks)
@@ -41,7 +41,7 @@ def cases(one: Classic, most: int) -> list[Case]:
     ]
 
 
-def judge(one: Classic, options: argparse.Namespace) -> str:
+def judge(one: Flat, options: argparse.Namespace) -> str:
     """One line of the table."""
     begin, bad, worst, chained = time.monotonic(), [], (0.0, ""), (0.0, "")
     found = cases(one, options.most)

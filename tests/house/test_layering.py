@@ -16,7 +16,7 @@ ALLOWED = {"dsl": {"dsl"}, "synth": {"dsl", "synth"}, "backends": {"dsl", "synth
 RUNNING = {"passes", "emit", "emitters", "run", "runners", "interpret", "mscclpp", "check", "read"}
 SHOWING = {"cli", "demo", "report", "reports", "show"}
 # Judges share no code with what they judge.
-JUDGES = ("check", "interpret", "read", "listing", "mscclpp.check", "mscclpp.interpret")
+JUDGES = ("check", "interpret", "read", "listing", "runtimes", "mscclpp.check", "mscclpp.interpret")
 MAKERS = (
     "passes", "pipeline", "compile", "emit", "mscclpp.emit", "mscclpp.lower", "mscclpp.landing",
     "mscclpp.order", "mscclpp.phases", "mscclpp.write",

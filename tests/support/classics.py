@@ -15,7 +15,7 @@ from weft.dsl.catalog import topology
 from weft.dsl.program import Program, Protocol
 from weft.dsl.topology import Topology
 from weft.synth.classic.catalog import classic_algorithm
-from weft.synth.classic.model import Classic
+from weft.synth.classic.model import Flat
 from weft.synth.program_time import MSCCL, simulate_program
 
 SIZES = {Protocol.SIMPLE: 500_000, Protocol.LL: 32_000, Protocol.LL128: 500_000}
@@ -33,7 +33,7 @@ chunk as it sends the sum, and holds up the other's next one; elsewhere fusion m
 class Case:
     """One program of one algorithm."""
 
-    one: Classic
+    one: Flat
     ranks: int
     in_place: bool = False
     instances: int = 1
@@ -98,6 +98,6 @@ def planes(machine: Topology, count: int) -> Topology:
     return Topology(f"{count} x {machine.name}", tuple(nodes), tuple(links))
 
 
-def numbers(one: Classic, most: int = 17) -> Iterator[int]:
+def numbers(one: Flat, most: int = 17) -> Iterator[int]:
     """The numbers of ranks on which an algorithm is defined."""
     return (n for n in range(2, most + 1) if not one.defined(n))

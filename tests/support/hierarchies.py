@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -16,8 +16,9 @@ from weft.dsl.collective import ROOTED, make
 from weft.dsl.program import Program, Protocol
 from weft.dsl.topology import Topology
 from weft.synth.classic.grid import Grid, plain_grid
-from weft.synth.classic.hierarchical import Hierarchical, Shape, Structure, total_us
+from weft.synth.classic.hierarchical import Hierarchical, Shape, Structure
 from weft.synth.classic.leaders import Levels
+from weft.synth.classic.model import Cost
 from weft.synth.classic.routes import Routes
 from weft.synth.program_time import MSCCL, simulate_program
 
@@ -83,6 +84,16 @@ def off_by(case: Case) -> float:
     size = SIZES[case.protocol] // program.message_chunks * program.message_chunks
     found = simulate_program(program, planes(plain, case.instances), size).time_us
     return found / total_us(case.one.cost(case.shape, case.chunks), size, per_level) - 1
+
+
+def total_us(
+    costs: Sequence[Cost], message_bytes: float, levels: Sequence[tuple[float, float]]
+) -> float:
+    """Time in µs of a message of M bytes; ``levels`` are (α in µs, B in GB/s), innermost first."""
+    return sum(
+        cost.us(message_bytes, alpha, bandwidth)
+        for cost, (alpha, bandwidth) in zip(costs, levels, strict=True)
+    )
 
 
 def shapes(one: Hierarchical, most: int = 17) -> Iterator[Shape]:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operations import topological_order
 from wait_programs import programs
 
 from weft.backends.check import check_program, errors, local_order
 from weft.backends.check.connections import connect
-from weft.backends.check.graph import Edge, Graph, expand, topological_order
+from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.local_order import ordered_locally
 from weft.backends.listing import of_program
 from weft.dsl.collective import make

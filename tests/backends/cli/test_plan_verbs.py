@@ -30,6 +30,23 @@ def test_a_plan_is_checked_run_and_shown(weft: Weft, plan: Path) -> None:
     assert "-> rank 1 o[" in shown.out
 
 
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ("msccl-xml", "program and msccl-xml for rccl"),
+        ("mscclpp-json{gpus_per_node=3}", "program and plan"),
+        ("program", "program"),
+    ],
+)
+def test_only_msccl_xml_is_checked_for_a_runtime(
+    weft: Weft, plan: Path, to: str, words: str
+) -> None:
+    made = weft("compile", plan.parent / "ag.json", "--to", to, "--target", "rccl",
+                "-o", plan.parent / "out")  # fmt: skip
+    assert made.code == 0, made.err
+    assert f"Checked  {words}\n" in made.err
+
+
 def test_a_wrong_plan_fails(weft: Weft, plan: Path) -> None:
     data = json.loads(plan.read_text())
     ops = data["gpus"][0]["threadblocks"][0]["ops"]

@@ -178,6 +178,26 @@ def test_the_backend_knows_nodes_from_the_machine() -> None:
     assert MscclppJson(gpus_per_node=2).on(topology("dgx1")).nodes == ()
 
 
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        (MscclppJson(gpus_per_node=3), "3, and 4 ranks make no nodes of equal size"),
+        (MscclppJson(gpus_per_node=-1), "gpus_per_node is -1"),
+        (MscclppJson(gpus_per_node=2, nodes=(0, 0, 1, 1)), "twice"),
+    ],
+)
+def test_nodes_that_make_no_sense_are_refused(backend: MscclppJson, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        backend.emit(plans.program("ring"), MSCCL, None)
+    assert caught.value.where == "mscclpp-json"
+    assert caught.value.hint
+
+
+def test_more_gpus_per_node_than_ranks_are_one_node() -> None:
+    program = plans.program("ring")
+    assert read_plan(MscclppJson(gpus_per_node=8).emit(program, MSCCL, None)) == plan_of(program)
+
+
 def test_in_place_plans_speak_of_one_buffer() -> None:
     def letters(plan: Plan) -> set[str]:
         return {b.buffer for g in plan.gpus for b in g.remote}

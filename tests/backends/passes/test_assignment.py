@@ -242,3 +242,26 @@ def test_earliest_and_urgency_are_longest_paths(ranks: int, chunks: int, seed: i
 
     assert urgency(down).tolist() == [height(v) for v in down.dst.tolist()]
     assert max(depth.values()) == 1 + max(urgency(down))
+
+
+@pytest.mark.parametrize("spread", Spread)
+def test_no_limit_of_steps_is_a_limit_that_nothing_reaches(spread: Spread) -> None:
+    flow = Lower().apply(patterns.trees_allreduce(8, DGX1, 4), MSCCL)
+    free, wide, tight = (
+        Channels(policy=spread, steps=steps).apply(flow, MSCCL).messages.channel
+        for steps in (0, 1 << 30, 2)
+    )
+    assert (free == wide).all()
+    assert tight.max() > free.max()
+
+
+@pytest.mark.parametrize(
+    ("channels", "words"),
+    [
+        (Channels(lanes=-1), "lanes is -1; 0 means as fusing needs"),
+        (Channels(steps=-1), "steps is -1; 0 means no limit"),
+    ],
+)
+def test_negative_lanes_and_steps_are_refused(channels: Channels, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        channels.apply(Lower().apply(patterns.ring_allgather(3, 1), MSCCL), MSCCL)

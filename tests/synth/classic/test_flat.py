@@ -11,14 +11,14 @@ from weft.dsl.collective import ROOTED, Kind
 from weft.dsl.errors import UnknownName, UserError
 from weft.synth.classic.catalog import classic, classic_algorithm, classics_for
 from weft.synth.classic.flat import FLAT
-from weft.synth.classic.model import Classic
+from weft.synth.classic.model import Flat
 
 SIZES = range(2, 18)
 EACH = pytest.mark.parametrize("one", FLAT, ids=lambda c: f"{c.name}-{c.kind}")
 
 
 @EACH
-def test_it_is_right_on_any_number_of_ranks_in_both_placements(one: Classic) -> None:
+def test_it_is_right_on_any_number_of_ranks_in_both_placements(one: Flat) -> None:
     """The builder proves every one; numbers are summed independently up to nine ranks."""
     for ranks in SIZES:
         if one.defined(ranks):
@@ -31,7 +31,7 @@ def test_it_is_right_on_any_number_of_ranks_in_both_placements(one: Classic) -> 
 
 
 @EACH
-def test_it_follows_any_order_from_any_root(one: Classic) -> None:
+def test_it_follows_any_order_from_any_root(one: Flat) -> None:
     choice = random.Random(f"{one.name} {one.kind}")
     for ranks in (3, 4, 6, 8):
         if one.defined(ranks):

@@ -9,7 +9,7 @@ from weft.dsl.catalog import topology
 from weft.dsl.errors import UserError
 from weft.dsl.standard import Allgather, Allreduce, Alltoall, Broadcast
 from weft.synth.classic.catalog import CLASSICS, classic_algorithm
-from weft.synth.classic.model import Classic
+from weft.synth.classic.model import Flat
 from weft.synth.classic.schedule import to_schedule
 from weft.synth.verify import verify
 
@@ -18,7 +18,7 @@ EACH = pytest.mark.parametrize("one", CLASSICS, ids=lambda c: f"{c.name}-{c.kind
 
 @EACH
 @pytest.mark.parametrize("in_place", [False, True])
-def test_every_flat_classic_is_a_schedule(one: Classic, in_place: bool) -> None:
+def test_every_flat_classic_is_a_schedule(one: Flat, in_place: bool) -> None:
     for ranks in (2, 3, 5, 8):
         if one.defined(ranks):
             continue

@@ -8,7 +8,7 @@ import pytest
 
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make, one_shot_allreduce
-from weft.dsl.errors import UnknownName, UserError
+from weft.dsl.errors import BadAlgorithm, CheckFailed, UnknownName, UserError, WeftError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.schedule import dumps
 from weft.synth.api import synthesize
@@ -134,3 +134,36 @@ def test_what_it_does_not_do_is_said() -> None:
     where = topology("hub:3")
     with pytest.raises(UserError, match="no classic algorithm for allreduce"):
         synthesize(Problem(where, one_shot_allreduce(3)), "classic")
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("classic{shape=3+2}", "levels of 3x2 do not hold 4 ranks"),
+        ("classic{algorithm=ring,shape=3+2}", "levels of 3x2 do not hold 4 ranks"),
+        ("classic{algorithm=ring,shape=2+2}", "ring has no levels"),
+    ],
+)
+def test_a_shape_that_says_nothing_is_refused(engine: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        solved("hub:4", "allreduce", Objective.LATENCY, engine)
+
+
+def test_a_shape_that_fits_is_used() -> None:
+    for engine in ("classic{shape=2+2}", "classic{algorithm=blueconnect,shape=2+2}"):
+        assert all(
+            verify(p.schedule).ok
+            for p in solved("hub:4", "allreduce", Objective.LATENCY, engine).points
+        )
+
+
+@pytest.mark.parametrize("mistake", [BadAlgorithm("chunk 3 is lost"), CheckFailed("it is wrong")])
+def test_a_wrong_algorithm_of_ours_is_not_said_not_to_fit(
+    mistake: WeftError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: object, **__: object) -> None:
+        raise mistake
+
+    monkeypatch.setattr("weft.synth.classic.place.Site.algorithm", wrong)
+    with pytest.raises(type(mistake), match=mistake.message):
+        solved("hub:4", "allreduce", Objective.LATENCY)

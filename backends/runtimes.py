@@ -1,7 +1,8 @@
 """The runtimes that execute MSCCL XML, and their limits.
 
 Read from their sources: microsoft/msccl (NCCL 2.12 fork), RCCL, and
-Azure's msccl-executor-nccl.
+Azure's msccl-executor-nccl. Data for those who judge files, the checker and the interpreter;
+what the compiler holds itself to was read for itself (:mod:`~weft.backends.target`).
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Target:
 
 
 MAX_COUNT = 71
+"""Chunks of one step at most; the parsers refuse all from their MSCCL_MAX_COUNT, 72, on."""
+
 MAX_OFFSET = 32767
 BLOCKS_PER_CHANNEL = 32
 MAX_ITERATIONS = 65536
