@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from classics import EITHER, NO_FUSION, Case, numbers, off_by, wrong
+from classics import NO_FUSION, Case, numbers, off_by, wrong
 
 from weft.backends.compile import CompileOptions, compile_algorithm
 from weft.dsl import catalog
@@ -64,11 +64,10 @@ def test_all_sizes_in_both_placements(one: Flat) -> None:
             assert wrong(Case(one, n, in_place).program(), 2) == "", (n, in_place)
 
 
-def test_why_the_double_tree_is_timed_with_and_without_fusion() -> None:
+def test_a_fused_double_tree_takes_its_formula() -> None:
+    """Of 2^k - 1 ranks both children are equally late; a wait too many held one of them up."""
     case = Case(classic("double_tree", "allreduce"), 7, chunks=4)
-    assert case.one.name in EITHER
-    assert off_by(case, "0.0001us", case.program(fused=False)) == pytest.approx(0, abs=0.01)
-    assert off_by(case, "0.0001us", case.program(fused=True)) > 0.05
+    assert off_by(case, "0.0001us") == pytest.approx(0, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_sums_that_meet_are_hardly_slower(shape: tuple[int, int], kind: str) -> 
 @pytest.mark.slow
 @EACH
 def test_all_hierarchies_in_both_placements(one: Hierarchical) -> None:
-    for shape in shapes(one):
+    for shape in shapes(one, 9):  # up to 17 ranks: tests/grade/hierarchies.py
         for in_place in (False, True):
             case = Case(one, shape, in_place)
             assert wrong(case.program(), 2) == "", case

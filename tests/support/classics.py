@@ -23,11 +23,6 @@ SIZES = {Protocol.SIMPLE: 500_000, Protocol.LL: 32_000, Protocol.LL128: 500_000}
 
 NO_FUSION = tuple(one for one in DEFAULT_PASSES if one.name != "fuse")
 
-EITHER = frozenset({"double_tree"})
-"""Timed with and without fusion, and the quicker counts, as a tuner would choose. Where both
-children of a rank are equally late (trees of 2^k - 1 ranks), a fused instruction adds one child's
-chunk as it sends the sum, and holds up the other's next one; elsewhere fusion may pay."""
-
 
 @dataclass(frozen=True)
 class Case:
@@ -40,14 +35,13 @@ class Case:
     protocol: Protocol = Protocol.SIMPLE
     chunks: int = 1
 
-    def program(self, *, fused: bool = True) -> Program:
-        """Compiled for MSCCL."""
+    def program(self) -> Program:
+        """Compiled for MSCCL, by default."""
         made = classic_algorithm(
             self.one.name, self.one.kind, self.ranks, in_place=self.in_place, chunks=self.chunks,
             instances=self.instances, protocol=self.protocol,
         )  # fmt: skip
-        passes = DEFAULT_PASSES if fused else NO_FUSION
-        return compile_algorithm(made, CompileOptions(in_place=self.in_place, passes=passes))
+        return compile_algorithm(made, CompileOptions(in_place=self.in_place))
 
 
 def wrong(program: Program, interleavings: int) -> str:
@@ -61,11 +55,9 @@ def wrong(program: Program, interleavings: int) -> str:
 
 def off_by(case: Case, alpha: str, program: Program | None = None) -> float:
     """Simulated time ÷ formula - 1, on the machine it is made for, with this α per cable."""
-    either = (True, False) if case.one.name in EITHER else (True,)
-    programs = [program] if program else [case.program(fused=fused) for fused in either]
     machine = planes(topology(f"{case.one.topology(case.ranks)},alpha={alpha}"), case.instances)
     size = SIZES[case.protocol]
-    found = min(simulate_program(one, machine, size).time_us for one in programs)
+    found = simulate_program(program or case.program(), machine, size).time_us
     first = machine.links[0]
     hops = 1 if machine.nodes[first.dst].stores else 2
     bandwidth = float(first.bandwidth) * case.instances
