@@ -13,7 +13,7 @@ from weft.dsl.errors import UserError
 
 from ...interpret.execute import Execution
 from ...interpret.layout import Data, Layout, data, layout
-from ..model import Gpu, Plan
+from ..model import MOST_CHUNKS, Gpu, Plan
 from ..read import read_plan
 from .assemble import Unfit
 from .machine import LATENESS, POLICIES, Machine
@@ -63,10 +63,14 @@ def fit(collective: Collective, plan: Plan) -> Collective:
     """The collective cut into as many pieces as the plan has chunks.
 
     Raises:
-        UserError: other ranks, or a number of chunks that is no multiple.
+        UserError: other ranks, or a number of chunks that is no multiple, or too large.
     """
     if collective.ranks != len(plan.gpus):
         raise UserError(f"the collective has {collective.ranks} ranks, the plan {len(plan.gpus)}",
+                        where=plan.name)  # fmt: skip
+    most = max(max(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus)
+    if most > MOST_CHUNKS:
+        raise UserError(f"{most} chunks are more than the {MOST_CHUNKS} that are followed",
                         where=plan.name)  # fmt: skip
     have = max(max(g.input_chunks, g.output_chunks) for g in plan.gpus)
     pieces, rest = divmod(have, collective.message_chunks)

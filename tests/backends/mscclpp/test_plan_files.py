@@ -96,6 +96,13 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], type[Exception], str]] = [
      BadFile, "'index' must be int"),
     (lambda d: d["gpus"][0]["channels"][0].update(channel_type="nvls"), UnknownName, "nvls"),
     (lambda d: d.update(inplace=1), BadFile, "'inplace' must be bool"),
+    (lambda d: d["gpus"][0]["remote_buffers"][0].update(access_channel_types=[[]]), BadFile,
+     "'access_channel_types' must hold strings only"),
+    (lambda d: d["gpus"][1].update(scratch_chunks=2**63), BadFile, "more than"),
+    (lambda d: d["gpus"][0].update(semaphores=[{"init_value": 2**31}]), BadFile, "32 bits"),
+    (lambda d: d["gpus"][0]["threadblocks"][0]["ops"].append(
+        {"name": "pipeline", "iter_context": {"unit_size": 16, "num_chunks": 2**40},
+         "ops": [{"name": "nop"}]}), BadFile, "more than"),
 ]  # fmt: skip
 
 
@@ -106,6 +113,25 @@ def test_what_the_loader_dies_of_is_told(number: int) -> None:
     spoil(data)
     with pytest.raises(kind, match=words):
         read_plan(json.dumps(data), "plan.json")
+
+
+def test_a_misspelt_name_is_told_as_a_file_spells_it() -> None:
+    data = hand_written()
+    data["gpus"][0]["threadblocks"][0]["ops"][5]["name"] = "putt"
+    with pytest.raises(UnknownName) as raised:
+        read_plan(json.dumps(data), "plan.json")
+    assert raised.value.hint == "did you mean 'put'?"
+
+
+def test_a_plan_made_elsewhere_with_absurd_sizes_is_not_run() -> None:
+    plan = read_plan(json.dumps(hand_written()))
+    for field in ("input_chunks", "output_chunks"):
+        large = plans.with_gpu(plan, 0, lambda g, f=field: replace(g, **{f: 2**63}))
+        with pytest.raises(UserError, match="chunks are more than"):
+            run_plan(large)
+    large = plans.with_gpu(plan, 0, lambda g: replace(g, scratch_chunks=2**63))
+    with pytest.raises(UserError, match="chunks are more than"):
+        run_plan(large, make("allgather", 2))
 
 
 def test_what_the_loader_ignores_is_remarked() -> None:
