@@ -186,6 +186,9 @@ def test_the_collective_is_told_from_the_plan() -> None:
         assert found == plans.program(name).collective.split(
             found.message_chunks // plans.program(name).collective.message_chunks
         )
+    for name in ("gather", "scatter"):
+        schedule = patterns.routed(name, 4, patterns.hub(4), 1, roots=(2,))
+        assert collective_of(plan_of(compile_schedule(schedule))) == schedule.collective
     scatter = plan_of(plans.program("reduce_scatter"))
     assert scatter.collective == "reducescatter"
     assert collective_of(scatter).kind == "reduce_scatter"
@@ -193,6 +196,23 @@ def test_the_collective_is_told_from_the_plan() -> None:
         collective_of(replace(scatter, collective="mine"))
     with pytest.raises(UserError, match="the collective has 5 ranks"):
         run_plan(scatter, make("reduce_scatter", 5))
+
+
+def test_a_root_that_reads_is_told_from_a_root_that_is_written_to() -> None:
+    """The root of this reduce adds what it reads from its peer, who writes to nobody."""
+    data = hand_written()
+    data["collective"] = "reduce"
+    for rank, gpu in enumerate(data["gpus"]):
+        gpu["output_chunks"] = 1
+        gpu["remote_buffers"][0]["type"] = "i"
+        op = {"name": "rre", "channel_type": "memory",
+              "src_buff": [{"type": "i", "index": 0, "size": 1},
+                           {"buffer_id": 0, "index": 0, "size": 1}],
+              "dst_buff": [{"type": "o", "index": 0, "size": 1}]}  # fmt: skip
+        gpu["threadblocks"][0]["ops"][5] = op if rank == 1 else {"name": "nop"}
+    plan = read_plan(json.dumps({**data, "inplace": False}))
+    assert collective_of(plan) == make("reduce", 2, roots=(1,))
+    assert run_plan(plan, orders=24).ok
 
 
 def test_the_backend_knows_nodes_from_the_machine() -> None:
