@@ -158,7 +158,7 @@ def an(noun: str) -> str:
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """A hint that names the nearest known names, or lists all when none is near."""
-    names = sorted(known)
+    names = sorted(map(str, known))  # members of an enumeration by their values
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         return "did you mean " + " or ".join(repr(n) for n in near) + "?"

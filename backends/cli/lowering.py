@@ -80,6 +80,7 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
         return _xml(subject, args)
     if subject.kind is Kind.PROGRAM:
         return _program(subject)
+    subject.refuse_plan("compiled")
     raise UserError(
         f"a schedule, an algorithm or a program is needed, not {an(subject.kind)}",
         where=subject.where,

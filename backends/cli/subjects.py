@@ -83,6 +83,18 @@ class Subject:
 
         return load(self.data, self.where)
 
+    def refuse_plan(self, done: str) -> None:
+        """Say what plans are not for, if this is one.
+
+        Raises:
+            UserError: it is.
+        """
+        if self.kind is Kind.PLAN:
+            raise UserError(
+                f"an MSCCL++ plan can be checked, run and shown, not {done}", where=self.where,
+                hint="name the schedule, algorithm or program it was made from",
+            )  # fmt: skip
+
     def topology(self) -> Any:
         """The topology in it, whatever its format; a catalogue name names itself."""
         from weft.dsl.catalog import imported, topology

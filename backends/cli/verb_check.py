@@ -33,7 +33,8 @@ GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a schedule, algorithm, program, MSCCL XML, "
-                        "sketch, topology or collective (told by its content), or -")  # fmt: skip
+                        "MSCCL++ plan, sketch, topology or collective (told by its content), "
+                        "or -")  # fmt: skip
     parser.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a schedule must obey this sketch too")  # fmt: skip
     parser.add_argument("-t", "--topology", metavar="TOPO",
@@ -48,8 +49,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Run the checks for what the file holds."""
     subject = read_subject(args.file)
     named = (args.collective, args.root, args.roots)
-    if subject.kind is not Kind.XML and any(name is not None for name in named):
-        raise UserError("-c and --root say what an MSCCL XML file is for", where=subject.where,
+    if subject.kind not in _NAMELESS and any(name is not None for name in named):
+        raise UserError("-c and --root say what an MSCCL XML file or an MSCCL++ plan is for",
+                        where=subject.where,
                         hint="leave them out: other files say it themselves")  # fmt: skip
     checks = _CHECKERS[subject.kind](subject, args, console)
     good = all(check.ok for check in checks)
@@ -141,6 +143,9 @@ def _sketch(subject: Subject, args: argparse.Namespace, _: Console) -> list[Chec
     arguments = split_arguments(args.file)[1]
     return lint_sketch(parse(subject.text, subject.where), arguments, args.topology)
 
+
+_NAMELESS = frozenset({Kind.XML, Kind.PLAN})
+"""Files that need not say what they must achieve."""
 
 _CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace, Console], list[Check]]] = {
     Kind.SCHEDULE: _schedule,

@@ -98,6 +98,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     elif subject.kind in _PROGRAMS:
         timed = _program(subject, args)
     else:
+        subject.refuse_plan("simulated")
         raise UserError(
             f"a schedule, an algorithm or a program is needed; this is: {subject.kind}",
             where=subject.where,

@@ -167,6 +167,9 @@ class Gpu:
         return tuple(p for c in self.channels if c.kind is kind for p in c.peers)
 
 
+MOST_CHUNKS = 1 << 20
+"""Chunks of a buffer that are followed here; at 4 GiB, what 32-bit offsets reach, one has 4 KiB."""
+
 UNLIMITED = 2**64 - 1
 """The loader's largest ``max_message_size``."""
 

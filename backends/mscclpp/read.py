@@ -16,6 +16,7 @@ from weft.dsl.files import Fields, parse_json
 from weft.dsl.program import Buffer
 
 from .model import (
+    MOST_CHUNKS,
     UNLIMITED,
     Channel,
     Channels,
@@ -84,8 +85,8 @@ class _Reader:
             raise BadFile(f"entry {rank} has the id {number}; the loader wants them in order",
                           where=where)  # fmt: skip
         gpu = Gpu(
-            _whole(f, "input_chunks", where), _whole(f, "output_chunks", where),
-            _whole(f, "scratch_chunks", where), self.each(f, "threadblocks", where, self.block),
+            _chunks(f, "input_chunks", where), _chunks(f, "output_chunks", where),
+            _chunks(f, "scratch_chunks", where), self.each(f, "threadblocks", where, self.block),
             self.each(f, "channels", where, self.channels),
             self.each(f, "remote_buffers", where, self.remote, []),
             self.each(f, "semaphores", where, self.semaphore, []),
@@ -127,10 +128,12 @@ class _Reader:
             barrier = (f.get("barrier_id", int), f.get("num_threadblocks", int))
         share = context = None
         if "tbg_info" in data:
-            share = self.pair(f, "tbg_info", ("tb_id", "tbg_size"), where)
+            g = Fields(f.get("tbg_info", dict), f"{where}.tbg_info")
+            share = _whole(g, "tb_id", where), _whole(g, "tbg_size", where)
         body: tuple[Operation, ...] = ()
         if op is Op.PIPELINE:
-            context = self.pair(f, "iter_context", ("unit_size", "num_chunks"), where)
+            g = Fields(f.get("iter_context", dict), f"{where}.iter_context")
+            context = _whole(g, "unit_size", where), _chunks(g, "num_chunks", where)
             body = self.each(f, "ops", where, self.operation)
         made = Operation(
             op, channel, tuple(ids), self.each(f, "src_buff", where, self.operand, []),
@@ -176,8 +179,10 @@ class _Reader:
         f = Fields(data, where)
         access = f.get("access_channel_types", list)
         for name in access:
+            if not isinstance(name, str):
+                raise BadFile("'access_channel_types' must hold strings only", where=where)
             if name not in set(Channel):
-                raise UnknownName("channel type", str(name), Channel, where=where)
+                raise UnknownName("channel type", name, Channel, where=where)
         made = RemoteBuffer(f.get("rank", int), _name(Buffer, f, "type", where),
                             tuple(map(Channel, access)))  # fmt: skip
         self.rest(f, where)
@@ -186,12 +191,10 @@ class _Reader:
     def semaphore(self, data: Any, _: int, where: str) -> int:
         f = Fields(data, where)
         value: int = f.get("init_value", int)
+        if not -(1 << 31) <= value < 1 << 31:
+            raise BadFile("'init_value' does not fit in 32 bits", where=where)
         self.rest(f, where)
         return value
-
-    def pair(self, f: Fields, key: str, names: tuple[str, str], where: str) -> tuple[int, int]:
-        g = Fields(f.get(key, dict), f"{where}.{key}")
-        return _whole(g, names[0], where), _whole(g, names[1], where)
 
     def each(
         self, f: Fields, key: str, where: str, one: Callable[[Any, int, str], T], *default: Any
@@ -220,4 +223,12 @@ def _whole(f: Fields, key: str, where: str, *default: Any) -> int:
     value: int = f.get(key, int, *default)
     if value < 0:
         raise BadFile(f"{key!r} is negative", where=where)
+    return value
+
+
+def _chunks(f: Fields, key: str, where: str) -> int:
+    value = _whole(f, key, where)
+    if value > MOST_CHUNKS:
+        raise BadFile(f"{key!r} is {value}, more than the {MOST_CHUNKS} chunks that are followed",
+                      where=where)  # fmt: skip
     return value

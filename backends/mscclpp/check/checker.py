@@ -67,13 +67,17 @@ def _counts(plan: Plan, graph: Graph) -> Iterator[Finding]:
     """Signals and waits, releases and acquires, barriers: as many of one as of the other."""
     for key in sorted({*graph.gives, *graph.takes}):
         gives, takes = graph.gives[key], graph.takes[key]
-        if len(gives) == len(takes):
-            continue
         kind, rank, number = key
+        initial = plan.gpus[rank].semaphores[number] if kind == "semaphore" else 0
+        if len(gives) == len(takes) and initial >= 0:
+            continue
         step = (takes or gives)[-1].by
         if kind == "semaphore":
             text = f"{len(gives)} releases and {len(takes)} acquires of semaphore {number}"
-            yield at("semaphores", f"{text}: the next launch begins with another value", step)
+            text += f", which begins at {initial}" if initial else ""
+            late = "a wait never ends" if initial + len(gives) < len(takes) else (
+                "the next launch begins with another value")  # fmt: skip
+            yield at("semaphores", f"{text}: {late}", step)
             continue
         where = f"{kind} channel {number} of rank {rank}" if rank >= 0 else (
             f"{kind} channel {number}, which has no other end")  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from weft.dsl.errors import UserError
 
 from ...interpret.execute import Execution
 from ...interpret.layout import Data, Layout, data, layout
-from ..model import Gpu, Plan
+from ..model import MOST_CHUNKS, Channel, Gpu, Plan, Remote
 from ..read import read_plan
 from .assemble import Unfit
 from .machine import LATENESS, POLICIES, Machine
@@ -30,11 +30,14 @@ _NAMES = {
 }  # fmt: skip
 
 
+_ROOTED = frozenset({Kind.BROADCAST, Kind.SCATTER, Kind.REDUCE, Kind.GATHER})
+
+
 def collective_of(plan: Plan, roots: Sequence[int] = ()) -> Collective:
     """The collective that a plan names, in its chunks.
 
-    The file does not say the root of a broadcast or reduce: it is the only rank that nobody
-    writes to, or that writes to nobody.
+    The file does not say the root of a broadcast or scatter: it is the only rank that gets nothing
+    from others. That of a reduce or gather is the only one that gives nothing.
 
     Raises:
         UserError: a name with no fixed meaning, a root that cannot be told, or a number of chunks
@@ -44,29 +47,45 @@ def collective_of(plan: Plan, roots: Sequence[int] = ()) -> Collective:
     if kind is None:
         raise UserError(f"collective {plan.collective!r} does not say what the plan must achieve",
                         where=plan.name, hint="name the collective")  # fmt: skip
-    if kind in (Kind.BROADCAST, Kind.REDUCE) and not roots:
+    if kind in _ROOTED and not roots:
         roots = _root(plan, kind)
     return fit(make(kind, len(plan.gpus), roots=roots), plan)
 
 
 def _root(plan: Plan, kind: Kind) -> tuple[int, ...]:
-    writers = {rank for rank, gpu in enumerate(plan.gpus) if gpu.remote}
-    written = {b.rank for gpu in plan.gpus for b in gpu.remote}
-    idle = set(range(len(plan.gpus))) - (written if kind is Kind.BROADCAST else writers)
+    side = 1 if kind in (Kind.BROADCAST, Kind.SCATTER) else 0
+    idle = set(range(len(plan.gpus))) - {one[side] for one in _flow(plan)}
     if len(idle) != 1:
         raise UserError(f"the root of the {plan.collective} cannot be told from the plan",
                         where=plan.name, hint="name the collective with its root")  # fmt: skip
     return tuple(idle)
 
 
+def _flow(plan: Plan) -> Iterator[tuple[int, int]]:
+    """Who gives data to whom: by writing, or by being read."""
+    for rank, gpu in enumerate(plan.gpus):
+        for block in gpu.blocks:
+            for op in (one for outer in block.ops for one in (outer, *outer.body)):
+                known = block.buffer_ids(op.channel or Channel.MEMORY)
+                peers = [gpu.remote[k].rank if 0 <= k < len(gpu.remote) else rank for k in known]
+                for x in (x for x in op.dst if isinstance(x, Remote)):
+                    yield from ((rank, peer) for peer in peers[x.buffer_id : x.buffer_id + 1])
+                for x in (x for x in op.src if isinstance(x, Remote)):
+                    yield from ((peer, rank) for peer in peers[x.buffer_id : x.buffer_id + 1])
+
+
 def fit(collective: Collective, plan: Plan) -> Collective:
     """The collective cut into as many pieces as the plan has chunks.
 
     Raises:
-        UserError: other ranks, or a number of chunks that is no multiple.
+        UserError: other ranks, or a number of chunks that is no multiple, or too large.
     """
     if collective.ranks != len(plan.gpus):
         raise UserError(f"the collective has {collective.ranks} ranks, the plan {len(plan.gpus)}",
+                        where=plan.name)  # fmt: skip
+    most = max(max(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus)
+    if most > MOST_CHUNKS:
+        raise UserError(f"{most} chunks are more than the {MOST_CHUNKS} that are followed",
                         where=plan.name)  # fmt: skip
     have = max(max(g.input_chunks, g.output_chunks) for g in plan.gpus)
     pieces, rest = divmod(have, collective.message_chunks)

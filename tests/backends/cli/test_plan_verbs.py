@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import Weft
@@ -56,6 +57,56 @@ def test_a_wrong_plan_fails(weft: Weft, plan: Path) -> None:
         failed = weft(verb, plan)
         assert failed.code == 1
         assert "a wait never ends" in failed.out
+
+
+def rows(ran: Any) -> list[tuple[str, bool, str]]:
+    return [(c["name"], c["ok"], c["detail"]) for c in ran.json["checks"]]
+
+
+def test_checking_executes_the_plan(weft: Weft, plan: Path) -> None:
+    name, ok, detail = rows(weft("check", plan, "--json"))[-1]
+    assert (name, ok) == ("result", True)
+    assert "executed out of place, 6 orders of 3 launches, int64: all results right" in detail
+
+
+def test_a_plan_without_faults_of_form_and_order_may_compute_something_else(
+    weft: Weft, plan: Path
+) -> None:
+    """Rank 0 never copies its own chunk to the output: nothing races, and the result is wrong."""
+    data = json.loads(plan.read_text())
+    blocks = data["gpus"][0]["threadblocks"]
+    block, copy = next((b, op) for b in blocks for op in b["ops"] if op["name"] == "copy")
+    block["ops"].remove(copy)
+    plan.write_text(json.dumps(data))
+    failed = weft("check", plan, "--json")
+    assert failed.code == 1
+    found = rows(failed)
+    assert [name for name, ok, _ in found if not ok] == ["result"]
+    assert "rank 0 o[0] is wrong" in found[-1][2]
+    assert next(ok for name, ok, _ in found if name == "program")
+
+
+def test_the_result_is_judged_against_what_is_named(weft: Weft, plan: Path) -> None:
+    assert weft("check", plan, "-c", "allgather").code == 0
+    assert weft("check", plan, "-c", "alltoall").code == 1
+    data = json.loads(plan.read_text())
+    data["collective"] = "mine"
+    plan.write_text(json.dumps(data))
+    unknown = weft("check", plan, "--json")
+    assert unknown.code == 0
+    name, ok, detail = rows(unknown)[-1]
+    assert (name, ok) == ("note", True)
+    assert detail.startswith("the result is not judged: collective 'mine' does not say")
+    assert rows(weft("check", plan, "-c", "allgather", "--json"))[-1][0] == "result"
+
+
+def test_what_cannot_be_done_with_a_plan_is_said(weft: Weft, plan: Path) -> None:
+    for verb, word in (("simulate", "simulated"), ("compile", "compiled")):
+        refused = weft(verb, plan, "-o", plan.with_suffix(".x"))if verb == "compile" else weft(
+            verb, plan)  # fmt: skip
+        assert refused.code == 2
+        assert "can be checked, run and shown" in refused.err
+        assert f"not {word}" in refused.err
 
 
 def test_options_that_say_nothing_are_refused(weft: Weft, plan: Path) -> None:

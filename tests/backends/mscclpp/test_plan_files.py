@@ -96,6 +96,13 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], type[Exception], str]] = [
      BadFile, "'index' must be int"),
     (lambda d: d["gpus"][0]["channels"][0].update(channel_type="nvls"), UnknownName, "nvls"),
     (lambda d: d.update(inplace=1), BadFile, "'inplace' must be bool"),
+    (lambda d: d["gpus"][0]["remote_buffers"][0].update(access_channel_types=[[]]), BadFile,
+     "'access_channel_types' must hold strings only"),
+    (lambda d: d["gpus"][1].update(scratch_chunks=2**63), BadFile, "more than"),
+    (lambda d: d["gpus"][0].update(semaphores=[{"init_value": 2**31}]), BadFile, "32 bits"),
+    (lambda d: d["gpus"][0]["threadblocks"][0]["ops"].append(
+        {"name": "pipeline", "iter_context": {"unit_size": 16, "num_chunks": 2**40},
+         "ops": [{"name": "nop"}]}), BadFile, "more than"),
 ]  # fmt: skip
 
 
@@ -106,6 +113,25 @@ def test_what_the_loader_dies_of_is_told(number: int) -> None:
     spoil(data)
     with pytest.raises(kind, match=words):
         read_plan(json.dumps(data), "plan.json")
+
+
+def test_a_misspelt_name_is_told_as_a_file_spells_it() -> None:
+    data = hand_written()
+    data["gpus"][0]["threadblocks"][0]["ops"][5]["name"] = "putt"
+    with pytest.raises(UnknownName) as raised:
+        read_plan(json.dumps(data), "plan.json")
+    assert raised.value.hint == "did you mean 'put'?"
+
+
+def test_a_plan_made_elsewhere_with_absurd_sizes_is_not_run() -> None:
+    plan = read_plan(json.dumps(hand_written()))
+    for field in ("input_chunks", "output_chunks"):
+        large = plans.with_gpu(plan, 0, lambda g, f=field: replace(g, **{f: 2**63}))
+        with pytest.raises(UserError, match="chunks are more than"):
+            run_plan(large)
+    large = plans.with_gpu(plan, 0, lambda g: replace(g, scratch_chunks=2**63))
+    with pytest.raises(UserError, match="chunks are more than"):
+        run_plan(large, make("allgather", 2))
 
 
 def test_what_the_loader_ignores_is_remarked() -> None:
@@ -160,6 +186,9 @@ def test_the_collective_is_told_from_the_plan() -> None:
         assert found == plans.program(name).collective.split(
             found.message_chunks // plans.program(name).collective.message_chunks
         )
+    for name in ("gather", "scatter"):
+        schedule = patterns.routed(name, 4, patterns.hub(4), 1, roots=(2,))
+        assert collective_of(plan_of(compile_schedule(schedule))) == schedule.collective
     scatter = plan_of(plans.program("reduce_scatter"))
     assert scatter.collective == "reducescatter"
     assert collective_of(scatter).kind == "reduce_scatter"
@@ -167,6 +196,23 @@ def test_the_collective_is_told_from_the_plan() -> None:
         collective_of(replace(scatter, collective="mine"))
     with pytest.raises(UserError, match="the collective has 5 ranks"):
         run_plan(scatter, make("reduce_scatter", 5))
+
+
+def test_a_root_that_reads_is_told_from_a_root_that_is_written_to() -> None:
+    """The root of this reduce adds what it reads from its peer, who writes to nobody."""
+    data = hand_written()
+    data["collective"] = "reduce"
+    for rank, gpu in enumerate(data["gpus"]):
+        gpu["output_chunks"] = 1
+        gpu["remote_buffers"][0]["type"] = "i"
+        op = {"name": "rre", "channel_type": "memory",
+              "src_buff": [{"type": "i", "index": 0, "size": 1},
+                           {"buffer_id": 0, "index": 0, "size": 1}],
+              "dst_buff": [{"type": "o", "index": 0, "size": 1}]}  # fmt: skip
+        gpu["threadblocks"][0]["ops"][5] = op if rank == 1 else {"name": "nop"}
+    plan = read_plan(json.dumps({**data, "inplace": False}))
+    assert collective_of(plan) == make("reduce", 2, roots=(1,))
+    assert run_plan(plan, orders=24).ok
 
 
 def test_the_backend_knows_nodes_from_the_machine() -> None:

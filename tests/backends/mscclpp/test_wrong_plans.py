@@ -96,11 +96,14 @@ WRONG: dict[str, tuple[Callable[[], Plan], str, str]] = {
         lambda: change(RING, Op.SIGNAL, op=Op.RELAXED_SIGNAL), "races", "unordered"),
     "a relaxed wait for data": (
         lambda: change(RING, Op.WAIT, op=Op.RELAXED_WAIT), "races", "unordered"),
-    "a release is missing": (lambda: drop(SHOTS, Op.RELEASE), "semaphores", "another value"),
+    "a release is missing": (lambda: drop(SHOTS, Op.RELEASE), "semaphores", "a wait never ends"),
     "an acquire is missing": (lambda: drop(SHOTS, Op.ACQUIRE), "semaphores", "another value"),
     "a semaphore begins with one": (
         lambda: with_gpu(SHOTS, 0, lambda g: replace(g, semaphores=(1,) * len(g.semaphores))),
         "races", "unordered"),
+    "a semaphore begins below zero": (
+        lambda: with_gpu(SHOTS, 0, lambda g: replace(g, semaphores=(-1,) * len(g.semaphores))),
+        "semaphores", "begins at -1: a wait never ends"),
     "waits before signals on both sides": (lambda: crossed(), "deadlock", "cycle of waits"),
     "65 operations": (lambda: many(RING, 65), "limits", "65 operations"),
     "nine channels at once": (
@@ -240,6 +243,16 @@ def test_a_wrong_plan_is_rejected_for_the_right_reason(name: str) -> None:
     spoil, check, words = WRONG[name]
     found = errors(check_plan(spoil()))
     assert any(f.check == check and words in f.message for f in found), found[:4]
+
+
+@pytest.mark.parametrize("initial", [0, -1])
+def test_a_semaphore_below_zero_lets_one_acquire_wait_for_ever(initial: int) -> None:
+    """As many releases as acquires are one too few; execution says the same."""
+    op = Operation(Op.RELEASE, ids=(0,)), Operation(Op.ACQUIRE, ids=(0,))
+    blocks = tuple(plans.ThreadBlock((one,), (), ()) for one in op)
+    plan = with_gpu(SMALL["ring"], 0, lambda g: replace(
+        g, semaphores=(initial,), blocks=(*g.blocks, *blocks)))  # fmt: skip
+    assert (not errors(check_plan(plan))) == run_plan(plan, orders=6).ok == (initial == 0)
 
 
 def test_a_switch_is_left_to_others() -> None:
