@@ -24,8 +24,8 @@ factor).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index as whole
 from types import TracebackType
+from typing import Any
 
 from .algorithm import Algorithm
 from .call_site import user_span
@@ -34,6 +34,10 @@ from .errors import BadAlgorithm, UnknownName, UserError
 from .ledger import Ledger, Value, Wishes, place_of, said
 from .program import Buffer, Protocol
 from .slots import BASE, NONE, OUTPUT, SCRATCH, slice_of
+from .whole import whole
+
+MOST_INSTANCES = 64
+"""No runtime has channels for more."""
 
 
 class Builder:
@@ -58,18 +62,17 @@ class Builder:
         self, collective: Collective, *, name: str = "", in_place: bool = False,
         instances: int = 1, protocol: Protocol | str = Protocol.SIMPLE,
     ) -> None:  # fmt: skip
+        if not isinstance(collective, Collective):
+            raise UserError(f"a builder of {collective!r}", hint="Builder(Allreduce(8, chunks=8))")
         if collective.local_reduce:
             raise UserError(
                 "a collective whose ranks sum groups of chunks by themselves cannot be written "
                 "by hand", hint='write the sums out: make("allreduce", …) and reduce_into',
             )  # fmt: skip
-        if instances < 1:
-            raise UserError(f"{instances} instances make no program", hint="use 1, 2, 4 …")
-        if str(protocol) not in list(Protocol):
-            raise UnknownName("protocol", str(protocol), Protocol)
-        self.collective, self.in_place = collective, in_place
+        self.collective = collective
+        settled = settle(name, in_place, instances, protocol)
+        name, self.in_place, self.instances, self.protocol = settled
         self.name = name or collective.name or str(collective.kind)
-        self.instances, self.protocol = instances, Protocol(protocol)
         self._ledger = Ledger(collective, in_place)
 
     @property
@@ -87,7 +90,7 @@ class Builder:
     ) -> Chunk:
         """A reference to ``count`` chunks from ``index``, by number or, with a buffer, by place."""
         ledger = self._ledger
-        rank, index, count = _whole(rank, index, count)
+        rank, index, count = _whole(rank=rank, index=index, count=count)
         self._check_rank(rank)
         if count < 1:
             raise BadAlgorithm(f"{count} chunks are nothing to refer to", where=user_span())
@@ -176,6 +179,26 @@ class Builder:
         if which is Buffer.SCRATCH:
             self._ledger.scratch[rank] = max(self._ledger.scratch[rank], index + count)
         return BASE[which] + index
+
+
+def settle(
+    name: str, in_place: bool, instances: int, protocol: Protocol | str
+) -> tuple[str, bool, int, Protocol]:
+    """What an author says of a program, as the types that it has.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if not isinstance(name, str):
+        raise UserError(f"the name is {name!r}", hint='name="…" is a text')
+    if in_place not in (True, False):
+        raise UserError(f"in_place is {in_place!r}", hint="in_place=True or in_place=False")
+    instances = whole(instances, "instances", high=MOST_INSTANCES)
+    if instances < 1:
+        raise UserError(f"{instances} instances make no program", hint="use 1, 2, 4 …")
+    if str(protocol) not in list(Protocol):
+        raise UnknownName("protocol", str(protocol), Protocol)
+    return name, bool(in_place), instances, Protocol(protocol)
 
 
 class Chunk:
@@ -269,6 +292,7 @@ class Chunk:
 
     def split(self, pieces: int) -> tuple[Chunk, ...]:
         """References to ``pieces`` equal parts."""
+        (pieces,) = _whole(pieces=pieces)
         if pieces < 1 or self.count % pieces:
             raise BadAlgorithm(
                 f"{self.count} chunks cannot be split into {pieces}", where=user_span(),
@@ -283,6 +307,9 @@ class Chunk:
     def group(self, *others: Chunk) -> Chunk:
         """One reference to these chunks and others of the same rank, in that order."""
         for other in others:
+            if not isinstance(other, Chunk):
+                raise BadAlgorithm(f"{other!r} is no reference to chunks", where=user_span(),
+                                   hint="a.group(b, c) of what p.chunk(…) returns")  # fmt: skip
             if other._builder is not self._builder:
                 raise BadAlgorithm("these chunks belong to another builder", where=user_span())
             if other.rank != self.rank:
@@ -302,7 +329,7 @@ class Chunk:
     ) -> tuple[int, Sequence[int]]:
         """The other rank and the slots there; NONE for those it chooses itself."""
         builder, ledger = self._builder, self._builder._ledger
-        dst = self.rank if rank is None else _whole(rank)[0]
+        dst = self.rank if rank is None else _whole(rank=rank)[0]
         builder._check_rank(dst)
         if buffer is None:
             if index is not None:
@@ -317,7 +344,7 @@ class Chunk:
                                    hint="add index=…")  # fmt: skip
             first = ledger.new_scratch(dst, self.count)
         else:
-            first = builder._slot(dst, buffer, _whole(index)[0], self.count)
+            first = builder._slot(dst, buffer, _whole(index=index)[0], self.count)
         targets = [ledger.canonical(dst, first + k) for k in range(self.count)]
         if any(slot < OUTPUT for slot in targets) and not builder.in_place:
             raise BadAlgorithm(
@@ -336,11 +363,11 @@ class Chunk:
             )  # fmt: skip
 
     def _wishes(self, channel: int, send_block: int, recv_block: int) -> Wishes:
-        for name, value in (("channel", channel), ("send_block", send_block),
-                            ("recv_block", recv_block)):  # fmt: skip
+        wishes = {"channel": channel, "send_block": send_block, "recv_block": recv_block}
+        for name, value in zip(wishes, settled := _whole(**wishes), strict=True):
             if value < NONE:
                 raise BadAlgorithm(f"{name} {value} is negative", where=user_span())
-        return channel, send_block, recv_block
+        return settled[0], settled[1], settled[2]
 
     def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> int:
         """The rank keeps the chunk there now: what went by number, or came to its end."""
@@ -350,14 +377,9 @@ class Chunk:
         return target
 
 
-def _whole(*numbers: int) -> list[int]:
-    """The numbers as Python's own: those of NumPy serve as well."""
+def _whole(**numbers: Any) -> list[int]:
+    """The numbers as Python's own, or an error at the caller's line."""
     try:
-        return [whole(number) for number in numbers]
-    except TypeError:
-        wrong = next(n for n in numbers if not hasattr(n, "__index__"))
-        raise BadAlgorithm(
-            f"{wrong!r} is not a whole number",
-            where=user_span(),
-            hint="divide with //" if isinstance(wrong, float) else "",
-        ) from None
+        return [whole(number, name) for name, number in numbers.items()]
+    except UserError as error:
+        raise BadAlgorithm(error.message, where=user_span(), hint=error.hint) from None

@@ -20,7 +20,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from .algorithm import Algorithm
-from .builder import Builder
+from .builder import Builder, settle
 from .call_site import span_of
 from .collective import Collective
 from .errors import BadAlgorithm, BadFile, UnknownName, UserError
@@ -48,6 +48,9 @@ class Recipe:
     in_place: bool = False
     instances: int = 1
     protocol: Protocol | str = Protocol.SIMPLE
+
+    def __post_init__(self) -> None:
+        settle(self.name, self.in_place, self.instances, self.protocol)
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
