@@ -30,9 +30,9 @@ from typing import Any
 from .algorithm import Algorithm
 from .call_site import user_span
 from .collective import Collective
-from .errors import BadAlgorithm, UnknownName, UserError
+from .errors import BadAlgorithm, UserError
 from .ledger import Ledger, Value, Wishes, place_of, said
-from .program import Buffer, Protocol
+from .program import Buffer, Protocol, protocol_of
 from .slots import BASE, NONE, OUTPUT, SCRATCH, slice_of
 from .whole import whole
 
@@ -196,9 +196,7 @@ def settle(
     instances = whole(instances, "instances", high=MOST_INSTANCES)
     if instances < 1:
         raise UserError(f"{instances} instances make no program", hint="use 1, 2, 4 …")
-    if str(protocol) not in list(Protocol):
-        raise UnknownName("protocol", str(protocol), Protocol)
-    return name, bool(in_place), instances, Protocol(protocol)
+    return name, bool(in_place), instances, protocol_of(protocol)
 
 
 class Chunk:
