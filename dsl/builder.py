@@ -23,21 +23,44 @@ factor).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never
 
 from .algorithm import Algorithm
 from .call_site import user_span
-from .collective import Collective
-from .errors import BadAlgorithm, UserError
-from .ledger import Ledger, Value, Wishes, place_of, said
+from .collective import Collective, Kind
+from .errors import BadAlgorithm, UserError, suggest
+from .ledger import Ledger, Value, Wishes, place_of, said, spoken
 from .program import Buffer, Protocol, protocol_of
 from .slots import BASE, NONE, OUTPUT, SCRATCH, slice_of
 from .whole import whole
 
 MOST_INSTANCES = 64
 """No runtime has channels for more."""
+
+_NUMBERED = {
+    Kind.ALLGATHER: "numbers are those of the whole output: rank r has {r}",
+    Kind.GATHER: "numbers are those of the whole output: rank r has {r}",
+    Kind.REDUCE_SCATTER: "numbers are those of the whole input: rank r ends with {r}",
+    Kind.SCATTER: "numbers are those of the root's whole input: rank r ends with {r}",
+    Kind.ALLTOALL: "numbers are the collective's: what rank s has for rank d is {sd}",
+}
+"""How chunks are numbered where a buffer holds only some of them."""
+
+_OTHERS_CHUNK = {
+    "reduce": "a.reduce(b) of MSCCLang is b.reduce_into(rank=…, buffer=…, index=…)",
+    "copy": "copy_to(rank=…)", "send": "copy_to(rank=…)",
+}  # fmt: skip
+_OTHERS_BUILDER = {"copy": "p.chunk(rank, k).copy_to(rank=…)",
+                   "reduce": "p.chunk(rank, k).reduce_into(rank=…)"}  # fmt: skip
+_OTHERS_OPTION = {"dst": "rank", "to": "rank", "src": "rank", "size": "count", "ch": "channel",
+                  "sendtb": "send_block", "recvtb": "recv_block"}  # fmt: skip
+"""Names that authors know from MSCCLang, and ours."""
+
+
+class NoSuchName(BadAlgorithm, AttributeError):
+    """An attribute that builders or references do not have."""
 
 
 class Builder:
@@ -86,9 +109,11 @@ class Builder:
         return self.collective.chunks
 
     def chunk(
-        self, rank: int, index: int, *, count: int = 1, buffer: Buffer | str | None = None
-    ) -> Chunk:
+        self, rank: int, index: int, *, count: int = 1, buffer: Buffer | str | None = None,
+        **unknown: Never,
+    ) -> Chunk:  # fmt: skip
         """A reference to ``count`` chunks from ``index``, by number or, with a buffer, by place."""
+        _refuse(unknown)
         ledger = self._ledger
         rank, index, count = _whole(rank=rank, index=index, count=count)
         self._check_rank(rank)
@@ -106,7 +131,7 @@ class Builder:
             if NONE in slots:
                 raise BadAlgorithm(
                     f"rank {rank} holds nothing of chunk {index + slots.index(NONE)} here",
-                    where=user_span(), hint="copy it there first",
+                    where=user_span(), hint=self._numbers(rank),
                 )  # fmt: skip
             for k, slot in enumerate(slots, index):
                 if held[slot][0] != k:
@@ -148,7 +173,32 @@ class Builder:
         if kind is None:
             self._ledger.finish()
 
+    if not TYPE_CHECKING:  # it knows which attributes there are
+
+        def __getattr__(self, name: str) -> Never:
+            raise _no_attribute("a builder", name, _OTHERS_BUILDER)
+
     # --- what references need ---------------------------------------------------------------------
+
+    def _numbers(self, rank: int) -> str:
+        """Which chunks a rank holds, and how they are counted."""
+        ledger = self._ledger
+        chunks = [k for k, slot in ledger.place[rank].items() if ledger.held[rank][slot][0] == k]
+        hint = "copy it there first"
+        if chunks:
+            hint += f"; it holds {spoken('chunk', sorted(chunks))}"
+        n, f = self.ranks, self.collective.factor
+        r, sd = (
+            ("r", f"s * {n} + d")
+            if f == 1
+            else (
+                f"r * {f} and the {f - 1} after it",
+                f"(s * {n} + d) * {f} and the {f - 1} after it",
+            )
+        )
+        if self.collective.kind in _NUMBERED:
+            hint += "; " + _NUMBERED[self.collective.kind].format(r=r, sd=sd)
+        return hint
 
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self.collective.ranks:
@@ -242,9 +292,14 @@ class Chunk:
         where = " … ".join(f"{part.buffer}[{part.offset}]" for part in parts)
         return f"chunks {numbers[0]} … {numbers[1]} of rank {self.rank} in {where}"
 
+    if not TYPE_CHECKING:  # it knows which attributes there are
+
+        def __getattr__(self, name: str) -> Never:
+            raise _no_attribute("a reference to chunks", name, _OTHERS_CHUNK)
+
     def copy_to(
         self, rank: int | None = None, buffer: Buffer | str | None = None, index: int | None = None,
-        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE,
+        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE, **unknown: Never,
     ) -> Chunk:  # fmt: skip
         """Copy to another rank, or another place; the reference to the copy.
 
@@ -252,6 +307,7 @@ class Chunk:
         fresh. ``channel``, ``send_block`` and ``recv_block`` are wishes for the program: the
         channel, and numbers that tell thread blocks of the two ranks apart.
         """
+        _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
         ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
         there = []
@@ -266,9 +322,10 @@ class Chunk:
 
     def reduce_into(
         self, rank: int | None = None, buffer: Buffer | str | None = None, index: int | None = None,
-        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE,
+        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE, **unknown: Never,
     ) -> Chunk:  # fmt: skip
         """Add to what the other rank (or this one, elsewhere) holds; the reference to the sum."""
+        _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
         ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
         there = []
@@ -373,6 +430,22 @@ class Chunk:
         if by_number or ledger.home[dst].get(chunk) == target:
             ledger.place[dst][chunk] = target
         return target
+
+
+def _no_attribute(noun: str, name: str, others: Mapping[str, str]) -> AttributeError:
+    """The error of an unknown attribute; Python asks for many with underscores by itself."""
+    if name not in others:
+        return AttributeError(f"{noun} has no {name!r}", name=name)
+    return NoSuchName(f"{noun} has no {name!r}", where=user_span(), hint=others[name])
+
+
+def _refuse(unknown: Mapping[str, object]) -> None:
+    """Refuse keywords that a method does not have."""
+    for name in unknown:
+        known = ("rank", "buffer", "index", "count", "channel", "send_block", "recv_block")
+        ours = _OTHERS_OPTION.get(name)
+        raise BadAlgorithm(f"there is no option {name!r} here", where=user_span(),
+                           hint=f"say {ours}=…" if ours else suggest(name, known))  # fmt: skip
 
 
 def _whole(**numbers: Any) -> list[int]:

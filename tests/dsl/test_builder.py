@@ -15,7 +15,7 @@ from moves import achieves, carried_out, writes_input
 from weft.backends.compile import compile_algorithm
 from weft.dsl.algorithm import Algorithm, Moves
 from weft.dsl.builder import Builder
-from weft.dsl.collective import custom, one_shot_allreduce
+from weft.dsl.collective import Collective, custom, one_shot_allreduce
 from weft.dsl.errors import BadAlgorithm, UserError
 from weft.dsl.program import Buffer
 from weft.dsl.recipe import program
@@ -329,6 +329,18 @@ def half_a_chunk(p: Builder) -> None:
     p.chunk(0, 3 / 2)  # type: ignore[arg-type]
 
 
+def msccl_reduce(p: Builder) -> None:
+    p.chunk(0, 0).reduce(p.chunk(1, 0))  # type: ignore[attr-defined]
+
+
+def msccl_copy(p: Builder) -> None:
+    p.chunk(0, 0).copy_to(dst=1)  # type: ignore[arg-type]
+
+
+def msccl_size(p: Builder) -> None:
+    p.chunk(0, 0, size=2)  # type: ignore[arg-type]
+
+
 def half_a_piece(p: Builder) -> None:
     p.chunk(0, 0, count=2).split(4 / 2)  # type: ignore[arg-type]
 
@@ -373,6 +385,9 @@ def another_builders(p: Builder) -> None:
     ("write", "says", "at"),
     [
         (half_a_chunk, "index: 1.5 is not a whole number", "p.chunk(0, 3 / 2)"),
+        (msccl_reduce, "a reference to chunks has no 'reduce'", "p.chunk(0, 0).reduce"),
+        (msccl_copy, "there is no option 'dst' here", "p.chunk(0, 0).copy_to(dst=1)"),
+        (msccl_size, "there is no option 'size' here", "p.chunk(0, 0, size=2)"),
         (half_a_piece, "pieces: 2.0 is not", "p.chunk(0, 0, count=2).split(4 / 2)"),
         (half_a_wish, "channel: 0.5 is not", "p.chunk(0, 0).copy_to(rank=1, channel=1 / 2)"),
         (huge_wish, "send_block: 1000", "p.chunk(0, 0).copy_to(rank=1, send_block=10**30)"),
@@ -516,3 +531,37 @@ def test_numbers_of_numpy_serve(number: Callable[[int], int]) -> None:
     assert same.collective == plain.collective
     assert columns(same) == columns(plain)
     assert compile_algorithm(same) == compile_algorithm(plain)
+
+
+@pytest.mark.parametrize(
+    ("collective", "rank", "hint"),
+    [
+        (Alltoall(3), 1, "it holds chunks 3-5; numbers are the collective's: what rank s has for "
+                         "rank d is s * 3 + d"),
+        (Alltoall(2, chunks=2), 1, "it holds chunks 4-7; numbers are the collective's: what rank s "
+                                   "has for rank d is (s * 2 + d) * 2 and the 1 after it"),
+        (Allgather(2, chunks=3), 1, "it holds chunks 3-5; numbers are those of the whole output: "
+                                    "rank r has r * 3 and the 2 after it"),
+        (Broadcast(2), 1, "copy it there first"),
+    ],
+)  # fmt: skip
+def test_a_chunk_that_is_elsewhere_names_those_that_are_here(
+    collective: Collective, rank: int, hint: str
+) -> None:
+    with pytest.raises(BadAlgorithm, match=f"rank {rank} holds nothing of chunk 0") as caught:
+        Builder(collective).chunk(rank, 0)
+    assert caught.value.hint.endswith(hint)
+
+
+def test_names_of_msccl_have_hints_and_others_are_attributes_that_are_not_there() -> None:
+    p = Builder(Allreduce(2))
+    chunk = p.chunk(0, 0)
+    with pytest.raises(BadAlgorithm) as caught:
+        chunk.reduce(chunk)  # type: ignore[attr-defined]
+    assert "b.reduce_into(rank=" in caught.value.hint
+    with pytest.raises(BadAlgorithm) as caught:
+        chunk.copy_to(1, sendtb=2)  # type: ignore[arg-type]
+    assert caught.value.hint == "say send_block=…"
+    with pytest.raises(AttributeError, match="a builder has no 'size'"):
+        p.size  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(chunk, "copy")
