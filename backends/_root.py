@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from weft.dsl.algorithm import Algorithm
     from weft.dsl.builder import Builder
     from weft.dsl.catalog import topology
-    from weft.dsl.collective import Collective, make
+    from weft.dsl.collective import Collective, custom, make
     from weft.dsl.errors import WeftError
     from weft.dsl.language.elaborate import elaborate
     from weft.dsl.language.load import load_sketch
     from weft.dsl.language.parse import parse as parse_sketch
     from weft.dsl.problem import Objective, Problem
-    from weft.dsl.program import Program
+    from weft.dsl.program import Program, Protocol
     from weft.dsl.recipe import load as load_algorithm
     from weft.dsl.recipe import program
     from weft.dsl.schedule import Schedule, Transfer
@@ -96,6 +96,7 @@ _HOME: Final = MappingProxyType(
         "Point": "weft.synth.engine:Point",
         "Problem": "weft.dsl.problem:Problem",
         "Program": "weft.dsl.program:Program",
+        "Protocol": "weft.dsl.program:Protocol",
         "Reduce": "weft.dsl.standard:Reduce",
         "ReduceScatter": "weft.dsl.standard:ReduceScatter",
         "Scatter": "weft.dsl.standard:Scatter",
@@ -111,6 +112,7 @@ _HOME: Final = MappingProxyType(
         "compile_algorithm": "weft.backends.compile:compile_algorithm",
         "compile_program": "weft.backends.compile:compile_program",
         "compile_schedule": "weft.backends.compile:compile_schedule",
+        "custom": "weft.dsl.collective:custom",
         "elaborate": "weft.dsl.language.elaborate:elaborate",
         "emit_msccl_xml": "weft.backends.emit.msccl_xml:emit",
         "emit_mscclpp_json": "weft.backends.mscclpp.emit:emit",
@@ -153,6 +155,7 @@ __all__ = [
     "Point",
     "Problem",
     "Program",
+    "Protocol",
     "Reduce",
     "ReduceScatter",
     "Scatter",
@@ -169,6 +172,7 @@ __all__ = [
     "compile_algorithm",
     "compile_program",
     "compile_schedule",
+    "custom",
     "elaborate",
     "emit_msccl_xml",
     "emit_mscclpp_json",

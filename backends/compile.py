@@ -20,7 +20,7 @@ import numpy as np
 from weft.dsl.algorithm import Algorithm
 from weft.dsl.collective import MULTIROOT, ROOTED, Collective
 from weft.dsl.errors import UserError
-from weft.dsl.program import Program, Protocol
+from weft.dsl.program import Program, Protocol, protocol_of
 from weft.dsl.schedule import Schedule
 
 from .passes.aggregate import Aggregate
@@ -34,6 +34,7 @@ from .passes.trace import Trace, canonical
 from .passes.weave import Weave
 from .pipeline import DEFAULT_PASSES, Journal, Pass, of_form
 from .target import MSCCL, Target
+from .target import target as target_of
 
 ATTEMPTS = 8
 """How often the passes are run again with more lanes or tighter blocks."""
@@ -43,6 +44,7 @@ ATTEMPTS = 8
 class CompileOptions:
     """What the compiler may choose, and what the user wants.
 
+    ``target`` and ``protocol`` may be given by name (``"rccl"``, ``"LL"``).
     ``instances``: copies side by side; None: what the algorithm asks for, or one. ``replication``:
     of which chunks. ``pairing``: which ends share thread blocks. ``protocol``: None: what the
     algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs);
@@ -67,6 +69,12 @@ class CompileOptions:
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     verify: Callable[[Program], None] | None = field(default=None, compare=False)
     observe: Callable[[str, Program], None] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        # A user may write the two that have names as texts.
+        object.__setattr__(self, "target", target_of(self.target))
+        if self.protocol is not None:
+            object.__setattr__(self, "protocol", protocol_of(self.protocol))
 
     def journal(self) -> Journal:
         """A new one for these options."""

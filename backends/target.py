@@ -102,12 +102,14 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
 )
 
 
-def target(name: str) -> Target:
-    """The target of that name.
+def target(name: str | Target) -> Target:
+    """The target of that name; a target is one already.
 
     Raises:
         UnknownName: there is none.
     """
+    if isinstance(name, Target):
+        return name
     if name not in TARGETS:
         raise UnknownName("target", name, TARGETS)
     return TARGETS[name]

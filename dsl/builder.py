@@ -23,17 +23,44 @@ factor).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import index as whole
+from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING, Any, Never
 
 from .algorithm import Algorithm
 from .call_site import user_span
-from .collective import Collective
-from .errors import BadAlgorithm, UnknownName, UserError
-from .ledger import Ledger, Value, Wishes, place_of, said
-from .program import Buffer, Protocol
+from .collective import Collective, Kind
+from .errors import BadAlgorithm, UserError, suggest
+from .ledger import Ledger, Value, Wishes, place_of, said, spoken
+from .program import Buffer, Protocol, protocol_of
 from .slots import BASE, NONE, OUTPUT, SCRATCH, slice_of
+from .whole import whole
+
+MOST_INSTANCES = 64
+"""No runtime has channels for more."""
+
+_NUMBERED = {
+    Kind.ALLGATHER: "numbers are those of the whole output: rank r has {r}",
+    Kind.GATHER: "numbers are those of the whole output: rank r has {r}",
+    Kind.REDUCE_SCATTER: "numbers are those of the whole input: rank r ends with {r}",
+    Kind.SCATTER: "numbers are those of the root's whole input: rank r ends with {r}",
+    Kind.ALLTOALL: "numbers are the collective's: what rank s has for rank d is {sd}",
+}
+"""How chunks are numbered where a buffer holds only some of them."""
+
+_OTHERS_CHUNK = {
+    "reduce": "a.reduce(b) of MSCCLang is b.reduce_into(rank=…, buffer=…, index=…)",
+    "copy": "copy_to(rank=…)", "send": "copy_to(rank=…)",
+}  # fmt: skip
+_OTHERS_BUILDER = {"copy": "p.chunk(rank, k).copy_to(rank=…)",
+                   "reduce": "p.chunk(rank, k).reduce_into(rank=…)"}  # fmt: skip
+_OTHERS_OPTION = {"dst": "rank", "to": "rank", "src": "rank", "size": "count", "ch": "channel",
+                  "sendtb": "send_block", "recvtb": "recv_block"}  # fmt: skip
+"""Names that authors know from MSCCLang, and ours."""
+
+
+class NoSuchName(BadAlgorithm, AttributeError):
+    """An attribute that builders or references do not have."""
 
 
 class Builder:
@@ -58,18 +85,17 @@ class Builder:
         self, collective: Collective, *, name: str = "", in_place: bool = False,
         instances: int = 1, protocol: Protocol | str = Protocol.SIMPLE,
     ) -> None:  # fmt: skip
+        if not isinstance(collective, Collective):
+            raise UserError(f"a builder of {collective!r}", hint="Builder(Allreduce(8, chunks=8))")
         if collective.local_reduce:
             raise UserError(
                 "a collective whose ranks sum groups of chunks by themselves cannot be written "
                 "by hand", hint='write the sums out: make("allreduce", …) and reduce_into',
             )  # fmt: skip
-        if instances < 1:
-            raise UserError(f"{instances} instances make no program", hint="use 1, 2, 4 …")
-        if str(protocol) not in list(Protocol):
-            raise UnknownName("protocol", str(protocol), Protocol)
-        self.collective, self.in_place = collective, in_place
+        self.collective = collective
+        settled = settle(name, in_place, instances, protocol)
+        name, self.in_place, self.instances, self.protocol = settled
         self.name = name or collective.name or str(collective.kind)
-        self.instances, self.protocol = instances, Protocol(protocol)
         self._ledger = Ledger(collective, in_place)
 
     @property
@@ -83,11 +109,13 @@ class Builder:
         return self.collective.chunks
 
     def chunk(
-        self, rank: int, index: int, *, count: int = 1, buffer: Buffer | str | None = None
-    ) -> Chunk:
+        self, rank: int, index: int, *, count: int = 1, buffer: Buffer | str | None = None,
+        **unknown: Never,
+    ) -> Chunk:  # fmt: skip
         """A reference to ``count`` chunks from ``index``, by number or, with a buffer, by place."""
+        _refuse(unknown)
         ledger = self._ledger
-        rank, index, count = _whole(rank, index, count)
+        rank, index, count = _whole(rank=rank, index=index, count=count)
         self._check_rank(rank)
         if count < 1:
             raise BadAlgorithm(f"{count} chunks are nothing to refer to", where=user_span())
@@ -103,7 +131,7 @@ class Builder:
             if NONE in slots:
                 raise BadAlgorithm(
                     f"rank {rank} holds nothing of chunk {index + slots.index(NONE)} here",
-                    where=user_span(), hint="copy it there first",
+                    where=user_span(), hint=self._numbers(rank),
                 )  # fmt: skip
             for k, slot in enumerate(slots, index):
                 if held[slot][0] != k:
@@ -145,7 +173,32 @@ class Builder:
         if kind is None:
             self._ledger.finish()
 
+    if not TYPE_CHECKING:  # it knows which attributes there are
+
+        def __getattr__(self, name: str) -> Never:
+            raise _no_attribute("a builder", name, _OTHERS_BUILDER)
+
     # --- what references need ---------------------------------------------------------------------
+
+    def _numbers(self, rank: int) -> str:
+        """Which chunks a rank holds, and how they are counted."""
+        ledger = self._ledger
+        chunks = [k for k, slot in ledger.place[rank].items() if ledger.held[rank][slot][0] == k]
+        hint = "copy it there first"
+        if chunks:
+            hint += f"; it holds {spoken('chunk', sorted(chunks))}"
+        n, f = self.ranks, self.collective.factor
+        r, sd = (
+            ("r", f"s * {n} + d")
+            if f == 1
+            else (
+                f"r * {f} and the {f - 1} after it",
+                f"(s * {n} + d) * {f} and the {f - 1} after it",
+            )
+        )
+        if self.collective.kind in _NUMBERED:
+            hint += "; " + _NUMBERED[self.collective.kind].format(r=r, sd=sd)
+        return hint
 
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self.collective.ranks:
@@ -176,6 +229,24 @@ class Builder:
         if which is Buffer.SCRATCH:
             self._ledger.scratch[rank] = max(self._ledger.scratch[rank], index + count)
         return BASE[which] + index
+
+
+def settle(
+    name: str, in_place: bool, instances: int, protocol: Protocol | str
+) -> tuple[str, bool, int, Protocol]:
+    """What an author says of a program, as the types that it has.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if not isinstance(name, str):
+        raise UserError(f"the name is {name!r}", hint='name="…" is a text')
+    if in_place not in (True, False):
+        raise UserError(f"in_place is {in_place!r}", hint="in_place=True or in_place=False")
+    instances = whole(instances, "instances", high=MOST_INSTANCES)
+    if instances < 1:
+        raise UserError(f"{instances} instances make no program", hint="use 1, 2, 4 …")
+    return name, bool(in_place), instances, protocol_of(protocol)
 
 
 class Chunk:
@@ -221,9 +292,14 @@ class Chunk:
         where = " … ".join(f"{part.buffer}[{part.offset}]" for part in parts)
         return f"chunks {numbers[0]} … {numbers[1]} of rank {self.rank} in {where}"
 
+    if not TYPE_CHECKING:  # it knows which attributes there are
+
+        def __getattr__(self, name: str) -> Never:
+            raise _no_attribute("a reference to chunks", name, _OTHERS_CHUNK)
+
     def copy_to(
         self, rank: int | None = None, buffer: Buffer | str | None = None, index: int | None = None,
-        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE,
+        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE, **unknown: Never,
     ) -> Chunk:  # fmt: skip
         """Copy to another rank, or another place; the reference to the copy.
 
@@ -231,6 +307,7 @@ class Chunk:
         fresh. ``channel``, ``send_block`` and ``recv_block`` are wishes for the program: the
         channel, and numbers that tell thread blocks of the two ranks apart.
         """
+        _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
         ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
         there = []
@@ -245,9 +322,10 @@ class Chunk:
 
     def reduce_into(
         self, rank: int | None = None, buffer: Buffer | str | None = None, index: int | None = None,
-        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE,
+        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE, **unknown: Never,
     ) -> Chunk:  # fmt: skip
         """Add to what the other rank (or this one, elsewhere) holds; the reference to the sum."""
+        _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
         ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
         there = []
@@ -269,6 +347,7 @@ class Chunk:
 
     def split(self, pieces: int) -> tuple[Chunk, ...]:
         """References to ``pieces`` equal parts."""
+        (pieces,) = _whole(pieces=pieces)
         if pieces < 1 or self.count % pieces:
             raise BadAlgorithm(
                 f"{self.count} chunks cannot be split into {pieces}", where=user_span(),
@@ -283,6 +362,9 @@ class Chunk:
     def group(self, *others: Chunk) -> Chunk:
         """One reference to these chunks and others of the same rank, in that order."""
         for other in others:
+            if not isinstance(other, Chunk):
+                raise BadAlgorithm(f"{other!r} is no reference to chunks", where=user_span(),
+                                   hint="a.group(b, c) of what p.chunk(…) returns")  # fmt: skip
             if other._builder is not self._builder:
                 raise BadAlgorithm("these chunks belong to another builder", where=user_span())
             if other.rank != self.rank:
@@ -302,7 +384,7 @@ class Chunk:
     ) -> tuple[int, Sequence[int]]:
         """The other rank and the slots there; NONE for those it chooses itself."""
         builder, ledger = self._builder, self._builder._ledger
-        dst = self.rank if rank is None else _whole(rank)[0]
+        dst = self.rank if rank is None else _whole(rank=rank)[0]
         builder._check_rank(dst)
         if buffer is None:
             if index is not None:
@@ -317,7 +399,7 @@ class Chunk:
                                    hint="add index=…")  # fmt: skip
             first = ledger.new_scratch(dst, self.count)
         else:
-            first = builder._slot(dst, buffer, _whole(index)[0], self.count)
+            first = builder._slot(dst, buffer, _whole(index=index)[0], self.count)
         targets = [ledger.canonical(dst, first + k) for k in range(self.count)]
         if any(slot < OUTPUT for slot in targets) and not builder.in_place:
             raise BadAlgorithm(
@@ -336,11 +418,11 @@ class Chunk:
             )  # fmt: skip
 
     def _wishes(self, channel: int, send_block: int, recv_block: int) -> Wishes:
-        for name, value in (("channel", channel), ("send_block", send_block),
-                            ("recv_block", recv_block)):  # fmt: skip
+        wishes = {"channel": channel, "send_block": send_block, "recv_block": recv_block}
+        for name, value in zip(wishes, settled := _whole(**wishes), strict=True):
             if value < NONE:
                 raise BadAlgorithm(f"{name} {value} is negative", where=user_span())
-        return channel, send_block, recv_block
+        return settled[0], settled[1], settled[2]
 
     def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> int:
         """The rank keeps the chunk there now: what went by number, or came to its end."""
@@ -350,14 +432,25 @@ class Chunk:
         return target
 
 
-def _whole(*numbers: int) -> list[int]:
-    """The numbers as Python's own: those of NumPy serve as well."""
+def _no_attribute(noun: str, name: str, others: Mapping[str, str]) -> AttributeError:
+    """The error of an unknown attribute; Python asks for many with underscores by itself."""
+    if name not in others:
+        return AttributeError(f"{noun} has no {name!r}", name=name)
+    return NoSuchName(f"{noun} has no {name!r}", where=user_span(), hint=others[name])
+
+
+def _refuse(unknown: Mapping[str, object]) -> None:
+    """Refuse keywords that a method does not have."""
+    for name in unknown:
+        known = ("rank", "buffer", "index", "count", "channel", "send_block", "recv_block")
+        ours = _OTHERS_OPTION.get(name)
+        raise BadAlgorithm(f"there is no option {name!r} here", where=user_span(),
+                           hint=f"say {ours}=…" if ours else suggest(name, known))  # fmt: skip
+
+
+def _whole(**numbers: Any) -> list[int]:
+    """The numbers as Python's own, or an error at the caller's line."""
     try:
-        return [whole(number) for number in numbers]
-    except TypeError:
-        wrong = next(n for n in numbers if not hasattr(n, "__index__"))
-        raise BadAlgorithm(
-            f"{wrong!r} is not a whole number",
-            where=user_span(),
-            hint="divide with //" if isinstance(wrong, float) else "",
-        ) from None
+        return [whole(number, name) for name, number in numbers.items()]
+    except UserError as error:
+        raise BadAlgorithm(error.message, where=user_span(), hint=error.hint) from None

@@ -20,13 +20,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import UnknownName, UserError
+from .whole import whole
 
 IntArray = npt.NDArray[np.int32]
+
+LARGEST_GROUP = 1 << 20
+LARGEST_PLACEMENT = 1 << 27
+"""Rows of a placement; a collective with more does not fit the memory of a usual machine."""
 
 
 class Kind(StrEnum):
@@ -170,10 +176,14 @@ class Collective:
 
     def split(self, pieces: int) -> Collective:
         """The same collective with every chunk cut into ``pieces`` equal ones."""
+        pieces = whole(pieces, "pieces of a chunk")
         if pieces < 1:
             raise UserError(f"a chunk cannot be cut into {pieces} pieces")
         if pieces == 1:
             return self
+        most = max(len(self.pre), len(self.post), self.chunks)
+        if most * pieces > LARGEST_PLACEMENT:
+            raise UserError(f"{self} cut into {pieces} pieces each is too large to hold")
         groups = tuple(
             tuple(c * pieces + j for c in group)
             for group in self.local_reduce
@@ -221,16 +231,18 @@ def make(
     reduce_scatter; the whole buffer for broadcast, reduce and allreduce.
 
     Raises:
-        UnknownName: no such kind. UserError: an empty group, a root outside it.
+        UnknownName: no such kind. UserError: an empty group, a root outside it, or what should
+            be a whole number is none.
     """
-    n = ranks if isinstance(ranks, int) else len(ranks)
+    n = len(ranks) if hasattr(ranks, "__len__") else whole(ranks, "ranks", high=LARGEST_GROUP)
     known = [str(k) for k in Kind if k is not Kind.CUSTOM]
     if str(kind) not in known:
         raise UnknownName("collective", str(kind), known)
     kind = Kind(kind)
     if n < 1:
         raise UserError("the process group is empty", hint="name at least one rank")
-    roots = _roots_for(kind, n, tuple(roots))
+    chunks = whole(chunks, "chunks")
+    roots = _roots_for(kind, n, tuple(whole(root, "root") for root in roots))
     pre, post = _MAKERS[kind](n, roots)
     # Sets 0 … n-1 are the single contributions, set n is everybody's.
     sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
@@ -348,20 +360,44 @@ def custom(
     Raises:
         UserError: a row that makes no sense, or a postcondition nobody can reach.
     """
+    if not isinstance(name, str):
+        raise UserError(f"custom: the name is {name!r}", hint="a text comes first")
+    ranks = whole(ranks, f"{name}: ranks", high=LARGEST_GROUP)
     sets: dict[frozenset[int], int] = {}
 
-    def rows(source: Iterable[tuple[int, int, Iterable[int], int]]) -> _Rows:
-        return [
-            (rank, chunk, sets.setdefault(frozenset(who), len(sets)), offset)
-            for rank, chunk, who, offset in source
-        ]
+    def rows(source: Iterable[tuple[int, int, Iterable[int], int]], label: str) -> _Rows:
+        what = f"{name}: {label}condition"
+        if not isinstance(source, Iterable):
+            raise UserError(f"{what} is {source!r}", hint=_ROW)
+        return [_row(row, f"{what}, row {i}", ranks, sets) for i, row in enumerate(source)]
 
-    before, after = rows(pre), rows(post)
+    before, after = rows(pre, "pre"), rows(post, "post")
     chunks = 1 + max((chunk for _, chunk, _, _ in (*before, *after)), default=-1)
     return Collective(
         Kind.CUSTOM, ranks, chunks, tuple(sets), Placement.of(before), Placement.of(after),
         name=name,
     )  # fmt: skip
+
+
+_ROW = "rows are (rank, chunk, [contributing ranks], buffer offset)"
+
+
+def _row(
+    row: Any, what: str, ranks: int, sets: dict[frozenset[int], int]
+) -> tuple[int, int, int, int]:
+    """One row as numbers; sets of contributions are numbered as they come."""
+    try:
+        rank, chunk, given, offset = row
+        who = list(given)
+    except (TypeError, ValueError):
+        raise UserError(f"{what} is {row!r}", hint=_ROW) from None
+    numbers = frozenset(whole(r, f"{what}: contribution", 0, max(ranks, 1) - 1) for r in who)
+    return (
+        whole(rank, f"{what}: rank"),
+        whole(chunk, f"{what}: chunk", high=LARGEST_PLACEMENT),
+        sets.setdefault(numbers, len(sets)),
+        whole(offset, f"{what}: offset"),
+    )
 
 
 def _validate(c: Collective) -> None:

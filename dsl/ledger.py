@@ -7,6 +7,7 @@ as a bit mask. Every move is judged when it is made, so that a wrong one is foun
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from types import CodeType
 
 import numpy as np
@@ -200,12 +201,21 @@ def ranks_of(mask: int) -> str:
     >>> ranks_of(0b1011101)
     'ranks 0, 2-4, 6'
     """
+    return spoken("rank", [r for r in range(mask.bit_length()) if mask >> r & 1])
+
+
+def spoken(noun: str, numbers: Sequence[int]) -> str:
+    """Numbers in ascending order behind what they count, runs written short.
+
+    >>> spoken("chunk", [7]), spoken("chunk", [0, 1, 2, 5])
+    ('chunk 7', 'chunks 0-2, 5')
+    """
     runs: list[list[int]] = []
-    for rank in (r for r in range(mask.bit_length()) if mask >> r & 1):
-        if runs and runs[-1][1] == rank - 1:
-            runs[-1][1] = rank
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
         else:
-            runs.append([rank, rank])
+            runs.append([number, number])
     words = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
     shown = ", ".join(words[:12]) + (", …" if len(words) > 12 else "")
-    return f"rank {shown}" if mask & (mask - 1) == 0 else f"ranks {shown}"
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {shown}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .collective import Collective
+from .errors import UnknownName
 
 
 class Op(StrEnum):
@@ -152,6 +153,17 @@ class Protocol(StrEnum):
     def fifo_operations(self) -> int:
         """Operations a sender can be ahead of its receiver (NCCL: 8 slots, Simple uses 4)."""
         return 2 if self is Protocol.SIMPLE else 8
+
+
+def protocol_of(name: str) -> Protocol:
+    """The protocol of that name; a protocol is its own.
+
+    Raises:
+        UnknownName: there is none.
+    """
+    if str(name) not in list(Protocol):
+        raise UnknownName("protocol", str(name), Protocol)
+    return Protocol(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from .algorithm import Algorithm
-from .builder import Builder
+from .builder import Builder, settle
 from .call_site import span_of
 from .collective import Collective
 from .errors import BadAlgorithm, BadFile, UnknownName, UserError
@@ -31,6 +31,7 @@ from .spans import Source
 from .spec import build, parse_spec
 
 _WRITTEN = (int, float, str, Enum, Fraction)
+_PROGRAM = "@program(Allreduce(8, chunks=8)) before a function"
 _COLLECTIVE = "a collective, or a function that makes one: Allreduce(8, chunks=8)"
 
 
@@ -48,6 +49,9 @@ class Recipe:
     in_place: bool = False
     instances: int = 1
     protocol: Protocol | str = Protocol.SIMPLE
+
+    def __post_init__(self) -> None:
+        settle(self.name, self.in_place, self.instances, self.protocol)
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -84,7 +88,7 @@ class Recipe:
                     f"{self.name} needs the option {name}", hint=f"{self.name}{{{name}=…}}"
                 )
         builder = Builder(
-            self._collective(options), name=self.name, instances=self.instances,
+            self.wanted(options), name=self.name, instances=self.instances,
             in_place=self.in_place if in_place is None else in_place, protocol=self.protocol,
         )  # fmt: skip
         self.write(builder, **_some(options, list(_parameters(self.write))[1:]))
@@ -94,7 +98,12 @@ class Recipe:
             error.where = span_of(self.write.__code__, 0)
             raise
 
-    def _collective(self, options: Mapping[str, Any]) -> Collective:
+    def wanted(self, options: Mapping[str, Any]) -> Collective:
+        """The collective for these options.
+
+        Raises:
+            UserError: the recipe makes something else.
+        """
         if isinstance(self.collective, Collective):
             return self.collective
         made = self.collective(**_some(options, _parameters(self.collective)))
@@ -154,6 +163,10 @@ class _Decorator:
                 f"in_place is no option of {made.name}'s own",
                 hint="@program(…, in_place=True), and p.in_place inside",
             )
+        for test, kind in _NEVER_RUN:
+            if test(write):
+                raise UserError(f"{made.name} is {kind}: calling it runs nothing of it",
+                                hint="write a plain function: def, no yield")  # fmt: skip
         return made
 
     def taken_for(self, name: str) -> CodeType | None:
@@ -164,14 +177,21 @@ class _Decorator:
         return None
 
 
-def recipes(text: str, where: str) -> dict[str, Recipe]:
-    """The recipes that a Python file defines, by name.
+_NEVER_RUN = (
+    (inspect.isgeneratorfunction, "a generator"),
+    (inspect.iscoroutinefunction, "an async function"),
+    (inspect.isasyncgenfunction, "an async generator"),
+)
+
+Found = Recipe | Algorithm | Builder
+
+
+def algorithms(source: Source, names: Mapping[str, Any]) -> dict[str, Found]:
+    """What a Python file defines, by name: recipes and algorithms; else builders.
 
     Raises:
-        BadFile, SyntaxProblem, UserError: the file goes wrong, at its line; or ``@program`` stands
-            before a function without saying for which collective.
+        UserError: ``@program`` stands before a function without saying for which collective.
     """
-    names = run_python(Source(where, text))
     for name, value in names.items():
         if isinstance(value, _Decorator) and (code := value.taken_for(name)):
             raise UserError(
@@ -179,33 +199,109 @@ def recipes(text: str, where: str) -> dict[str, Recipe]:
                 where=span_of(code, 0),
                 hint="@program(Allreduce(8, chunks=8)), or @program(Allreduce) to choose later",
             )
-    return {key: value for key, value in names.items() if isinstance(value, Recipe)}
+    finished = {k: v for k, v in names.items() if isinstance(v, Recipe | Algorithm)}
+    return finished or {k: v for k, v in names.items() if isinstance(v, Builder)}
 
 
 def load(path: str, *, in_place: bool | None = None) -> Algorithm:
     """The algorithm of ``FILE.py``, ``FILE.py:name`` or ``FILE.py:name{option=value}``.
 
+    What a recipe writes is written in place or not, as is asked; an algorithm that the file has
+    made already stays what it is.
+
     Raises:
-        BadFile: no recipe, or several and none named. UserError: as :meth:`Recipe.build` says.
+        BadFile: no algorithm, or several and none named; or one that is not in place as asked.
+        UserError: as :meth:`Recipe.build` says.
     """
     file, name, options = _parts(path)
-    text = read_text(file)
-    found = recipes(text, file)
+    source = _read(file)
+    name, found = _chosen(source, run_python(source), name)
+    if isinstance(found, Recipe):
+        values = _options(found, name, options, path)
+        made: Algorithm = call_user(source, found.build, in_place=in_place, **values)
+        return made
+    _take_no_options(name, options, path)
+    algorithm = _finished(found, file)
+    if in_place is not None and in_place != algorithm.in_place:
+        place = "in place" if algorithm.in_place else "out of place"
+        raise BadFile(
+            f"{name} was written {place}, and is not written again", where=file,
+            hint=f"Builder(…, in_place={in_place}), or a function after @program(…)",
+        )  # fmt: skip
+    return algorithm
+
+
+def load_collective(path: str) -> Collective:
+    """What a Python file calls ``collective``; else that of its algorithm, named as for
+    :func:`load`.
+
+    Raises:
+        BadFile, UserError: it defines neither, or one that makes no sense.
+    """
+    file, name, options = _parts(path)
+    source = _read(file)
+    names = run_python(source)
+    made = names.get("collective")
+    if isinstance(made, Collective) and not name + options:
+        return made
+    name, found = _chosen(source, names, name)
+    if isinstance(found, Recipe):
+        values = _options(found, name, options, path)
+        wanted: Collective = call_user(source, found.wanted, values)
+        return wanted
+    _take_no_options(name, options, path)
+    return found.collective
+
+
+def _read(file: str) -> Source:
+    try:
+        return Source(file, read_text(file))
+    except BadFile as error:
+        if file.startswith("classic:"):
+            error.hint = f"classic algorithms are for the command line: weft compile '{file}{{…}}'"
+        raise
+
+
+def nothing_in(file: str) -> BadFile:
+    """The error of a Python file without anything for us."""
+    return BadFile("the file defines no algorithm and no `collective`", where=file,
+                   hint=f"{_PROGRAM}; or collective = weft.custom(…)")  # fmt: skip
+
+
+def _chosen(source: Source, names: Mapping[str, Any], name: str) -> tuple[str, Found]:
+    """The algorithm of that name, or the only one."""
+    found = algorithms(source, names)
     if not found:
-        raise BadFile("the file defines no algorithm", where=file,
-                      hint="@program(Allreduce(8, chunks=8)) before a function")  # fmt: skip
+        raise nothing_in(source.name)
     if not name and len(found) > 1:
         raise UserError(
-            f"the file defines {len(found)} algorithms", where=file,
-            hint=f"name one: {file}:{next(iter(found))}; it has {', '.join(found)}",
+            f"the file defines {len(found)} algorithms", where=source.name,
+            hint=f"name one: {source.name}:{next(iter(found))}; it has {', '.join(found)}",
         )  # fmt: skip
     name = name or next(iter(found))
     if name not in found:
-        raise UnknownName("algorithm", name, found, where=file)
-    recipe = found[name]
-    values = asdict(build(parse_spec(name + options, path), recipe.form()))
-    algorithm: Algorithm = call_user(Source(file, text), recipe.build, in_place=in_place, **values)
-    return algorithm
+        raise UnknownName("algorithm", name, found, where=source.name)
+    return name, found[name]
+
+
+def _options(recipe: Recipe, name: str, options: str, path: str) -> dict[str, Any]:
+    return asdict(build(parse_spec(name + options, path), recipe.form()))
+
+
+def _take_no_options(name: str, options: str, path: str) -> None:
+    if options:
+        raise UserError(f"{name} takes no options: it is written already", where=path,
+                        hint=_PROGRAM)  # fmt: skip
+
+
+def _finished(found: Algorithm | Builder, file: str) -> Algorithm:
+    if isinstance(found, Algorithm):
+        return found
+    try:
+        return found.algorithm()
+    except BadAlgorithm as error:  # no line is wrong: one is missing
+        error.where = file
+        raise
 
 
 def _parts(path: str) -> tuple[str, str, str]:

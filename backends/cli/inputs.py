@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.dsl.errors import BadFile, UserError
-from weft.dsl.spans import Source
+from weft.dsl.errors import UserError
 from weft.dsl.units import SizeRange, parse_microseconds, parse_size_range
 
 if TYPE_CHECKING:
@@ -73,7 +72,8 @@ def add_problem(
         )  # fmt: skip
     group.add_argument(
         "-c", "--collective", metavar="COLL", required=required,
-        help="allgather, allreduce, broadcast …; or a custom one: a .json or .py file",
+        help="allgather, allreduce, broadcast …; or a custom one: a .json or .py file, "
+        "also that of an algorithm",
     )  # fmt: skip
     group.add_argument(
         "--root", metavar="R", type=valued("--root", ranks),
@@ -184,31 +184,28 @@ def _canonical(name: str) -> str:
 
 
 def _is_file(text: str) -> bool:
-    return text == "-" or "/" in text or Path(text).suffix in (".json", ".py")
+    return text == "-" or "/" in text or text.endswith(".json") or bool(_PYTHON.fullmatch(text))
 
 
 def collective_from(path: str) -> Collective:
-    """The collective in a JSON file, or that a Python file calls ``collective``.
+    """The collective in a JSON file, or that a Python file or its algorithm is about.
 
     Raises:
         BadFile, SyntaxProblem, UserError: it holds none, or none that makes sense.
     """
-    from weft.dsl.collective import Collective
     from weft.dsl.collective_json import load
     from weft.dsl.files import parse_json, read_text
-    from weft.dsl.python_file import run_python
 
-    text = read_text(path)
+    if _PYTHON.fullmatch(path):
+        from weft.dsl.recipe import load_collective
+
+        return load_collective(path)
     where = "<stdin>" if path == "-" else path
-    if Path(path).suffix != ".py":
-        return load(parse_json(text, where), where)
-    found = run_python(Source(path, text)).get("collective")
-    if not isinstance(found, Collective):
-        raise BadFile(
-            "the file defines no `collective`", where=path,
-            hint="collective = weft.dsl.collective.custom(…)",
-        )  # fmt: skip
-    return found
+    return load(parse_json(read_text(path), where), where)
+
+
+_PYTHON = re.compile(r".+\.py(?::\w*)?(?:\{.*\})?", re.DOTALL)
+"""A Python file, perhaps with the name of an algorithm in it and its options."""
 
 
 def make_problem(

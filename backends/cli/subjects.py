@@ -10,6 +10,7 @@ from typing import Any
 
 from weft.dsl.errors import BadFile, UnknownName, UserError, an, suggest
 from weft.dsl.files import kind_of, parse_json, read_text
+from weft.dsl.spans import Source
 
 from .sketches import split_arguments
 
@@ -167,9 +168,16 @@ _ALGORITHM = re.compile(r"(.+\.py)(?::\w*)?(?:\{.*\})?", re.DOTALL)
 
 def _python_kind(content: str, where: str) -> Kind:
     """An algorithm if the file defines one; else it must describe a collective."""
-    from weft.dsl.recipe import recipes
+    from weft.dsl.collective import Collective
+    from weft.dsl.python_file import run_python
+    from weft.dsl.recipe import algorithms, nothing_in
 
-    return Kind.ALGORITHM if recipes(content, where) else Kind.COLLECTIVE
+    names = run_python(source := Source(where, content))
+    if algorithms(source, names):
+        return Kind.ALGORITHM
+    if not isinstance(names.get("collective"), Collective):
+        raise nothing_in(where)
+    return Kind.COLLECTIVE
 
 
 def _json_kind(data: Any, where: str) -> Kind:

@@ -29,6 +29,7 @@ from weft.dsl.errors import UserError
 from weft.dsl.program import Block, Instr, Op, Program, Protocol, RankProgram
 
 from ..target import MSCCL, PORTABLE, Target
+from ..target import target as target_of
 
 DEFAULT_MAX_BYTES = 1 << 30
 NAME_LENGTH = 63
@@ -36,7 +37,7 @@ NAME_LENGTH = 63
 
 def emit(
     program: Program,
-    target: Target,
+    target: Target | str,
     *,
     name: str | None = None,
     min_bytes: int = 0,
@@ -51,6 +52,7 @@ def emit(
         UserError: the program does not fit the target, in words; a size range that is empty; a
             name that the format cannot hold.
     """
+    target = target_of(target)
     label = program.name if name is None else name
     _check_header(program, target, label, min_bytes, max_bytes)
     lines = [_algo(program, target, label, min_bytes, max_bytes)]

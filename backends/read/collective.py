@@ -45,7 +45,8 @@ def candidates(algo: XmlAlgo) -> Iterator[Collective]:
     kind = NAMES.get(algo.coll)
     if kind is None:
         raise UserError(f"coll {algo.coll!r} does not say what the file must achieve",
-                        where=algo.where, hint="name the collective")  # fmt: skip
+                        where=algo.where, hint="name the collective: -c gather --root 2, or "
+                        "-c FILE.py for one of your own")  # fmt: skip
     pieces = _pieces(algo, algo.ngpus if kind in _PER_RANK else 1)
     if kind not in (Kind.BROADCAST, Kind.REDUCE):
         yield make(kind, algo.ngpus, chunks=pieces)

@@ -13,14 +13,16 @@ import xml_runtime as runtime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.backends.compile import CompileOptions, compile_schedule
+from weft.backends.compile import CompileOptions, compile_algorithm, compile_schedule
 from weft.backends.emit.msccl_xml import emit
 from weft.backends.passes.threadblocks import Pairing
 from weft.backends.target import EXECUTOR, MSCCL, RCCL, Target
+from weft.dsl.builder import Builder
 from weft.dsl.collective import Collective, Kind, make
-from weft.dsl.errors import CheckFailed, UserError
+from weft.dsl.errors import CheckFailed, UnknownName, UserError
 from weft.dsl.program import Instr, Op, Program, Protocol
 from weft.dsl.schedule import Schedule
+from weft.dsl.standard import Broadcast
 
 ALL = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re")
 LIMITS = {
@@ -314,3 +316,16 @@ def test_random_schedules(data: st.DataObject) -> None:
         count=data.draw(st.integers(0, 3)),
     )
     judge(program, m, runs=1)
+
+
+def test_targets_and_protocols_go_by_name() -> None:
+    p = Builder(Broadcast(2))
+    p.chunk(0, 0).copy_to(rank=1)
+    named = CompileOptions(target="rccl", protocol="LL")  # type: ignore[arg-type]
+    assert named == CompileOptions(target=RCCL, protocol=Protocol.LL)
+    program = compile_algorithm(p.algorithm(), named)
+    assert emit(program, "rccl") == emit(program, RCCL)
+    with pytest.raises(UnknownName, match="unknown target 'rcl'"):
+        CompileOptions(target="rcl")  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="unknown protocol 'll'"):
+        CompileOptions(protocol="ll")  # type: ignore[arg-type]

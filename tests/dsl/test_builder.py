@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from moves import achieves, carried_out, writes_input
 
+from weft.backends.compile import compile_algorithm
+from weft.dsl.algorithm import Algorithm, Moves
 from weft.dsl.builder import Builder
-from weft.dsl.collective import custom, one_shot_allreduce
+from weft.dsl.collective import Collective, custom, one_shot_allreduce
 from weft.dsl.errors import BadAlgorithm, UserError
 from weft.dsl.program import Buffer
+from weft.dsl.recipe import program
 from weft.dsl.slots import NONE, SCRATCH
 from weft.dsl.spans import Span
 from weft.dsl.standard import (
@@ -324,6 +329,38 @@ def half_a_chunk(p: Builder) -> None:
     p.chunk(0, 3 / 2)  # type: ignore[arg-type]
 
 
+def msccl_reduce(p: Builder) -> None:
+    p.chunk(0, 0).reduce(p.chunk(1, 0))  # type: ignore[attr-defined]
+
+
+def msccl_copy(p: Builder) -> None:
+    p.chunk(0, 0).copy_to(dst=1)  # type: ignore[arg-type]
+
+
+def msccl_size(p: Builder) -> None:
+    p.chunk(0, 0, size=2)  # type: ignore[arg-type]
+
+
+def half_a_piece(p: Builder) -> None:
+    p.chunk(0, 0, count=2).split(4 / 2)  # type: ignore[arg-type]
+
+
+def half_a_wish(p: Builder) -> None:
+    p.chunk(0, 0).copy_to(rank=1, channel=1 / 2)  # type: ignore[arg-type]
+
+
+def huge_wish(p: Builder) -> None:
+    p.chunk(0, 0).copy_to(rank=1, send_block=10**30)
+
+
+def huge_index(p: Builder) -> None:
+    p.chunk(0, 10**90, buffer="scratch")
+
+
+def no_group(p: Builder) -> None:
+    p.chunk(0, 0).group(7)  # type: ignore[arg-type]
+
+
 def half_a_rank(p: Builder) -> None:
     p.chunk(0, 0).copy_to(rank=1 / 1)  # type: ignore[arg-type]
 
@@ -347,7 +384,15 @@ def another_builders(p: Builder) -> None:
 @pytest.mark.parametrize(
     ("write", "says", "at"),
     [
-        (half_a_chunk, "1.5 is not a whole number", "p.chunk(0, 3 / 2)"),
+        (half_a_chunk, "index: 1.5 is not a whole number", "p.chunk(0, 3 / 2)"),
+        (msccl_reduce, "a reference to chunks has no 'reduce'", "p.chunk(0, 0).reduce"),
+        (msccl_copy, "there is no option 'dst' here", "p.chunk(0, 0).copy_to(dst=1)"),
+        (msccl_size, "there is no option 'size' here", "p.chunk(0, 0, size=2)"),
+        (half_a_piece, "pieces: 2.0 is not", "p.chunk(0, 0, count=2).split(4 / 2)"),
+        (half_a_wish, "channel: 0.5 is not", "p.chunk(0, 0).copy_to(rank=1, channel=1 / 2)"),
+        (huge_wish, "send_block: 1000", "p.chunk(0, 0).copy_to(rank=1, send_block=10**30)"),
+        (huge_index, "index: a number of", 'p.chunk(0, 10**90, buffer="scratch")'),
+        (no_group, "7 is no reference to chunks", "p.chunk(0, 0).group(7)"),
         (half_a_rank, "1.0 is not a whole number", "p.chunk(0, 0).copy_to(rank=1 / 1)"),
         (lost, "rank 1 holds chunk 0 no longer", "p.chunk(1, 0)"),
         (stale_copied_home, "output chunk 0 of rank 1 no longer holds", "old.copy_to(rank=1)"),
@@ -443,3 +488,80 @@ def test_what_no_builder_can_be_made_for() -> None:
         Builder(Broadcast(2), instances=0)
     with pytest.raises(UserError, match="unknown protocol 'simple'"):
         Builder(Broadcast(2), protocol="simple")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"instances": 1.5}, "instances: 1.5 is not a whole number"),
+        ({"instances": float("nan")}, "instances: nan is not a whole number"),
+        ({"instances": 10**30}, "instances: .* is outside"),
+        ({"instances": 0}, "0 instances make no program"),
+        ({"in_place": "no"}, "in_place is 'no'"),
+        ({"name": 3}, "the name is 3"),
+        ({"protocol": 7}, "unknown protocol '7'"),
+    ],
+)
+def test_what_is_said_of_the_program_has_its_type(options: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        Builder(Allreduce(2), **options)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=says):
+        program(Allreduce(2), **options)(ring_allreduce)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("no_collective", [None, Allreduce, "allreduce"])
+def test_a_builder_wants_a_collective(no_collective: object) -> None:
+    with pytest.raises(UserError, match="a builder of"):
+        Builder(no_collective)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [np.int64, np.int32, np.uint8])
+def test_numbers_of_numpy_serve(number: Callable[[int], int]) -> None:
+    def written(n: Callable[[int], int]) -> Algorithm:
+        p = Builder(Broadcast(n(2), chunks=n(4), root=n(1)), instances=n(2))
+        for part in p.chunk(n(1), n(0), count=n(4)).split(n(2)):
+            kept = part.copy_to(n(0), "scratch", n(1), channel=n(1), send_block=n(2))
+            kept.copy_to(recv_block=n(0))
+        return p.algorithm()
+
+    def columns(made: Algorithm) -> list[list[int]]:
+        return [getattr(made.moves, field.name).tolist() for field in fields(Moves)]
+
+    same, plain = written(number), written(int)
+    assert same.collective == plain.collective
+    assert columns(same) == columns(plain)
+    assert compile_algorithm(same) == compile_algorithm(plain)
+
+
+@pytest.mark.parametrize(
+    ("collective", "rank", "hint"),
+    [
+        (Alltoall(3), 1, "it holds chunks 3-5; numbers are the collective's: what rank s has for "
+                         "rank d is s * 3 + d"),
+        (Alltoall(2, chunks=2), 1, "it holds chunks 4-7; numbers are the collective's: what rank s "
+                                   "has for rank d is (s * 2 + d) * 2 and the 1 after it"),
+        (Allgather(2, chunks=3), 1, "it holds chunks 3-5; numbers are those of the whole output: "
+                                    "rank r has r * 3 and the 2 after it"),
+        (Broadcast(2), 1, "copy it there first"),
+    ],
+)  # fmt: skip
+def test_a_chunk_that_is_elsewhere_names_those_that_are_here(
+    collective: Collective, rank: int, hint: str
+) -> None:
+    with pytest.raises(BadAlgorithm, match=f"rank {rank} holds nothing of chunk 0") as caught:
+        Builder(collective).chunk(rank, 0)
+    assert caught.value.hint.endswith(hint)
+
+
+def test_names_of_msccl_have_hints_and_others_are_attributes_that_are_not_there() -> None:
+    p = Builder(Allreduce(2))
+    chunk = p.chunk(0, 0)
+    with pytest.raises(BadAlgorithm) as caught:
+        chunk.reduce(chunk)  # type: ignore[attr-defined]
+    assert "b.reduce_into(rank=" in caught.value.hint
+    with pytest.raises(BadAlgorithm) as caught:
+        chunk.copy_to(1, sendtb=2)  # type: ignore[arg-type]
+    assert caught.value.hint == "say send_block=…"
+    with pytest.raises(AttributeError, match="a builder has no 'size'"):
+        p.size  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(chunk, "copy")

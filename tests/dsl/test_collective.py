@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,6 +166,30 @@ def test_nothing_is_cut_into_no_pieces() -> None:
         c.split(0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "ranks", "options", "why"),
+    [
+        ("broadcast", 3, {"roots": (1.5,)}, "root: 1.5 is not a whole number"),
+        ("allreduce", 2, {"chunks": 1.0}, "chunks: 1.0 is not a whole number"),
+        ("allgather", 2, {"chunks": 1.5}, "chunks: 1.5 is not"),
+        ("allgather", 2, {"chunks": 10**30}, "chunks: .* is outside"),
+        ("allgather", 2, {"chunks": 2**30}, "too large to hold"),
+        ("allreduce", 2.0, {}, "ranks: 2.0 is not"),
+        ("allreduce", None, {}, "ranks: None is not"),
+        ("allreduce", 10**9, {}, "ranks: 1000000000 is outside"),
+    ],
+)
+def test_numbers_are_whole(kind, ranks, options, why) -> None:
+    with pytest.raises(UserError, match=why):
+        make(kind, ranks, **options)
+
+
+def test_numbers_of_numpy_are_whole() -> None:
+    c = make("allgather", np.int32(300), chunks=np.int32(2))
+    assert c == make("allgather", 300, chunks=2)
+    assert c.split(np.uint8(3)).message_chunks == 1800
+
+
 # --- custom ---------------------------------------------------------------------------------------
 
 
@@ -197,6 +222,16 @@ ROW = (0, 0, [0], 0)
         (2, [ROW], [(1, 0, [0, 1], 0)], "nobody holds"),
         (2, [ROW], [(1, 1, [0], 0)], "nobody holds what chunk 1"),
         (2, [ROW], [(1, 0, [], 0)], "nobody holds"),
+        (2, [ROW], [(1, 0, [0])], r"postcondition, row 0 is \(1, 0, \[0\]\)"),
+        (2, [ROW, (1, 1, 1, 0)], [ROW], "precondition, row 1 is"),
+        (2, None, [ROW], "precondition is None"),
+        (2, [None], [ROW], "precondition, row 0 is None"),
+        (2, [(0, 0, [0], None)], [ROW], "row 0: offset: None is not a whole number"),
+        (2, [(0, 0, [0.5], 0)], [ROW], "row 0: contribution: 0.5 is not"),
+        (2, [(0, 0, [2], 0)], [ROW], "row 0: contribution: 2 is outside 0 … 1"),
+        (2, [ROW], [(1, 0, [0], 2**40)], "row 0: offset: 1099511627776 is outside"),
+        (2, [ROW], [(1, 2**31 - 1, [0], 0)], "row 0: chunk: 2147483647 is outside"),
+        (1.5, [ROW], [ROW], "ranks: 1.5 is not a whole number"),
         (2, [ROW, (0, 1, [0], 0)], [ROW], "chunks 0 and 1 share input offset 0 of rank 0"),
         (
             2, [ROW, (0, 1, [0], 1)], [(1, 0, [0], 0), (1, 1, [0], 0)],

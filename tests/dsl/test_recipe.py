@@ -9,9 +9,9 @@ from moves import achieves
 
 from weft.dsl.errors import BadAlgorithm, BadFile, SyntaxProblem, UnknownName, UserError
 from weft.dsl.program import Protocol
-from weft.dsl.recipe import Recipe, load, program
+from weft.dsl.recipe import Recipe, load, load_collective, program
 from weft.dsl.spans import Span
-from weft.dsl.standard import Allreduce, Broadcast
+from weft.dsl.standard import Allreduce, Broadcast, Reduce
 
 TWO = """\
 from weft import Allreduce, Broadcast, program
@@ -112,6 +112,16 @@ def test_wrong_questions(file: str, tail: str, error: type[UserError], says: str
     ("text", "error", "says", "line"),
     [
         ("x = 1\n", BadFile, "defines no algorithm", None),
+        ("from weft import *\n@program(Broadcast(2))\ndef f(p):\n    yield p.chunk(0, 0)\n",
+         UserError, "f is a generator", 2),
+        ("from weft import *\n@program(Broadcast(2))\nasync def f(p):\n    pass\n", UserError,
+         "f is an async function", 2),
+        ("from weft import *\nBuilder(Broadcast(2), instances=0.5)\n", UserError,
+         "instances: 0.5 is not", 2),
+        ("from weft import *\n@program(Broadcast(2), instances=0.5)\ndef f(p):\n    pass\n",
+         UserError, "instances: 0.5 is not", 2),
+        ("from weft import *\np = Builder(Broadcast(2))\n", BadAlgorithm,
+         "output chunk 0 of rank 1 is never written", None),
         ("def f(:\n", SyntaxProblem, "not Python", 1),
         ("a = 1\nb = a / 0\n", BadFile, "ZeroDivisionError", 2),
         ("from weft import *\n@program(Broadcast(2))\ndef f(p):\n    p.nothing()\n", BadFile,
@@ -160,3 +170,52 @@ def test_a_decorator_may_be_kept_and_used_twice(tmp_path: Path) -> None:
         "down = program(two)\n\n@down\ndef star(p):\n    p.chunk(0, 0).copy_to(rank=1)\n"
     )
     assert achieves(load(str(path)))
+
+
+BUILT = """\
+from weft import Broadcast, Builder
+
+p = Builder(Broadcast(2), name="pair")
+p.chunk(0, 0).copy_to(rank=1)
+"""
+
+
+def test_a_file_may_build_its_algorithm_itself(tmp_path: Path) -> None:
+    path = tmp_path / "built.py"
+    path.write_text(BUILT)
+    unfinished = load(str(path))  # a builder stands for its algorithm where there is nothing else
+    path.write_text(BUILT + "one = p.algorithm()\n")
+    finished = load(f"{path}:one")
+    assert (unfinished.name, finished.name, load(str(path)).name) == ("pair",) * 3
+    assert achieves(unfinished)
+    assert achieves(finished)
+    with pytest.raises(UnknownName, match="unknown algorithm 'p'"):
+        load(f"{path}:p")
+
+
+def test_what_is_written_already_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "built.py"
+    path.write_text(BUILT)
+    assert not load(str(path), in_place=False).in_place
+    with pytest.raises(BadFile, match="p was written out of place, and is not written again"):
+        load(str(path), in_place=True)
+    with pytest.raises(UserError, match="p takes no options"):
+        load(f"{path}{{ranks=3}}")
+
+
+def test_the_collective_of_a_file(tmp_path: Path, file: str) -> None:
+    assert load_collective(f"{file}:ring{{ranks=3}}") == Allreduce(3, chunks=3)
+    path = tmp_path / "built.py"
+    path.write_text(BUILT)
+    assert load_collective(str(path)) == Broadcast(2)
+    path.write_text(BUILT + "from weft import Reduce\ncollective = Reduce(2)\n")
+    assert load_collective(str(path)) == Reduce(2)
+    assert load_collective(f"{path}:p") == Broadcast(2)
+    with pytest.raises(UserError, match="defines 2 algorithms"):
+        load_collective(file)
+
+
+def test_classic_algorithms_are_not_in_files() -> None:
+    with pytest.raises(BadFile, match="no such file") as caught:
+        load("classic:ring{collective=allreduce,ranks=4}")
+    assert "weft compile" in caught.value.hint

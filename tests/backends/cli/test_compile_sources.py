@@ -145,3 +145,43 @@ def test_boxes_without_a_common_fabric_are_told(weft: Weft, algorithms: Path) ->
     assert ran.code == 2
     assert "fabric=star" in ran.err
     assert weft("simulate", named, "-t", "dgx-h100:nodes=2,fabric=star", "--size", "1MiB").code == 0
+
+
+BUILT = """
+from weft import Builder
+from weft.dsl.collective import custom
+
+swap = custom("swap", 2, [(0, 0, [0], 0), (1, 1, [1], 0)], [(0, 1, [1], 0), (1, 0, [0], 0)])
+p = Builder(swap)
+p.chunk(0, 0).copy_to(rank=1)
+p.chunk(1, 1).copy_to(rank=0)
+both = p.algorithm()
+"""
+
+
+def test_an_algorithm_that_a_file_has_built(weft: Weft, tmp_path: Path) -> None:
+    file, out = tmp_path / "built.py", tmp_path / "built.xml"
+    file.write_text(BUILT)
+    assert weft("compile", file, "-o", out).code == 0
+    for verb in ("check", "show", "run"):
+        assert weft(verb, file).code == 0
+    # The collective of the file says what the XML, which calls it custom, is for.
+    assert weft("run", out, "-c", file).code == 0
+    assert weft("run", out, "-c", f"{file}:both").code == 0
+    refused = weft("run", out)
+    assert refused.code == 2
+    assert "-c FILE.py" in refused.err
+    refused = weft("compile", file, "--in-place")
+    assert refused.code == 2
+    assert "both was written out of place" in refused.err
+
+
+def test_a_file_that_defines_nothing(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "nothing.py"
+    file.write_text("x = 1\n")
+    for verb in ("compile", "check", "run"):
+        ran = weft(verb, file)
+        assert ran.code == 2
+        assert "no algorithm and no `collective`" in ran.err
+        assert "@program" in ran.err
+        assert "collective = " in ran.err

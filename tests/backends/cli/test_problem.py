@@ -196,8 +196,8 @@ def test_a_custom_collective_from_python(weft: Weft, tmp_path: Path) -> None:
     [
         ("collective = (", "not Python", 1),
         ("x = 1\n1 / 0\n", "ZeroDivisionError", 2),
-        ("x = 1\n", "defines no `collective`", None),
-        ("collective = 3\n", "defines no `collective`", None),
+        ("x = 1\n", "defines no algorithm and no `collective`", None),
+        ("collective = 3\n", "defines no algorithm and no `collective`", None),
         ("import sys\n\nsys.exit(3)\n", "SystemExit", 3),
         (
             "from weft.dsl.collective import make\n\ncollective = make('allgather', 0)\n",
