@@ -141,7 +141,7 @@ class Builder:
                     )  # fmt: skip
         else:
             first = self._slot(rank, buffer, index, count)
-            slots = tuple([ledger.canonical(rank, first + k) for k in range(count)])
+            slots = tuple([ledger.aliases.name(rank, first + k) for k in range(count)])
             for slot in slots:
                 if slot not in held:
                     raise BadAlgorithm(
@@ -400,7 +400,7 @@ class Chunk:
             first = ledger.new_scratch(dst, self.count)
         else:
             first = builder._slot(dst, buffer, _whole(index=index)[0], self.count)
-        targets = [ledger.canonical(dst, first + k) for k in range(self.count)]
+        targets = [ledger.aliases.name(dst, first + k) for k in range(self.count)]
         if any(slot < OUTPUT for slot in targets) and not builder.in_place:
             raise BadAlgorithm(
                 f"the input of rank {dst} belongs to the caller and is not written",

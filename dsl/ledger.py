@@ -16,7 +16,7 @@ from .algorithm import Moves
 from .call_site import line_of, user_frame, user_span
 from .collective import Collective, Placement
 from .errors import BadAlgorithm
-from .slots import INPUT, NONE, OUTPUT, SCRATCH, slice_of
+from .slots import INPUT, NONE, OUTPUT, SCRATCH, Aliases, slice_of
 
 Value = tuple[int, int]
 """(chunk, bit mask of the contributing ranks)"""
@@ -31,11 +31,13 @@ class Ledger:
     """The values of all slots, and the moves so far.
 
     ``held[rank]`` maps slots to values; ``place[rank]`` maps chunks to the slot where the rank
-    keeps them; ``home[rank]`` maps chunks to the output slot where they must end.
+    keeps them; ``home[rank]`` maps chunks to the output slot where they must end. Slots have one
+    name each, that of ``aliases``.
     """
 
     def __init__(self, collective: Collective, in_place: bool) -> None:
         self.collective, self.in_place = collective, in_place
+        self.aliases = Aliases.of(collective, in_place)
         ranks = collective.ranks
         self.masks = [sum(1 << r for r in who) for who in collective.contributions]
         self.held: list[dict[int, Value]] = [{} for _ in range(ranks)]
@@ -47,20 +49,12 @@ class Ledger:
         self._codes: list[CodeType] = []
         self._lasti = array("q")
         for rank, chunk, value, offset in _rows(collective.pre):
-            slot = self.canonical(rank, INPUT + offset)
+            slot = self.aliases.name(rank, INPUT + offset)
             self.held[rank][slot] = (chunk, self.masks[value])
             self.place[rank][chunk] = slot
         for rank, chunk, value, offset in _rows(collective.post):
             self.home[rank][chunk] = OUTPUT + offset
             self.wanted[rank][chunk] = self.masks[value]
-
-    def canonical(self, rank: int, slot: int) -> int:
-        """The one name of a slot: in place, the output's where input and output alias."""
-        if self.in_place and slot < OUTPUT:
-            aliased = slot - INPUT + self.collective.in_place_shift(rank)
-            if 0 <= aliased < self.collective.output_chunks:
-                return OUTPUT + aliased
-        return slot
 
     def new_scratch(self, rank: int, count: int = 1) -> int:
         """The first of ``count`` fresh scratch slots side by side."""

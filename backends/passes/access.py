@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from weft.dsl.program import Op
-from weft.dsl.slots import INPUT, OUTPUT, SCRATCH
+from weft.dsl.slots import SCRATCH, Aliases
 
 from .code import OP_NUMBER, READS_SRC, WRITES_DST, Code
 from .flow import Column, Flags
@@ -87,20 +87,11 @@ def accesses(code: Code, level: Column) -> Accesses:
 
 
 def _aliased(code: Code, found: Accesses, time: Column) -> Accesses:
-    """In place: the accesses again, by the slots of the output where those of the input alias.
-
-    How large the output is, the collective says: files declare as much as their code names.
-    """
-    program = code.program
-    if not program.in_place:
+    """In place: the accesses again, by the slots of the output where those of the input alias."""
+    if not code.program.in_place:
         return found
     rank = code.rank[found.who]
-    shift = np.array([program.collective.in_place_shift(r) for r in range(len(program.ranks))])
-    least = program.collective.output_chunks
-    chunks = np.array([max(least, r.output_chunks) for r in program.ranks])
-    there = found.slot - INPUT + shift[rank]
-    inside = (found.slot < OUTPUT) & (there >= 0) & (there < chunks[rank])
-    slot = np.where(inside, OUTPUT + there, found.slot)
+    slot = Aliases.of_program(code.program).names(rank, found.slot)
     one = np.ones(len(slot), np.int64)
     return Accesses.at(rank, slot, one, found.who, found.writes, time)
 

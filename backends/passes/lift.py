@@ -31,7 +31,7 @@ from weft.dsl.algorithm import Algorithm, Moves
 from weft.dsl.collective import Collective
 from weft.dsl.errors import CheckFailed
 from weft.dsl.program import Op, Program
-from weft.dsl.slots import INPUT, NONE, OUTPUT, SCRATCH
+from weft.dsl.slots import INPUT, NONE, OUTPUT, SCRATCH, Aliases
 
 from ..target import Target
 from .code import OPS, Code
@@ -64,7 +64,7 @@ class Lift:
         rows = folded(lifting.rows, lifting.passing)
         collective = program.collective
         scratch = _compacted(rows, collective.ranks)
-        chunks = _chunks(rows, collective, program.in_place)
+        chunks = _chunks(rows, collective, lifting.aliases)
         table = [[chunk, *row, NONE, NONE, NONE] for chunk, row in zip(chunks, rows, strict=True)]
         return Algorithm(
             program.name, collective, Moves.of(table), scratch, program.in_place,
@@ -96,9 +96,7 @@ class _Lifting:
         self.count: list[int] = code.count.tolist()
         self.rows: list[Row] = []
         self.passing: set[tuple[int, int]] = set()  # (rank, slot) only there to be read once
-        c = program.collective
-        self.shift = [c.in_place_shift(r) for r in range(c.ranks)] if program.in_place else None
-        self.outputs = c.output_chunks
+        self.aliases = Aliases.of_program(program)
         self.sizes = [max(1, rank.scratch_chunks) for rank in program.ranks]
         self.version: list[dict[int, int]] = [{} for _ in program.ranks]
         self.landing = [SCRATCH + (1 << 31)] * len(program.ranks)
@@ -162,14 +160,7 @@ class _Lifting:
 
     def _slots(self, rank: int, first: int, count: int) -> list[int]:
         """The slots of a slice, by the output's letter where in place the two alias."""
-        run = self._run(first, count)
-        if first >= OUTPUT or self.shift is None:
-            return run
-        aliased = [slot - INPUT + self.shift[rank] for slot in run]
-        return [
-            OUTPUT + at if 0 <= at < self.outputs else slot
-            for slot, at in zip(run, aliased, strict=True)
-        ]
+        return [self.aliases.name(rank, slot) for slot in self._run(first, count)]
 
     def _named(self, rank: int, slot: int) -> int:
         """The slot's name in its present version: all of one version lie as they lay before."""
@@ -214,16 +205,14 @@ def _compacted(rows: list[Row], ranks: int) -> list[int]:
     return [len(one) for one in names]
 
 
-def _chunks(rows: list[Row], c: Collective, in_place: bool) -> list[int]:
+def _chunks(rows: list[Row], c: Collective, aliases: Aliases) -> list[int]:
     """The chunk that each move moves, followed from the precondition through the slots.
 
     Where nothing is known of the source, the operand tells, or what belongs at the target.
     """
     held: dict[tuple[int, int], int] = {}
     for rank, chunk, _, offset in c.pre.rows().tolist():
-        aliased = offset + c.in_place_shift(rank)
-        inside = in_place and 0 <= aliased < c.output_chunks
-        held[rank, OUTPUT + aliased if inside else INPUT + offset] = chunk
+        held[rank, aliases.name(rank, INPUT + offset)] = chunk
     wanted = {(rank, OUTPUT + at): chunk for rank, chunk, _, at in c.post.rows().tolist()}
     found = []
     for src, source, dst, target, operand in rows:

@@ -25,7 +25,7 @@ import numpy as np
 from weft.dsl.collective import Collective, Placement
 from weft.dsl.errors import CheckFailed, UserError
 from weft.dsl.schedule import Schedule
-from weft.dsl.slots import WIDE
+from weft.dsl.slots import WIDE, Aliases
 
 from ..target import Target
 from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
@@ -132,7 +132,9 @@ class _Places:
         pre, post = _keys(c, c.pre), _keys(c, c.post)
         src = schedule.src.astype(np.int64) * c.chunks + schedule.chunk
         places = _Places(c, np.unique(np.concatenate([pre, post, src, arrivals.place])))
-        places.initial[places.index(pre)] = _initial_slots(c, in_place)
+        offsets = INPUT + c.pre.offsets.astype(np.int64)
+        initial = Aliases.of(c, in_place).names(c.pre.ranks, offsets)
+        places.initial[places.index(pre)] = initial
         places.final[places.index(post)] = OUTPUT + c.post.offsets.astype(np.int64)
         in_group = np.zeros(c.chunks, bool)
         in_group[[chunk for group in c.local_reduce for chunk in group]] = True
@@ -147,17 +149,6 @@ class _Places:
 
 def _keys(c: Collective, placement: Placement) -> Column:
     return placement.ranks.astype(np.int64) * c.chunks + placement.chunks
-
-
-def _initial_slots(c: Collective, in_place: bool) -> Column:
-    """Input slots of the precondition, by the output's letter where the two alias."""
-    offsets = c.pre.offsets.astype(np.int64)
-    if not in_place:
-        return INPUT + offsets
-    shift = np.array([c.in_place_shift(r) for r in range(c.ranks)], np.int64)
-    aliased = offsets + shift[c.pre.ranks]
-    inside = (aliased >= 0) & (aliased < c.output_chunks)
-    return np.where(inside, OUTPUT + aliased, INPUT + offsets)
 
 
 class _LocalRows:

@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.algorithm import Algorithm, Moves
-from weft.dsl.slots import WIDE
+from weft.dsl.slots import WIDE, Aliases
 
 from ..target import Target
 from .depths import COPY, LAND, REDUCE, Actions, depths
@@ -65,19 +65,10 @@ class Trace:
 
 def canonical(algorithm: Algorithm) -> Moves:
     """The moves; in place, slots of the input that the output aliases by the output's letter."""
-    c, moves = algorithm.collective, algorithm.moves
-    if not algorithm.in_place:
-        return moves
-    shift = np.array([c.in_place_shift(r) for r in range(c.ranks)], np.int64)
-
-    def named(slot: Column, rank: Column) -> Column:
-        offset = slot - INPUT + shift[rank]
-        inside = (slot >= INPUT) & (slot < OUTPUT) & (offset >= 0) & (offset < c.output_chunks)
-        return np.where(inside, OUTPUT + offset, slot)
-
+    moves, named = algorithm.moves, Aliases.of(algorithm.collective, algorithm.in_place).names
     return Moves(
-        moves.chunk, moves.src, named(moves.source, moves.src), moves.dst,
-        named(moves.target, moves.dst), named(moves.operand, moves.dst),
+        moves.chunk, moves.src, named(moves.src, moves.source), moves.dst,
+        named(moves.dst, moves.target), named(moves.dst, moves.operand),
         moves.channel, moves.send_block, moves.recv_block,
     )  # fmt: skip
 

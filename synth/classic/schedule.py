@@ -27,7 +27,7 @@ from weft.dsl.algorithm import Algorithm
 from weft.dsl.collective import Collective
 from weft.dsl.errors import UserError
 from weft.dsl.schedule import Schedule
-from weft.dsl.slots import INPUT, NONE, OUTPUT
+from weft.dsl.slots import INPUT, NONE, Aliases
 from weft.dsl.topology import Topology
 
 from .routes import Relays, Routes
@@ -126,16 +126,10 @@ class _Run:
         self.transfers: list[_Transfer] = []
         self.slots: list[dict[int, _Value]] = [{} for _ in range(algorithm.collective.ranks)]
         self.places: dict[tuple[int, int], _Place] = {}
+        aliases = Aliases.of(algorithm.collective, algorithm.in_place)
         for rank, chunk, mask, offset in _held_at_first(algorithm.collective):
             self.places[rank, chunk] = _Place(masks=[mask])
-            self.slots[rank][self._canonical(rank, offset)] = _Value(chunk, mask, 0)
-
-    def _canonical(self, rank: int, offset: int) -> int:
-        """In place, input and output slots are one where they alias."""
-        collective = self.algorithm.collective
-        aliased = offset + collective.in_place_shift(rank)
-        inside = 0 <= aliased < collective.output_chunks
-        return OUTPUT + aliased if self.algorithm.in_place and inside else INPUT + offset
+            self.slots[rank][aliases.name(rank, INPUT + offset)] = _Value(chunk, mask, 0)
 
     def play(self) -> None:
         """Carry out all moves."""
