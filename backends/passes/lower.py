@@ -133,7 +133,7 @@ class _Places:
         src = schedule.src.astype(np.int64) * c.chunks + schedule.chunk
         places = _Places(c, np.unique(np.concatenate([pre, post, src, arrivals.place])))
         offsets = INPUT + c.pre.offsets.astype(np.int64)
-        initial = Aliases.of(c, in_place).names(c.pre.ranks, offsets)
+        initial = Aliases.of(c, in_place).names(c.pre.ranks.astype(np.int64), offsets)
         places.initial[places.index(pre)] = initial
         places.final[places.index(post)] = OUTPUT + c.post.offsets.astype(np.int64)
         in_group = np.zeros(c.chunks, bool)
