@@ -51,6 +51,10 @@ class ForMachine(Protocol):
         """The backend for a machine."""
         ...
 
+    def assumed(self, ranks: int) -> str | None:
+        """What is taken for granted of the machine, as nobody has said it, and how to say it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class MscclXml:

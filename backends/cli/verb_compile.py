@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from weft.dsl.collective import Collective
     from weft.dsl.program import Program
 
-    from ..msccl import Backend
+    from ..msccl import Backend, ForMachine
 
 EXAMPLES = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
@@ -30,6 +30,10 @@ EXAMPLES = """examples:
   weft compile 'classic:ring{collective=allreduce,ranks=8}' -o ring.xml
   weft compile 'classic:two_step{on=dgx-a100:nodes=2}' -o alltoall.xml
   weft compile from-elsewhere.xml --target rccl -o for-rccl.xml"""
+
+
+USUAL_NODE = 8
+"""GPUs of a usual node: more ranks are likely to be on several."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +69,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     source = source_of(subject, args)
     if isinstance(backend, ForMachine) and source.topology is not None:
         backend = backend.on(source.topology)
+    if isinstance(backend, ForMachine):
+        _tell_assumed(backend, source.collective.ranks, console)
     program, text = lower_and_emit(subject, source, backend, args, args.size)
     blocks = max(len(rank.blocks) for rank in program.ranks)
     console.say("Lowered", f"{count(program.instructions, 'instruction')}, "
@@ -94,6 +100,12 @@ def _checked(backend: Backend, target: str) -> str:
     if isinstance(backend, MscclppJson):
         return "program and plan"
     return "program" if isinstance(backend, ProgramFile) else f"program and {backend.name}"
+
+
+def _tell_assumed(backend: ForMachine, ranks: int, console: Console) -> None:
+    """What was assumed of the machine: a warning where it is likely to be wrong."""
+    if told := backend.assumed(ranks):
+        (console.warn if ranks > USUAL_NODE else console.detail)(told)
 
 
 def _execute(text: str, wanted: Collective, backend: Backend, args: argparse.Namespace) -> str:

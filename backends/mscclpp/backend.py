@@ -49,6 +49,13 @@ class MscclppJson:
             return self
         return replace(self, nodes=tuple(h for h in hosts if h is not None))
 
+    def assumed(self, ranks: int) -> str | None:
+        """Where the ranks are taken to be when neither a topology nor an option says it."""
+        if self.gpus_per_node or self.nodes:
+            return None
+        return (f"no topology names the nodes: all {ranks} ranks are on one node; --to "
+                f"'{self.name}{{gpus_per_node=N}}' says otherwise")  # fmt: skip
+
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
         """The plan as JSON.
 

@@ -121,10 +121,13 @@ class Assembler:
         if op.share:
             k, parts = op.share
             low, high = low + (high - low) * k // parts, low + (high - low) * (k + 1) // parts
-        if x.index < 0 or x.size < 1 or x.index + x.size > chunks_of(self.plan.gpus[owner], buffer):
+        have = chunks_of(self.plan.gpus[owner], buffer)
+        if self.plan.packets and buffer is Buffer.SCRATCH and not packets:
+            have *= 2  # plain data has the room that packets would take
+        if x.index < 0 or x.size < 1 or x.index + x.size > have:
             raise Unfit(f"`{op.op}` on rank {rank} addresses {buffer}[{x.index} … "
                         f"{x.index + x.size - 1}] of rank {owner}, which has "
-                        f"{chunks_of(self.plan.gpus[owner], buffer)} chunks")  # fmt: skip
+                        f"{have} chunks")  # fmt: skip
         first = isinstance(x, Remote) and not packets
         return Place(owner, buffer, low, high, packets, first)
 

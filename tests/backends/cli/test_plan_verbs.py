@@ -102,11 +102,42 @@ def test_the_result_is_judged_against_what_is_named(weft: Weft, plan: Path) -> N
 
 def test_what_cannot_be_done_with_a_plan_is_said(weft: Weft, plan: Path) -> None:
     for verb, word in (("simulate", "simulated"), ("compile", "compiled")):
-        refused = weft(verb, plan, "-o", plan.with_suffix(".x"))if verb == "compile" else weft(
-            verb, plan)  # fmt: skip
+        refused = weft(verb, plan)
         assert refused.code == 2
         assert "can be checked, run and shown" in refused.err
         assert f"not {word}" in refused.err
+
+
+RING = """
+from weft import Allgather, program
+
+@program(Allgather)
+def ring(p):
+    for step in range(p.ranks - 1):
+        for r in range(p.ranks):
+            p.chunk(r, (r - step) % p.ranks).copy_to(rank=(r + 1) % p.ranks)
+"""
+
+
+def test_without_a_machine_it_is_said_that_all_ranks_share_a_node(
+    weft: Weft, tmp_path: Path
+) -> None:
+    file, out = tmp_path / "ring.py", tmp_path / "p.json"
+    file.write_text(RING)
+
+    def told(ranks: int, to: str, *more: str) -> str:
+        made = weft("compile", f"{file}:ring{{ranks={ranks}}}", "--to", to, "-o", out, "-f",
+                    "--no-run", *more)  # fmt: skip
+        assert made.code == 0, made.err
+        return made.err
+
+    words = "all 9 ranks are on one node"
+    assert words in told(9, "mscclpp-json")
+    assert "gpus_per_node=N" in told(9, "mscclpp-json")
+    assert "on one node" not in told(9, "mscclpp-json{gpus_per_node=3}")
+    assert "on one node" not in told(9, "msccl-xml")
+    assert "on one node" not in told(4, "mscclpp-json")
+    assert "all 4 ranks are on one node" in told(4, "mscclpp-json", "-v")
 
 
 def test_options_that_say_nothing_are_refused(weft: Weft, plan: Path) -> None:

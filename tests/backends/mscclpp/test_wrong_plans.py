@@ -255,6 +255,16 @@ def test_a_semaphore_below_zero_lets_one_acquire_wait_for_ever(initial: int) -> 
     assert (not errors(check_plan(plan))) == run_plan(plan, orders=6).ok == (initial == 0)
 
 
+def test_plain_data_has_the_room_of_packets() -> None:
+    """Under LL scratch is twice as large: the checker and the interpreter agree how large."""
+    have = PACKETS.gpus[0].scratch_chunks
+    for last, right in ((2 * have + 3, True), (2 * have + 4, False)):
+        copy = Operation(Op.COPY, src=(ONE,), dst=(Local(Buffer.SCRATCH, last, 1),))
+        plan = with_gpu(PACKETS, 0, lambda g, op=copy: replace(
+            g, scratch_chunks=have + 2, blocks=(*g.blocks, plans.ThreadBlock((op,)))))  # fmt: skip
+        assert (not errors(check_plan(plan))) == run_plan(plan, orders=6).ok == right
+
+
 def test_a_switch_is_left_to_others() -> None:
     store = Operation(Op.MULTICAST_STORE, Channel.SWITCH, src=(ONE,), dst=(Multicast(0, 0, 1),))
     plan = put_in(RING, (0, 0, 3), store)
