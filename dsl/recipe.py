@@ -199,7 +199,9 @@ def algorithms(source: Source, names: Mapping[str, Any]) -> dict[str, Found]:
                 where=span_of(code, 0),
                 hint="@program(Allreduce(8, chunks=8)), or @program(Allreduce) to choose later",
             )
-    finished = {k: v for k, v in names.items() if isinstance(v, Recipe | Algorithm)}
+    finished: dict[str, Found] = {
+        k: v for k, v in names.items() if isinstance(v, Recipe | Algorithm)
+    }
     return finished or {k: v for k, v in names.items() if isinstance(v, Builder)}
 
 

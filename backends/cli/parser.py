@@ -72,6 +72,9 @@ class Parser(argparse.ArgumentParser):
             word = extra[0].partition("=")[0]
             hint = suggest(word, flags) if word.startswith("-") else f"{parser.prog} --help"
             noun = "option" if word.startswith("-") else "argument"
+            if word in flags:
+                raise UserError(f"{word} stands before the verb",
+                                hint=f"options come after it: {parser.prog} … {word}")  # fmt: skip
             raise UserError(f"{parser.prog}: unknown {noun} {extra[0]!r}", hint=hint)
         return cast(argparse.Namespace, parsed)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import CheckFailed
+from weft.dsl.errors import CheckFailed, UserError
 from weft.dsl.registry import BACKENDS
 
 from ..report.layout import count
@@ -15,7 +15,7 @@ from .exit_codes import Exit
 from .inputs import add_problem, size_flag, valued, whole
 from .lowering import add_lowering, lower_and_emit, source_of
 from .outputs import check_file_output
-from .subjects import read_subject
+from .subjects import Kind, read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
@@ -66,6 +66,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
     check_file_output(args, console)
     backend: Backend = BACKENDS.make(args.to, "--to")
     subject = read_subject(args.file)
+    named = (args.collective, args.root, args.roots)
+    if subject.kind is not Kind.XML and any(name is not None for name in named):
+        raise UserError("-c and --root say what an MSCCL XML file is for", where=subject.where,
+                        hint="leave them out: other files say it themselves")  # fmt: skip
     source = source_of(subject, args)
     if isinstance(backend, ForMachine) and source.topology is not None:
         backend = backend.on(source.topology)

@@ -185,3 +185,10 @@ def test_a_file_that_defines_nothing(weft: Weft, tmp_path: Path) -> None:
         assert "no algorithm and no `collective`" in ran.err
         assert "@program" in ran.err
         assert "collective = " in ran.err
+
+
+def test_an_algorithm_has_its_own_collective(weft: Weft, algorithms: Path) -> None:
+    for flag, value in (("-c", "allgather"), ("--root", "1"), ("--roots", "0,1")):
+        ran = weft("compile", f"{algorithms}:star", flag, value)
+        assert ran.code == 2
+        assert "-c and --root say what an MSCCL XML file is for" in ran.err

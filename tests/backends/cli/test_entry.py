@@ -57,6 +57,8 @@ def test_help_and_version_load_nothing_heavy() -> None:
     ("arguments", "message", "hint"),
     [
         ((), "the following arguments are required: VERB", "--help"),
+        (("-f", "compile", "x.xml"), "-f stands before the verb", "weft compile … -f"),
+        (("topo", "-q", "list"), "-q stands before the verb", "weft topo list … -q"),
         (("snyth",), "unknown verb 'snyth'", "'synth'"),
         (("topo", "sow", "ring:3"), "unknown verb 'sow'", "'show'"),
         (("topo", "show", "ring:3", "--jsn"), "unknown option '--jsn'", "'--json'"),
