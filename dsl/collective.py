@@ -258,7 +258,7 @@ def make(
 _FROM_ALL_TO_ALL = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLTOALL})
 
 
-def _size(ranks: int | Sequence[int]) -> int:
+def _size(ranks: Any) -> int:
     """How many ranks there are, given as their number or by name."""
     if isinstance(ranks, Sequence) and not isinstance(ranks, str):
         return len(ranks)
