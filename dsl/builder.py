@@ -27,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never
 
+import numpy as np
+
 from .algorithm import Algorithm
 from .call_site import user_span
 from .collective import Collective, Kind
@@ -241,7 +243,7 @@ def settle(
     """
     if not isinstance(name, str):
         raise UserError(f"the name is {name!r}", hint='name="…" is a text')
-    if in_place not in (True, False):
+    if not isinstance(in_place, int | np.bool_):
         raise UserError(f"in_place is {in_place!r}", hint="in_place=True or in_place=False")
     instances = whole(instances, "instances", high=MOST_INSTANCES)
     if instances < 1:

@@ -234,7 +234,7 @@ def make(
         UnknownName: no such kind. UserError: an empty group, a root outside it, or what should
             be a whole number is none.
     """
-    n = len(ranks) if hasattr(ranks, "__len__") else whole(ranks, "ranks", high=LARGEST_GROUP)
+    n = _size(ranks)
     known = [str(k) for k in Kind if k is not Kind.CUSTOM]
     if str(kind) not in known:
         raise UnknownName("collective", str(kind), known)
@@ -242,13 +242,29 @@ def make(
     if n < 1:
         raise UserError("the process group is empty", hint="name at least one rank")
     chunks = whole(chunks, "chunks")
+    if not isinstance(roots, Iterable):
+        raise UserError(f"roots: {roots!r} is no list", hint=f"roots=({roots!r},)")
     roots = _roots_for(kind, n, tuple(whole(root, "root") for root in roots))
+    if n * (n if kind in _FROM_ALL_TO_ALL else max(1, len(roots))) > LARGEST_PLACEMENT:
+        raise UserError(f"{kind} on {n} ranks is too large to hold")
     pre, post = _MAKERS[kind](n, roots)
     # Sets 0 … n-1 are the single contributions, set n is everybody's.
     sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
     count = max(chunk for _, chunk, _, _ in pre) + 1
     plain = Collective(kind, n, count, sets, Placement.of(pre), Placement.of(post), 1, roots)
     return plain.split(chunks)
+
+
+_FROM_ALL_TO_ALL = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLTOALL})
+
+
+def _size(ranks: Any) -> int:
+    """How many ranks there are, given as their number or by name."""
+    if isinstance(ranks, Sequence) and not isinstance(ranks, str):
+        return len(ranks)
+    if isinstance(ranks, np.ndarray) and ranks.ndim:
+        return len(ranks)
+    return whole(ranks, "ranks", high=LARGEST_GROUP)
 
 
 def _roots_for(kind: Kind, n: int, roots: tuple[int, ...]) -> tuple[int, ...]:

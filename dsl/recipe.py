@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, make_dataclass
 from enum import Enum
 from fractions import Fraction
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -205,7 +206,7 @@ def algorithms(source: Source, names: Mapping[str, Any]) -> dict[str, Found]:
     return finished or {k: v for k, v in names.items() if isinstance(v, Builder)}
 
 
-def load(path: str, *, in_place: bool | None = None) -> Algorithm:
+def load(path: str | Path, *, in_place: bool | None = None) -> Algorithm:
     """The algorithm of ``FILE.py``, ``FILE.py:name`` or ``FILE.py:name{option=value}``.
 
     What a recipe writes is written in place or not, as is asked; an algorithm that the file has
@@ -215,6 +216,7 @@ def load(path: str, *, in_place: bool | None = None) -> Algorithm:
         BadFile: no algorithm, or several and none named; or one that is not in place as asked.
         UserError: as :meth:`Recipe.build` says.
     """
+    path = str(path)
     file, name, options = _parts(path)
     source = _read(file)
     name, found = _chosen(source, run_python(source), name)

@@ -176,6 +176,9 @@ def test_nothing_is_cut_into_no_pieces() -> None:
         ("allgather", 2, {"chunks": 2**30}, "too large to hold"),
         ("allreduce", 2.0, {}, "ranks: 2.0 is not"),
         ("allreduce", None, {}, "ranks: None is not"),
+        ("allreduce", "4", {}, "ranks: '4' is not"),
+        ("allgather", 1 << 20, {}, "allgather on 1048576 ranks is too large to hold"),
+        ("broadcast", 3, {"roots": 1}, "roots: 1 is no list"),
         ("allreduce", 10**9, {}, "ranks: 1000000000 is outside"),
     ],
 )
