@@ -4,6 +4,9 @@ Nearly every pair of conflicting accesses is ordered by the flags of its own ran
 cheap to prove. Only operations that wait learn anything new, so only they carry a clock (for each
 block of the rank, the latest operation known to be done); any other has that of the last one before
 it in its block. All ranks advance at once. O(waits × blocks of a rank) in time and memory.
+
+The pass ``sync`` keeps clocks of the same kind in code of its own; what makes these trustworthy is
+that the tests hold them against brute force.
 """
 
 from __future__ import annotations
