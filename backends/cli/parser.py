@@ -14,14 +14,14 @@ from .console import Console
 VERBS = {
     "synth": "find schedules for a topology and a collective",
     "bound": "lower bounds, with their certificates",
-    "check": "verify a schedule or an XML program; lint a sketch, topology or collective",
-    "compile": "lower a schedule and emit a runnable artefact",
-    "simulate": "predicted time and bandwidth of a schedule",
+    "check": "prove a schedule, algorithm, program, XML or plan; lint the rest",
+    "compile": "make a runnable artefact of a schedule, an algorithm or a program",
+    "simulate": "predicted time and bandwidth of a schedule, an algorithm or a program",
     "run": "execute on real data and compare with the expected result",
     "show": "look at anything",
     "topo": "topologies: list, show, import",
     "sketch": "sketches: list, show, fmt",
-    "list": "engines, backends and passes, and whether they can run here",
+    "list": "engines, backends, passes and algorithms",
     "doctor": "what is installed, and what to install",
 }
 """Every verb and its line in ``weft --help``; its module has the same name."""
