@@ -98,7 +98,7 @@ class Builder:
         settled = settle(name, in_place, instances, protocol)
         name, self.in_place, self.instances, self.protocol = settled
         self.name = name or collective.name or str(collective.kind)
-        self._ledger = Ledger(collective, in_place)
+        self._ledger = Ledger(collective, self.in_place)
 
     @property
     def ranks(self) -> int:
