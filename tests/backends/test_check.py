@@ -13,6 +13,7 @@ from msccl_files import (
     Gpu,
     Tb,
     algo,
+    both_send_first,
     exchange,
     pairs_allreduce,
     ring_allgather,
@@ -188,17 +189,6 @@ def test_steps_blocks_and_fusion_are_limited_by_target() -> None:
 
 
 # --- deadlock with bounded FIFOs --------------------------------------------------------------
-
-
-def both_send_first(cnt: int, **changes: object) -> str:
-    """Both ends of an exchange send ``cnt`` chunks before they receive any."""
-    gpus = [
-        Gpu(2 * cnt, 2 * cnt, 0, [
-            Tb(1 - r, 1 - r).step("s", "i0", "o0", cnt).step("r", "i0", "o0", cnt)
-        ])
-        for r in range(2)
-    ]  # fmt: skip
-    return algo(gpus, "alltoall", 2 * cnt, **changes)
 
 
 @pytest.mark.parametrize(("proto", "depth"), [("Simple", 2), ("LL", 8), ("LL128", 8)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msccl_files import Gpu, Tb, algo, exchange, pairs_allreduce, samples
+from msccl_files import Gpu, Tb, algo, both_send_first, exchange, pairs_allreduce, samples
 from networks import networks
 from right import RIGHT
 from wrong import mistakes
@@ -69,19 +69,6 @@ def test_shipped_files_come_back_equal(path: Path) -> None:
 
 
 # --- sizes ------------------------------------------------------------------------------------
-
-
-def both_send_first(cnt: int, **changes: object) -> str:
-    """Alltoall of two ranks that send all before they receive; right while few operations."""
-    gpus = [
-        Gpu(2 * cnt, 2 * cnt, 0, [
-            Tb(1 - r, 1 - r).step("s", f"i{cnt * (1 - r)}", "o0", cnt)
-            .step("r", "i0", f"o{cnt * (1 - r)}", cnt),
-            Tb().step("cpy", f"i{cnt * r}", f"o{cnt * r}", cnt),
-        ])
-        for r in range(2)
-    ]  # fmt: skip
-    return algo(gpus, "alltoall", 2 * cnt, **changes)
 
 
 @pytest.mark.parametrize("proto", ["Simple", "LL", "LL128"])

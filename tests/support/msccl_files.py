@@ -131,6 +131,19 @@ def pairs_allreduce(n: int, **changes: object) -> str:
     return algo(gpus, "allreduce", n, **{"inplace": 1, "outofplace": 0, **changes})
 
 
+def both_send_first(cnt: int, **changes: object) -> str:
+    """Alltoall of two ranks that send all before they receive; right while few operations."""
+    gpus = [
+        Gpu(2 * cnt, 2 * cnt, 0, [
+            Tb(1 - r, 1 - r).step("s", f"i{cnt * (1 - r)}", "o0", cnt)
+            .step("r", "i0", f"o{cnt * (1 - r)}", cnt),
+            Tb().step("cpy", f"i{cnt * r}", f"o{cnt * r}", cnt),
+        ])
+        for r in range(2)
+    ]  # fmt: skip
+    return algo(gpus, "alltoall", 2 * cnt, **changes)
+
+
 def samples() -> list[Path]:
     """The shipped files, where they are present."""
     return sorted(SAMPLES.glob("*.xml")) if SAMPLES.is_dir() else []

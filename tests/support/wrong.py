@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from msccl_files import Gpu, Tb, algo
+from msccl_files import Gpu, Tb, algo, both_send_first
 from right import RIGHT, fused_reduce
 from xml_edit import (
     Edit,
@@ -317,18 +317,6 @@ def _star(leaves: int) -> str:
     return algo(gpus, "broadcast", 1)
 
 
-def _both_send_first(cnt: int, **changes: object) -> str:
-    gpus = [
-        Gpu(2 * cnt, 2 * cnt, 0, [
-            Tb(1 - r, 1 - r).step("s", f"i{cnt * (1 - r)}", "o0", cnt)
-            .step("r", "i0", f"o{cnt * (1 - r)}", cnt),
-            Tb().step("cpy", f"i{cnt * r}", f"o{cnt * r}", cnt),
-        ])
-        for r in range(2)
-    ]  # fmt: skip
-    return algo(gpus, "alltoall", 2 * cnt, **changes)
-
-
 def _high_wait(number: int) -> str:
     """A wait for a thread block of a large number."""
     blocks = [Tb().step("cpy", "i0", "o0", dep=(number, 0))] + [Tb() for _ in range(number - 1)]
@@ -382,12 +370,12 @@ def sizes() -> list[Mistake]:
             ("in place", head(inplace=1, outofplace=0), "sizes", "refuses alltoall in place"),
             ("called 2D", head(name="2D"), "sizes", "named 2D"),
         ]),
-        Mistake("both ends send first", _both_send_first(3), "deadlock",
+        Mistake("both ends send first", both_send_first(3), "deadlock",
                 "Right for messages up to 6291456 bytes on msccl"),
-        Mistake("both ends send first, on rccl under LL", _both_send_first(9, proto="LL"),
+        Mistake("both ends send first, on rccl under LL", both_send_first(9, proto="LL"),
                 "deadlock", "Right for messages up to 147456 bytes on rccl", "", "rccl"),
         Mistake("receives before it sends",
-                _both_send_first(1).replace('type="s"', 'type="x"').replace('"r"', '"s"')
+                both_send_first(1).replace('type="s"', 'type="x"').replace('"r"', '"s"')
                 .replace('"x"', '"r"'), "deadlock", "deadlock at every message size"),
     ]  # fmt: skip
 

@@ -35,7 +35,7 @@ class Micro:
 
     def run(self, m: Machine, t: Thread) -> Key | None:
         """Do it for one thread, or say what it waits for."""
-        raise NotImplementedError
+        raise NotImplementedError("meetings of threads are the machine's")
 
 
 @dataclass(slots=True, eq=False)
