@@ -26,12 +26,14 @@ bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/passes.py
 	$(BIN)/python tests/bench/compile_speed.py
+	$(BIN)/python tests/bench/scale.py
 
 grade: $(STAMP) ## compare results with the published ones
 	$(BIN)/python tests/grade/run.py
 
 sweep: $(STAMP) ## compile every proved schedule in every form and execute the XML
 	$(BIN)/python tests/grade/xml_sweep.py
+	$(BIN)/python tests/grade/emission.py
 
 mutants: $(STAMP) ## mutate right programs at random; what the checker accepts must run right
 	$(BIN)/python tests/grade/mutation_sweep.py
