@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from .detect import surviving
 from .errors import BadFile, BadTopology, UnknownName, UserError
 from .files import read_text
 from .importers import read_any
@@ -134,8 +135,8 @@ def _without(machine: Topology, dead: tuple[Value, ...]) -> Topology:
         image if is_automorphism(left, image) else extend(left, image[: left.ranks])
         for image in machine.symmetries
     )
-    kept = tuple(image for image in images if image)
-    return replace(left, symmetries=kept or (guess(left) if left.ranks <= GUESSED else ()))
+    kept = dict.fromkeys([*(image for image in images if image), *surviving(machine, left, gone)])
+    return replace(left, symmetries=tuple(kept) or (guess(left) if left.ranks <= GUESSED else ()))
 
 
 def _ends(machine: Topology, value: Value) -> set[int]:

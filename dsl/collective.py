@@ -4,8 +4,8 @@ The state of a chunk on a rank is the **set of ranks whose contribution it holds
 combining collectives are one thing: allgather ends with ``{owner}`` everywhere, allreduce with
 ``{all}`` everywhere. Placements are columns, so that a thousand ranks stay practical.
 
-A placement also says *where in the buffer* the chunk is, in chunks: that is all that lowering and
-the interpreter need to know of a collective.
+A placement also says *where in the buffer* the chunk is, in chunks (grains, where chunks are not
+equal): that is all that lowering and the interpreter need to know of a collective.
 
 >>> ag = make("allgather", range(2))
 >>> ag.post.ranks.tolist(), ag.post.chunks.tolist(), ag.post.offsets.tolist()
@@ -20,15 +20,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import UnknownName, UserError
+from .placement import LARGEST_OFFSET, Placement, one_by_one, split, uneven
 from .whole import whole
-
-IntArray = npt.NDArray[np.int32]
 
 LARGEST_GROUP = 1 << 20
 LARGEST_PLACEMENT = 1 << 27
@@ -57,44 +57,6 @@ ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.SCATTER, Kind.GATHER})
 MULTIROOT = frozenset({Kind.MULTIROOT_BROADCAST, Kind.MULTIROOT_SCATTER, Kind.MULTIROOT_GATHER})
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Which chunk lies on which rank, holding whose contributions, at which buffer offset.
-
-    Columns of one length: ``ranks``, ``chunks``, ``sets`` (index into the collective's
-    ``contributions``), ``offsets`` (in chunks, in the input buffer for a precondition and in the
-    output buffer for a postcondition).
-    """
-
-    ranks: IntArray
-    chunks: IntArray
-    sets: IntArray
-    offsets: IntArray
-
-    def __post_init__(self) -> None:
-        for column in (self.ranks, self.chunks, self.sets, self.offsets):
-            column.setflags(write=False)
-
-    @staticmethod
-    def of(rows: Iterable[tuple[int, int, int, int]]) -> Placement:
-        """From rows (rank, chunk, set, offset)."""
-        table = np.array(list(rows), np.int32).reshape(-1, 4)
-        return Placement(*(np.ascontiguousarray(table[:, i]) for i in range(4)))
-
-    def __len__(self) -> int:
-        return len(self.ranks)
-
-    def rows(self) -> npt.NDArray[np.int32]:
-        """The columns side by side, shape (entries, 4)."""
-        return np.stack([self.ranks, self.chunks, self.sets, self.offsets], axis=1)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Placement) and np.array_equal(self.rows(), other.rows())
-
-    def __hash__(self) -> int:
-        return hash(self.rows().tobytes())
-
-
 @dataclass(frozen=True)
 class Collective:
     """A collective on ranks ``0 … ranks-1`` of its process group.
@@ -105,10 +67,13 @@ class Collective:
         chunks: number of chunks.
         contributions: the sets that placements refer to.
         pre, post: what holds before, what must hold after.
-        factor: into how many pieces each unit of the plain collective is cut (SCCL's C).
+        factor: into how many pieces each unit of the plain collective is cut (SCCL's C); of unequal
+            ones, into how many grains.
         roots: the root or roots, where the kind has any.
         local_reduce: groups of chunks that a rank sums by itself once it holds them all; their
             postconditions name one output offset (one-shot allreduce).
+        sizes: grains of each chunk where they are not equal, else empty: all are one grain.
+            Offsets and ``factor`` count grains. Not together with ``local_reduce``.
         name: how a custom collective calls itself.
     """
 
@@ -122,6 +87,7 @@ class Collective:
     roots: tuple[int, ...] = ()
     local_reduce: tuple[tuple[int, ...], ...] = ()
     name: str = field(default="", compare=False)
+    sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -145,22 +111,33 @@ class Collective:
 
     @property
     def message_chunks(self) -> int:
-        """Chunks in the message whose size is *M*: the larger of input and output buffer.
+        """Grains in the message whose size is *M*: the larger of input and output buffer.
 
         Allgather: total output per rank; reduce_scatter: total input per rank; alltoall: send
-        buffer per rank; allreduce, broadcast: the buffer.
+        buffer per rank; allreduce, broadcast: the buffer. A grain is a chunk, unless ``sizes`` says
+        otherwise.
         """
         return max(self.input_chunks, self.output_chunks)
 
     @property
     def input_chunks(self) -> int:
-        """Size of the largest input buffer, in chunks."""
-        return int(self.pre.offsets.max(initial=-1)) + 1
+        """Size of the largest input buffer, in grains."""
+        return self._end(self.pre)
 
     @property
     def output_chunks(self) -> int:
-        """Size of the largest output buffer, in chunks."""
-        return int(self.post.offsets.max(initial=-1)) + 1
+        """Size of the largest output buffer, in grains."""
+        return self._end(self.post)
+
+    def _end(self, p: Placement) -> int:
+        if not self.sizes:
+            return int(p.offsets.max(initial=-1)) + 1
+        return int((p.offsets + self.grains[p.chunks]).max(initial=0))
+
+    @cached_property
+    def grains(self) -> npt.NDArray[np.int64]:
+        """Size of every chunk in grains, shape (chunks,)."""
+        return np.array(self.sizes, np.int64) if self.sizes else np.ones(self.chunks, np.int64)
 
     def in_place_shift(self, rank: int) -> int:
         """In an in-place call input chunk k of ``rank`` is output chunk ``k + shift``.
@@ -181,6 +158,8 @@ class Collective:
             raise UserError(f"a chunk cannot be cut into {pieces} pieces")
         if pieces == 1:
             return self
+        if self.sizes:
+            raise UserError("chunks of unequal sizes are cut once, not again")
         most = max(len(self.pre), len(self.post), self.chunks)
         if most * pieces > LARGEST_PLACEMENT:
             raise UserError(f"{self} cut into {pieces} pieces each is too large to hold")
@@ -192,29 +171,79 @@ class Collective:
         return replace(
             self,
             chunks=self.chunks * pieces,
-            pre=_split(self.pre, pieces),
-            post=_split(self.post, pieces),
+            pre=split(self.pre, pieces),
+            post=split(self.post, pieces),
             factor=self.factor * pieces,
             local_reduce=groups,
         )
 
+    def cut(self, sizes: Sequence[Sequence[int]]) -> Collective:
+        """The plain collective with chunk c cut into pieces of ``sizes[c]`` grains, in order.
 
-def _split(placement: Placement, k: int) -> Placement:
-    piece = np.tile(np.arange(k, dtype=np.int32), len(placement))
+        Trees carry unequal shares: so they get them exactly. All chunks have as many grains; the
+        pieces of a chunk are numbered after those of the chunks before it.
 
-    def spread(column: IntArray, step: int) -> IntArray:
-        return (np.repeat(column, k) * step + (piece if step > 1 else 0)).astype(np.int32)
+        Raises:
+            UserError: sums that differ, an empty piece, a collective that is cut already.
+        """
+        count = np.array([len(x) for x in sizes], np.int64)
+        return self.cut_in(np.array([*chain.from_iterable(sizes)], np.int64), count)
 
-    return Placement(
-        spread(placement.ranks, 1), spread(placement.chunks, k),
-        spread(placement.sets, 1), spread(placement.offsets, k),
-    )  # fmt: skip
+    def cut_in(self, pieces: npt.NDArray[np.int64], count: npt.NDArray[np.int64]) -> Collective:
+        """As :meth:`cut`, from the grains of all pieces in one column: the first ``count[0]`` of
+        them are of chunk 0, and so on. No Python statement runs once per chunk.
+
+        Raises:
+            UserError: as :meth:`cut`.
+        """
+        if self.sizes or self.factor != 1 or self.local_reduce:
+            raise UserError(f"{self} is cut already, or sums by itself")
+        whole_chunks = len(count) == self.chunks and count.min(initial=1) > 0
+        totals = np.add.reduceat(pieces, np.cumsum(count) - count) if whole_chunks else pieces[:0]
+        if not whole_chunks or pieces.min(initial=1) < 1 or (totals != totals[0]).any():
+            raise UserError(f"these pieces do not make up the chunks of {self}")
+        factor = int(totals[0])
+        return replace(
+            self,
+            chunks=len(pieces),
+            pre=uneven(self.pre, pieces, count, factor),
+            post=uneven(self.post, pieces, count, factor),
+            factor=factor,
+            sizes=tuple(pieces.tolist()),
+        )
+
+    def in_grains(self) -> Collective:
+        """The same collective with every chunk cut into pieces of one grain."""
+        if not self.sizes:
+            return self
+        if sum(self.sizes) > LARGEST_PLACEMENT:
+            raise UserError(f"{self}: {sum(self.sizes)} grains are too many to name")
+        start = np.cumsum(self.grains) - self.grains
+        return replace(
+            self,
+            chunks=sum(self.sizes),
+            pre=one_by_one(self.pre, self.grains, start),
+            post=one_by_one(self.post, self.grains, start),
+            sizes=(),
+        )
+
+    def plain(self) -> Collective:
+        """The standard collective that this one cuts into pieces; a custom one in grains."""
+        if self.kind is Kind.CUSTOM or self.local_reduce:
+            return self.in_grains()
+        return make(self.kind, self.ranks, roots=self.roots)
 
 
 # --- the standard collectives -------------------------------------------------------------------
 
-_Rows = list[tuple[int, int, int, int]]
+_Rows = list[tuple[int, int, int, int]] | npt.NDArray[np.int32]
 _Maker = Callable[[int, tuple[int, ...]], tuple[_Rows, _Rows]]
+
+
+def _table(*columns: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """Rows from columns, which are broadcast against each other and read in row-major order."""
+    full = np.broadcast_arrays(*(np.asarray(x, np.int32) for x in columns))
+    return np.stack([x.ravel() for x in full], axis=1)
 
 
 def make(
@@ -250,8 +279,9 @@ def make(
     pre, post = _MAKERS[kind](n, roots)
     # Sets 0 … n-1 are the single contributions, set n is everybody's.
     sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
-    count = max(chunk for _, chunk, _, _ in pre) + 1
-    plain = Collective(kind, n, count, sets, Placement.of(pre), Placement.of(post), 1, roots)
+    before, after = Placement.of(pre), Placement.of(post)
+    count = int(before.chunks.max()) + 1
+    plain = Collective(kind, n, count, sets, before, after, 1, roots)
     return plain.split(chunks)
 
 
@@ -307,12 +337,13 @@ def _gather(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
 
 
 def _allgather(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    pre = [(v, v, v, 0) for v in range(n)]
-    return pre, [(v, c, c, c) for c in range(n) for v in range(n)]
+    v = np.arange(n)
+    return _table(v, v, v, 0), _table(v, v[:, None], v[:, None], v[:, None])
 
 
 def _reduce_scatter(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    return [(v, c, v, c) for c in range(n) for v in range(n)], [(v, v, n, 0) for v in range(n)]
+    v = np.arange(n)
+    return _table(v, v[:, None], v, v[:, None]), _table(v, v, n, 0)
 
 
 def _allreduce(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
@@ -321,8 +352,9 @@ def _allreduce(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
 
 
 def _alltoall(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
-    pairs = [(s, d) for s in range(n) for d in range(n)]
-    return [(s, s * n + d, s, d) for s, d in pairs], [(d, s * n + d, s, s) for s, d in pairs]
+    d = np.arange(n)
+    s = d[:, None]
+    return _table(s, s * n + d, s, d), _table(d, s * n + d, s, s)
 
 
 def _alltonext(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
@@ -420,8 +452,12 @@ def _validate(c: Collective) -> None:
     what = c.name or str(c.kind)
     if c.ranks < 1 or c.chunks < 1:
         raise UserError(f"{what}: {c.ranks} ranks and {c.chunks} chunks make no collective")
-    if c.factor < 1 or c.chunks % c.factor:
-        raise UserError(f"{what}: {c.chunks} chunks are no units of {c.factor}")
+    if c.sizes and (len(c.sizes) != c.chunks or min(c.sizes) < 1):
+        raise UserError(f"{what}: sizes are given for other than its {c.chunks} chunks, or empty")
+    if c.sizes and c.local_reduce:
+        raise UserError(f"{what}: groups are summed of equal chunks; these have unequal sizes")
+    if c.factor < 1 or (sum(c.sizes) or c.chunks) % c.factor:
+        raise UserError(f"{what}: {sum(c.sizes) or c.chunks} chunks are no units of {c.factor}")
     for label, p in (("pre", c.pre), ("post", c.post)):
         if not len(p):
             raise UserError(f"{what}: the {label}condition is empty")
@@ -429,7 +465,7 @@ def _validate(c: Collective) -> None:
             (p.ranks, c.ranks, "rank"),
             (p.chunks, c.chunks, "chunk"),
             (p.sets, len(c.contributions), "contribution"),
-            (p.offsets, 1 << 30, "offset"),
+            (p.offsets, LARGEST_OFFSET, "offset"),
         )
         for column, limit, noun in limits:
             bad = column[(column < 0) | (column >= limit)]
@@ -438,7 +474,7 @@ def _validate(c: Collective) -> None:
                     f"{what}: {label}condition names {noun} {bad[0]}, outside 0 … {limit - 1}"
                 )
         keys = p.ranks.astype(np.int64) * c.chunks + p.chunks
-        if len(np.unique(keys)) < len(keys):
+        if len(_distinct(keys)) < len(keys):
             raise UserError(f"{what}: the {label}condition names a rank and chunk twice")
     _validate_reachable(c, what)
     _validate_offsets(c, what)
@@ -446,23 +482,42 @@ def _validate(c: Collective) -> None:
 
 def _validate_reachable(c: Collective, what: str) -> None:
     """Every wanted contribution must start somewhere."""
-    start: dict[int, set[int]] = {}
-    for key in _chunk_sets(c, c.pre).tolist():
-        chunk, index = divmod(key, len(c.contributions))
-        start.setdefault(chunk, set()).update(c.contributions[index])
-    for key in _chunk_sets(c, c.post).tolist():
-        chunk, index = divmod(key, len(c.contributions))
-        lost = c.contributions[index] - start.get(chunk, set())
-        if lost or not c.contributions[index]:
-            raise UserError(
-                f"{what}: nobody holds what chunk {chunk} must become",
-                hint=f"contributions of ranks {sorted(lost)} never start anywhere",
-            )
+    there, wanted = _contributed(c, c.pre), _contributed(c, c.post)
+    lost = np.setdiff1d(wanted, there, assume_unique=True)
+    if not len(lost):
+        return
+    chunk = int(lost[0]) // c.ranks
+    who = sorted((lost[lost // c.ranks == chunk] % c.ranks).tolist())
+    raise UserError(
+        f"{what}: nobody holds what chunk {chunk} must become",
+        hint=f"contributions of ranks {who} never start anywhere",
+    )
+
+
+def _contributed(c: Collective, p: Placement) -> npt.NDArray[np.int64]:
+    """The distinct (chunk, contributing rank) pairs of a placement, as chunk * ranks + rank."""
+    chunk, index = np.divmod(_chunk_sets(c, p), len(c.contributions))
+    count = np.array([len(s) for s in c.contributions])
+    if not count[index].all():
+        raise UserError(f"{c.name or c.kind}: nobody holds what a placement asks for: it is empty")
+    flat = np.array([who for s in c.contributions for who in sorted(s)], np.int64)
+    start, repeats = (np.cumsum(count) - count)[index], count[index]
+    ends = np.cumsum(repeats)
+    inside = np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
+    who = flat[np.repeat(start, repeats) + inside]
+    return _distinct(np.repeat(chunk, repeats) * c.ranks + who)
 
 
 def _chunk_sets(c: Collective, p: Placement) -> npt.NDArray[np.int64]:
     """The distinct (chunk, set) pairs of a placement, as chunk * sets + set, ascending."""
-    return np.unique(p.chunks.astype(np.int64) * len(c.contributions) + p.sets)
+    return _distinct(p.chunks.astype(np.int64) * len(c.contributions) + p.sets)
+
+
+def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Ascending, each once. Sorting is several times quicker here than np.unique's hashing."""
+    ordered = np.sort(keys)
+    once: npt.NDArray[np.int64] = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    return once
 
 
 def _validate_offsets(c: Collective, what: str) -> None:
@@ -470,7 +525,9 @@ def _validate_offsets(c: Collective, what: str) -> None:
     grouped = {chunk: i for i, group in enumerate(c.local_reduce) for chunk in group}
     for label, p in (("input", c.pre), ("output", c.post)):
         places = p.ranks.astype(np.int64) << 32 | p.offsets
-        if len(np.unique(places)) == len(places):
+        if c.sizes:
+            _validate_apart(c, p, places, f"{what}: {label}")
+        if len(_distinct(places)) == len(places):
             continue
         seen: dict[tuple[int, int], int] = {}
         rows = zip(p.ranks.tolist(), p.offsets.tolist(), p.chunks.tolist(), strict=True)
@@ -482,3 +539,12 @@ def _validate_offsets(c: Collective, what: str) -> None:
                     f"{what}: chunks {other} and {chunk} share {label} offset {offset} "
                     f"of rank {rank}"
                 )
+
+
+def _validate_apart(c: Collective, p: Placement, places: npt.NDArray[np.int64], what: str) -> None:
+    """Chunks of several grains do not reach into the next one."""
+    order = np.argsort(places)
+    ends = places[order] + c.grains[p.chunks[order]]
+    for i in np.flatnonzero(ends[:-1] > places[order][1:]).tolist():
+        one, other = p.chunks[order[i]], p.chunks[order[i + 1]]
+        raise UserError(f"{what} chunks {one} and {other} of rank {p.ranks[order[i]]} overlap")

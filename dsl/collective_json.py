@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from .collective import Collective, Kind, Placement, make, one_shot_allreduce
+import numpy as np
+
+from .collective import Collective, Kind, make, one_shot_allreduce
+from .compact_json import plain
 from .errors import BadFile, UnknownName
 from .files import SCHEMA, Fields, require_kind
+from .placement import IntArray, Placement
 
 
 def dump(c: Collective) -> dict[str, Any]:
     """The JSON object of a collective."""
+    data: dict[str, Any] = plain(described(c))
+    return data
 
-    def columns(p: Placement) -> dict[str, list[int]]:
-        return {
-            "rank": p.ranks.tolist(), "chunk": p.chunks.tolist(),
-            "set": p.sets.tolist(), "offset": p.offsets.tolist(),
-        }  # fmt: skip
+
+def described(c: Collective) -> dict[str, Any]:
+    """The JSON object of a collective, with arrays as columns (:mod:`.compact_json`)."""
+
+    def columns(p: Placement) -> dict[str, IntArray]:
+        return {"rank": p.ranks, "chunk": p.chunks, "set": p.sets, "offset": p.offsets}
 
     return {
         "weft": "collective", "schema": SCHEMA, "kind": str(c.kind), "name": c.name,
@@ -24,6 +31,7 @@ def dump(c: Collective) -> dict[str, Any]:
         "contributions": [sorted(s) for s in c.contributions],
         "pre": columns(c.pre), "post": columns(c.post),
         "local_reduce": [list(g) for g in c.local_reduce],
+        **({"sizes": list(c.sizes)} if c.sizes else {}),
     }  # fmt: skip
 
 
@@ -41,9 +49,10 @@ def load(data: Any, where: str = "collective") -> Collective:
         columns.finish()
         if len({len(x) for x in lists}) != 1:
             raise BadFile("columns of different lengths", where=f"{where}: {key}")
-        if not all(0 <= v < 1 << 31 for column in lists for v in column):
+        table = np.array(lists, np.int64)
+        if table.size and not (table.min() >= 0 and table.max() < 1 << 31):
             raise BadFile("a number is negative or absurdly large", where=f"{where}: {key}")
-        return Placement.of(zip(*lists, strict=True))
+        return Placement(*table.astype(np.int32))
 
     def groups(key: str, limit: int, *default: Any) -> tuple[tuple[int, ...], ...]:
         found = fields.get(key, list, *default)
@@ -65,7 +74,7 @@ def load(data: Any, where: str = "collective") -> Collective:
         Kind(kind), ranks, chunks, tuple(map(frozenset, groups("contributions", ranks))),
         pre, placement("post"), fields.get("factor", int, 1),
         tuple(fields.integers("roots", [])), groups("local_reduce", chunks, []),
-        fields.get("name", str, ""),
+        fields.get("name", str, ""), tuple(fields.integers("sizes", [])),
     )  # fmt: skip
     fields.finish()
     if not _is_what_it_says(collective):
@@ -85,15 +94,39 @@ def _is_what_it_says(c: Collective) -> bool:
     if max(len(c.pre), len(c.post)) < rows - 1:
         return False  # too few for such a group: do not build it to find out
     if c.local_reduce:
-        plain = one_shot_allreduce(c.ranks, chunks=c.factor)
+        standard = one_shot_allreduce(c.ranks, chunks=c.factor)
+    elif c.sizes:
+        standard = make(c.kind, c.ranks, roots=c.roots)
+        pieces = _pieces(c)
+        if len(pieces) != standard.chunks:
+            return False
+        standard = standard.cut(pieces)
     else:
-        plain = make(c.kind, c.ranks, chunks=c.factor, roots=c.roots)
-    same = (c.kind, c.chunks, c.local_reduce) == (plain.kind, plain.chunks, plain.local_reduce)
-    return same and all(
-        _meaning(c, one) == _meaning(plain, other)
-        for one, other in ((c.pre, plain.pre), (c.post, plain.post))
+        standard = make(c.kind, c.ranks, chunks=c.factor, roots=c.roots)
+    if (c.chunks, c.local_reduce) != (standard.chunks, standard.local_reduce):
+        return False
+    return all(
+        _same(c, one, standard, other)
+        for one, other in ((c.pre, standard.pre), (c.post, standard.post))
     )
 
 
-def _meaning(c: Collective, p: Placement) -> set[tuple[int, int, frozenset[int], int]]:
-    return {(r, k, c.contributions[s], o) for r, k, s, o in p.rows().tolist()}
+def _pieces(c: Collective) -> list[list[int]]:
+    """The sizes of a cut collective, in runs that add up to one chunk of the plain one."""
+    ends = np.cumsum(c.sizes)
+    cuts = np.flatnonzero(ends % c.factor == 0) + 1
+    whole = len(cuts) * c.factor == ends[-1]  # else one of the runs is several chunks long
+    parts = np.split(np.array(c.sizes, np.int64), cuts[:-1]) if whole else []
+    return [x.tolist() for x in parts]
+
+
+def _same(a: Collective, one: Placement, b: Collective, other: Placement) -> bool:
+    """Whether two placements say the same: in any order of rows and of the sets they refer to."""
+    index: dict[frozenset[int], int] = {}
+    rows = []
+    for c, p in ((a, one), (b, other)):
+        name = np.array([index.setdefault(s, len(index)) for s in c.contributions], np.int32)
+        # No rank and chunk stand twice in a placement.
+        order = np.argsort(p.ranks.astype(np.int64) * c.chunks + p.chunks)
+        rows.append(np.stack([p.ranks, p.chunks, name[p.sets], p.offsets])[:, order])
+    return np.array_equal(rows[0], rows[1])

@@ -67,6 +67,17 @@ class UserError(WeftError):
     exit_code = 2
 
 
+class Refusal(UserError):
+    """An engine does not take this problem; ``reason`` says why in words."""
+
+    def __init__(self, engine: str, reason: str) -> None:
+        super().__init__(
+            f"the engine {engine} cannot solve this: {reason}",
+            hint="leave out what it names, or choose another engine (weft list engines)",
+        )
+        self.reason = reason
+
+
 class UnknownName(UserError):
     """A name that is not among those known; the hint names the nearest ones."""
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from .algorithm import Moves
 from .call_site import line_of, user_frame, user_span
-from .collective import Collective, Placement
+from .collective import Collective
 from .errors import BadAlgorithm
+from .placement import Placement
 from .slots import INPUT, NONE, OUTPUT, SCRATCH, Aliases, slice_of
 
 Value = tuple[int, int]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from .collective import Collective
 from .errors import BadTopology
-from .hops import hop_distances
+from .hops import hop_distances, islands
 from .sketch import Sketch
 from .topology import Topology
+
+_SHOWN = 16
 
 
 class Objective(StrEnum):
@@ -48,17 +51,47 @@ class Problem:
 
 
 def check_connected(topology: Topology, collective: Collective) -> None:
-    """Raise BadTopology, naming the ranks, if some rank cannot hear one that it must."""
+    """Raise BadTopology, naming ranks and cut, if some rank cannot hear one that it must."""
+    if len(islands(topology)) == 1:
+        return  # all ranks reach each other
     distance = hop_distances(topology)
     for src, dst in required_pairs(collective):
         if distance[src, dst] < 0:
             lost = [v for v in range(topology.ranks) if distance[src, v] < 0]
-            raise BadTopology(
-                f"{topology.name}: rank {src} cannot reach rank "
-                f"{', '.join(map(str, lost[:16]))}{', …' if len(lost) > 16 else ''}, "
-                f"which {collective.name or collective.kind} needs",
-                hint="check the links, or leave those GPUs out of the group",
-            )
+            what = str(collective.name or collective.kind)
+            raise cut_off(topology, src, dst, lost, what)
+
+
+def cut_off(topology: Topology, src: int, dst: int, lost: Sequence[int], what: str) -> BadTopology:
+    """The error of ranks that ``src`` cannot reach, and the cut between it and ``dst``.
+
+    The cut is named by its smaller side: what ``src`` reaches, or what reaches ``dst``.
+    """
+    near = _closure([(x.src, x.dst) for x in topology.links], src)
+    before = _closure([(x.dst, x.src) for x in topology.links], dst)
+    way, side = ("leaves", near) if len(near) <= len(before) else ("enters", before)
+    names = [topology.nodes[v].name for v in sorted(side)]
+    more = ", …" if len(names) > _SHOWN else ""
+    ranks = ", ".join(map(str, lost[:_SHOWN])) + (", …" if len(lost) > _SHOWN else "")
+    return BadTopology(
+        f"{topology.name}: rank {src} cannot reach rank {ranks}, which {what} needs: "
+        f"no link {way} {{{', '.join(names[:_SHOWN])}{more}}}",
+        hint="check the links, or leave those GPUs out of the group",
+    )
+
+
+def _closure(arcs: list[tuple[int, int]], start: int) -> set[int]:
+    """The nodes that a node reaches, with itself."""
+    near: dict[int, list[int]] = {}
+    for tail, head in arcs:
+        near.setdefault(tail, []).append(head)
+    found, queue = {start}, [start]
+    while queue:
+        for node in near.get(queue.pop(), ()):
+            if node not in found:
+                found.add(node)
+                queue.append(node)
+    return found
 
 
 def required_pairs(collective: Collective) -> tuple[tuple[int, int], ...]:

@@ -96,6 +96,9 @@ class Registry:
 ENGINES = Registry("engine", "weft.engines", {
     "classic": "weft.synth.engines.classic:Classic",
     "exact": "weft.synth.engines.exact:Exact",
+    "packing": "weft.synth.engines.packing:Packer",
+    "greedy": "weft.synth.engines.greedy:Greedy",
+    "portfolio": "weft.synth.engines.portfolio:Portfolio",
 })  # fmt: skip
 """What finds schedules: frozen dataclasses that follow ``weft.synth.engine.Engine``."""
 

@@ -13,10 +13,9 @@ next.** So the steps are the proof: verifying, simulating and lowering are singl
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,16 @@ import numpy as np
 import numpy.typing as npt
 
 from . import collective_json, topology_json
-from .collective import Collective, IntArray
+from .collective import Collective
+from .compact_json import Rows, compact, plain
+from .distinct import rows_of
 from .errors import BadFile, UserError
-from .files import SCHEMA, Fields, parse_json, read_text, require_kind, write_text
+from .files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_text
+from .placement import IntArray
 from .topology import Topology
 
 Times = npt.NDArray[np.float64]
+Longs = npt.NDArray[np.int64]
 
 LARGEST = {"bytes": 1 << 60, "segments": 1 << 20}
 """Schedules of larger numbers are refused: no message is as large, no simulation could end."""
@@ -58,7 +61,9 @@ class Schedule:
     priority: where transfers compete for a link, the first is served first. ``chunk``, ``src``,
     ``dst``, ``step``, ``reduce``; ``route_links[route_start[i]:route_start[i+1]]`` is the route of
     transfer i. ``start_us``/``end_us`` are optional times in µs. ``segments`` says the pattern is
-    repeated on that many equal slices of every chunk, pipelined. ``rounds`` holds the rounds of
+    repeated on that many equal slices of every chunk, pipelined. Where ``priority`` is given,
+    whoever has the least ``priority + slice * stride`` of those that wait for a link is served
+    first, else who has waited longest. ``rounds`` holds the rounds of
     each step where the engine thinks in rounds. ``bytes`` is the message size M the schedule was
     made for, if any.
     """
@@ -77,6 +82,8 @@ class Schedule:
     segments: int = 1
     start_us: Times | None = None
     end_us: Times | None = None
+    priority: IntArray | None = None
+    stride: int = 0
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
@@ -113,6 +120,9 @@ class Schedule:
         route_links: npt.ArrayLike,
         *,
         rounds: tuple[int, ...] = (),
+        priority: npt.ArrayLike | None = None,
+        stride: int = 0,
+        segments: int = 1,
         provenance: Mapping[str, Any] | None = None,
     ) -> Schedule:
         """From columns in any order; they are sorted by step, otherwise kept in order.
@@ -122,22 +132,20 @@ class Schedule:
         """
         chunk, src, dst, step = (np.asarray(x, np.int32) for x in (chunk, src, dst, step))
         lengths = np.asarray(route_lengths, np.int64)
-        starts = np.concatenate([[0], np.cumsum(lengths)])
         order = np.argsort(step, kind="stable")
-        new_starts = np.concatenate([[0], np.cumsum(lengths[order])])
-        # Position of every link after sorting: the old start of its row plus its place in it.
-        inside = np.arange(new_starts[-1]) - np.repeat(new_starts[:-1], lengths[order])
-        links = np.asarray(route_links, np.int32)[
-            np.repeat(starts[:-1][order], lengths[order]) + inside
-        ]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        new_starts, at = rows_of(starts, order)
+        links = np.asarray(route_links, np.int32)[at]
         schedule = Schedule(
             topology, collective, chunk[order], src[order], dst[order], step[order],
             np.asarray(reduce, bool)[order], new_starts, links,
-            rounds=rounds, provenance=dict(provenance or {}),
+            rounds=rounds, segments=segments, stride=stride, provenance=dict(provenance or {}),
+            priority=None if priority is None else np.asarray(priority, np.int32)[order],
         )  # fmt: skip
         for column in (schedule.chunk, schedule.src, schedule.dst, schedule.step, schedule.reduce,
-                       schedule.route_start, schedule.route_links):  # fmt: skip
-            column.setflags(write=False)
+                       schedule.route_start, schedule.route_links, schedule.priority):  # fmt: skip
+            if column is not None:
+                column.setflags(write=False)
         return schedule
 
     def __len__(self) -> int:
@@ -166,12 +174,13 @@ class Schedule:
         """Number of steps: one more than the last step used."""
         return int(self.step.max(initial=-1)) + 1
 
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
+    def columns(self) -> dict[str, Any]:
         """The transfer columns by name, with route lengths: input of :meth:`from_columns`."""
         return {
             "chunk": self.chunk, "src": self.src, "dst": self.dst, "step": self.step,
             "reduce": self.reduce, "route_lengths": np.diff(self.route_start),
             "route_links": self.route_links,
+            **({} if self.priority is None else {"priority": self.priority}),
         }  # fmt: skip
 
     def with_provenance(self, **entries: Any) -> Schedule:
@@ -181,24 +190,31 @@ class Schedule:
 
 def dump(schedule: Schedule) -> dict[str, Any]:
     """The JSON object of a schedule, complete in itself (``docs/formats.md``)."""
-    routes = np.split(schedule.route_links, schedule.route_start[1:-1]) if len(schedule) else []
+    data: dict[str, Any] = plain(_described(schedule))
+    return data
+
+
+def _described(schedule: Schedule) -> dict[str, Any]:
+    """The JSON object of a schedule, with arrays as columns."""
     return {
         "weft": "schedule",
         "schema": SCHEMA,
         "topology": topology_json.dump(schedule.topology),
-        "collective": collective_json.dump(schedule.collective),
+        "collective": collective_json.described(schedule.collective),
         "bytes": schedule.bytes,
         "segments": schedule.segments,
         "rounds": list(schedule.rounds),
+        **({} if schedule.priority is None else {"stride": schedule.stride}),
         "transfers": {
-            "chunk": schedule.chunk.tolist(),
-            "src": schedule.src.tolist(),
-            "dst": schedule.dst.tolist(),
-            "route": [r.tolist() for r in routes],
-            "reduce": [int(r) for r in schedule.reduce],
-            "step": schedule.step.tolist(),
-            "start_us": None if schedule.start_us is None else schedule.start_us.tolist(),
-            "end_us": None if schedule.end_us is None else schedule.end_us.tolist(),
+            "chunk": schedule.chunk,
+            "src": schedule.src,
+            "dst": schedule.dst,
+            "route": Rows(schedule.route_start, schedule.route_links),
+            "reduce": schedule.reduce.astype(np.int8),
+            "step": schedule.step,
+            "start_us": schedule.start_us,
+            "end_us": schedule.end_us,
+            **({} if schedule.priority is None else {"priority": schedule.priority}),
         },
         "provenance": dict(schedule.provenance),
     }
@@ -206,7 +222,7 @@ def dump(schedule: Schedule) -> dict[str, Any]:
 
 def dumps(schedule: Schedule) -> str:
     """The file text of a schedule."""
-    return json.dumps(dump(schedule), separators=(",", ":")) + "\n"
+    return compact(_described(schedule)) + "\n"
 
 
 def write(path: str | Path, schedule: Schedule, *, force: bool = False) -> None:
@@ -229,17 +245,29 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     fields = Fields(data, where)
     topology = topology_json.load(fields.get("topology", dict), f"{where}: topology")
     collective = collective_json.load(fields.get("collective", dict), f"{where}: collective")
-    table = Fields(fields.get("transfers", dict), f"{where}: transfers")
-    columns = {k: table.integers(k) for k in ("chunk", "src", "dst", "step", "reduce")}
+    transfers = fields.get("transfers", dict)
+    table = Fields(transfers, f"{where}: transfers")
+    columns = {
+        k: np.array(table.integers(k), np.int64) for k in ("chunk", "src", "dst", "step", "reduce")
+    }
     routes = table.get("route", list)
     times = [table.get(k, (list, type(None)), None) for k in ("start_us", "end_us")]
+    planned = "priority" in transfers
+    priority = np.array(table.integers("priority", []), np.int64)
     table.finish()
     if len({len(routes), *(len(c) for c in columns.values())}) != 1:
         raise BadFile("columns of different lengths", where=f"{where}: transfers")
-    _check_ranges(topology, collective, columns, routes, where)
+    _check_ranges(topology, collective, columns, where)
+    lengths, links = _routes(routes, len(topology.links), where)
     rounds = tuple(fields.integers("rounds", []))
     size = fields.get("bytes", (int, type(None)), None)
     segments = fields.get("segments", int, 1)
+    stride = fields.get("stride", int, 0)
+    if planned and len(priority) != len(routes):
+        raise BadFile("priority must be one number per transfer", where=f"{where}: transfers")
+    ends = (int(priority.min(initial=0)), int(priority.max(initial=0)), stride)
+    if not all(0 <= p < 1 << 31 for p in ends):
+        raise BadFile("a priority is outside 0 … 2^31 - 1", where=f"{where}: transfers")
     provenance = fields.get("provenance", dict, {})
     fields.finish()
     for name, value in (("bytes", size), ("segments", segments)):
@@ -249,8 +277,8 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     schedule = Schedule.from_columns(
         topology, collective, columns["chunk"], columns["src"], columns["dst"],
         columns["step"], columns["reduce"],
-        [len(r) for r in routes], [i for r in routes for i in r],
-        rounds=rounds, provenance=provenance,
+        lengths, links, rounds=rounds, provenance=provenance,
+        priority=priority if planned else None, stride=stride,
     )  # fmt: skip
     if any(t is not None for t in times) and np.any(np.diff(columns["step"]) < 0):
         raise BadFile("transfers with times must be sorted by step", where=where)
@@ -261,19 +289,20 @@ def load(data: Any, where: str = "schedule") -> Schedule:
 def _times(values: list[Any] | None, count: int, where: str) -> Times | None:
     if values is None:
         return None
-    # No bool is a time, and no integer beyond all floats.
-    if len(values) != count or not all(
-        type(v) in (int, float) and abs(v) <= sys.float_info.max for v in values
-    ):
+    try:
+        # No bool is a time, and no integer beyond all floats.
+        times = np.array(values, np.float64) if only(values, int, float) else None
+    except OverflowError:
+        times = None
+    if times is None or len(times) != count or not np.isfinite(times).all():
         raise BadFile("times must be one finite number per transfer", where=f"{where}: transfers")
-    return np.asarray(values, np.float64)
+    return times
 
 
 def _check_ranges(
     topology: Topology,
     collective: Collective,
-    columns: Mapping[str, list[int]],
-    routes: list[Any],
+    columns: Mapping[str, Longs],
     where: str,
 ) -> None:
     if collective.ranks != topology.ranks:
@@ -284,12 +313,25 @@ def _check_ranges(
     limits = {"chunk": collective.chunks, "src": topology.ranks, "dst": topology.ranks,
               "step": 1 << 24, "reduce": 2}  # fmt: skip
     for name, limit in limits.items():
-        for row, value in enumerate(columns[name]):
-            if not 0 <= value < limit:
-                raise BadFile(
-                    f"transfer {row}: {name} {value} is outside 0 … {limit - 1}", where=where
-                )
-    links = len(topology.links)
-    for row, route in enumerate(routes):
-        if not isinstance(route, list) or not all(type(i) is int and 0 <= i < links for i in route):
-            raise BadFile(f"transfer {row}: the route names a link that is not there", where=where)
+        column = columns[name]
+        for row in np.flatnonzero((column < 0) | (column >= limit)).tolist():
+            raise BadFile(
+                f"transfer {row}: {name} {column[row]} is outside 0 … {limit - 1}", where=where
+            )
+
+
+def _routes(routes: list[Any], links: int, where: str) -> tuple[Longs, Longs]:
+    """The lengths of all routes, and their links one after the other."""
+
+    def known(route: Any) -> bool:
+        return type(route) is list and only(route, int) and all(0 <= i < links for i in route)
+
+    try:
+        flat = list(chain.from_iterable(routes)) if only(routes, list) else None
+        named = np.array(flat, np.int64) if flat is not None and only(flat, int) else None
+    except OverflowError:
+        named = None
+    if named is None or ((named < 0) | (named >= links)).any():
+        row = next(i for i, route in enumerate(routes) if not known(route))
+        raise BadFile(f"transfer {row}: the route names a link that is not there", where=where)
+    return np.fromiter(map(len, routes), np.int64, len(routes)), named

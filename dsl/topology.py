@@ -116,8 +116,14 @@ class Topology:
 
     def __post_init__(self) -> None:
         _check_nodes(self)
+        # Comparing fractions is slow and links share them: the same objects are checked once.
+        seen: set[tuple[int, int, int]] = set()
         for index, one in enumerate(self.links):
-            _check_link(self, index, one)
+            _check_ends(self, index, one)
+            numbers = (id(one.bandwidth), id(one.latency), one.lanes)
+            if numbers not in seen:
+                seen.add(numbers)
+                _check_numbers(self, one)
         for resource in self.resources:
             _check_resource(self, resource)
         for image in self.symmetries:
@@ -159,6 +165,11 @@ class Topology:
         """Bandwidth in GB/s of every resource row of :meth:`usage`: links, then resources."""
         return (*(x.bandwidth for x in self.links), *(r.bandwidth for r in self.resources))
 
+    def capacity(self, row: int) -> Fraction:
+        """One of :meth:`capacities`, where only few are asked for."""
+        links = len(self.links)
+        return (self.links[row] if row < links else self.resources[row - links]).bandwidth
+
     def usage(self) -> npt.NDArray[np.int8]:
         """Which link loads which row: shape (links + resources, links), 0 or 1.
 
@@ -188,9 +199,10 @@ class Topology:
         In a step of r rounds a link of bandwidth b carries c chunks if c · units <= r · b / grain.
         """
         grain = Fraction(0)
-        for bandwidth in self.capacities():
+        kinds = set(self.capacities())  # thousands of links, few bandwidths
+        for bandwidth in kinds:
             grain = _gcd(grain, bandwidth)
-        least = min(self.capacities(), default=grain)
+        least = min(kinds, default=grain)
         return grain, 1 if least <= FINEST_ROUND * grain else int(least / grain)
 
     def reversed(self) -> Topology:
@@ -299,16 +311,19 @@ def _check_nodes(topology: Topology) -> None:
             raise BadTopology(f"{topology.name}: two nodes are named {name!r}")
 
 
-def _check_link(topology: Topology, index: int, one: Link) -> None:
+def _check_ends(topology: Topology, index: int, one: Link) -> None:
     n = len(topology.nodes)
     if not (0 <= one.src < n and 0 <= one.dst < n):
         raise BadTopology(
             f"{topology.name}: link {index} goes from {one.src} to {one.dst}, "
             f"but nodes are 0 … {n - 1}"
         )
-    ends = f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
     if one.src == one.dst:
-        raise BadTopology(f"{topology.name}: link {ends} leads to itself")
+        raise BadTopology(f"{topology.name}: link {_named(topology, one)} leads to itself")
+
+
+def _check_numbers(topology: Topology, one: Link) -> None:
+    ends = _named(topology, one)
     _check_bandwidth(one.bandwidth, f"{topology.name}: link {ends}")
     if not 0 <= one.latency <= LARGEST_LATENCY:
         raise BadTopology(
@@ -317,6 +332,10 @@ def _check_link(topology: Topology, index: int, one: Link) -> None:
         )
     if one.lanes < 1:
         raise BadTopology(f"{topology.name}: link {ends} has {one.lanes} lanes")
+
+
+def _named(topology: Topology, one: Link) -> str:
+    return f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
 
 
 def _check_bandwidth(bandwidth: Fraction, what: str) -> None:

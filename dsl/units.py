@@ -128,6 +128,8 @@ def exact(value: object, what: str) -> Fraction:
     """
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, Decimal)):
         raise UserError(f"{what} must be a number, not {value!r}")
+    if isinstance(value, Fraction) and max(value.numerator, value.denominator) < 10**30:
+        return value  # the same object, and no way through text
     text = repr(value) if isinstance(value, float) else str(value)
     if len(text) > 64 or re.search(r"[eE][+-]?\d{4,}", text):
         raise UserError(f"{what} {text[:40]!r}… is too long a number")

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from ..errors import BadTopology, UserError
-from ..symmetry import Image, extend
+from ..structure import IntArray, Structure, structure_of
+from ..symmetry import Image, extended
 from ..topology import Link, Node, NodeKind, Topology, both_ways, gpu
 from .fabric import FABRICS, Port, join, parse_fabric
 from .spec import Spec, check_size
@@ -182,12 +185,27 @@ def _slots(counts: tuple[int, ...], slots: int) -> Iterator[tuple[int, int]]:
 
 
 def _with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
-    """Declare box rotation, and each move of one box done in all boxes at once."""
-    n, total = box.gpus, box.gpus * nodes
-    wanted = [tuple((r + n) % total for r in range(total))] if nodes > 1 else []
-    wanted += [tuple(r - r % n + move[r % n] for r in range(total)) for move in box.moves]
-    found = [image for rank_image in wanted if (image := extend(topology, rank_image))]
+    """Declare moves of the boxes, and each move of one box done in all boxes at once."""
+    n = box.gpus
+    every = np.arange(n * nodes)
+    made = structure_of(topology)
+    inside = [every - every % n + np.asarray(move)[every % n] for move in box.moves]
+    images = [*_box_moves(made, n, nodes), *(extended(made, image) for image in inside)]
+    found = tuple(tuple(image.tolist()) for image in images if image is not None)
     return Topology(
-        topology.name, topology.nodes, topology.links, topology.resources, tuple(found),
-        topology.notes,
-    )  # fmt: skip
+        topology.name, topology.nodes, topology.links, topology.resources, found, topology.notes
+    )
+
+
+def _box_moves(made: Structure, n: int, nodes: int) -> list[IntArray]:
+    """Rotation of the boxes; where that fails, of blocks of boxes (pods) and inside them."""
+    every = np.arange(n * nodes)
+    box, place = every // n, every % n
+    blocks = [k for k in range(nodes, 1, -1) if nodes % k == 0]
+    for k in blocks:
+        inner = extended(made, (box - box % k + (box % k + 1) % k) * n + place)
+        if inner is None:
+            continue
+        outer = extended(made, (box + k) % nodes * n + place) if k < nodes else None
+        return [image for image in (inner, outer) if image is not None]
+    return []

@@ -159,6 +159,18 @@ def test_every_piece_goes_the_way_of_its_chunk(c: Collective, pieces: int) -> No
     assert cut.combining == c.combining
 
 
+def test_pieces_in_a_column_are_those_of_lists() -> None:
+    c = make("alltoall", 2)
+    flat, count = np.array([2, 1, 3, 1, 1, 1, 3]), np.array([2, 1, 3, 1])
+    assert c.cut_in(flat, count) == c.cut([[2, 1], [3], [1, 1, 1], [3]])
+
+
+@pytest.mark.parametrize("sizes", [[[1, 1], [1]], [[2], []], [[2]], [[3, -1], [2]], [[], []]])
+def test_pieces_that_make_no_chunks_are_refused(sizes: list[list[int]]) -> None:
+    with pytest.raises(UserError, match="do not make up the chunks"):
+        make("allgather", 2).cut(sizes)
+
+
 def test_nothing_is_cut_into_no_pieces() -> None:
     c = make("allgather", 3)
     assert c.split(1) is c
@@ -281,3 +293,8 @@ def test_impossible_groups_and_roots(kind, ranks, roots, why) -> None:
 def test_unknown_kinds(kind: str) -> None:
     with pytest.raises(UnknownName):
         make(kind, 4)
+
+
+def test_groups_summed_at_home_are_of_equal_chunks() -> None:
+    with pytest.raises(UserError, match="unequal sizes"):
+        replace(one_shot_allreduce(2), sizes=(2, 2))

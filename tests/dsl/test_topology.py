@@ -75,7 +75,7 @@ def test_views_agree_with_the_links(machine):
     assert ends.shape == (len(machine.links), 2)
     assert [(x.src, x.dst) for x in machine.links] == list(map(tuple, ends.tolist()))
     usage = machine.usage()
-    assert len(usage) == len(machine.capacities())
+    assert tuple(map(machine.capacity, range(len(usage)))) == machine.capacities()
     for row, resource in enumerate(machine.resources, len(machine.links)):
         assert set(np.flatnonzero(usage[row]).tolist()) == set(resource.links)
 
