@@ -1,7 +1,8 @@
 """Lower bounds on what any schedule can do, each with a certificate to check by hand.
 
 One file per argument: paths (:mod:`.distance`), cuts (:mod:`.cut`), link prices (:mod:`.flow`),
-partitions (:mod:`.partition`); what trees attain for allreduce is in :mod:`.trees`.
+partitions (:mod:`.partition`), trees (:mod:`.tree_prices`), latency before and after a cut
+(:mod:`.composite`); what trees attain for allreduce is in :mod:`.trees`.
 
 >>> from weft.dsl.collective import make
 >>> from weft.dsl.topology import Topology, both_ways, gpu
@@ -17,6 +18,8 @@ T >= 0.75·M / (50 GB/s), that is 15 ps per byte of M
 
 from __future__ import annotations
 
-from .bounds import Bounds, bounds, lower_bound_us
+from .bounds import Bounds, binding, bounds, lower_bound_us
+from .composite import Composite
+from .tree_prices import tree_prices
 
-__all__ = ["Bounds", "bounds", "lower_bound_us"]
+__all__ = ["Bounds", "Composite", "binding", "bounds", "lower_bound_us", "tree_prices"]

@@ -16,13 +16,20 @@ from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
 from ..engine import Certificate
 from . import distance, report
+from .composite import Composite, Wants, always, average, envelope, of_cut
 from .cut import Cut, CutFinder, best_cut, best_of, host_cuts
 from .demand import Demand, copying_demand, is_allreduce, wanted_items
 from .flow import best_prices, level_sets
+from .likeness import representatives
 from .mix import best_mix
 from .network import network
-from .partition import best_partition, least_cut
+from .orbit_prices import orbit_prices
+from .partition import best_partition, least_cut, plain_partition
+from .sides import sides
 from .trees import tree_time
+from .windows import Lengths
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,7 @@ class Bounds:
         attainable: a T/M that schedules attain in the fluid limit (any number of chunks, no α),
             where known; equal to ``us_per_byte`` it proves the bound tight.
         remark: where ``attainable`` comes from.
+        composite: bounds T >= a + b·M that exceed both others at some size (:mod:`.composite`).
     """
 
     latency_us: Fraction
@@ -50,6 +58,7 @@ class Bounds:
     steps_certificate: Certificate
     attainable: Fraction | None = None
     remark: str = ""
+    composite: tuple[Composite, ...] = ()
 
     @property
     def tight(self) -> bool:
@@ -95,12 +104,30 @@ class Bounds:
                 None if self.attainable is None else self.attainable / 10**6
             ),
             "remark": self.remark,
+            "composite": [
+                {
+                    "us": str(one.us),
+                    "seconds_per_byte": str(one.us_per_byte / 10**6),
+                    "certificate": certificate(one.certificate),
+                }
+                for one in self.composite
+            ],
         }
 
 
 def lower_bound_us(found: Bounds, message_bytes: int) -> Fraction:
-    """No schedule moves a message of M bytes in less time (µs): the larger of both bounds."""
-    return max(found.latency_us, found.us_per_byte * message_bytes)
+    """No schedule moves a message of M bytes in less time (µs): the largest of all bounds."""
+    return binding(found, message_bytes)[0]
+
+
+def binding(found: Bounds, message_bytes: int) -> tuple[Fraction, Certificate]:
+    """The largest bound at one size, in µs, and why it holds; the simplest among equals."""
+    terms = [
+        (found.latency_us, found.latency_certificate),
+        (found.us_per_byte * message_bytes, found.certificate),
+        *((one.at(message_bytes), one.certificate) for one in found.composite),
+    ]
+    return max(terms, key=lambda term: term[0])
 
 
 def bounds(topology: Topology, collective: Collective) -> Bounds:
@@ -114,10 +141,14 @@ def bounds(topology: Topology, collective: Collective) -> Bounds:
             f"the collective is for {collective.ranks} ranks, {topology.name} has {topology.ranks}",
             hint="restrict the topology to the process group first",
         )
-    needs = distance.required_matrix(collective)
-    latency = distance.latency_path(topology, needs)
-    steps = distance.step_path(topology, needs)
-    flow = _bandwidth(topology, collective)
+    if collective.sizes:
+        collective = collective.plain()
+    demand = copying_demand(collective)
+    needs = distance.required_matrix(collective, demand)
+    speakers = representatives(topology)
+    latency = distance.latency_path(topology, needs, speakers)
+    steps = distance.step_path(topology, needs, speakers)
+    flow = _bandwidth(topology, collective, demand, speakers)
     plain_chunks = Fraction(collective.message_chunks, collective.factor)
     rounds = flow.us_per_byte * BYTES_PER_US_PER_GBPS * topology.round_bandwidth() * plain_chunks
     return Bounds(
@@ -130,6 +161,63 @@ def bounds(topology: Topology, collective: Collective) -> Bounds:
         report.path_certificate(topology, steps, "hops"),
         flow.attainable,
         flow.remark,
+        _composites(topology, collective, demand, latency, flow, speakers),
+    )
+
+
+def _composites(
+    topology: Topology,
+    collective: Collective,
+    demand: Demand | None,
+    farthest: distance.Path | None,
+    flow: _Bandwidth,
+    speakers: Ints,
+) -> tuple[Composite, ...]:
+    """What latency adds to the bandwidth bound, and to cuts near ranks and hosts."""
+    if farthest is None or not farthest.length or not flow.us_per_byte:
+        return ()
+    latency = farthest.length
+    lengths = Lengths.of(topology)
+    found = [_waiting(topology, lengths, flow.certificate, latency, flow.us_per_byte)]
+    ends = (farthest.nodes[0], farthest.nodes[-1])
+    given = flow.certificate.data.get("inside")
+    for wants in _wants(collective, demand):
+        machine = topology.reversed() if wants.backwards else topology
+        turned = lengths.turned() if wants.backwards else lengths
+        for inside in sides(topology, ends, given, speakers):
+            side = ~inside if wants.backwards else inside
+            for line in of_cut(machine, turned, side, wants, latency):
+                us, slope = line.us(machine), _per_byte(collective, line.time)
+                shown = line.turned()
+                found.append(Composite(us, slope, report.line_certificate(
+                    topology, shown, collective.message_chunks, us, slope)))  # fmt: skip
+    return envelope((one for one in found if one.us), latency, flow.us_per_byte)
+
+
+def _wants(collective: Collective, demand: Demand | None) -> list[Wants]:
+    if demand is not None:
+        return [Wants.of(demand)]
+    if is_allreduce(collective):
+        n, chunks = collective.ranks, collective.chunks
+        return [Wants.of_sums(n, chunks, way) for way in (False, True)]
+    return []
+
+
+def _waiting(
+    topology: Topology,
+    lengths: Lengths,
+    certificate: Certificate,
+    latency: Fraction,
+    us_per_byte: Fraction,
+) -> Composite:
+    """The bandwidth bound with the α of the transfers over its links."""
+    rows = certificate.data.get("cover") or certificate.data["prices"]
+    cover = [(int(row), Fraction(times)) for row, times in rows]
+    waits = always(topology, lengths, [row for row, _ in cover], latency)
+    us = average(topology, cover, waits, lengths.unit)
+    shown = [int(x) * lengths.unit for x in waits]
+    return Composite(
+        us, us_per_byte, report.waiting_certificate(certificate, shown, us, us_per_byte)
     )
 
 
@@ -146,27 +234,31 @@ _NOTHING = _Bandwidth(
 )
 
 
-def _bandwidth(topology: Topology, collective: Collective) -> _Bandwidth:
-    demand = copying_demand(collective)
+def _bandwidth(
+    topology: Topology, collective: Collective, demand: Demand | None, speakers: Ints
+) -> _Bandwidth:
     if demand is not None:
-        return _copying(topology, collective, demand)
+        return _copying(topology, collective, demand, speakers)
     if is_allreduce(collective):
-        return _allreduce(topology, collective)
+        return _allreduce(topology, collective, speakers)
     return _any_cut(topology, collective)
 
 
-def _copying(topology: Topology, collective: Collective, demand: Demand) -> _Bandwidth:
+def _copying(
+    topology: Topology, collective: Collective, demand: Demand, speakers: Ints
+) -> _Bandwidth:
     """Copying collectives, and reducing ones as their duals."""
     if not demand.classes:
         return _NOTHING
-    if demand.unicast and len(np.unique(demand.dests)) > 1 == len(np.unique(demand.holders)):
+    if demand.unicast and len(demand.sinks()) > 1 == len(demand.sources()):
         demand = demand.reversed()  # scatter: a gather on the reversed machine
     machine = topology.reversed() if demand.backwards else topology
-    found = best_cut(machine, demand)
+    found = best_cut(machine, demand, speakers)
     attained = _attained_by_trees(topology, demand)
     if (demand.spread or len(demand.sinks()) == 1) and (attained or not topology.resources):
         return _of_cut(topology, collective, found, demand.backwards, attained)
-    found = best_of(found, _seen_from_sources(machine, demand), *host_cuts(machine, demand.across))
+    from_sources = _seen_from_sources(machine, demand, speakers)
+    found = best_of(found, from_sources, *host_cuts(machine, demand.across))
     if found is None:
         return _NOTHING
     if demand.unicast:
@@ -174,14 +266,14 @@ def _copying(topology: Topology, collective: Collective, demand: Demand) -> _Ban
     return _mixed(topology, collective, demand, found)
 
 
-def _seen_from_sources(machine: Topology, demand: Demand) -> Cut | None:
+def _seen_from_sources(machine: Topology, demand: Demand, speakers: Ints) -> Cut | None:
     """A cut near a source: the best of the reversed problem, judged in this one.
 
     With several holders of a chunk there is no reversed problem: any of them may send it.
     """
     if len(demand.holders) > demand.classes:
         return None
-    found = best_cut(machine.reversed(), demand.reversed())
+    found = best_cut(machine.reversed(), demand.reversed(), speakers)
     return None if found is None else CutFinder.of(machine, demand.across).cut(~found.inside)
 
 
@@ -205,7 +297,7 @@ def _edmonds(topology: Topology, demand: Demand) -> bool:
     """Whether all ranks want all chunks, and every node is a rank."""
     if len(topology.nodes) > topology.ranks or not demand.spread:
         return False
-    return len(np.union1d(demand.dests, demand.holders)) == topology.ranks
+    return demand.everybody()
 
 
 def _attained_by_trees(topology: Topology, demand: Demand) -> str:
@@ -216,9 +308,8 @@ def _attained_by_trees(topology: Topology, demand: Demand) -> str:
         return ""
     if _edmonds(topology, demand):
         return "attained by packing trees (Edmonds 1973)"
-    everybody = len(np.union1d(demand.dests, demand.holders)) == topology.ranks
     one_holder = len(demand.holders) == demand.classes
-    if everybody and one_holder and _eulerian(topology):
+    if demand.everybody() and one_holder and _eulerian(topology):
         return "attained by packing trees: as much enters every node as leaves it (edge splitting)"
     return ""
 
@@ -252,7 +343,7 @@ def _unicast(
 ) -> _Bandwidth:
     """Alltoall: prices; where some cut says as much, the cut is the certificate."""
     machine = topology.reversed() if demand.backwards else topology
-    solved = best_prices(machine, demand)
+    solved = best_prices(machine, demand) or orbit_prices(machine, demand)
     if solved is None:
         return _of_cut(topology, collective, cut, demand.backwards, "")
     prices, flow_time = solved
@@ -271,37 +362,65 @@ def _unicast(
     return _Bandwidth(found.us_per_byte, found.certificate, attained, remark)
 
 
-def _allreduce(topology: Topology, collective: Collective) -> _Bandwidth:
+def _allreduce(topology: Topology, collective: Collective, speakers: Ints) -> _Bandwidth:
     """The better of cut and partition; every chunk of the collective is one more buffer."""
-    cut = least_cut(topology)
-    if cut is None:
+    if topology.ranks < 2:
         return _NOTHING
-    partition = best_partition(topology, cut.time)
+    composed = _composed(topology, speakers)
+    cut = best_of(*host_cuts(topology, lambda inside: int(inside.any() and not inside.all())))
+    partition = plain_partition(topology, Fraction(0) if cut is None else cut.time)
+    if composed is None or composed.time not in (x.time for x in (cut, partition) if x):
+        # Nothing that composing attains meets them: all cuts and partitions count.
+        cut = least_cut(topology)
+        partition = None if cut is None else best_partition(topology, cut.time)
     chunks, of = collective.chunks, collective.message_chunks
     if partition is not None:
         value = _per_byte(collective, partition.time * chunks)
         certificate = report.partition_certificate(topology, partition, of, chunks, value)
+    elif cut is None:
+        return _NOTHING
     else:
         value = _per_byte(collective, cut.time * chunks)
         whole = Cut(cut.inside, chunks, cut.crossing)
         certificate = report.cut_certificate(topology, whole, of, value)
-    attainable, remark = _allreduce_attainable(topology, collective, value)
+    attainable, remark = _allreduce_attainable(topology, collective, value, composed)
     return _Bandwidth(value, certificate, attainable, remark)
 
 
+@dataclass(frozen=True, slots=True)
+class _Composed:
+    """Reduce_scatter then allgather: buffers per GB/s, and whether trees attain it."""
+
+    time: Fraction
+    attained: bool
+
+
+def _composed(topology: Topology, speakers: Ints) -> _Composed | None:
+    """What composing takes by the exact cut bounds; None where cuts do not say all.
+
+    No cut bounds allreduce by more: a set S of k of n ranks has a capacity out of it of at least
+    k / allgather and, seen from outside, (n-k) / reduce_scatter.
+    """
+    if topology.resources:
+        return None
+    half = Demand.of_allgather(topology.ranks)
+    forth, back = (best_cut(x, half, speakers) for x in (topology, topology.reversed()))
+    if forth is None or back is None:
+        return None
+    time = (forth.time + back.time) / topology.ranks
+    return _Composed(time, bool(_attained_by_trees(topology, half)))
+
+
 def _allreduce_attainable(
-    topology: Topology, collective: Collective, bound: Fraction
+    topology: Topology, collective: Collective, bound: Fraction, composed: _Composed | None
 ) -> tuple[Fraction | None, str]:
     """Reduce_scatter then allgather if that meets the bound, else the tree program."""
-    from weft.dsl.collective import make
-
-    half = copying_demand(make("allgather", topology.ranks))
-    if half is not None and half.classes and _attained_by_trees(topology, half):
-        forth, back = best_cut(topology, half), best_cut(topology.reversed(), half)
-        if forth is not None and back is not None:
-            composed = (forth.time + back.time) / topology.ranks * collective.chunks
-            if _per_byte(collective, composed) == bound:
-                return bound, "attained by reduce_scatter and allgather, one after the other"
+    if (
+        composed is not None
+        and composed.attained
+        and _per_byte(collective, composed.time * collective.chunks) == bound
+    ):
+        return bound, "attained by reduce_scatter and allgather, one after the other"
     trees = tree_time(topology)
     if trees is None:
         return None, ""

@@ -68,6 +68,15 @@ class CutFinder:
             return None
         return Cut(inside.copy(), chunks, crossing(self.topology, leaving.tolist()))
 
+    def promising(self, sides: list[Bools]) -> list[Bools]:
+        """Those of several sets that may be the best, by floats: where links share nothing."""
+        width = np.array([float(x.bandwidth) for x in self.topology.links])
+        times = np.zeros(len(sides))
+        for i, inside in enumerate(sides):
+            out = width[inside[self.ends[0]] & ~inside[self.ends[1]]].sum()
+            times[i] = self.across(inside[: self.topology.ranks]) / out if out else 0
+        return [sides[i] for i in np.flatnonzero(times > times.max(initial=0) * (1 - 1e-9))]
+
 
 def best_of(*cuts: Cut | None) -> Cut | None:
     """The cut of the longest time; the first among equals."""
@@ -78,15 +87,20 @@ def best_of(*cuts: Cut | None) -> Cut | None:
     return best
 
 
-def best_cut(topology: Topology, demand: Demand) -> Cut | None:
+def best_cut(topology: Topology, demand: Demand, speakers: Ints) -> Cut | None:
     """The best cut over per-destination flows (module docstring).
 
-    ``topology`` is the machine that the demand is to be read on. The maximum over all cuts when
-    ``demand.spread``, or there is one destination; in general a valid bound.
+    ``topology`` is the machine that the demand is to be read on; ``speakers`` has one rank of
+    every orbit of it, which are all the destinations to be tried for a uniform demand.
+    The maximum over all cuts when ``demand.spread``, or there is one destination; in general a
+    valid bound.
     """
     finder = CutFinder.of(topology, demand.across)
     supply = Supply(network(topology), demand)
     sinks = _by_need(topology, demand)
+    if demand.uniform:
+        chosen = set(speakers.tolist())
+        sinks = [v for v in sinks if v in chosen]
     best = best_of(finder.cut(_all_but(topology, sinks[0])))
     for sink in sinks:
         best = supply.improve(finder, sink, best)
@@ -100,9 +114,11 @@ def host_cuts(topology: Topology, across: Callable[[Bools], int]) -> Iterator[Cu
     groups = [host == h for h in np.unique(host[host >= 0])]
     if topology.ranks <= 256:
         groups += [~_all_but(topology, v) for v in range(topology.ranks)]
-    for group in groups:
-        yield finder.cut(group)
-        yield finder.cut(~group)
+    sides = [side for group in groups for side in (group, ~group)]
+    if not topology.resources:
+        sides = finder.promising(sides)
+    for side in sides:
+        yield finder.cut(side)
 
 
 def _all_but(topology: Topology, rank: int) -> Bools:
@@ -139,7 +155,7 @@ class Supply:
         self._single_rank = demand.holders[demand.holder_start[:-1][single]]
         self._many = np.flatnonzero(~single)
         self._source = net.vertices
-        self._ranks = np.unique(self._single_rank)
+        self._ranks = np.flatnonzero(np.bincount(self._single_rank, minlength=demand.ranks))
         own = net.vertices + 1 + np.arange(len(self._many))
         start = demand.holder_start
         fans = [demand.holders[start[k] : start[k + 1]] for k in self._many]
@@ -151,6 +167,7 @@ class Supply:
         self._flow = Flow(net, np.array([tails, heads], np.int64), vertices)
         self._everywhere = demand.spread
         self._set_for: object = None
+        self._goal = 0
 
     def improve(self, finder: CutFinder, sink: int, best: Cut | None) -> Cut | None:
         """Better cuts between the holders and one destination, until its flow suffices."""
@@ -188,12 +205,12 @@ class Supply:
 
     def _set(self, time: Fraction, supplies: Ints, sink: int) -> int:
         """Set the sizes for one T; returns the flow that is needed."""
-        per_size = time * self._net.unit  # chunks that a machine arc of size 1 carries
-        p, q = per_size.numerator, per_size.denominator
-        chunks = [int(x) * q for x in supplies]
-        total = sum(chunks)
         key = (time, None if self._everywhere else sink)
         if key != self._set_for:
-            self._divisor = self._flow.set(p, chunks + [total] * self._fan)
+            per_size = time * self._net.unit  # chunks that a machine arc of size 1 carries
+            p, q = per_size.numerator, per_size.denominator
+            chunks = [x * q for x in supplies.tolist()]
+            divisor = self._flow.set(p, chunks + [sum(chunks)] * self._fan)
+            self._goal = sum(x // divisor for x in chunks)
             self._set_for = key
-        return sum(x // self._divisor for x in chunks)
+        return self._goal

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.collective import Collective
+from weft.dsl.distinct import rows_of
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -38,6 +39,17 @@ class Demand:
     dest_start: Ints
     backwards: bool = False
 
+    @staticmethod
+    def of_allgather(ranks: int) -> Demand:
+        """One chunk of every rank for all others."""
+        rank = np.arange(ranks)
+        others = (rank[:, None] + np.arange(1, ranks)) % ranks
+        each = ranks - 1
+        return Demand(
+            ranks, np.ones(ranks, np.int64), rank, np.arange(ranks + 1),
+            np.sort(others, axis=1).ravel(), np.arange(ranks + 1) * each,
+        )  # fmt: skip
+
     @property
     def classes(self) -> int:
         """Number of classes."""
@@ -50,9 +62,25 @@ class Demand:
         return all(bool((size == 1).all()) for size in sizes)
 
     @cached_property
+    def uniform(self) -> int:
+        """Chunks of every rank for everybody else, or for each other rank; 0 unless all alike.
+
+        Then the demand is the same under every renaming of the ranks, so that the machine's own
+        symmetries are the problem's: one rank of each orbit speaks for all.
+        """
+        n, each = self.ranks, int(self.weight[0]) if self.classes else 0
+        if (np.diff(self.holder_start) != 1).any() or (self.weight != each).any():
+            return 0
+        fan = np.bincount(self.holders, minlength=n)
+        pairwise = self.unicast and self.classes == n * (n - 1)  # each pair is one class at most
+        gathers = self.classes == n and (np.diff(self.dest_start) == n - 1).all()
+        return each if pairwise or (gathers and (fan == 1).all()) else 0
+
+    @cached_property
     def spread(self) -> bool:
         """Whether all chunks are wanted by the same ranks, holders aside."""
-        return len(np.unique(self.reach_keys())) == 1
+        keys = self.reach_keys()
+        return bool(len(keys) and (keys == keys[0]).all())
 
     def reach_keys(self) -> npt.NDArray[np.uint64]:
         """A hash, per class, of who has the chunks in the end: destinations and holders."""
@@ -61,7 +89,17 @@ class Demand:
 
     def sinks(self) -> Ints:
         """Ranks that want something, ascending."""
-        return np.unique(self.dests)
+        return np.flatnonzero(np.bincount(self.dests, minlength=self.ranks))
+
+    def sources(self) -> Ints:
+        """Ranks that hold something that is wanted elsewhere, ascending."""
+        return np.flatnonzero(np.bincount(self.holders, minlength=self.ranks))
+
+    def everybody(self) -> bool:
+        """Whether every rank holds or wants something."""
+        taking_part = np.zeros(self.ranks, bool)
+        taking_part[self.dests] = taking_part[self.holders] = True
+        return bool(taking_part.all())
 
     def wanted_by(self, rank: int) -> Bools:
         """Which classes a rank wants."""
@@ -72,17 +110,47 @@ class Demand:
     def across(self, inside: Bools) -> int:
         """Chunks that must leave the set of ranks ``inside``: held only there, wanted outside."""
         if self.unicast:
+            if self.uniform:
+                count = int(inside.sum())
+                return self.uniform * count * (self.ranks - count)
             return int(self.pairs[inside][:, ~inside].sum())
         held = np.logical_and.reduceat(inside[self.holders], self.holder_start[:-1])
         wanted = np.logical_or.reduceat(~inside[self.dests], self.dest_start[:-1])
         return int(self.weight[held & wanted].sum())
 
+    def leaving(self, inside: Bools) -> Ints:
+        """For each rank inside the chunks that it alone holds and that are wanted outside."""
+        if self.unicast:
+            return np.asarray(np.where(inside, self.pairs[:, ~inside].sum(axis=1), 0))
+        lone = np.diff(self.holder_start) == 1
+        holder = self.holders[self.holder_start[:-1]]
+        wanted = np.logical_or.reduceat(~inside[self.dests], self.dest_start[:-1])
+        count = np.where(lone & wanted & inside[holder], self.weight, 0)
+        found = np.zeros(self.ranks, np.int64)
+        np.add.at(found, holder, count)
+        return found
+
     @cached_property
     def pairs(self) -> Ints:
         """For unicast demands: chunks by (source, destination), shape (ranks, ranks)."""
-        table = np.zeros((self.ranks, self.ranks), np.int64)
-        np.add.at(table, (self.holders, self.dests), self.weight)
-        return table
+        n = self.ranks
+        table = np.zeros(n * n, np.int64)
+        np.add.at(table, self.holders * n + self.dests, self.weight)
+        return table.reshape(n, n)
+
+    @cached_property
+    def needs(self) -> Bools:
+        """Entry (s, d): something that starts on s only must arrive on d; shape (ranks, ranks).
+
+        In the direction in which the collective runs, also where the demand is its dual.
+        """
+        single = np.diff(self.holder_start) == 1
+        count = np.diff(self.dest_start)
+        holder = np.repeat(self.holders[self.holder_start[:-1]], np.where(single, count, 0))
+        dest = self.dests[np.repeat(single, count)]
+        needs = np.zeros((self.ranks, self.ranks), bool)
+        needs[(dest, holder) if self.backwards else (holder, dest)] = True
+        return needs
 
     def reversed(self) -> Demand:
         """Sources and destinations exchanged: the same problem seen from the other end.
@@ -151,8 +219,9 @@ def _items(c: Collective, chunks: _Column, sets: _Column) -> tuple[Ints, Ints]:
 def _one_set_per_chunk(c: Collective) -> bool:
     chunks = np.concatenate([c.pre.chunks, c.post.chunks]).astype(np.int64)
     sets = np.concatenate([c.pre.sets, c.post.sets])
-    pairs = np.unique(chunks * len(c.contributions) + sets)
-    return len(pairs) == len(np.unique(chunks))
+    one = np.zeros(c.chunks, sets.dtype)
+    one[chunks] = sets  # of several, one stays
+    return bool((one[chunks] == sets).all())
 
 
 def _reduces_to_one(c: Collective) -> bool:
@@ -179,28 +248,31 @@ def _classes(
 ) -> Demand:  # fmt: skip
     n = c.ranks
     held = np.sort(from_chunk.astype(np.int64) * n + from_rank)
-    wanted = np.setdiff1d(to_chunk.astype(np.int64) * n + to_rank, held)
-    chunks = np.unique(wanted // n)
-    held = held[np.isin(held // n, chunks)]
+    wanted = np.sort(to_chunk.astype(np.int64) * n + to_rank)
+    at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+    wanted = wanted[held[at] != wanted]
+    moves = np.bincount(wanted // n, minlength=c.chunks)
+    chunks = np.flatnonzero(moves)
+    held = held[moves[held // n] > 0]
     holder_start = np.searchsorted(held, np.append(chunks, c.chunks) * n)
-    dest_start = np.searchsorted(wanted, np.append(chunks, c.chunks) * n)
-    keys = np.stack(
-        [_set_hash(held % n, holder_start, n), _set_hash(wanted % n, dest_start, n)], axis=1
-    )
-    _, first, weight = np.unique(keys, axis=0, return_index=True, return_counts=True)
+    dest_start = np.append(0, np.cumsum(moves[chunks]))
+    if len(chunks) == len(held) == len(wanted):
+        keys = (held % n * n + wanted % n).astype(np.uint64)
+    else:
+        keys = _set_hash(held % n, holder_start, n) * np.uint64(0x9E3779B97F4A7C15)
+        keys += _set_hash(wanted % n, dest_start, n)
+    order = np.argsort(keys, kind="stable")
+    leads = np.ones(len(order), bool)
+    leads[1:] = keys[order[1:]] != keys[order[:-1]]
+    start = np.flatnonzero(leads)
+    first, weight = order[start], np.diff(np.append(start, len(order)))
     order = np.argsort(first)
     first, weight = first[order], weight[order]
-    holders, holder_start = _take(held % n, holder_start, first)
-    dests, dest_start = _take(wanted % n, dest_start, first)
-    return Demand(n, weight, holders, holder_start, dests, dest_start, backwards)
-
-
-def _take(flat: Ints, start: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """The chosen rows of a ragged array."""
-    count = start[rows + 1] - start[rows]
-    ends = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-    index = np.repeat(start[rows] - ends[:-1], count) + np.arange(ends[-1])
-    return flat[index], ends
+    holder_start, holder = rows_of(holder_start, first)
+    dest_start, dest = rows_of(dest_start, first)
+    return Demand(
+        n, weight, held[holder] % n, holder_start, wanted[dest] % n, dest_start, backwards
+    )
 
 
 def _set_hash(flat: Ints, start: Ints, ranks: int) -> npt.NDArray[np.uint64]:

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.collective import Collective
-from weft.dsl.errors import BadTopology
+from weft.dsl.problem import cut_off
 from weft.dsl.topology import Topology
 
-from .demand import wanted_items
+from .demand import Demand, is_allreduce, wanted_items
 from .scaling import whole
 
 Ints = npt.NDArray[np.int64]
@@ -30,11 +30,20 @@ class Path:
     length: Fraction
 
 
-def required_matrix(collective: Collective) -> npt.NDArray[np.bool_]:
+def required_matrix(collective: Collective, demand: Demand | None) -> npt.NDArray[np.bool_]:
     """Entry (s, d): something that starts on s only must arrive on d; shape (ranks, ranks).
 
-    The same pairs as :func:`weft.dsl.problem.required_pairs`, as an array.
+    The same pairs as :func:`weft.dsl.problem.required_pairs`, as an array. ``demand`` is that of
+    the collective, if it has one: its classes are far fewer than the items.
     """
+    if demand is not None:
+        return demand.needs
+    if is_allreduce(collective):
+        gives = np.array([bool(s) for s in collective.contributions])[collective.pre.sets]
+        needs = np.zeros((collective.ranks, collective.ranks), bool)
+        needs[np.unique(collective.pre.ranks[gives])] = True
+        np.fill_diagonal(needs, False)
+        return needs
     _, _, holder, dest = wanted_items(collective)
     needs = np.zeros((collective.ranks, collective.ranks), bool)
     needs[holder, dest] = True
@@ -42,12 +51,16 @@ def required_matrix(collective: Collective) -> npt.NDArray[np.bool_]:
 
 
 def farthest(
-    topology: Topology, needs: npt.NDArray[np.bool_], lengths: Ints, unit: Fraction
+    topology: Topology,
+    needs: npt.NDArray[np.bool_],
+    lengths: Ints,
+    unit: Fraction,
+    speakers: Ints,
 ) -> Path | None:
     """The required pair with the longest shortest path; None if no pair is required.
 
     ``lengths`` per link are integers, small enough for sums in float64 to be exact; ties go to
-    paths of fewer links.
+    paths of fewer links. ``speakers``: one rank of every orbit, ascending.
 
     Raises:
         BadTopology: a required pair without a path.
@@ -56,6 +69,8 @@ def farthest(
     sources = np.flatnonzero(needs.any(axis=1))
     if not len(sources):
         return None
+    if int(needs.sum()) == topology.ranks * (topology.ranks - 1):
+        sources = speakers  # everybody needs everybody: see Demand.uniform
     from scipy.sparse.csgraph import dijkstra
 
     reach = dijkstra(graph, indices=sources)[:, : topology.ranks]
@@ -73,20 +88,20 @@ def farthest(
     return Path(tuple(nodes), links, unit * sum(int(lengths[i]) for i in links))
 
 
-def latency_path(topology: Topology, needs: npt.NDArray[np.bool_]) -> Path | None:
+def latency_path(topology: Topology, needs: npt.NDArray[np.bool_], speakers: Ints) -> Path | None:
     """The farthest pair by α, in µs."""
     room = _EXACT // (len(topology.nodes) + 1) ** 2
-    lengths, unit = _floored([x.latency for x in topology.links], room)
-    return farthest(topology, needs, lengths, unit)
+    lengths, unit = floored([x.latency for x in topology.links], room)
+    return farthest(topology, needs, lengths, unit, speakers)
 
 
-def step_path(topology: Topology, needs: npt.NDArray[np.bool_]) -> Path | None:
+def step_path(topology: Topology, needs: npt.NDArray[np.bool_], speakers: Ints) -> Path | None:
     """The farthest pair by hops: a transfer of one step ends at the first GPU it meets."""
     into_gpu = [int(topology.nodes[x.dst].stores) for x in topology.links]
-    return farthest(topology, needs, np.array(into_gpu, np.int64), Fraction(1))
+    return farthest(topology, needs, np.array(into_gpu, np.int64), Fraction(1), speakers)
 
 
-def _floored(values: list[Fraction], room: int) -> tuple[Ints, Fraction]:
+def floored(values: list[Fraction], room: int) -> tuple[Ints, Fraction]:
     """As :func:`whole`, but rounded down where the unit is absurd: a bound may be too short."""
     sizes, unit = whole(values, room)
     over = [int(s) * unit > v for s, v in zip(sizes, values, strict=True)]
@@ -116,8 +131,4 @@ def _check_reached(
         return
     row = int(np.flatnonzero(lost.any(axis=1))[0])
     ranks = np.flatnonzero(lost[row]).tolist()
-    shown = ", ".join(map(str, ranks[:16])) + (", …" if len(ranks) > 16 else "")
-    raise BadTopology(
-        f"{topology.name}: rank {int(sources[row])} cannot reach rank {shown}, which it must",
-        hint="check the links, or leave those GPUs out of the group",
-    )
+    raise cut_off(topology, int(sources[row]), ranks[0], ranks, "the collective")

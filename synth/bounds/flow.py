@@ -43,7 +43,6 @@ class Prices:
     """
 
     rows: Ints
-    distance: Ints
     spent: int
     worth: Fraction
 
@@ -76,7 +75,7 @@ def priced(topology: Topology, pairs: Ints, rows: Ints) -> Prices | None:
     reach = dijkstra(graph, indices=np.arange(topology.ranks))[:, : topology.ranks]
     distance = np.where(pairs > 0, reach, 0.0).astype(np.int64)
     spent = int((pairs.astype(object) * distance).sum())
-    return Prices(rows, distance, spent, worth)
+    return Prices(rows, spent, worth)
 
 
 def best_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction | None] | None:

@@ -84,18 +84,23 @@ def best_partition(topology: Topology, start: Fraction) -> Partition | None:
 
     With switches that reduce or multicast only the hosts are tried, where they hold them all.
     """
-    capable = [i for i, x in enumerate(topology.nodes) if x.multicast or x.reduces]
-    candidates = [_by_host(topology, capable)]
-    if not capable:
-        singles = [(v,) for v in range(topology.ranks)]
-        candidates += [evaluate(topology, singles, singles, outward) for outward in (True, False)]
-    best = _better(candidates, start)
-    if capable:
+    best = plain_partition(topology, start)
+    if any(x.multicast or x.reduces for x in topology.nodes):
         return best
     forwards = len(topology.nodes) > topology.ranks or bool(topology.resources)
     for outward in (True, False) if forwards else (True,):
         best = _improve(topology, outward, best, start)
     return best
+
+
+def plain_partition(topology: Topology, start: Fraction) -> Partition | None:
+    """The best above ``start`` of those by hosts and by single ranks: candidates, no flows."""
+    capable = [i for i, x in enumerate(topology.nodes) if x.multicast or x.reduces]
+    candidates = [_by_host(topology, capable)]
+    if not capable:
+        singles = [(v,) for v in range(topology.ranks)]
+        candidates += [evaluate(topology, singles, singles, outward) for outward in (True, False)]
+    return _better(candidates, start)
 
 
 def evaluate(

@@ -9,11 +9,13 @@ from weft.dsl.topology import Topology
 
 from ..engine import Certificate
 from .capacity import Crossing
+from .composite import Line
 from .cut import Cut
 from .distance import Path
 from .flow import Prices
 from .mix import Mix
 from .partition import Partition
+from .tree_prices import TreePrices
 
 _SHOWN = 24
 
@@ -144,6 +146,27 @@ def price_certificate(
     return Certificate("prices", text, data)
 
 
+def tree_certificate(
+    topology: Topology, found: TreePrices, message_chunks: int, us_per_byte: Fraction
+) -> Certificate:
+    """The certificate of prices against the cheapest trees."""
+    listed = [(row, p) for row, p in enumerate(found.rows) if p]
+    cheapest = min(cost for _, cost in found.costs)
+    text = (
+        f"Price {_priced(topology, listed)}. The cheapest tree from each of {len(found.costs)} "
+        f"ranks to all others costs {cheapest} or more, those of all chunks {found.spent} "
+        f"(M is {message_chunks} chunks); price times bandwidth adds up to "
+        f"{number(found.worth)} GB/s. "
+        + time_words(_share(found.spent, message_chunks), found.worth, us_per_byte)
+    )
+    data = {
+        "prices": [list(x) for x in listed], "trees": [list(x) for x in found.costs],
+        "spent": found.spent, "worth_GBps": str(found.worth), "message_chunks": message_chunks,
+        "us_per_byte": str(us_per_byte),
+    }  # fmt: skip
+    return Certificate("trees", text, data)
+
+
 def mix_certificate(
     topology: Topology, mix: Mix, message_chunks: int, us_per_byte: Fraction
 ) -> Certificate:
@@ -182,6 +205,59 @@ def _priced(topology: Topology, listed: Sequence[tuple[int, int]]) -> str:
         shown = ", ".join(_row_name(topology, row) for row in rows[:_SHOWN])
         parts.append(f"{shown}{', …' if len(rows) > _SHOWN else ''} at {price}")
     return "; ".join(parts)
+
+
+def line_certificate(
+    topology: Topology, line: Line, message_chunks: int, us: Fraction, us_per_byte: Fraction
+) -> Certificate:
+    """The certificate of a cut with latency before and after it; the smaller side is named."""
+    cut = line.cut
+    inside = [int(i) for i in cut.inside.nonzero()[0]]
+    outside = [int(i) for i in (~cut.inside).nonzero()[0]]
+    way, side = ("out of", inside) if len(inside) <= len(outside) else ("into", outside)
+    early, late, rho = (x * line.unit for x in (min(line.early), min(line.late), line.rho))
+    wait = f"of T, {number(early)} µs or more before and after a transfer are of no use"
+    if line.copies != 1:
+        times = f"{line.copies} times" if line.copies else "in vain"
+        wait += (
+            f"; what crosses in the {'first' if line.backwards else 'last'} {number(rho)} µs must "
+            f"cross {times}, and {number(late)} µs or more are of no use to anything else"
+        )
+    from_afar = f" from {number(line.head * line.unit)} µs away or more" if line.head else ""
+    text = (
+        f"{_chunks(line.chunks)} (M is {message_chunks}){from_afar} must go {way} "
+        f"{names(topology, side)} over {capacity_words(topology, cut.crossing)}; {wait}. "
+        + line_words(us, us_per_byte)
+    )
+    data = {
+        "inside": inside, "chunks": line.chunks, "message_chunks": message_chunks,
+        "us": str(us), "us_per_byte": str(us_per_byte), "backwards": line.backwards,
+        "early_us": [str(x * line.unit) for x in line.early.tolist()],
+        "late_us": [str(x * line.unit) for x in line.late.tolist()],
+        "threshold_us": str(rho), "copies": line.copies, **cut.crossing.to_json(),
+    }  # fmt: skip
+    return Certificate("composite", text, data)
+
+
+def waiting_certificate(
+    of: Certificate, waits: Sequence[Fraction], us: Fraction, us_per_byte: Fraction
+) -> Certificate:
+    """The certificate of a bandwidth bound, less the time in which its rows are of no use."""
+    text = (
+        f"{of.text}. Every transfer over these links takes α besides: at least "
+        f"{number(min(waits))} µs of T, {number(us)} µs on average over price or multiplier times "
+        "bandwidth. " + line_words(us, us_per_byte)
+    )
+    data = of.data | {
+        "us": str(us), "us_per_byte": str(us_per_byte), "waits_us": [str(x) for x in waits],
+        "of": of.kind,
+    }  # fmt: skip
+    return Certificate("composite", text, data)
+
+
+def line_words(us: Fraction, us_per_byte: Fraction) -> str:
+    """The affine bound in words."""
+    return f"T >= {number(us)} µs + {number(us_per_byte * 10**6)} ps per byte of M"
 
 
 def path_certificate(topology: Topology, path: Path | None, unit: str) -> Certificate:

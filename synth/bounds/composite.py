@@ -1,0 +1,324 @@
+"""Latency before a cut, the time of the cut, and latency after it: T >= a + b·M.
+
+*Windows.* Let X be the links out of a set S of nodes, with a cover of rows r by multipliers m_r
+(:mod:`.capacity`), and W the bytes that must cross. A link of X is of use only from its head to
+T less its tail (:mod:`.windows`).
+The windows of the links of X in row r lie within one from their least head to T less their least
+tail; w_r is the sum of the two. So r passes at most b_r·(T - w_r) bytes that count, and W is at
+most the sum of m_r·b_r·(T - w_r). Where T < w_r nothing passes, not less: but T is at least the
+latency bound L, and with min(w_r, L) for w_r the terms are never negative. So T >= W/C + (sum of
+m_r·b_r·w_r)/C, C the capacity.
+
+*Copies.* Say each byte that crosses is wanted by all ranks D outside S. Trace each destination's
+copy back to the last transfer that crosses X: it comes down on a GPU g outside, and from there on
+stays outside. When it ends at f, destination d is served only if T - f is at least z_g(d), the
+transfer's tail to g and the α from g to d outside S. Choose any ρ. A transfer with T - f < ρ
+serves less than |D| / (c-1) destinations, where c = ceil(|D| / max over g of |{d: z_g(d) < ρ}|).
+So a byte has either one transfer that ends by T - ρ, or at least c. The bytes of the first kind
+fit into windows that close at T - ρ; all transfers fit into the windows above:
+
+    x <= sum of m_r·b_r·(T - v_r),   x + c·(W - x) <= sum of m_r·b_r·(T - w_r),
+
+v_r being w_r with a tail of at least ρ. Together T >= W/C + ((c-1)·v + w)/c, with v and w the
+averages of v_r and w_r weighted by m_r·b_r; and T >= W/C + v where some d has no z_g(d) < ρ.
+
+*Heads.* Chunks whose holders are far from the cut cross late: for each distance the same with
+those chunks only. *Reductions* are the same backwards on the reversed machine, and allreduce is
+both: something of S must reach every rank outside, and something of every rank in S must get out.
+*Prices, several cuts and partitions* get the windows alone: rows weighted with price·bandwidth.
+
+The least of store and forward and cut through is taken. (The idea: packing.md §6, a NIC's busy
+time and what lies behind the NIC.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.topology import Topology
+
+from ..engine import Certificate
+from .cut import Cut, CutFinder
+from .demand import Demand
+from .windows import Lengths
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+MAX_ENTRIES = 64
+"""GPUs behind a cut that are told apart; with more, copies are not counted."""
+
+MAX_HEADS = 12
+"""Distances from the cut for which its chunks are counted again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """T >= ``us + us_per_byte * M`` for every message size M, and why."""
+
+    us: Fraction
+    us_per_byte: Fraction
+    certificate: Certificate
+
+    def at(self, message_bytes: int) -> Fraction:
+        """The bound in µs for a message of M bytes."""
+        return self.us + self.us_per_byte * message_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Wants:
+    """What must leave sets of ranks, for :func:`of_cut`.
+
+    ``leaving`` counts for each rank the chunks that it alone has and that are wanted outside a
+    set of ranks around it; or, if ``joint``, each rank inside has a share of so many chunks.
+    ``dests``: ranks that want something; ``alike``: they all want all of it. ``backwards``: to be
+    read on the reversed machine.
+    """
+
+    leaving: Callable[[Bools], Ints]
+    dests: Bools
+    alike: bool
+    backwards: bool
+    joint: int = 0
+
+    @staticmethod
+    def of(demand: Demand) -> Wants:
+        """Those of a demand."""
+        dests = np.zeros(demand.ranks, bool)
+        dests[demand.dests] = True
+        if demand.spread:
+            dests[demand.holders] = True
+        return Wants(demand.leaving, dests, demand.spread, demand.backwards)
+
+    @staticmethod
+    def of_sums(ranks: int, chunks: int, backwards: bool) -> Wants:
+        """Those of an allreduce: all ranks outside must hear of every rank inside."""
+        return Wants(
+            lambda inside: inside.astype(np.int64), np.ones(ranks, bool), True, backwards, chunks
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A composite bound before it is put into words; integers are α over ``unit``.
+
+    ``early`` and ``late``: w_r and v_r of every row of the cover; ``copies`` is c, 0 for no limit.
+    """
+
+    cut: Cut
+    chunks: int
+    head: int
+    rho: int
+    copies: int
+    early: Ints
+    late: Ints
+    unit: Fraction
+    backwards: bool = False
+
+    @property
+    def time(self) -> Fraction:
+        """Chunks per GB/s: times bytes per chunk / 1000 it is µs."""
+        return self.chunks / self.cut.crossing.capacity
+
+    def turned(self) -> Line:
+        """As seen on the machine itself, if it was found on the reversed one."""
+        return replace(self, cut=self.cut.turned()) if self.backwards else self
+
+    def us(self, topology: Topology) -> Fraction:
+        """The constant a, in µs."""
+        w, v = (average(topology, self.cut.crossing.cover, x, self.unit)
+                for x in (self.early, self.late))  # fmt: skip
+        return v if not self.copies else ((self.copies - 1) * v + w) / self.copies
+
+
+def average(
+    topology: Topology, cover: Iterable[tuple[int, Fraction | int]], waits: Ints, unit: Fraction
+) -> Fraction:
+    """The waits of rows, weighted by multiplier times bandwidth."""
+    total, worth = Fraction(0), Fraction(0)
+    for (row, times), wait in zip(cover, waits.tolist(), strict=True):
+        weight = times * topology.capacity(row)
+        worth += weight
+        total += weight * wait
+    return total * unit / worth if worth else Fraction(0)
+
+
+def always(topology: Topology, lengths: Lengths, rows: Iterable[int], latency: Fraction) -> Ints:
+    """The least α of a transfer over any link of each row, at most the latency bound."""
+    ranks = np.flatnonzero(lengths.stores)
+    every = np.ones(len(lengths.alpha), bool)
+    before = lengths.least(every, ranks)[lengths.src]
+    after = lengths.turned().least(every, ranks)[lengths.dst]
+    useful = (before >= 0) & (after >= 0)
+    limit = _limit(latency, lengths.unit)
+    tail = lengths.alpha + after
+    links, listed = np.arange(len(tail)), list(rows)
+    found = [
+        _by_row(topology, listed, np.where(useful, head, limit), links)
+        + _by_row(topology, listed, np.where(useful, rest, limit), links)
+        for head, rest in ((before, tail), (np.zeros_like(tail), before + tail))
+    ]
+    return np.asarray(np.minimum(np.minimum(*found), limit))
+
+
+def of_cut(
+    topology: Topology, lengths: Lengths, inside: Bools, wants: Wants, latency: Fraction
+) -> Iterator[Line]:
+    """The composite bounds of one cut; ``topology`` is the machine that ``wants`` is read on."""
+    ranks = topology.ranks
+    held = wants.leaving(inside[:ranks])
+    targets = np.flatnonzero(wants.dests & ~inside[:ranks])
+    cut = CutFinder.of(topology, lambda _: int(held.sum())).cut(inside)
+    if cut is None or not len(targets):
+        return
+    models = [_Model(topology, cut, targets, wants, lengths, through) for through in (False, True)]
+    away = models[0].away()
+    heads = _some(np.unique(away[(held > 0) & (away >= 0)]))
+    for head in heads[-1:] if wants.joint else heads:
+        far = np.flatnonzero((held > 0) & (away >= head))
+        chunks = wants.joint or int(held[far].sum())
+        best = [model.line(far, chunks, head, latency) for model in models]
+        yield min(best, key=lambda line: line.us(topology))
+
+
+def _some(values: Ints) -> list[int]:
+    if len(values) > MAX_HEADS:
+        values = values[np.linspace(0, len(values) - 1, MAX_HEADS).astype(int)]
+    return [int(x) for x in values]
+
+
+def _limit(latency: Fraction, unit: Fraction) -> int:
+    return int(latency / unit) if unit else 0
+
+
+def _by_row(topology: Topology, rows: Iterable[int], wait: Ints, links: Ints) -> Ints:
+    """The least wait of the chosen links in each row; ``wait`` has one entry for each of them."""
+    place = dict(zip(links.tolist(), wait.tolist(), strict=True))
+    first = len(topology.links)
+    found = []
+    for row in rows:
+        members = (row,) if row < first else topology.resources[row - first].links
+        found.append(min((place[i] for i in members if i in place), default=0))
+    return np.array(found, np.int64)
+
+
+class _Model:
+    """Heads and tails at one cut, by store and forward or (``through``) by cut through."""
+
+    def __init__(
+        self, topology: Topology, cut: Cut, targets: Ints, wants: Wants, lengths: Lengths,
+        through: bool,
+    ) -> None:  # fmt: skip
+        self._topology, self._cut, self._wants, self._lengths = topology, cut, wants, lengths
+        self._through = through
+        self._links = np.array(cut.crossing.links, np.int64)
+        self._rows = [row for row, _ in cut.crossing.cover]
+        every = np.ones(len(lengths.alpha), bool)
+        gpus = np.flatnonzero(lengths.stores)
+        self._outer = ~cut.inside[lengths.src] & ~cut.inside[lengths.dst]
+        head, alpha = lengths.dst[self._links], lengths.alpha[self._links]
+        before = np.maximum(lengths.least(every, gpus)[lengths.src[self._links]], 0)
+        self._after = np.maximum(lengths.turned().least(every, gpus)[head], 0)
+        on = {(False, False): alpha, (False, True): before + alpha}  # [backwards, through]
+        self._on = on.get((wants.backwards, through), np.zeros_like(alpha))
+        near = lengths.turned().least(self._outer, targets)
+        self._useful = near[head] >= 0
+        self._tail = self._on + np.maximum(near[head], 0)
+        if wants.backwards and through:
+            self._tail = np.zeros_like(alpha)
+        self._spread = self._serving(targets)
+
+    def away(self) -> Ints:
+        """For each rank the least α to the cut, -1 where there is none."""
+        tails = np.unique(self._lengths.src[self._links])
+        back = self._lengths.turned().least(np.ones(len(self._lengths.alpha), bool), tails)
+        return back[: self._topology.ranks]
+
+    def _heads(self, holders: Ints) -> Ints:
+        """Least α before each crossing link is of use to what these ranks hold."""
+        lengths, links = self._lengths, self._links
+        if self._through and not self._wants.backwards:
+            return np.maximum(lengths.before_transfers(holders)[lengths.src[links]], 0)
+        reach = lengths.least(np.ones(len(lengths.alpha), bool), holders)[lengths.src[links]]
+        more = lengths.alpha[links] if self._wants.backwards else 0
+        if self._wants.backwards and self._through:
+            more = more + self._after
+        return np.asarray(np.maximum(reach, 0) + more)
+
+    def _serving(self, targets: Ints) -> list[tuple[int, int]]:
+        """Pairs (ρ, c) of the module docstring; c = 0: no number of copies is enough."""
+        if not self._wants.alike:
+            return []
+        lengths = self._lengths
+        passing = self._outer & ~lengths.stores[lengths.src]
+        down = lengths.least(passing, lengths.dst[self._links], self._on)
+        entries = np.flatnonzero((down >= 0) & lengths.stores)
+        cost = np.zeros(len(entries), np.int64)
+        if not (self._through and self._wants.backwards):
+            cost = down[entries]
+        soonest = lengths.least(self._outer, entries, cost)[targets]
+        if (soonest < 0).any():
+            return []
+        found = [(int(soonest.max()), 0)]
+        capable = any(x.multicast or x.reduces for x in self._topology.nodes)
+        if capable or len(entries) > MAX_ENTRIES or len(targets) < 2:
+            return found
+        reach = lengths.from_each(self._outer, entries)[:, targets]
+        wait = np.where(reach < 0, np.iinfo(np.int64).max, reach + cost[:, None])
+        for rho in np.unique(wait[wait < np.iinfo(np.int64).max]).tolist():
+            most = int((wait < rho).sum(axis=1).max())
+            if rho > found[0][0] and most < len(targets):
+                found.append((rho, -(-len(targets) // most)))
+        return found
+
+    def line(self, holders: Ints, chunks: int, away: int, latency: Fraction) -> Line:
+        """The best bound for what these ranks hold."""
+        heads = self._heads(holders)
+        limit = _limit(latency, self._lengths.unit)
+        head, tail = (
+            _by_row(self._topology, self._rows, np.where(self._useful, x, limit), self._links)
+            for x in (heads, self._tail)
+        )
+        best: Line | None = None
+        for rho, copies in [(0, 1), *self._spread]:
+            early, late = (np.minimum(head + np.maximum(tail, least), limit) for least in (0, rho))
+            one = Line(
+                self._cut, chunks, away, rho, copies, early, late, self._lengths.unit,
+                self._wants.backwards,
+            )  # fmt: skip
+            if best is None or one.us(self._topology) > best.us(self._topology):
+                best = one
+        assert best is not None
+        return best
+
+
+def envelope(
+    found: Iterable[Composite], latency: Fraction, us_per_byte: Fraction
+) -> tuple[Composite, ...]:
+    """Those that exceed latency, bandwidth and all the others at some size, steepest last."""
+    ends = [(latency, Fraction(0), None), (Fraction(0), us_per_byte, None)]
+    lines = [*ends, *((x.us, x.us_per_byte, x) for x in found)]
+    lines.sort(key=lambda x: (x[1], x[0]))
+    hull: list[tuple[Fraction, Fraction, Composite | None]] = []
+    for line in lines:
+        while hull and line[0] >= hull[-1][0]:  # as steep or steeper, and higher at 0
+            hull.pop()
+        while len(hull) > 1 and _hidden(hull[-2], hull[-1], line):
+            hull.pop()
+        hull.append(line)
+    return tuple(x for _, _, x in hull if x is not None)
+
+
+_Entry = tuple[Fraction, Fraction, Composite | None]
+
+
+def _hidden(left: _Entry, middle: _Entry, right: _Entry) -> bool:
+    """Whether the middle line is nowhere above both others, for rising slopes."""
+    return (left[0] - right[0]) * (middle[1] - left[1]) <= (left[0] - middle[0]) * (
+        right[1] - left[1]
+    )

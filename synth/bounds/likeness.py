@@ -1,0 +1,29 @@
+"""Ranks that are alike: one of each orbit under the machine's symmetries speaks for all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.symmetry import orbits, verified
+from weft.dsl.topology import Topology
+
+Ints = npt.NDArray[np.int64]
+
+FEW = 8
+"""Machines with fewer ranks are not worth the comparison."""
+
+
+def alike(topology: Topology) -> Ints:
+    """For every rank the smallest one that a symmetry takes it to, shape (ranks,).
+
+    Declared symmetries count as far as they hold; a broken link breaks them.
+    """
+    if topology.ranks < FEW or not topology.symmetries:
+        return np.arange(topology.ranks)
+    return orbits(verified(topology), topology.ranks)
+
+
+def representatives(topology: Topology) -> Ints:
+    """The smallest rank of every orbit, ascending."""
+    return np.unique(alike(topology))

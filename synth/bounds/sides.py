@@ -1,0 +1,54 @@
+"""The sets of nodes whose composite bounds are looked at: near the tight cut, ranks and hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.topology import Topology
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+MAX_RANKS = 8
+"""Ranks whose own cuts are looked at, with those of their hosts."""
+
+
+def sides(
+    topology: Topology, ends: tuple[int, int], given: Sequence[int] | None, speakers: Ints
+) -> Iterator[Bools]:
+    """Sets S such that something may have to leave S, as masks over the nodes.
+
+    ``ends`` are the two farthest ranks, ``speakers`` one of each orbit; ``given`` is
+    the tight cut, if the bound is one.
+    """
+    seen: set[bytes] = set()
+    for inside in _candidates(topology, ends, given, speakers):
+        ranks = inside[: topology.ranks]
+        if inside.tobytes() not in seen and ranks.any() and not ranks.all():
+            seen.add(inside.tobytes())
+            yield inside
+
+
+def _candidates(
+    topology: Topology, ends: tuple[int, int], given: Sequence[int] | None, speakers: Ints
+) -> Iterator[Bools]:
+    count = len(topology.nodes)
+    if given is not None:
+        yield _mask(count, given)
+    host = np.array([-1 if x.host is None else x.host for x in topology.nodes])
+    for rank in dict.fromkeys([*ends, *speakers[:MAX_RANKS].tolist()]):
+        own = [_mask(count, [rank])]
+        if host[rank] >= 0:
+            own.append(host == host[rank])
+        for inside in own:
+            yield ~inside
+            yield inside
+
+
+def _mask(count: int, nodes: Sequence[int]) -> Bools:
+    inside = np.zeros(count, bool)
+    inside[list(nodes)] = True
+    return inside

@@ -1,0 +1,171 @@
+"""What prices prove where every rank wants every chunk: no tree is cheaper than the cheapest.
+
+Put a non-negative price y on every link and shared resource. In any schedule take, for each byte
+of a chunk and each rank, the transfer that first brought it there: these transfers form a tree
+that spans all ranks from the holder, because a rank sends only what it has. A transfer from
+rank i to rank j costs at least the cheapest route between them over nodes that do not store, each
+copy anew where switches do not multicast; so the byte costs at least the minimum arborescence from
+its holder. All that is carried until T costs at most T times the price of everything at full
+bandwidth:
+
+    T >= sum over chunks (cost of the least tree from its holder) / sum of price · bandwidth
+
+Nothing is assumed about the schedule or about where the prices come from (packing.md §1; they are
+best where they are the duals of the packing of trees). Reductions run backwards on the reversed
+machine. All in integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
+from weft.dsl.topology import Topology
+from weft.dsl.units import BYTES_PER_US_PER_GBPS
+
+from ..engine import Certificate
+from .arborescence import Matrix, tree_costs
+from .demand import Demand, copying_demand
+from .scaling import usage_pairs
+
+_EXACT = 1 << 53
+
+
+@dataclass(frozen=True, eq=False)
+class TreePrices:
+    """Prices per row and the least cost of a tree from every rank that holds something.
+
+    ``spent``: cost of the trees of all chunks; ``worth``: price times GB/s, summed.
+    """
+
+    rows: tuple[int, ...]
+    costs: tuple[tuple[int, int], ...]
+    spent: int
+    worth: Fraction
+
+
+def tree_prices(
+    topology: Topology, collective: Collective, prices: Sequence[int]
+) -> tuple[Fraction, Certificate]:
+    """A lower bound on T/M in µs per byte of M from integer prices, and its certificate.
+
+    ``prices`` has one non-negative integer per row of :meth:`Topology.capacities`: links, then
+    shared resources. Cost O(N²) for the trees, N shortest paths for the routes.
+
+    Raises:
+        UserError: prices that do not fit; a collective whose chunks do not all go from one rank
+            each to all ranks (or the reverse); a switch that copies or adds for it.
+    """
+    from . import report
+
+    demand = _demand(topology, collective)
+    rows = _checked(topology, prices)
+    machine = topology.reversed() if demand.backwards else topology
+    costs = tree_costs(route_costs(machine, rows))
+    weight = np.zeros(topology.ranks, np.int64)
+    np.add.at(weight, demand.holders, demand.weight)
+    held = np.flatnonzero(weight).tolist()
+    spent = sum(int(weight[v]) * costs[v] for v in held)
+    worth = sum((p * b for p, b in zip(rows, topology.capacities(), strict=True)), Fraction(0))
+    of = collective.message_chunks
+    value = spent / worth / (BYTES_PER_US_PER_GBPS * of)
+    found = TreePrices(rows, tuple((v, costs[v]) for v in held), spent, worth)
+    return value, report.tree_certificate(topology, found, of, value)
+
+
+def _demand(topology: Topology, collective: Collective) -> Demand:
+    demand = copying_demand(collective)
+    if (
+        demand is None
+        or not demand.spread
+        or len(demand.holders) > demand.classes
+        or not demand.everybody()
+    ):
+        raise UserError(
+            f"{collective}: tree prices need chunks that go from one rank each to all ranks",
+            hint="broadcast, reduce, allgather, reduce_scatter",
+        )
+    for node in topology.nodes:
+        if node.reduces if demand.backwards else node.multicast:
+            raise UserError(
+                f"{node.name} {'adds' if demand.backwards else 'copies'} in the network: "
+                "a tree may use its links once for several ranks"
+            )
+    return demand
+
+
+def _checked(topology: Topology, prices: Sequence[int]) -> tuple[int, ...]:
+    rows = tuple(int(p) for p in prices)
+    count = len(topology.links) + len(topology.resources)
+    if len(rows) != count:
+        raise UserError(f"{len(rows)} prices for {count} links and shared resources")
+    if min(rows, default=0) < 0 or not any(rows):
+        raise UserError("prices must be non-negative integers, and not all of them 0")
+    return rows
+
+
+def route_costs(topology: Topology, rows: Sequence[int]) -> Matrix:
+    """The cheapest route between every two ranks over nodes that do not store; -1: none.
+
+    Shape (ranks, ranks), exact: int64, or Python integers where the prices are large.
+    """
+    row, link = usage_pairs(topology)
+    price = [0] * len(topology.links)
+    for r, i in zip(row.tolist(), link.tolist(), strict=True):
+        price[i] += rows[r]
+    n, count = topology.ranks, len(topology.nodes)
+    # A route ends at the first GPU: GPUs send as node v and receive as node count + v.
+    least: dict[tuple[int, int], int] = {}
+    for one, cost in zip(topology.links, price, strict=True):
+        head = count + one.dst if topology.nodes[one.dst].stores else one.dst
+        least[one.src, head] = min(cost, least.get((one.src, head), cost))
+    # Any tree costs less than `largest`; no arc is free, so that sparse matrices keep it.
+    base = 2 * count
+    largest = (max(price, default=0) * count + 1) * base
+    if largest * n < _EXACT:
+        return _by_scipy(least, n, count, base)
+    table = np.full((n, n), -1, object)
+    out: list[list[tuple[int, int]]] = [[] for _ in range(2 * count)]
+    for (tail, head), cost in least.items():
+        out[tail].append((head, cost))
+    for src in range(n):
+        for node, cost in _by_heap(out, src).items():
+            if node >= count:
+                table[src, node - count] = cost
+    return table
+
+
+def _by_scipy(least: dict[tuple[int, int], int], n: int, count: int, base: int) -> Matrix:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    at = np.array(list(least), np.int64).reshape(-1, 2)
+    cells = np.array(list(least.values()), float) * base + 1
+    graph = csr_array((cells, (at[:, 0], at[:, 1])), shape=(2 * count, 2 * count))
+    reach = dijkstra(graph, indices=np.arange(n))[:, count : count + n]
+    found: npt.NDArray[np.int64] = np.where(np.isinf(reach), -1, np.floor(reach / base)).astype(
+        np.int64
+    )
+    return found
+
+
+def _by_heap(out: list[list[tuple[int, int]]], src: int) -> dict[int, int]:
+    """Dijkstra in Python integers of any size."""
+    done: dict[int, int] = {}
+    heap = [(0, src)]
+    while heap:
+        cost, node = heappop(heap)
+        if node in done:
+            continue
+        done[node] = cost
+        for head, more in out[node]:
+            if head not in done:
+                heappush(heap, (cost + more, head))
+    return done
