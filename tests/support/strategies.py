@@ -10,7 +10,9 @@ import random
 from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 
+import numpy as np
 from hypothesis import strategies as st
 
 from weft.dsl.collective import Collective, Kind, custom, make, one_shot_allreduce
@@ -102,6 +104,19 @@ def custom_collectives(draw: st.DrawFn, ranks: int) -> Collective:
             pre += [(r, chunk, [r], chunk) for r in starts]
             post += [(r, chunk, starts, chunk) for r in ends]
     return custom("random", ranks, pre, post)
+
+
+@st.composite
+def uneven_collectives(draw: st.DrawFn, ranks: int) -> Collective:
+    """Standard collectives whose chunks are cut into pieces of several grains."""
+    plain = make(draw(st.sampled_from([k for k in STANDARD if k not in (Kind.ALLTONEXT,)])), ranks)
+    total = draw(st.integers(1, 6))
+    cuts = st.sets(st.integers(1, total - 1)) if total > 1 else st.just(set[int]())
+    sizes = []
+    for _ in range(plain.chunks):
+        ends = [0, *sorted(draw(cuts)), total]
+        sizes.append([b - a for a, b in pairwise(ends)])
+    return plain.cut(sizes)
 
 
 # --- schedules --------------------------------------------------------------------------------
@@ -214,10 +229,13 @@ def tree_schedule(topology: Topology, collective: Collective, seed: int = 0) -> 
     first = min((t.step for t in transfers), default=0)  # no idle step at the beginning
     transfers = [replace(t, step=t.step - first) for t in transfers]
     planner.rng.shuffle(transfers)
-    return Schedule.of(topology, collective, transfers, rounds=least_rounds(topology, transfers))
+    rounds = least_rounds(topology, transfers, collective.sizes)
+    return Schedule.of(topology, collective, transfers, rounds=rounds)
 
 
-def least_rounds(topology: Topology, transfers: list[Transfer]) -> tuple[int, ...]:
+def least_rounds(
+    topology: Topology, transfers: list[Transfer], sizes: tuple[int, ...] = ()
+) -> tuple[int, ...]:
     """The rounds each step needs for its loads, at least one."""
     steps = 1 + max((t.step for t in transfers), default=-1)
     unit = topology.round_bandwidth()
@@ -228,7 +246,8 @@ def least_rounds(topology: Topology, transfers: list[Transfer]) -> tuple[int, ..
     ]:
         load = [0] * steps
         for t in transfers:
-            load[t.step] += sum(i in members for i in t.route)
+            grains = sizes[t.chunk] if sizes else 1
+            load[t.step] += grains * sum(i in members for i in t.route)
         rounds = [max(r, -(-x * unit // bandwidth)) for r, x in zip(rounds, load, strict=True)]
     return tuple(map(int, rounds))
 
@@ -250,3 +269,20 @@ def schedules(
     else:
         collective = draw(collectives(topology.ranks, kinds))
     return tree_schedule(topology, collective, draw(st.integers(0, 2**16)))
+
+
+@st.composite
+def planned_schedules(draw: st.DrawFn, *, max_ranks: int = 5) -> Schedule:
+    """Valid schedules in slices, of chunks of any sizes, with a planned order or without."""
+    if draw(st.booleans()):
+        s = draw(schedules(max_ranks=max_ranks))
+    else:
+        topology = draw(topologies(max_ranks=max_ranks))
+        uneven = draw(uneven_collectives(topology.ranks))
+        s = tree_schedule(topology, uneven, draw(st.integers(0, 2**16)))
+    s = replace(s, segments=draw(st.integers(1, 3)))
+    if draw(st.booleans()):
+        return s
+    rng = random.Random(draw(st.integers(0, 2**16)))
+    priority = np.array([rng.randrange(len(s)) for _ in range(len(s))], np.int32)
+    return replace(s, priority=priority, stride=draw(st.integers(0, 2 * len(s))))

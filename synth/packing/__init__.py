@@ -1,0 +1,1 @@
+"""Throughput-optimal packings of trees and paths: models, prices, programs, schedules."""

@@ -1,0 +1,56 @@
+"""Hand-made packings: trees by the quickest routes, cut at random, with the machine's group."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl import symmetry
+from weft.dsl.catalog import topology
+from weft.dsl.collective import Collective, make
+from weft.dsl.topology import Topology
+from weft.synth.bounds import bounds
+from weft.synth.packing.model import Packing
+from weft.synth.packing.plan_quick import Group, load_us_per_byte, quick_packing
+
+MACHINES = ("ring:8", "dgx1", "torus:4x4", "dgx-a100", "dgx-a100:nodes=2")
+COPYING = ("allgather", "alltoall")
+COMBINING = ("reduce_scatter", "allreduce")
+
+
+def declared_group(machine: Topology) -> Group:
+    """All elements of what the builder of a machine declares."""
+    elements = symmetry.generate(symmetry.verified(machine)) or ()
+    if not elements:
+        return Group.none(machine)
+    moved = [symmetry.link_image(machine, g) for g in elements]
+    return Group(np.array(elements, np.int32), np.array(moved, np.int32))
+
+
+def quick(machine: Topology, collective: Collective, group: Group | None = None) -> Packing:
+    """The quickest trees, with the bound on their rate."""
+    known = bounds(machine, collective)
+    return quick_packing(machine, collective, known.us_per_byte, known.certificate, group)
+
+
+def named(name: str, kind: str, *, symmetric: bool = True) -> Packing:
+    """The quickest trees on a machine of the catalogue."""
+    machine = topology(name)
+    group = declared_group(machine) if symmetric else None
+    return quick(machine, make(kind, machine.ranks), group)
+
+
+def mixed(packings: list[Packing], seed: int, most: int = 12) -> Packing:
+    """Several packings of one problem and group, each with a random share of the data."""
+    rng = random.Random(seed)
+    parts = [rng.randint(1, most) for _ in packings]
+    trees = tuple(
+        replace(tree, weight=tree.weight * Fraction(part, sum(parts)))
+        for packing, part in zip(packings, parts, strict=True)
+        for tree in packing.trees
+    )
+    whole = replace(packings[0], trees=trees)
+    return replace(whole, us_per_byte=load_us_per_byte(whole))
