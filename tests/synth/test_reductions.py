@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from shares import in_pieces
 from strategies import (
     collectives,
     custom_collectives,
@@ -38,6 +39,7 @@ from weft.dsl.spans import Source, Span
 from weft.dsl.topology import Topology, both_ways, gpu, link
 from weft.synth.prune import prune
 from weft.synth.reductions.compose import compose_allreduce, one_shot_allreduce_from
+from weft.synth.reductions.refine import refine
 from weft.synth.reductions.reverse import reverse
 from weft.synth.verify import verify
 
@@ -356,3 +358,35 @@ def test_rounds_only_where_both_halves_have_them() -> None:
     scatter = tree_schedule(ring(3), make("reduce_scatter", 3))
     gather = replace(tree_schedule(ring(3), make("allgather", 3)), rounds=())
     assert compose_allreduce(scatter, gather).rounds == ()
+
+
+def test_halves_of_unequal_shares_are_cut_alike() -> None:
+    def half(kind: str, shares: list[list[int]]) -> Schedule:
+        return in_pieces(tree_schedule(ring(3), make(kind, 3)), shares)
+
+    shares = [[3, 1], [4], [2, 2]]
+    whole = compose_allreduce(half("reduce_scatter", shares), half("allgather", shares))
+    assert verify(whole).ok
+    assert whole.collective == make("allreduce", 3).cut([[3, 1, 4, 2, 2]])
+    with pytest.raises(UserError, match="other shares"):
+        compose_allreduce(half("reduce_scatter", shares), half("allgather", [[4], [4], [2, 2]]))
+    with pytest.raises(UserError, match="unequal"):
+        one_shot_allreduce_from(half("allgather", shares))
+
+
+def test_a_planned_order_survives_composing_and_refining() -> None:
+    def half(kind: str) -> Schedule:
+        plain = tree_schedule(ring(3), make(kind, 3))
+        return replace(plain, priority=np.arange(len(plain), dtype=np.int32)[::-1], stride=2)
+
+    scatter, gather = half("reduce_scatter"), half("allgather")
+    first = len(scatter)
+    whole = compose_allreduce(scatter, gather)
+    assert whole.priority is not None
+    assert sorted(whole.priority[:first]) == list(range(first))
+    assert sorted(whole.priority[first:]) == list(range(first, len(whole)))
+    finer = refine(replace(scatter, segments=3, bytes=99), 2)
+    assert verify(finer).ok
+    assert (finer.segments, finer.stride, finer.bytes) == (3, 2, 99)
+    assert finer.priority is not None
+    assert finer.priority.tolist() == np.repeat(scatter.priority, 2).tolist()

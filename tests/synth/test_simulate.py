@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import hub, ring, schedules, tree_schedule
+from strategies import hub, planned_schedules, ring, schedules, tree_schedule
 
 from weft.dsl.catalog import topology
 from weft.dsl.collective import Kind, custom, make, one_shot_allreduce
@@ -253,10 +253,53 @@ def test_dgx1_costs_two_latencies_and_two_rounds(size: int) -> None:
 
 def slow(s: Schedule, size: int) -> tuple[list[Fraction], list[Fraction]]:
     """The rule as written: at every event look at all that wait, in order, and start what can."""
-    part = Fraction(size, s.collective.message_chunks)
+    part = Fraction(size, s.collective.message_chunks * s.segments)
+    reads = links_of_data(s)
+    n, jobs = len(s), len(s) * s.segments
+    start: dict[int, Fraction] = {}
+    end: dict[int, Fraction] = {}
+    free: defaultdict[int, Fraction] = defaultdict(Fraction)
+    left: dict[int, Fraction] = {}
+    now = Fraction(0)
+    while len(end) < jobs:
+        ready = []
+        for job in set(range(jobs)) - set(start):
+            turn, i = divmod(job, n)
+            since = [end.get(turn * n + j, INFINITE) for j in reads[i]]
+            since += [left.get(job - n, INFINITE)] if turn else [Fraction(0)]
+            if max(since) <= now:
+                planned = s.priority is not None
+                key = s.priority[i] + turn * s.stride if planned else max(since)
+                ready.append((key, job))
+        for _, job in sorted(ready):
+            t = s[job % n]
+            grains = s.collective.sizes[t.chunk] if s.collective.sizes else 1
+            held: defaultdict[int, Fraction] = defaultdict(Fraction)
+            for x in t.route:
+                held[x] += grains * part / s.topology.links[x].bandwidth / SPEED
+                for row, resource in enumerate(s.topology.resources, len(s.topology.links)):
+                    if x in resource.links:
+                        held[row] += grains * part / resource.bandwidth / SPEED
+            if all(free[row] <= now for row in held):
+                start[job], left[job] = now, now + max(held.values())
+                free.update({row: now + time_held for row, time_held in held.items()})
+                latency = sum((s.topology.links[x].latency for x in t.route), Fraction(0))
+                end[job] = left[job] + latency
+        later = [x for x in (*free.values(), *end.values(), *left.values()) if x > now]
+        assert later, "stuck"
+        now = min(later)
+    first = [start[i] for i in range(n)]
+    return first, [max(end[i + k * n] for k in range(s.segments)) for i in range(n)]
+
+
+INFINITE = Fraction(10**12)
+
+
+def links_of_data(s: Schedule) -> list[list[int]]:
+    """For each transfer the earlier ones that bring something to its source."""
     before_all = s.collective.pre.rows().tolist()
     state = {(c, r): s.collective.contributions[k] for r, c, k, _ in before_all}
-    brings, reads = [], []
+    reads: list[list[int]] = []
     arrivals: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     before = dict(state)
     for i, t in enumerate(s):
@@ -264,46 +307,48 @@ def slow(s: Schedule, size: int) -> tuple[list[Fraction], list[Fraction]]:
             before = dict(state)
         reads.append([j for j in arrivals[t.chunk, t.src] if s[j].step < t.step])
         there, brought = state.get((t.chunk, t.dst), frozenset()), before[t.chunk, t.src]
-        brings.append(t.reduce or brought != there)
         state[t.chunk, t.dst] = there | brought
-        if brings[-1]:
+        if t.reduce or brought != there:
             arrivals[t.chunk, t.dst].append(i)
-    start: dict[int, Fraction] = {}
-    end: dict[int, Fraction] = {}
-    free: defaultdict[int, Fraction] = defaultdict(Fraction)
-    now = Fraction(0)
-    while len(end) < len(s):
-        ready = []
-        for i in range(len(s)):
-            if i not in start and all(j in end and end[j] <= now for j in reads[i]):
-                ready.append((max((end[j] for j in reads[i]), default=Fraction(0)), i))
-        for _, i in sorted(ready):
-            held: defaultdict[int, Fraction] = defaultdict(Fraction)
-            for x in s[i].route:
-                held[x] += part / s.topology.links[x].bandwidth / SPEED
-                for row, resource in enumerate(s.topology.resources, len(s.topology.links)):
-                    if x in resource.links:
-                        held[row] += part / resource.bandwidth / SPEED
-            if all(free[row] <= now for row in held):
-                start[i] = now
-                for row, time_held in held.items():
-                    free[row] = now + time_held
-                latency = sum((s.topology.links[x].latency for x in s[i].route), Fraction(0))
-                end[i] = now + max(held.values()) + latency
-        later = [x for x in (*free.values(), *end.values()) if x > now]
-        now = min(later, default=now)
-        if not later:
-            break
-    return [start[i] for i in range(len(s))], [end[i] for i in range(len(s))]
+    return reads
 
 
-@given(schedules(), st.sampled_from([1, 1000, 123_457]))
+@given(planned_schedules(), st.sampled_from([1, 1000, 123_457]))
 @settings(max_examples=150)
 def test_the_event_loop_does_what_the_rule_says(s: Schedule, size: int) -> None:
     run = simulate(s, size)
     start, end = slow(s, size)
     assert run.start_us.tolist() == pytest.approx(list(map(float, start)), rel=1e-12)
     assert run.end_us.tolist() == pytest.approx(list(map(float, end)), rel=1e-12)
+
+
+def test_the_planned_order_beats_who_waited_longer() -> None:
+    """As above, with an order of its own: what got ready later is served first."""
+    c = custom("queue", 3, [(0, 0, [0], 0), (1, 1, [1], 0), (1, 2, [1], 1)],
+               [(2, 0, [0], 0), (2, 1, [1], 1), (2, 2, [1], 2)])  # fmt: skip
+    sends = [Transfer(0, 0, 1, (0,), 0), Transfer(0, 1, 2, (1,), 1), Transfer(1, 1, 2, (1,), 2),
+             Transfer(2, 1, 2, (1,), 2)]  # fmt: skip
+    s = Schedule.of(ring(3, "1", "0"), c, sends)
+    s = replace(s, priority=np.array([0, 1, 2, 3], np.int32))
+    assert simulate(s, 3_000).start_us.tolist() == [0, 1, 0, 2]
+
+
+@pytest.mark.parametrize(("stride", "starts"), [(0, [0, 4]), (1, [0, 1])])
+def test_the_stride_says_how_slices_take_turns(stride: int, starts: list[int]) -> None:
+    """Two chunks of four slices on one link: all of the first one first, or in turns."""
+    s = replace(one_way(line(("1", "0")), chunks=2), segments=4, stride=stride)
+    s = replace(s, priority=np.array([0, 1], np.int32))
+    assert simulate(s, 8_000).start_us.tolist() == starts
+
+
+def test_larger_chunks_take_longer() -> None:
+    """Shares of 1 and 3 of 4 grains: 1 µs and 3 µs."""
+    pair = line(("1", "0"))
+    uneven = make("broadcast", 2).cut([[1, 3]])
+    s = Schedule.of(pair, uneven, [Transfer(j, 0, 1, (0,)) for j in range(2)])
+    run = simulate(s, 4_000)
+    assert run.end_us.tolist() == [1, 4]
+    assert run.busy_us.tolist() == [4]
 
 
 # --- properties -------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from shares import in_pieces
 from strategies import hub, ring
 
 from weft.dsl.collective import custom, make
@@ -218,3 +219,16 @@ def test_fixed_sends_to_one_target() -> None:
     assert not told(s, FixedSend(label="f", owner=0, target=1, pair=(1, 2), must=False))
     assert told(s, FixedSend(label="f", owner=0, target=1, pair=(1, 2), must=True))
     assert told(s, FixedSend(label="f", owner=0, target=2, pair=(1, 2), must=False))
+
+
+def test_pieces_of_unequal_shares_are_counted_in_their_unit() -> None:
+    s = in_pieces(ring_allgather(), [[3, 1], [4], [2, 2], [1, 3]])
+
+    def never(owner: int, piece: int, pair: tuple[int, int]) -> FixedSend:
+        return FixedSend(label="never", span=SPAN, owner=owner, pair=pair, must=False, piece=piece)
+
+    assert not told(s, never(1, 1, (1, 2)))
+    for owner in (0, 2, 3):
+        (problem,) = told(s, never(owner, 1, (owner, (owner + 1) % 4)))
+        assert f"chunk {(1, 2, 4, 6)[owner]}" in problem
+    assert "unequal" in told(s, Chunks(label="two", span=SPAN, count=4))[0]

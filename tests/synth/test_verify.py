@@ -12,10 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import STANDARD, collectives, hub, ring, schedules, topologies, tree_schedule
+from strategies import (
+    STANDARD,
+    collectives,
+    hub,
+    planned_schedules,
+    ring,
+    schedules,
+    topologies,
+    tree_schedule,
+)
 
-from weft.dsl.collective import Placement, custom, make, one_shot_allreduce
+from weft.dsl.collective import custom, make, one_shot_allreduce
 from weft.dsl.errors import CheckFailed
+from weft.dsl.placement import Placement
 from weft.dsl.schedule import Schedule, Transfer
 from weft.dsl.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth import replay as replay_module
@@ -50,7 +60,7 @@ def holds(s: Schedule) -> bool:
     return all(state.get((c, r)) == s.collective.contributions[k] for r, c, k, _ in post)
 
 
-@given(schedules())
+@given(schedules() | planned_schedules())
 @settings(max_examples=150)
 def test_trees_are_valid(s: Schedule) -> None:
     verdict = verify(s)
@@ -345,6 +355,14 @@ def test_no_round_can_be_taken_away(s: Schedule, data: st.DataObject) -> None:
     fewer = tuple(r - (i == step) for i, r in enumerate(s.rounds))
     assert all(p.startswith(f"step {step}: ") for p in verify(replace(s, rounds=fewer)).problems)
     assert not verify(replace(s, rounds=fewer)).ok
+
+
+def test_rounds_of_unequal_chunks() -> None:
+    uneven = make("broadcast", 2).cut([[1, 3]])
+    s = Schedule.of(ring(2), uneven, [Transfer(j, 0, 1, (0,)) for j in range(2)], rounds=(4,))
+    assert verify(s).ok
+    (only,) = verify(replace(s, rounds=(3,))).problems
+    assert only == "step 0: link 0 (gpu0 -> gpu1) carries 4 grains, 3 fit into 3 rounds"
 
 
 def test_rounds_of_the_wrong_length_or_zero() -> None:

@@ -29,7 +29,7 @@ def solve(machine: str, collective: str, *rules: str) -> Outcome:
     box = topology(machine)
     text = "sketch test\n" + "\n".join(rules) + "\n"
     problem = Problem(box, make(collective, box.ranks), elaborate(parse(text), box))
-    outcome = synthesize(problem)
+    outcome = synthesize(problem, "exact")
     for point in outcome.points:
         assert verify(point.schedule, problem.sketch).ok
     return outcome
@@ -51,7 +51,7 @@ def test_forbidding_links_is_taking_them_away(collective):
     box = topology("dgx1")
     dead = [i for i, x in enumerate(box.links) if {x.src, x.dst} == {0, 1}]
     less = replace(box.without_links(dead), name="less")
-    plain = synthesize(Problem(less, make(collective, 8)))
+    plain = synthesize(Problem(less, make(collective, 8)), "exact")
     ruled = solve("dgx1", collective, "forbid links 0 <-> 1")
     assert frontier(ruled) == frontier(plain)
     assert [p.bound for p in ruled.points] == [p.bound for p in plain.points]

@@ -1,0 +1,217 @@
+"""The engine portfolio: who is asked, who wins, what is said, how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import ClassVar
+
+import pytest
+
+from weft.dsl.catalog import topology
+from weft.dsl.collective import Collective, custom, make
+from weft.dsl.errors import BadTopology, UnknownName, UserError
+from weft.dsl.language.elaborate import elaborate
+from weft.dsl.language.parse import parse
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.registry import ENGINES
+from weft.dsl.schedule import Schedule, dumps
+from weft.synth.api import synthesize
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engine import Budget, Observer, Outcome, Silent, Status
+from weft.synth.engines.portfolio import Portfolio
+from weft.synth.simulate import simulate
+
+GB = 1 << 30
+
+
+def solved(
+    machine: str,
+    what: str | Collective,
+    objective: Objective = Objective.TIME,
+    size: int | None = None,
+    seconds: float = 300,  # kernels may have to be compiled first
+) -> Outcome:
+    where = topology(machine)
+    wanted = make(what, where.ranks) if isinstance(what, str) else what
+    return synthesize(Problem(where, wanted, None, objective, size), budget=Budget(seconds))
+
+
+def found_by(outcome: Outcome) -> set[str]:
+    return {str(p.schedule.provenance["found_by"]) for p in outcome.points}
+
+
+def best(outcome: Outcome, size: int) -> float:
+    return min(simulate(p.schedule, size).time_us for p in outcome.points)
+
+
+def plain(schedule: Schedule) -> str:
+    """Its transfers and rounds, without its origin."""
+    return dumps(schedule).rpartition('"provenance"')[0]
+
+
+def test_a_small_frontier_is_that_of_exact() -> None:
+    problem = Problem(topology("dgx1"), make("allgather", 8))
+    own, exact = synthesize(problem), synthesize(problem, "exact")
+    assert own.status is exact.status is Status.OPTIMAL
+    assert own.statements == exact.statements
+    assert [plain(p.schedule) for p in own.points] == [plain(p.schedule) for p in exact.points]
+    assert found_by(own) == {"exact"}
+
+
+def test_large_messages_go_by_packings() -> None:
+    outcome = solved("dgx-a100:nodes=2", "allgather", size=GB)
+    assert found_by(outcome) == {"packing"}
+    machine = topology("dgx-a100:nodes=2")
+    least = float(lower_bound_us(bounds(machine, make("allgather", 16)), GB))
+    assert best(outcome, GB) <= 1.01 * least
+    (point,) = outcome.points
+    assert point.bandwidth_optimal
+    assert "ForestColl" in point.schedule.provenance["cites"]
+
+
+def test_small_messages_go_by_whoever_is_quick() -> None:
+    """One step over the switch, 0.7 µs: two at packing's best rate would take 1.4."""
+    outcome = solved("dgx-a100", "allreduce", size=1 << 10)
+    assert found_by(outcome) == {"classic"}
+    assert outcome.points[0].steps == 1
+    assert any(line.startswith("no better: packing") for line in outcome.statements)
+
+
+@pytest.mark.parametrize("size", [1000, 8000, 64_000, 10**6, 256 * 10**6])
+def test_allreduce_switches_between_one_shot_and_two_shot(size: int) -> None:
+    """G12: everything to everybody, or a share for each to add: whichever is quicker.
+
+    One step of 7 M over 300 GB/s, or two that move 7/8 M each.
+    """
+    one, two = 0.7 + 7 * size / 300e3, 1.4 + 1.75 * size / 300e3
+    outcome = solved("dgx-a100", "allreduce", size=size)
+    assert best(outcome, size) <= 1.02 * min(one, two)
+    assert outcome.points[0].steps == (1 if one < two else 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds"), [("allgather", "15/4"), ("alltoall", "8"), ("allreduce", "15/32")]
+)
+def test_bandwidth_stops_at_the_bound(kind: str, rounds: str) -> None:
+    outcome = solved("torus:4x4", kind, Objective.BANDWIDTH)
+    assert outcome.status is Status.OPTIMAL
+    assert found_by(outcome) == {"packing"}
+    assert outcome.points[0].rounds_per_chunk == Fraction(rounds)
+
+
+def test_latency_stops_at_the_bound() -> None:
+    outcome = solved("ring:6", "broadcast", Objective.LATENCY)
+    assert outcome.status is Status.OPTIMAL
+    assert outcome.points[0].steps == 3
+
+
+@pytest.mark.parametrize("ranks", [4, 20])
+def test_demands_of_ones_own_go_to_searches(ranks: int) -> None:
+    """Pairs that swap, and one chunk that three others want."""
+    pre = [(r, r, [r], 0) for r in range(ranks)]
+    post = [(r, r ^ 1, [r ^ 1], 0) for r in range(ranks)]
+    post += [(r, 0, [0], 1) for r in (2, 3)]
+    outcome = solved(f"ring:{ranks}", custom("own", ranks, pre=pre, post=post), size=1 << 20)
+    assert found_by(outcome) <= {"exact", "greedy"}
+    (point,) = outcome.points
+    # Chunk 0 and the swap of 2 and 3 do not meet on a link: α of two hops, one chunk each.
+    assert point.steps >= 2
+
+
+def test_a_sketch_is_for_exact() -> None:
+    machine = topology("ring:4")
+    text = "sketch halves\nmax steps 2\nchunks 2\n"
+    sketch = elaborate(parse(text, "halves"), machine)
+    outcome = synthesize(Problem(machine, make("allgather", 4), sketch, Objective.BANDWIDTH))
+    assert found_by(outcome) == {"exact"}
+    impossible = elaborate(parse("sketch no\nmax steps 1\n", "no"), machine)
+    for objective in (Objective.FRONTIER, Objective.LATENCY):
+        outcome = synthesize(Problem(machine, make("allgather", 4), impossible, objective))
+        assert outcome.status is Status.INFEASIBLE
+        assert outcome.conflict
+
+
+def test_refusals_in_words() -> None:
+    swap = custom("swap", 2, pre=[(r, r, [r], 0) for r in (0, 1)],
+                  post=[(r, c, [c], c) for r in (0, 1) for c in (0, 1)])  # fmt: skip
+    problem = Problem(topology("ring:4").restricted_to((0, 1)), swap)
+    with pytest.raises(UserError, match=r"no engine can solve this: packing: swap .*; classic: "):
+        synthesize(problem, "portfolio{engines=packing+classic}")
+    with pytest.raises(UserError, match="cannot race itself"):
+        Portfolio(engines=("exact", "portfolio"))
+    with pytest.raises(UnknownName, match="exakt"):
+        ENGINES.make("portfolio{engines=exakt}")
+
+
+def test_a_wrong_question_is_told_as_such() -> None:
+    ring = topology("ring:4")
+    cut = replace(ring, symmetries=(), links=tuple(x for x in ring.links if x.dst != 3))
+    with pytest.raises(BadTopology, match="3"):
+        synthesize(Problem(cut, make("allgather", 4), None, Objective.BANDWIDTH))
+
+
+def test_only_those_that_are_named_take_part() -> None:
+    where = topology("ring:4")
+    problem = Problem(where, make("allgather", 4), None, Objective.TIME, 1 << 20)
+    outcome = synthesize(problem, "portfolio{engines=classic}")
+    assert found_by(outcome) == {"classic"}
+    assert outcome.points[0].schedule.provenance["engine"] == "portfolio{engines=classic}"
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    problem = Problem(topology("mesh:3x3"), make("allgather", 9), None, Objective.TIME, 1 << 16)
+    first, again = (synthesize(problem, budget=Budget(300, seed=3)) for _ in range(2))
+    assert dumps(first.points[0].schedule) == dumps(again.points[0].schedule)
+    assert first.statements == again.statements
+
+
+# --- endings --------------------------------------------------------------------------------------
+
+
+class Cut:
+    """Answers as ``classic`` does, but is interrupted before it can say so."""
+
+    name: ClassVar[str] = "cut"
+    cites: ClassVar[str] = "nobody"
+
+    @classmethod
+    def availability(cls) -> str | None:
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        return None
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        ENGINES.make("classic").solve(problem, budget, observer)
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {"cut": Cut}
+    make_one = ENGINES.make
+
+    def made(text: str, where: str | None = None) -> object:
+        return kinds[text]() if text in kinds else make_one(text, where)
+
+    monkeypatch.setattr(type(ENGINES), "make", lambda self, *args: made(*args))
+
+
+@pytest.mark.usefixtures("cut")
+def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.synth.engines.portfolio._likely", lambda _: iter(("cut", "exact")))
+    outcome = solved("ring:4", "allgather", size=1 << 20)
+    assert found_by(outcome) == {"cut"}
+    assert outcome.statements[-1] == "interrupted"
+    assert len(outcome.points) == 1
+
+
+def test_who_asked_to_stop_waits_for_nobody() -> None:
+    class Stopped(Silent):
+        def cancelled(self) -> bool:
+            return True
+
+    problem = Problem(topology("ring:4"), make("allgather", 4), None, Objective.TIME, 1 << 20)
+    outcome = Portfolio().solve(problem, Budget(30), Stopped())
+    assert outcome.status is Status.NOTHING
