@@ -23,13 +23,14 @@ from typing import Any
 
 from weft.dsl import collective_json
 from weft.dsl.collective import Kind
-from weft.dsl.errors import Missing, UserError, WeftError
+from weft.dsl.errors import Missing, Refusal, UserError, WeftError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.registry import ENGINES
 from weft.dsl.spec import format_spec
 from weft.dsl.version import version
 
 from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
+from .occupancy import rounds_per_chunk
 from .order import LARGE, arranged, mirrored
 from .reductions.allreduce import solve_allreduce
 from .reductions.reverse import reverse
@@ -39,15 +40,16 @@ from .verify import verify
 
 def synthesize(
     problem: Problem,
-    engine: str | Engine = "exact",
+    engine: str | Engine = "portfolio",
     budget: Budget | None = None,
     observer: Observer | None = None,
 ) -> Outcome:
     """Solve a problem with one engine; every schedule of the answer is verified and stamped.
 
-    ``engine`` is an instance or its text, ``exact{solver=z3}``. When the engine is interrupted
-    (KeyboardInterrupt) after a first schedule, that is the answer. For the objective ``time`` the
-    points are those of the frontier, the quickest at ``problem.bytes`` first.
+    ``engine`` is an instance or its text, ``exact{solver=z3}``; ``portfolio`` asks all others
+    that fit, and its schedules say which one found them (``found_by``). When the engine is
+    interrupted (KeyboardInterrupt) after a first schedule, that is the answer. For the objective
+    ``time`` the points are those of the frontier, the quickest at ``problem.bytes`` first.
 
     Raises:
         UnknownName, SyntaxProblem, UserError: the engine's text, or its refusal of the problem.
@@ -63,6 +65,7 @@ def synthesize(
         if not recorder.found:
             raise
         outcome = Outcome(Status.FEASIBLE, pareto(recorder.found), ("interrupted",))
+    recorder.stage("verify")
     stamp = provenance(problem, chosen, budget)
     size = problem.bytes or LARGE
     points = [
@@ -78,7 +81,7 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
     """Solve directly if the engine takes the problem, else through the reduction that fits.
 
     Raises:
-        UserError: the engine refuses, and no reduction leads to a problem that it takes.
+        Refusal: the engine refuses, and no reduction leads to a problem that it takes.
     """
     reason = engine.refuses(problem)
     if reason is None:
@@ -100,10 +103,7 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
 
         outcome = solve(dual, engine, budget, _Translating(observer, back))
         return replace(outcome, points=tuple(map(back, outcome.points)))
-    raise UserError(
-        f"the engine {engine.name} cannot solve this: {reason}",
-        hint="leave out what it names, or choose another engine (weft list engines)",
-    )
+    raise Refusal(engine.name, reason)
 
 
 def choose_engine(engine: str | Engine) -> Engine:
@@ -201,6 +201,10 @@ def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, An
             f"it has {schedule.steps} steps and {sum(schedule.rounds)} rounds, "
             f"not {point.steps} and {point.rounds}"
         )
+    if point.rate is not None and rounds_per_chunk(schedule) != point.rate:
+        problems.append(
+            f"its busiest link needs {rounds_per_chunk(schedule)} rounds, not {point.rate}"
+        )
     if schedule.collective.factor != point.factor:
         problems.append(f"it cuts into {schedule.collective.factor} chunks, not {point.factor}")
     if point.rounds_per_chunk < point.bound:
@@ -212,6 +216,8 @@ def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, An
             f"a bug in the engine {engine.name}: its schedule is wrong: {problems[0]}",
             hint="nothing was written; please report it with the command",
         )
+    if "found_by" in schedule.provenance:
+        stamp = {**stamp, "cites": schedule.provenance["cites"]}
     stamped = schedule.with_provenance(
         **stamp,
         rounds_per_chunk=str(point.rounds_per_chunk),
@@ -224,4 +230,6 @@ def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, An
 def _quickest_first(points: Sequence[Point], size: int | None) -> list[Point]:
     if size is None:
         raise UserError("the objective time needs a message size", hint="--size 1MiB")
+    if len(points) == 1:  # to simulate a large one takes seconds
+        return list(points)
     return sorted(points, key=lambda p: simulate(p.schedule, size).time_us)

@@ -82,7 +82,8 @@ class Point:
     chunk of *any* schedule of this many steps, whatever its number of chunks (or, where a sketch
     or an option demands a number of chunks, of any with that number); ``certificate`` says why.
     ``step_optimal``: no schedule has fewer steps. ``bandwidth_optimal``: no schedule of any
-    number of steps has fewer rounds per chunk.
+    number of steps has fewer rounds per chunk. ``rate``: the same figure, in the limit of many
+    segments, of a schedule that is not made of rounds: the load of its busiest row.
     """
 
     schedule: Schedule
@@ -93,11 +94,12 @@ class Point:
     certificate: Certificate
     step_optimal: bool = False
     bandwidth_optimal: bool = False
+    rate: Fraction | None = None
 
     @property
     def rounds_per_chunk(self) -> Fraction:
         """Rounds per chunk, exactly."""
-        return Fraction(self.rounds, self.factor)
+        return Fraction(self.rounds, self.factor) if self.rate is None else self.rate
 
     @property
     def optimal(self) -> bool:

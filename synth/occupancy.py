@@ -7,6 +7,7 @@ relation is sparse, so that a thousand ranks stay practical.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from weft.dsl.schedule import Schedule
 from weft.dsl.topology import Topology
+from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
 Ints = npt.NDArray[np.int64]
 
@@ -69,17 +71,44 @@ def step_runs(schedule: Schedule) -> list[tuple[int, int]]:
 
 
 def step_loads(schedule: Schedule, table: LinkTable | None = None) -> tuple[Ints, Ints, Ints]:
-    """Load of each row in each step, in chunks: columns (step, row, chunks), loads > 0 only.
+    """Load of each row in each step, in grains: columns (step, row, grains), loads > 0 only.
 
     A resource that holds two links of one route is loaded twice by it. O(links of all routes).
     """
     table = table or LinkTable.of(schedule.topology)
     links = schedule.route_links.astype(np.int64)
     position, rows = table.rows_of(links)
-    steps = schedule.step.astype(np.int64)[transfer_of_link(schedule)][position]
+    transfer = transfer_of_link(schedule)[position]
     width = len(schedule.topology.links) + len(schedule.topology.resources)
-    keys, counts = np.unique(steps * width + rows, return_counts=True)
-    return keys // width, keys % width, counts
+    keys = schedule.step.astype(np.int64)[transfer] * width + rows
+    order = np.argsort(keys, kind="stable")
+    keys, grains = keys[order], schedule.collective.grains[schedule.chunk[transfer[order]]]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    sums = np.add.reduceat(grains, first) if len(first) else grains
+    return keys[first] // width, keys[first] % width, sums
+
+
+def us_per_byte(schedule: Schedule) -> Fraction:
+    """µs per byte of M that the busiest row is occupied: what the schedule needs in the limit of
+    many segments (no α), and the least time of any way to run it. O(links of all routes)."""
+    table = LinkTable.of(schedule.topology)
+    position, rows = table.rows_of(schedule.route_links.astype(np.int64))
+    grains = schedule.collective.grains[schedule.chunk[transfer_of_link(schedule)[position]]]
+    capacities = schedule.topology.capacities()
+    load = np.zeros(len(capacities), np.int64)
+    np.add.at(load, rows, grains)
+    busiest = max(
+        (Fraction(x) / b for x, b in zip(load.tolist(), capacities, strict=True)),
+        default=Fraction(0),
+    )
+    return busiest / (schedule.collective.message_chunks * BYTES_PER_US_PER_GBPS)
+
+
+def rounds_per_chunk(schedule: Schedule) -> Fraction:
+    """The load of the busiest row, in rounds per chunk of the plain collective."""
+    plain = Fraction(schedule.collective.message_chunks, schedule.collective.factor)
+    per_chunk = us_per_byte(schedule) * BYTES_PER_US_PER_GBPS * plain
+    return per_chunk * schedule.topology.round_bandwidth()
 
 
 def row_name(topology: Topology, row: int) -> str:

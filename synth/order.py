@@ -12,10 +12,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.distinct import rows_of
 from weft.dsl.schedule import Schedule
 from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
 from .simulate import CostModel, simulate
+
+Column = npt.NDArray[np.int32]
 
 RANDOM_ORDERS = 48
 LARGE = 1 << 30
@@ -57,7 +60,10 @@ def arranged(schedule: Schedule, message_bytes: int, seed: int) -> Schedule:
     idle. So: the order as given, urgency first, rotations (everybody's k-th peer is k further on),
     then seeded random orders, until one is as quick as the engine's own count. At most
     ``RANDOM_ORDERS`` + 5 simulations.
+    A schedule that says its own order (``priority``) keeps it.
     """
+    if schedule.priority is not None:
+        return schedule
     if len(schedule) > LARGEST:
         return by_urgency(schedule)
     goal = counted_us(schedule, message_bytes) * (1 + 1e-9)
@@ -93,6 +99,8 @@ def mirrored(dual: Schedule, schedule: Schedule, message_bytes: int) -> Schedule
 
     What arrives last in the dual goes first here: run backwards, a good order is a good order.
     """
+    if dual.priority is not None:
+        return replace(schedule, priority=_mirrored_plan(dual, schedule, message_bytes))
     if len(dual) > LARGEST:
         return by_urgency(schedule)
     arrival = simulate(dual, message_bytes).end_us
@@ -103,6 +111,23 @@ def mirrored(dual: Schedule, schedule: Schedule, message_bytes: int) -> Schedule
     own = zip(schedule.chunk.tolist(), schedule.src.tolist(), schedule.dst.tolist(), strict=True)
     order = np.array([place.get(key, 0) for key in own], np.int32)
     return _reordered(schedule, (order, schedule.step))
+
+
+def _mirrored_plan(dual: Schedule, schedule: Schedule, message_bytes: int) -> Column:
+    """The planned order of the undone reverse: who arrives last in the dual's plan is first."""
+    ranks = dual.topology.ranks
+
+    def keys(chunk: Column, src: Column, dst: Column) -> npt.NDArray[np.int64]:
+        return (chunk.astype(np.int64) * ranks + src) * ranks + dst
+
+    turned = keys(dual.chunk, dual.dst, dual.src)
+    order = np.argsort(turned, kind="stable")
+    own = keys(schedule.chunk, schedule.src, schedule.dst)
+    place = order[np.searchsorted(turned[order], own)]
+    plan = np.empty(len(own), np.int32)
+    arrival = simulate(dual, message_bytes).end_us
+    plan[np.argsort(-arrival[place], kind="stable")] = np.arange(len(own), dtype=np.int32)
+    return plan
 
 
 def _orders(schedule: Schedule, seed: int) -> Iterator[Schedule]:
@@ -121,15 +146,13 @@ def _orders(schedule: Schedule, seed: int) -> Iterator[Schedule]:
 def _reordered(schedule: Schedule, keys: tuple[npt.NDArray[np.int32], ...]) -> Schedule:
     """Sorted by the keys, the last one being the most significant (it must be the step)."""
     order = np.lexsort(keys)
-    lengths = np.diff(schedule.route_start)
-    first = np.repeat(schedule.route_start[:-1][order], lengths[order])
-    ends = np.concatenate([[0], np.cumsum(lengths[order])])
-    inside = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths[order])
+    start, at = rows_of(schedule.route_start, order)
     moved = Schedule.from_columns(
         schedule.topology, schedule.collective, schedule.chunk[order], schedule.src[order],
-        schedule.dst[order], schedule.step[order], schedule.reduce[order], lengths[order],
-        schedule.route_links[first + inside], rounds=schedule.rounds,
-        provenance=schedule.provenance,
+        schedule.dst[order], schedule.step[order], schedule.reduce[order], np.diff(start),
+        schedule.route_links[at], rounds=schedule.rounds,
+        provenance=schedule.provenance, stride=schedule.stride,
+        priority=None if schedule.priority is None else schedule.priority[order],
     )  # fmt: skip
     # Times belong to the old order.
     return replace(moved, bytes=schedule.bytes, segments=schedule.segments)

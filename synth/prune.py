@@ -37,6 +37,7 @@ def select(schedule: Schedule, kept: Mask) -> Schedule:
     smaller = Schedule.from_columns(
         s.topology, s.collective, s.chunk[kept], s.src[kept], s.dst[kept], s.step[kept],
         s.reduce[kept], lengths[kept], s.route_links[np.repeat(kept, lengths)],
+        priority=None if s.priority is None else s.priority[kept], stride=s.stride,
         provenance=s.provenance,
     )  # fmt: skip
     start, end = (None if t is None else t[kept] for t in (s.start_us, s.end_us))

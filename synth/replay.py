@@ -22,7 +22,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective, Placement
+from weft.dsl.collective import Collective
+from weft.dsl.placement import Placement
 from weft.dsl.schedule import Schedule
 
 Ints = npt.NDArray[np.int64]

@@ -8,7 +8,6 @@ and not a look at everybody who waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -35,6 +34,7 @@ class Jobs:
         needs: how many of the arrivals of its source, in their order, a job waits for.
         slot: the number of a job among all arrivals, sorted by place; -1 if nobody waits for it.
         first_slot: the first slot of each place, and the number of slots.
+        planned: for each job its number in the planned order; None: first come, first served.
     """
 
     route: list[int]
@@ -44,6 +44,7 @@ class Jobs:
     needs: list[int]
     slot: list[int]
     first_slot: list[int]
+    planned: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class _Server:
         ready: list[int] = []
         for place in range(len(self.known)):
             self._wake(place, ready)
-        self._admit(0, ready)
+        self._serve(0, [], ready)
         while self.times:
             now = heappop(self.times)
             self._advance(now)
@@ -105,8 +106,7 @@ class _Server:
                 self._left(event - self.rows, ready)
             else:
                 self._arrive(event - self.rows - self.count, now, ready)
-        self._serve_queues(now, freed)
-        self._admit(now, ready)
+        self._serve(now, freed, ready)
 
     # -- data --
 
@@ -147,17 +147,21 @@ class _Server:
 
     # -- rows --
 
-    def _admit(self, now: int, ready: Iterable[int]) -> None:
-        """Jobs that became ready now: they come after all that wait already."""
-        for job in sorted(ready):
-            self._try(now * self.count + job, job, now)
+    def _key(self, job: int, now: int) -> int:
+        """The precedence of a job that gets ready now, which tells the job too."""
+        planned = self.jobs.planned
+        return (now if planned is None else planned[job]) * self.count + job
 
-    def _serve_queues(self, now: int, freed: list[int]) -> None:
-        """Those who waited for a freed row, all rows together in order of precedence."""
+    def _serve(self, now: int, freed: list[int], ready: list[int]) -> None:
+        """Who got ready and who waited for a freed row, all together in order of precedence."""
         heads = [(self.queue[row][0], row) for row in freed if self.queue[row]]
+        heads += [(self._key(job, now), -1) for job in ready]
         heapify(heads)
         while heads:
             key, row = heappop(heads)
+            if row < 0:
+                self._try(key, key % self.count, now)
+                continue
             if self.taken[row]:
                 continue
             waiting = self.queue[row]

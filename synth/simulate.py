@@ -2,16 +2,18 @@
 
 A transfer **occupies** every link and shared resource of its route from its start, each for
 bytes ÷ that resource's own bandwidth (cut-through: all from the same start), and **arrives** when
-the slowest of them is done plus the route's α (the sum over its links). α occupies nothing.
+the slowest of them is done plus the route's α (the sum over its links). α occupies nothing. Its
+bytes are those of its chunk: M ÷ (grains of the message) × (grains of the chunk).
 
 * *Ready*: a transfer is ready when its source holds what it sends: when everything that came to
   the source for this chunk in earlier steps has arrived (copies of what was there already do not
   count). Steps order the data, not the clock: nothing waits for a step to end.
-* *Served*: first come first served by (ready time, slice, step, position in the schedule). Whenever
-  something is freed or gets ready, waiting transfers are looked at in that order, and each one all
-  of whose resources are free starts. A transfer that must wait holds nothing and keeps nobody
-  from starting: those behind it may pass. So nothing idles that could work, and ties are settled
-  by the schedule's own order.
+* *Served*: first come first served by (ready time, slice, step, position in the schedule); where
+  the schedule plans its order, by (priority + slice · stride, slice, position). Whenever something
+  is freed or gets ready, waiting transfers are looked at in that order, and each one all of whose
+  resources are free starts. A transfer that must wait holds nothing and keeps nobody from
+  starting: those behind it may pass. So nothing idles that could work, and ties are settled by
+  the schedule's own order.
 * *Slices*: with ``segments`` > 1 the pattern is repeated on equal slices of every chunk. Slice k
   of a transfer is ready when its source holds that slice and slice k-1 of the same transfer has
   left; so the slices follow each other through the whole pattern, pipelined.
@@ -21,13 +23,14 @@ destination (it is buffered, as in the runtimes' FIFOs). Several chunks on one h
 separate transfers: they queue for the link, their α overlap.
 
 Arithmetic is exact: durations are rationals, brought to one unit, so equal times are equal and the
-result does not depend on rounding.
+result does not depend on rounding. Large runs are compiled (:mod:`.prepare`) and count 64-bit ticks
+of that unit, or of a coarser one where the whole run does not fit.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -36,8 +39,9 @@ import numpy.typing as npt
 
 from weft.dsl.collective import Collective, Kind
 from weft.dsl.errors import UserError
+from weft.dsl.placement import IntArray
 from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
+from weft.dsl.topology import BANDWIDTHS, Topology
 from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
 from .occupancy import Ints
@@ -45,6 +49,9 @@ from .replay import replay
 from .serve import Jobs, Leg, serve
 
 Floats = npt.NDArray[np.float64]
+
+LARGE = 5_000
+"""Of more transfers times slices the event loop is compiled, and ticks have 64 bits."""
 
 _UNIT_BITS = 256  # a finer common unit than 2^-256 µs is not worth its price
 _COARSE_UNIT = 1 << 64
@@ -133,7 +140,8 @@ def simulate(
 ) -> Simulation:
     """Run a verified schedule for a message of M bytes (see :attr:`Collective.message_chunks`).
 
-    Cost: O(transfers · segments · log), a few µs each.
+    Cost: O(transfers · segments · log), a few µs each. To time one schedule with many sizes,
+    slices or orders, :func:`~.prepare.prepare` it once.
 
     Raises:
         UserError: a size below one byte, or an overhead that is negative or not finite.
@@ -143,6 +151,15 @@ def simulate(
         raise UserError(f"a message of {message_bytes} bytes cannot be simulated")
     if not 0 <= model.overhead_us < math.inf:
         raise UserError(f"an overhead of {model.overhead_us} µs makes no sense")
+    if len(schedule) * schedule.segments > LARGE:
+        from .prepare import prepare
+
+        run = prepare(schedule, model).run(message_bytes)
+        return Simulation(
+            message_bytes=message_bytes, time_us=run.time_us, start_us=run.start_us,
+            end_us=run.end_us, busy_us=run.busy_us,
+            bus_factor=bus_factor(schedule.collective), bound_us=bound_us,
+        )  # fmt: skip
     size = Fraction(message_bytes, schedule.collective.message_chunks * schedule.segments)
     ticks = _Ticks.of(schedule.topology, size, Fraction(model.overhead_us))
     legs, route_of = _legs(schedule, ticks, model)
@@ -155,6 +172,14 @@ def simulate(
         busy_us=_in_us(served.busy, ticks.unit),
         bus_factor=bus_factor(schedule.collective), bound_us=bound_us,
     )  # fmt: skip
+
+
+def latency_us(schedule: Schedule) -> float:
+    """α alone, in µs: the time on the same machine with links that take no time to fill."""
+    # One byte on the fastest links there can be takes a trillionth of a µs: rounded away.
+    links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
+    machine = replace(schedule.topology, links=links, resources=())
+    return round(simulate(replace(schedule, topology=machine, segments=1), 1).time_us, 6)
 
 
 def bus_factor(collective: Collective) -> float:
@@ -175,7 +200,7 @@ def _in_us(ticks: list[int], unit: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Ticks:
-    """What a message costs in ticks: of each row its time, of each link its α, and o."""
+    """Costs in ticks: the time of a grain on each row, the α of each link, and o."""
 
     unit: int
     row: list[int]
@@ -185,7 +210,8 @@ class _Ticks:
 
     @staticmethod
     def of(topology: Topology, size: Fraction, overhead: Fraction) -> _Ticks:
-        """The unit is one over a common denominator, so that all are whole."""
+        """For grains of ``size`` bytes. The unit is one over a common denominator, so that all are
+        whole."""
         rows = [size / (x * BYTES_PER_US_PER_GBPS) for x in topology.capacities()]
         alphas = [x.latency for x in topology.links]
         unit = math.lcm(*{x.denominator for x in (*rows, *alphas, overhead)})
@@ -200,28 +226,32 @@ class _Ticks:
             round(overhead * unit), shared,
         )  # fmt: skip
 
-    def leg(self, links: tuple[int, ...], alpha_occupies: bool) -> Leg:
+    def leg(self, links: tuple[int, ...], grains: int, alpha_occupies: bool) -> Leg:
         """Links that are passed at once. A row that holds two of them is held for both."""
         alpha = sum(self.alpha[i] for i in links)
         fixed = self.overhead + (alpha if alpha_occupies else 0)
         holds: dict[int, int] = {}
         for i in links:
             for row in (i, *self.shared.get(i, ())):
-                holds[row] = holds.get(row, fixed) + self.row[row]
+                holds[row] = holds.get(row, fixed) + grains * self.row[row]
         leaves = max(holds.values())
         arrives = leaves + (0 if alpha_occupies else alpha)
         return Leg(tuple(holds), tuple(holds.values()), leaves, arrives)
 
 
 def _legs(s: Schedule, ticks: _Ticks, model: CostModel) -> tuple[list[tuple[Leg, ...]], list[int]]:
-    """For each distinct route its legs; and the route of each transfer."""
-    index: dict[tuple[int, ...], int] = {}
+    """For each distinct route and size of a chunk the legs; and which of them each transfer has."""
+    index: dict[tuple[tuple[int, ...], int], int] = {}
     starts, links = s.route_start.tolist(), s.route_links.tolist()
-    route_of = [index.setdefault(tuple(links[a:b]), len(index)) for a, b in pairwise(starts)]
+    sizes = s.collective.grains[s.chunk].tolist()
+    route_of = [
+        index.setdefault((tuple(links[a:b]), size), len(index))
+        for (a, b), size in zip(pairwise(starts), sizes, strict=True)
+    ]
     legs = []
-    for route in index:
+    for route, size in index:
         parts = [(i,) for i in route] if model.store_and_forward else [route]
-        legs.append(tuple(ticks.leg(part, model.alpha_occupies) for part in parts))
+        legs.append(tuple(ticks.leg(part, size, model.alpha_occupies) for part in parts))
     return legs, route_of
 
 
@@ -241,7 +271,15 @@ def _jobs(s: Schedule, model: CostModel, route_of: list[int]) -> Jobs:
         slices = np.repeat(np.arange(k) * width, n)
         source, target = np.tile(place + s.src, k) + slices, np.tile(place + s.dst, k) + slices
         brings = np.tile(~replay(s).redundant, k)
-    return _linked(source, target, step, brings, route_of * k, n)
+    jobs = _linked(source, target, step, brings, route_of * k, n)
+    return jobs if s.priority is None else replace(jobs, planned=_planned(s.priority, s.stride, k))
+
+
+def _planned(priority: IntArray, stride: int, slices: int) -> list[int]:
+    """The keys of all jobs, by slice and position; ties are settled by the number of the job."""
+    keys = priority.astype(np.int64) + stride * np.arange(slices)[:, None]
+    planned: list[int] = keys.ravel().tolist()
+    return planned
 
 
 def _linked(

@@ -23,7 +23,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective, Placement
+from weft.dsl.collective import Collective
+from weft.dsl.placement import Placement
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import (
     Chunks,
@@ -73,6 +74,8 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Mask) -> Iterato
             case MaxHops():
                 late = _hops_travelled(schedule, redundant) > rule.count
                 yield from _broken(schedule, [rule], late, f"more than {rule.count} hops")
+            case Chunks() if schedule.collective.sizes:
+                yield f"{_title(rule)}: units are cut into chunks of unequal sizes"
             case Chunks(count=count) if schedule.collective.factor != count:
                 yield f"{_title(rule)}: units are cut into {schedule.collective.factor} chunks"
             case MaxSteps(count=count) if schedule.steps > count:
@@ -267,6 +270,14 @@ def _moving(c: Collective) -> Mask:
     return moving
 
 
+def _place_in_unit(c: Collective) -> npt.NDArray[np.int64]:
+    """Which piece of its unit each chunk is, from 0."""
+    opens = np.cumsum(c.grains) - c.grains
+    unit = opens // c.factor
+    found: npt.NDArray[np.int64] = np.arange(c.chunks) - np.searchsorted(unit, unit)
+    return found
+
+
 def _fixed_send(s: Schedule, rule: FixedSend, redundant: Mask) -> Iterator[str]:
     """A send that must be brings something new; chunks that need not move are not meant."""
     c = s.collective
@@ -274,7 +285,7 @@ def _fixed_send(s: Schedule, rule: FixedSend, redundant: Mask) -> Iterator[str]:
     if rule.target is not None:
         chosen &= np.isin(np.arange(c.chunks), c.post.chunks[c.post.ranks == rule.target])
     if rule.piece is not None:
-        chosen &= np.arange(c.chunks) % c.factor == rule.piece
+        chosen &= _place_in_unit(c) == rule.piece
     there = _pair_mask(s, [rule.pair]) & chosen[s.chunk]
     if rule.step is not None:
         there &= s.step == rule.step - 1

@@ -13,7 +13,7 @@ It knows no engine and shares no code with any. What it holds a schedule to:
 5. *times*, where given: a transfer ends no earlier than it starts, and starts no earlier than
    what it sends has arrived, unless slices overlap (loads over time are not checked);
 6. *rounds*, where given: in a step of r rounds a link or shared resource of k times the round
-   bandwidth carries at most r·k chunks (SCCL's k-synchronous steps);
+   bandwidth carries at most r·k chunks, of one grain each (SCCL's k-synchronous steps);
 7. *the sketch*, where given (:mod:`weft.synth.sketch_check`).
 
 Ranks, chunks, transfers and steps are numbered from 0 in all messages, as in the file.
@@ -312,9 +312,10 @@ def _round_problems(s: Schedule, table: LinkTable) -> Iterator[str]:
     width = np.array([int(w * per_chunk) for w in widths], object)
     rounds_of = np.clip(np.array(s.rounds, np.int64), 0, 1 << 31)
     steps, rows, loads = step_loads(s, table)
+    noun = "grains" if s.collective.sizes else "chunks"
     for k in np.flatnonzero(loads * per_chunk > rounds_of[steps] * width[rows]).tolist():
         limit = int(rounds_of[steps[k]] * width[rows[k]] // per_chunk)
         yield (
-            f"step {steps[k]}: {row_name(s.topology, int(rows[k]))} carries {loads[k]} chunks, "
+            f"step {steps[k]}: {row_name(s.topology, int(rows[k]))} carries {loads[k]} {noun}, "
             f"{limit} fit into {s.rounds[int(steps[k])]} rounds"
         )

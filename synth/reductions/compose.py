@@ -8,6 +8,7 @@ whole buffer, then a sum at home: fewest steps, n times the traffic.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -32,16 +33,24 @@ def compose_allreduce(scatter: Schedule, gather: Schedule) -> Schedule:
         raise UserError(f"blocks are cut in {first.factor} chunks here, in {second.factor} there")
     if scatter.topology != gather.topology:
         raise UserError("the two halves of an allreduce are on different machines")
+    if first.sizes != second.sizes:
+        raise UserError("the blocks are cut in other shares here than there")
     if scatter.segments != 1 or gather.segments != 1:
         raise UserError("the halves of an allreduce are put together before they are segmented")
     n = first.ranks
+    whole = make(Kind.ALLREDUCE, n)
+    cut = whole.cut([first.sizes]) if first.sizes else whole.split(n * first.factor)
     offset = len(scatter.rounds) or scatter.steps
     one, two = scatter.columns(), gather.columns()
     two["step"] = two["step"] + offset
-    joined = {name: np.concatenate([one[name], two[name]]) for name in one}
+    if "priority" in one and "priority" in two:  # what is summed goes before what is handed out
+        two["priority"] = two["priority"].astype(np.int64) + one["priority"].max(initial=-1) + 1
+    joined: dict[str, Any] = {
+        name: np.concatenate([one[name], two[name]]) for name in one if name in two
+    }
     rounds = scatter.rounds + gather.rounds
     return Schedule.from_columns(
-        scatter.topology, make(Kind.ALLREDUCE, n, chunks=n * first.factor), **joined,
+        scatter.topology, cut, **joined,
         rounds=rounds if scatter.rounds and gather.rounds else (),
         provenance={
             "reduction": "compose",
@@ -56,11 +65,13 @@ def one_shot_allreduce_from(gather: Schedule) -> Schedule:
     Chunk j of rank r is chunk ``r * k + j`` in both; the transfers are the same.
 
     Raises:
-        UserError: the schedule is no allgather.
+        UserError: the schedule is no allgather, or its chunks are not equal.
     """
     c = gather.collective
     if c.kind is not Kind.ALLGATHER:
         raise UserError(f"a one-shot allreduce is made from an allgather, not {c}")
+    if c.sizes:
+        raise UserError("a one-shot allreduce is made of equal chunks; these have unequal sizes")
     return replace(
         gather, collective=one_shot_allreduce(c.ranks, chunks=c.factor), bytes=None,
         provenance={"reduction": "one-shot", "parts": [dict(gather.provenance)]},

@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective, Kind, Placement
+from weft.dsl.collective import Collective, Kind
 from weft.dsl.errors import Infeasible, UserError
+from weft.dsl.placement import Placement
 from weft.dsl.problem import Problem
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import FixedSend, Forbid, Only, Pair, Relay, Rule, Sketch
