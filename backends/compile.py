@@ -29,8 +29,10 @@ from .passes.flow import Flow
 from .passes.instances import Instances, Replication
 from .passes.lift import Lift
 from .passes.lower import Lower
+from .passes.planned import planned
 from .passes.threadblocks import Pairing, ThreadBlocks
 from .passes.trace import Trace, canonical
+from .passes.unroll import unrolled
 from .passes.weave import Weave
 from .pipeline import DEFAULT_PASSES, Journal, Pass, of_form
 from .target import MSCCL, Target
@@ -50,6 +52,8 @@ class CompileOptions:
     algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs);
     ``spread``: whether chains get channels of their own.
     ``count``: chunks that may travel together (0: as many as are safe).
+    ``segments``: into how many pieces every chunk of a schedule is cut, which follow each other
+    like a pipeline; 1 leaves slicing to the runtime.
 
     ``passes``: those on programs run in their order; of those on the flow, one given here stands
     for the one that these options describe. ``verify`` is called with the program after every pass,
@@ -65,6 +69,7 @@ class CompileOptions:
     lanes: int = 0
     spread: Spread = Spread.LANES
     count: int = 0
+    segments: int = 1
     name: str = ""
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     verify: Callable[[Program], None] | None = field(default=None, compare=False)
@@ -91,10 +96,21 @@ def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) 
     o = _settled(options or CompileOptions(), 1, Protocol.SIMPLE)
     c = schedule.collective
     o = replace(o, name=o.name or _label([schedule.topology.name, str(c.kind)], c, o))
-    flow = Lower(o.in_place).apply(schedule, o.target)
+    flow = Lower(o.in_place).apply(_in_order(unrolled(schedule, o.segments), o.target), o.target)
     journal = o.journal()
     journal.add(Lower.name, flow)
     return compile_flow(flow, o, journal)
+
+
+def _in_order(schedule: Schedule, target: Target) -> Schedule:
+    """The schedule in its planned order, if the target has room for its transfers one by one.
+
+    What is left in the steps of the schedule travels together with its neighbours.
+    """
+    ranks = schedule.topology.ranks
+    ends = np.concatenate([schedule.src, schedule.dst])
+    most = int(np.bincount(ends, minlength=1).max())
+    return planned(schedule) if most + ranks + target.max_blocks < target.max_nodes else schedule
 
 
 def compile_algorithm(
@@ -252,7 +268,7 @@ def sizes(program: Program) -> tuple[int, int]:
     """The most steps of a block (nops for further dependences included), and blocks of a rank."""
     steps = max(
         (
-            sum(max(1, len(instr.waits)) for instr in block.code)
+            len(block.code) + sum([len(x.waits) - 1 for x in block.code if x.waits])
             for rank in program.ranks
             for block in rank
         ),

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from weft.dsl.collective import Collective, Placement
+from weft.dsl.collective import Collective
+from weft.dsl.placement import Placement
 
 from ..listing import Ints
 

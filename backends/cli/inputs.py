@@ -137,12 +137,19 @@ def read_topology(text: str) -> Topology:
     return topology(text)
 
 
-def read_problem(args: argparse.Namespace) -> tuple[Topology, Collective]:
-    """The topology restricted to the process group, and the collective on it."""
+def read_problem(
+    args: argparse.Namespace, require: Callable[[argparse.Namespace, int], None] | None = None
+) -> tuple[Topology, Collective]:
+    """The topology restricted to the process group, and the collective on it.
+
+    ``require`` may refuse a number of ranks before the collective is made.
+    """
     topology = read_topology(args.topology)
     group = args.group or tuple(range(topology.ranks))
     if args.group:
         topology = topology.restricted_to(args.group)
+    if require is not None:
+        require(args, len(group))
     collective = collective_for(args, group)
     return topology, collective
 
@@ -172,10 +179,10 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
         if root not in group:
             shown = ", ".join(map(str, group[:32])) + (", …" if len(group) > 32 else "")
             raise UserError(f"root {root} is outside the group", hint=f"its ranks are {shown}")
-    return make(_canonical(args.collective), len(group), roots=[group.index(r) for r in named])
+    return make(canonical(args.collective), len(group), roots=[group.index(r) for r in named])
 
 
-def _canonical(name: str) -> str:
+def canonical(name: str) -> str:
     """``all-gather``, ``All_Gather`` and ``allgather`` are one name."""
     from weft.dsl.collective import Kind
 

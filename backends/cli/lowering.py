@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weft.dsl.errors import UnknownName, UserError, an
 from weft.dsl.registry import PASSES
 
+from .fitting import Remark, fitted, sliced
 from .inputs import valued, whole
 from .judging import require_good
 from .programs import asked_collective
@@ -43,6 +44,9 @@ def add_lowering(parser: argparse.ArgumentParser) -> None:
                        "asks for)")  # fmt: skip
     group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(0, 32)), default=0,
                        help="channels per connection (default: 0, as fusing needs)")  # fmt: skip
+    group.add_argument("--segments", metavar="N", type=valued("--segments", whole(1, 1024)),
+                       default=1, help="pieces of every chunk of a schedule, one behind the "
+                       "other (default: 1, the runtime slices)")  # fmt: skip
     group.add_argument("--protocol", choices=PROTOCOLS,
                        help="default: Simple, or that of the algorithm or program")  # fmt: skip
     group.add_argument("--in-place", action="store_true", help="input and output are one buffer")
@@ -57,12 +61,16 @@ def add_lowering(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Compilable:
-    """Something to compile: how, what it achieves, the sizes and the machine it is for."""
+    """Something to compile: how, what it achieves, the sizes and the machine it is for.
+
+    ``remarks``: what became of a schedule that the format cannot express as it is.
+    """
 
     compile: Callable[[CompileOptions], Program]
     collective: Collective
     sizes: SizeRange | None = None
     topology: Topology | None = None
+    remarks: tuple[Remark, ...] = ()
 
 
 def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
@@ -73,7 +81,10 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
         CheckFailed: it is wrong.
     """
     if subject.kind is Kind.SCHEDULE:
-        return _schedule(subject)
+        return _schedule(subject, args)
+    if args.segments != 1:
+        raise UserError(f"--segments is for schedules, not {an(subject.kind)}",
+                        where=subject.where)  # fmt: skip
     if subject.kind is Kind.ALGORITHM:
         return _algorithm(subject, args)
     if subject.kind is Kind.XML:
@@ -87,16 +98,23 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
     )
 
 
-def _schedule(subject: Subject) -> Compilable:
+def _schedule(subject: Subject, args: argparse.Namespace) -> Compilable:
     from weft.synth.verify import require_valid
 
     from ..compile import compile_schedule
+    from ..passes.grains import coarsest
 
-    schedule = subject.schedule()
-    require_valid(schedule)
+    given = subject.schedule()
+    require_valid(given)
+    to = str(getattr(args, "to", "msccl-xml")).partition("{")[0]
+    schedule, remarks = fitted(given, to, args.segments)
+    if schedule is not given:
+        require_valid(schedule)
+    remarks += sliced(schedule, to, args.target, args.segments)
     return Compilable(
-        lambda o: compile_schedule(schedule, o), schedule.collective, topology=schedule.topology
-    )
+        lambda o: compile_schedule(schedule, o), coarsest(schedule.collective).in_grains(),
+        topology=schedule.topology, remarks=tuple(remarks),
+    )  # fmt: skip
 
 
 def _algorithm(subject: Subject, args: argparse.Namespace) -> Compilable:
@@ -181,7 +199,7 @@ def _options(args: argparse.Namespace, noun: str, lister: _Lister | None) -> Com
     return CompileOptions(
         target=target(args.target), instances=args.instances, in_place=bool(args.in_place),
         protocol=Protocol(args.protocol) if args.protocol else None, lanes=args.lanes,
-        name=args.name, passes=passes, verify=verify, observe=lister,
+        segments=args.segments, name=args.name, passes=passes, verify=verify, observe=lister,
     )  # fmt: skip
 
 

@@ -42,13 +42,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _at(bound: Bounds, size: int) -> dict[str, Any]:
-    from weft.synth.bounds import lower_bound_us
+    from weft.synth.bounds import binding
 
-    least = float(lower_bound_us(bound, size))
+    value, certificate = binding(bound, size)
+    least = float(value)
     return {
         "bytes": size,
         "us": number(least),
         "algbw_GBps": number(size / least / 1000) if least else None,
+        "certificate": {"kind": certificate.kind, "text": certificate.text},
     }
 
 
@@ -64,11 +66,16 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
         ("", f"at least {exact(bound.rounds_per_chunk)} rounds per chunk" if algbw else ""),
         ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
         ("tight", _tightness(bound) if algbw else None),
+        *(("with latency", one.certificate.text) for one in bound.composite[-1:]),
     ])  # fmt: skip
     parts = [head]
     if sizes:
-        rows = [(s["bytes"], float(s["us"]), s["algbw_GBps"]) for s in sizes]
-        parts.append(table(("bytes", "at least µs", "at most GB/s"), rows))
+        rows = [
+            (s["bytes"], float(s["us"]), s["algbw_GBps"], s["certificate"]["kind"]) for s in sizes
+        ]
+        parts.append(table(("bytes", "at least µs", "at most GB/s", "by"), rows))
+        last = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
+        parts += [text for text, kind in last.items() if kind == "composite"]
     return "\n\n".join(parts)
 
 

@@ -15,6 +15,7 @@ from .judging import Check, checks_text, of_report
 from .plans import check_plan_file
 from .programs import asked_collective
 from .sketches import lint_sketch, read_sketch, split_arguments
+from .streams import check_stream, is_stream
 from .subjects import Kind, Subject, read_subject
 from .verb_topo import machine_line
 
@@ -34,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a schedule, algorithm, program, MSCCL XML, "
                         "MSCCL++ plan, sketch, topology or collective (told by its content), "
-                        "or -")  # fmt: skip
+                        "the folder of a stream, or -")  # fmt: skip
     parser.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a schedule must obey this sketch too")  # fmt: skip
     parser.add_argument("-t", "--topology", metavar="TOPO",
@@ -47,17 +48,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the checks for what the file holds."""
+    if is_stream(args.file):
+        return _told("stream", check_stream(args.file), console)
     subject = read_subject(args.file)
     named = (args.collective, args.root, args.roots)
     if subject.kind not in _NAMELESS and any(name is not None for name in named):
         raise UserError("-c and --root say what an MSCCL XML file or an MSCCL++ plan is for",
                         where=subject.where,
                         hint="leave them out: other files say it themselves")  # fmt: skip
-    checks = _CHECKERS[subject.kind](subject, args, console)
+    return _told(str(subject.kind), _CHECKERS[subject.kind](subject, args, console), console)
+
+
+def _told(kind: str, checks: list[Check], console: Console) -> int:
     good = all(check.ok for check in checks)
     console.result(checks_text(checks), {
         "status": "ok" if good else "failed",
-        "kind": str(subject.kind),
+        "kind": kind,
         "checks": [c.to_json() for c in checks],
     })  # fmt: skip
     return Exit.DONE if good else Exit.NO

@@ -32,6 +32,10 @@ EXAMPLES = """examples:
   weft compile from-elsewhere.xml --target rccl -o for-rccl.xml"""
 
 
+ORDERS = 12
+MOST_EXECUTED = 128
+"""Ranks beyond which an artefact is proved only: the data of all of them takes minutes."""
+
 USUAL_NODE = 8
 """GPUs of a usual node: more ranks are likely to be on several."""
 
@@ -50,9 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
     parser.add_argument("--no-run", action="store_true",
                         help="do not execute the artefact before writing it")  # fmt: skip
-    parser.add_argument("--interleavings", metavar="N", default=12,
+    parser.add_argument("--interleavings", metavar="N",
                         type=valued("--interleavings", whole(1, 100_000)),
-                        help="orders of that execution (default: 12)")  # fmt: skip
+                        help=f"orders of that execution (default: {ORDERS}; none beyond "
+                        f"{MOST_EXECUTED} ranks)")  # fmt: skip
     parser.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
                         help="of the orders and the data (default: 0)")  # fmt: skip
 
@@ -80,16 +85,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
     console.say("Lowered", f"{count(program.instructions, 'instruction')}, "
                            f"{count(program.channels, 'channel')}, "
                            f"at most {count(blocks, 'thread block')} per rank")  # fmt: skip
+    for remark in source.remarks:
+        console.say(remark.label, remark.text(program))
     checks = [{"name": "program", "ok": True, "detail": "no error found"}]
     console.say("Checked", _checked(backend, args.target))
-    if not args.no_run:
+    ranks = source.collective.ranks
+    if not args.no_run and args.interleavings is None and ranks > MOST_EXECUTED:
+        console.say("Executed", f"not: {ranks} ranks are proved only; --interleavings N insists")
+    elif not args.no_run:
         detail = _execute(text, source.collective, backend, args)
         checks.append({"name": "execution", "ok": True, "detail": detail})
         console.say("Executed", detail)
     write_text(args.output, text, force=args.force)
     if args.output != "-":
         console.say("Wrote", args.output)
-        console.result("", _facts(program, blocks, args) | {"checks": checks})
+        facts = _facts(program, blocks, args)
+        for remark in source.remarks:
+            facts |= {**remark.facts, remark.label.lower(): remark.text(program)}
+        console.result("", facts | {"checks": checks})
     return Exit.DONE
 
 
@@ -114,7 +127,8 @@ def _tell_assumed(backend: ForMachine, ranks: int, console: Console) -> None:
 
 def _execute(text: str, wanted: Collective, backend: Backend, args: argparse.Namespace) -> str:
     done = backend.execute(text, "the artefact", wanted,
-                           interleavings=args.interleavings, seed=args.seed)  # fmt: skip
+                           interleavings=args.interleavings or ORDERS,
+                           seed=args.seed)  # fmt: skip
     if not done.ok:
         raise CheckFailed(
             f"the artefact computes something else: {done.detail}",

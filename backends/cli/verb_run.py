@@ -33,7 +33,7 @@ LARGEST_BYTES = 1 << 28
 
 LOWERING: dict[str, Any] = {
     "instances": None, "lanes": 0, "protocol": None, "passes": None, "print_after": "", "name": "",
-    "target": "msccl",
+    "segments": 1, "target": "msccl",
 }  # fmt: skip
 """Flags that say how something becomes a program, and what they are where it is not one yet."""
 

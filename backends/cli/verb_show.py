@@ -37,7 +37,7 @@ def _view(subject: Subject) -> tuple[str, dict[str, Any]]:
             "topology": schedule.topology.name,
             "collective": collective.name or str(collective.kind), "ranks": collective.ranks,
             "steps": schedule.steps, "rounds": sum(schedule.rounds),
-            "chunks": collective.factor, "transfers": len(schedule),
+            "chunks": collective.factor, "segments": schedule.segments, "transfers": len(schedule),
             "provenance": dict(schedule.provenance),
         }  # fmt: skip
     if subject.kind is Kind.TOPOLOGY:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import NothingFound
+from weft.dsl.errors import NothingFound, UserError
 
 from ..report.layout import count, number, rational, table
 from .console import Console
@@ -16,6 +16,7 @@ from .inputs import add_problem, make_problem, read_problem, seconds, size_flag,
 from .outputs import check_file_output, check_folder_output
 from .progress import Progress, watching
 from .sketches import conflicting, read_sketch
+from .streams import add_stream, require_holdable, synth_stream
 
 if TYPE_CHECKING:
     from weft.dsl.problem import Problem
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
   weft synth -t dgx1 -c allgather --objective latency -o fast.json
-  weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/"""
+  weft synth -t dgx-a100:nodes=16 -c allreduce --objective time --size 256MiB -o ar.json
+  weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/
+  weft synth -t torus:100x100 -c allgather -e greedy --stream -o stream/"""
 
 OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 
@@ -36,8 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("search")
     search.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a name or a file, with parameters: dgx2_relay:nodes=2")  # fmt: skip
-    search.add_argument("-e", "--engine", metavar="ENGINE", default="exact",
-                        help="exact, exact{option=value} … (default: exact)")  # fmt: skip
+    search.add_argument("-e", "--engine", metavar="ENGINE", default="portfolio",
+                        help="portfolio (the best of all), exact, packing, greedy, classic, "
+                        "exact{option=value} … (default: portfolio)")  # fmt: skip
     search.add_argument("--objective", choices=OBJECTIVES, default="frontier",
                         help="default: frontier; time needs --size")  # fmt: skip
     search.add_argument("--size", **size_flag())
@@ -49,6 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="of every random choice (default: 0)")  # fmt: skip
     search.add_argument("--require-optimal", action="store_true",
                         help="exit with 3 unless the answer is proved best")  # fmt: skip
+    add_stream(search)
     out = parser.add_argument_group("files")
     out.add_argument("-o", "--output", metavar="OUT",
                      help="a folder (frontier), a file, or - (default: write nothing)")  # fmt: skip
@@ -57,6 +62,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Solve, verify, print the table, write the files."""
+    if args.stream:
+        return synth_stream(args, console)
+    if args.memory is not None:
+        raise UserError("--memory is for --stream", hint="greedy{memory=8}")
     _check_output(args, console)
     problem = _read(args, console)
     # Loaded when the question is known to be right: they take a second.
@@ -78,6 +87,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     bound = bounds(problem.topology, problem.collective)
     files = _write(args, problem, points, console)
     proved = outcome.status is Status.OPTIMAL
+    shown = [Figures.of(point) for point in points]
+    standing = _standing(points, problem, bound)
+    said = [*_at_size(problem, standing), *outcome.statements]
     data = {
         "status": str(outcome.status),
         "topology": problem.topology.name,
@@ -85,15 +97,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
         "ranks": problem.collective.ranks,
         "engine": args.engine,
         "seconds": round(progress.seconds, 3),
-        "points": [point_json(p, f) for p, f in zip(points, files, strict=True)],
+        "points": [point_json(p, x, f) for p, x, f in zip(points, shown, files, strict=True)],
         "bound": bound.to_json(),
-        **_standing(points, problem, bound),
+        **standing,
         "statements": list(outcome.statements),
     }
     if args.output == "-":
-        console.say("", f"\n{_table(points)}")
+        console.say("", "\n" + "\n".join([_table(points, shown), *said]))
     else:
-        console.result("\n".join([_table(points), *outcome.statements]), data)
+        console.result("\n".join([_table(points, shown), *said]), data)
     if args.require_optimal and not proved:
         console.warn("not proved best within the budget (--require-optimal)")
         return Exit.NOTHING_FOUND
@@ -111,7 +123,7 @@ def _check_output(args: argparse.Namespace, console: Console) -> None:
 def _read(args: argparse.Namespace, console: Console) -> Problem:
     from .verb_topo import machine_line
 
-    topology, collective = read_problem(args)
+    topology, collective = read_problem(args, require_holdable)
     console.say("Read", f"{machine_line(topology)}; {collective}")  # fmt: skip
     for note in topology.notes:
         console.detail(f"         {note}")
@@ -136,28 +148,35 @@ def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progre
 # --- values ---------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is told of a point: computed once, since to simulate a large schedule takes seconds."""
+
+    algbw_GBps: Fraction
+    latency_us: float
+
+    @staticmethod
+    def of(point: Point) -> Figures:
+        """By simulation, or from the load of the busiest link."""
+        from weft.synth.simulate import latency_us
+
+        return Figures(algbw(point), latency_us(point.schedule))
+
+
 def algbw(point: Point) -> Fraction:
     """GB/s for large messages: M over the simulated time without α, as ``weft simulate`` has it."""
+    from weft.synth.occupancy import us_per_byte
     from weft.synth.simulate import simulate
 
     schedule = point.schedule
+    if point.rate is not None:  # in the limit of many segments, exactly
+        load = us_per_byte(schedule)
+        return 1 / (1000 * load) if load else Fraction(0)
     free = tuple(replace(x, latency=Fraction(0)) for x in schedule.topology.links)
     still = replace(schedule, topology=replace(schedule.topology, links=free, symmetries=()))
     size = 1 << 30
     time = simulate(still, size).time_us
     return Fraction(size / (1000 * time)).limit_denominator(10**6) if time else Fraction(0)
-
-
-def latency_us(point: Point) -> float:
-    """α alone, in µs: the time on the same machine with links that take no time to fill."""
-    from weft.dsl.topology import BANDWIDTHS
-    from weft.synth.simulate import simulate
-
-    schedule = point.schedule
-    # One byte on the fastest links there can be takes a trillionth of a µs: rounded away.
-    links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
-    machine = replace(schedule.topology, links=links, resources=())
-    return round(simulate(replace(schedule, topology=machine), 1).time_us, 6)
 
 
 def time_us(point: Point, message_bytes: int) -> float:
@@ -169,11 +188,14 @@ def time_us(point: Point, message_bytes: int) -> float:
 
 def _best(points: tuple[Point, ...], problem: Problem) -> Point:
     from weft.dsl.problem import Objective
+    from weft.synth.simulate import latency_us
 
+    if len(points) == 1:  # to simulate a large one takes seconds
+        return points[0]
     if problem.objective is Objective.BANDWIDTH:
         return min(points, key=lambda p: (p.rounds_per_chunk, p.steps))
     if problem.objective is Objective.LATENCY:
-        return min(points, key=lambda p: (latency_us(p), p.steps, p.rounds_per_chunk))
+        return min(points, key=lambda p: (latency_us(p.schedule), p.steps, p.rounds_per_chunk))
     size = problem.bytes or 1
     return min(points, key=lambda p: time_us(p, size))
 
@@ -182,6 +204,7 @@ def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dic
     """``value`` of the objective and ``gap``: how far it is from the proven bound, 0 for none."""
     from weft.dsl.problem import Objective
     from weft.synth.bounds import lower_bound_us
+    from weft.synth.simulate import latency_us
 
     if problem.objective is Objective.FRONTIER:
         if any(p.rounds_per_chunk and not p.bound for p in points):
@@ -193,17 +216,29 @@ def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dic
         value = algbw(point)
         return {"value": number(value), "gap": _gap(float(bound.algbw_GBps or 0), float(value))}
     if problem.objective is Objective.LATENCY:
-        took, least = latency_us(point), bound.latency_us
+        took, least = latency_us(point.schedule), bound.latency_us
     else:
         took, least = time_us(point, problem.bytes or 1), lower_bound_us(bound, problem.bytes or 1)
     return {"value": number(took), "gap": _gap(took, float(least))}
+
+
+def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
+    """The answer to the question about one size, in words."""
+    from weft.dsl.problem import Objective
+    from weft.dsl.units import format_bytes
+
+    if problem.objective is not Objective.TIME or problem.bytes is None:
+        return []
+    took, gap = standing["value"], standing["gap"]
+    above = "the proved bound" if gap < 5e-7 else f"{gap:.2%} above the proved bound"
+    return [f"at {format_bytes(problem.bytes)}: {took:,.3f} µs, {above}"]
 
 
 def _gap(larger: float, smaller: float) -> float:
     return max(0.0, larger / smaller - 1) if smaller else 0.0
 
 
-def point_json(point: Point, file: str | None) -> dict[str, Any]:
+def point_json(point: Point, figures: Figures, file: str | None) -> dict[str, Any]:
     """One entry of ``points``."""
     return {
         "chunks": point.factor,
@@ -211,8 +246,10 @@ def point_json(point: Point, file: str | None) -> dict[str, Any]:
         "rounds": point.rounds,
         "rounds_per_chunk": rational(point.rounds_per_chunk),
         "bound": rational(point.bound),
-        "algbw_GBps": number(algbw(point)),
-        "latency_us": number(latency_us(point)),
+        "algbw_GBps": number(figures.algbw_GBps),
+        "latency_us": number(figures.latency_us),
+        "segments": point.schedule.segments,
+        "found_by": point.schedule.provenance.get("found_by"),
         "optimal": {"latency": point.step_optimal, "bandwidth": point.bandwidth_optimal},
         "proved": point.optimal,
         "certificate": {"kind": point.certificate.kind, "text": point.certificate.text},
@@ -220,11 +257,11 @@ def point_json(point: Point, file: str | None) -> dict[str, Any]:
     }
 
 
-def _table(points: tuple[Point, ...]) -> str:
+def _table(points: tuple[Point, ...], shown: list[Figures]) -> str:
     rows = [
-        (p.steps, p.rounds, p.factor, str(p.rounds_per_chunk), str(p.bound), _proof(p),
-         float(algbw(p)), latency_us(p))
-        for p in points
+        (p.steps, "-" if p.rate is not None else p.rounds, p.factor, str(p.rounds_per_chunk),
+         str(p.bound), _proof(p), float(x.algbw_GBps), x.latency_us)
+        for p, x in zip(points, shown, strict=True)
     ]  # fmt: skip
     head = ("steps", "rounds", "chunks", "rounds/chunk", "bound", "optimal", "algbw GB/s", "α µs")
     return table(head, rows)
@@ -267,10 +304,10 @@ def _write(
 
 
 def file_name(point: Point) -> str:
-    """``allgather-3steps-7rounds-6chunks.json``."""
+    """``allgather-3steps-7rounds-6chunks.json``; without rounds ``…-3steps-6chunks-16segments``."""
     collective = point.schedule.collective
     label = "".join(c if c.isalnum() or c in "_-" else "-" for c in collective.name)
-    return (
-        f"{label or collective.kind}-{point.steps}steps-{point.rounds}rounds-"
-        f"{point.factor}chunks.json"
-    )
+    name = f"{label or collective.kind}-{point.steps}steps"
+    if point.rate is None:
+        return f"{name}-{point.rounds}rounds-{point.factor}chunks.json"
+    return f"{name}-{point.factor}chunks-{point.schedule.segments}segments.json"

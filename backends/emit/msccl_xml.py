@@ -34,6 +34,8 @@ from ..target import target as target_of
 DEFAULT_MAX_BYTES = 1 << 30
 NAME_LENGTH = 63
 
+FEWER_PEERS = "fewer peers need fewer blocks: `weft synth -e 'packing{peers=32}'`"
+
 
 def emit(
     program: Program,
@@ -130,7 +132,9 @@ def _gpu(
     code = _low_targets_first(code, target)
     _check_rank(program, target, rank, code, texts)
     inputs, outputs = _buffer_sizes(program, target, code)
-    published = {wait for block in code for instr in block.code for wait in instr.waits}
+    published = {
+        wait for block in code for instr in block.code if instr.waits for wait in instr.waits
+    }
     numbers = [_step_numbers(block) for block in code]
     yield (
         f'  <gpu id="{rank}" i_chunks="{inputs}" o_chunks="{outputs}" '
@@ -176,7 +180,8 @@ def _step_numbers(block: Block) -> list[int]:
     """The number of each instruction: nops before it count, as the runtimes count them."""
     numbers, step = [], 0
     for instr in block.code:
-        step += max(0, len(instr.waits) - 1)
+        if instr.waits:
+            step += len(instr.waits) - 1
         numbers.append(step)
         step += 1
     return numbers
@@ -188,6 +193,8 @@ def _flags(index: int, block: Block, published: set[tuple[int, int]], target: Ta
     The runtimes merge consecutive ``re`` of one destination and source buffer, up to the next
     dependence or flag, take the last count for all, and lose data beyond 15.
     """
+    if not any(instr.op is Op.REDUCE for instr in block.code):
+        return [(index, at) in published for at in range(len(block.code))]
     flags, chain = [], 0
     for at, instr in enumerate(block.code):
         flag = (index, at) in published
@@ -204,16 +211,25 @@ def _flags(index: int, block: Block, published: set[tuple[int, int]], target: Ta
 
 def _low_targets_first(code: RankProgram, target: Target) -> RankProgram:
     """Renumber so that blocks somebody waits for have the low numbers, if any is out of reach."""
-    named = {b for block in code for instr in block.code for b, _ in instr.waits}
+    named = {b for block in code for instr in block.code if instr.waits for b, _ in instr.waits}
     if not named or max(named) <= target.max_dependence:
         return code
     order = sorted(range(len(code.blocks)), key=lambda b: (b not in named, b))
     place = {old: new for new, old in enumerate(order)}
     blocks = (code.blocks[old] for old in order)
 
+    # Equal instructions are often one object, and stay one.
+    known: dict[int, Instr] = {}
+
     def moved(instr: Instr) -> Instr:
-        waits = tuple(sorted((place[b], i) for b, i in instr.waits))
-        return Instr(instr.op, instr.src, instr.dst, instr.count, waits)
+        if not instr.waits:
+            return instr
+        done = known.get(id(instr))
+        if done is None:
+            waits = tuple(sorted((place[b], i) for b, i in instr.waits))
+            done = Instr(instr.op, instr.src, instr.dst, instr.count, waits)
+            known[id(instr)] = done
+        return done
 
     return RankProgram(
         tuple(Block(b.channel, b.send, b.recv, tuple(map(moved, b.code))) for b in blocks),
@@ -231,16 +247,19 @@ def _buffer_sizes(program: Program, target: Target, code: RankProgram) -> tuple[
 def _check_rank(
     program: Program, target: Target, rank: int, code: RankProgram, texts: _Texts
 ) -> None:
-    steps = [len(b.code) + sum(max(0, len(i.waits) - 1) for i in b.code) for b in code]
+    steps = [len(b.code) + sum([len(i.waits) - 1 for i in b.code if i.waits]) for b in code]
     hint = "more lanes or fewer chunks and instances make it smaller"
     where = f"on rank {rank}"
-    _at_most(len(steps), target.max_blocks, f"thread blocks {where}", target, hint)
+    _at_most(len(steps), target.max_blocks, f"thread blocks {where}", target, FEWER_PEERS)
     for index, count in enumerate(steps):
         _at_most(count, target.max_steps, f"steps in block {index} {where}", target, hint)
     nodes = 1 + len(program.ranks) + len(steps) + sum(steps)
     _at_most(nodes, target.max_nodes, f"XML elements {where}", target, hint)
-    waited = max((b for block in code for i in block.code for b, _ in i.waits), default=0)
-    _at_most(waited, target.max_dependence, f"as the number of a block waited for {where}", target)
+    waited = max(
+        (b for block in code for i in block.code if i.waits for b, _ in i.waits), default=0
+    )
+    waiting = f"as the number of a block waited for {where}"
+    _at_most(waited, target.max_dependence, waiting, target, FEWER_PEERS)
     for block in code:
         for instr in block.code:
             if id(instr) not in texts:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective, Placement
+from weft.dsl.collective import Collective
+from weft.dsl.placement import Placement
 
 from ..listing import Ints
 from ..read.collective import MOST_CHUNKS

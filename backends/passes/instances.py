@@ -30,8 +30,9 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from weft.dsl.collective import Collective, Placement
+from weft.dsl.collective import Collective
 from weft.dsl.errors import UserError
+from weft.dsl.placement import Placement
 
 from ..target import Target
 from .flow import NONE, SCRATCH, Column, Flow, LocalOps, Messages

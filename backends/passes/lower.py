@@ -22,13 +22,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.collective import Collective, Placement
-from weft.dsl.errors import CheckFailed, UserError
+from weft.dsl.collective import Collective
+from weft.dsl.errors import CheckFailed
+from weft.dsl.placement import Placement
 from weft.dsl.schedule import Schedule
 from weft.dsl.slots import WIDE, Aliases
 
 from ..target import Target
 from .flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
+from .grains import schedule_in_grains
 from .landing import Slots, contended, same_as_before, unfused
 
 NEVER = np.int64(1) << 40
@@ -56,13 +58,16 @@ class Lower:
     in_place: bool = False
 
     def apply(self, schedule: Schedule, target: Target) -> Flow:
-        """The flow of a schedule.
+        """The flow of a schedule; of chunks of several grains, grain by grain.
+
+        The pattern is written once, for all slices of the schedule alike: a runtime that slices
+        chunks runs every block's whole code for each.
 
         Raises:
-            UserError: segments.
+            UserError: more grains than can be looked at.
             CheckFailed: a rank sends what it does not hold, or never gets what it must end with.
         """
-        _refuse(schedule)
+        schedule = schedule_in_grains(schedule)
         arrivals = _Arrivals.of(schedule)
         places = _Places.of(schedule, arrivals, self.in_place)
         scratch = Slots(np.zeros(schedule.collective.ranks))
@@ -73,15 +78,6 @@ class Lower:
         _final_copies(places, local)
         _group_sums(schedule.collective, places, home, messages, local)
         return Flow(schedule.collective, self.in_place, messages, local.columns(), scratch.sizes)
-
-
-def _refuse(schedule: Schedule) -> None:
-    if schedule.segments != 1:
-        raise UserError(
-            f"the schedule repeats its pattern on {schedule.segments} segments; "
-            "MSCCL XML has no loop for that",
-            hint="cut the chunks instead: a schedule with segments=1 and more chunks",
-        )
 
 
 class _Arrivals:

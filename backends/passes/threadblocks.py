@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -234,15 +235,31 @@ def _pair(partner: Column, ends: _Ends, i: Column, o: Column, weight: Column) ->
     wide = np.int64(ends.channel.max()) + 1
     key = ends.dst[i] * wide + ends.channel[i]
     order = np.argsort(key, kind="stable")
-    cuts = np.flatnonzero(np.diff(key[order])) + 1
-    for rows in np.split(order, cuts):
-        receiving, at = np.unique(i[rows], return_inverse=True)
-        sending, to = np.unique(o[rows], return_inverse=True)
-        worth = np.zeros((len(receiving), len(sending)))
-        worth[at, to] = weight[rows]
+    key, i, o, weight = (x[order] for x in (key, i, o, weight))
+    row, column = _places(key, i), _places(key, o)
+    cuts = [0, *(np.flatnonzero(np.diff(key)) + 1).tolist(), len(key)]
+    for begin, end in pairwise(cuts):
+        at, to = row[begin:end], column[begin:end]
+        worth = np.zeros((int(at.max()) + 1, int(to.max()) + 1))
+        worth[at, to] = weight[begin:end]
+        receiving, sending = np.empty(len(worth), np.int64), np.empty(worth.shape[1], np.int64)
+        receiving[at], sending[to] = i[begin:end], o[begin:end]
         chosen, with_ = linear_sum_assignment(worth, maximize=True)
         real = worth[chosen, with_] > 0
         partner[receiving[chosen[real]]] = sending[with_[real]]
+
+
+def _places(key: Column, value: Column) -> Column:
+    """The place of each value among the different ones of its key; keys are ascending."""
+    order = np.lexsort((value, key))
+    opens = np.ones(len(key), bool)
+    opens[1:] = key[1:] != key[:-1]
+    new = np.ones(len(key), bool)
+    new[1:] = np.diff(value[order]) != 0
+    number = np.cumsum(new | opens)
+    place = np.empty(len(key), np.int64)
+    place[order] = number - number[np.flatnonzero(opens)][np.cumsum(opens) - 1]
+    return place
 
 
 def _blocks(flow: Flow, ends: _Ends, partner: Column, connection: Column) -> Blocks:

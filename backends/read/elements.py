@@ -47,27 +47,34 @@ _ATTRIBUTE = re.compile(r" ([^=> /\n\r]+)=\"([^\"]*)\"")
 _CLOSE = re.compile(r"</([^=> /\n\r]{0,254}+)>")
 
 
-def elements(source: Source) -> Iterator[Element]:
-    """The tags of a text in order; comments are skipped.
+class Elements:
+    """The tags of a text in order; comments are skipped. ``at``: where the next one is looked for.
 
-    Raises:
+    Raises (while iterating):
         BadFile: what no runtime reads, with its place.
     """
-    text = source.text
-    at = 0
-    while (at := _skip(source, at)) < len(text):
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Element]:
+        return self
+
+    def __next__(self) -> Element:
+        text = self.source.text
+        self.at = at = _skip(self.source, self.at)
+        if at >= len(text):
+            raise StopIteration
         if match := _TAG.match(text, at):
             tag = Tag.SINGLE if match[3] else Tag.OPEN
-            pairs = _ATTRIBUTE.findall(match[2])
-            yield Element(tag, match[1], pairs, at, match.end())
-            at = match.end()
+            element = Element(tag, match[1], _ATTRIBUTE.findall(match[2]), at, match.end())
         elif match := _CLOSE.match(text, at):
-            yield Element(Tag.CLOSE, match[1], [], at, match.end())
-            at = match.end()
+            element = Element(Tag.CLOSE, match[1], [], at, match.end())
         else:
-            element = _slow_tag(source, at)
-            yield element
-            at = element.end
+            element = _slow_tag(self.source, at)
+        self.at = element.end
+        return element
 
 
 def fail(source: Source, start: int, end: int, message: str, hint: str = "") -> BadFile:

@@ -16,9 +16,10 @@ from weft.dsl.errors import suggest
 from weft.dsl.program import Buffer, Op, Protocol
 from weft.dsl.spans import Source
 
-from .elements import MAX_ATTRIBUTES, MAX_VALUE, Element, Tag, elements, fail
+from .elements import MAX_ATTRIBUTES, MAX_VALUE, Element, Elements, Tag, fail
 from .model import ALL, XmlAlgo, XmlBlock, XmlRank
 from .numbers import integer
+from .plain import PlainBlocks
 from .remarks import Remarks
 from .transfers import RawStep, transfers_of
 
@@ -109,7 +110,8 @@ class _Reader:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._remarks = Remarks(source)
-        self._elements: Iterator[Element] = elements(source)
+        self._elements = Elements(source)
+        self._plain = PlainBlocks(source.text)
 
     def algo(self) -> XmlAlgo:
         """The whole file."""
@@ -232,12 +234,14 @@ class _Reader:
 
     def _block(self, element: Element) -> XmlBlock:
         a = self._attributes(element)
+        head = a.number("id"), a.number("chan"), a.number("send"), a.number("recv")
+        plain = self._plain.read(self._elements.at, head) if element.tag is Tag.OPEN else None
+        if plain is not None:
+            block, self._elements.at = plain
+            return block
         steps = [self._step(step) for step in self._children(element, "step")]
         return XmlBlock(
-            id=a.number("id"),
-            channel=a.number("chan"),
-            send=a.number("send"),
-            recv=a.number("recv"),
+            *head,
             transfers=transfers_of(steps, self._remarks),
             steps=len(steps),
             largest_s=max((step.s for step in steps), default=-1),

@@ -12,8 +12,9 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective, Placement
+from weft.dsl.collective import Collective
 from weft.dsl.hops import find_hops, islands
+from weft.dsl.placement import Placement
 from weft.dsl.schedule import Schedule
 from weft.dsl.topology import Topology
 from weft.dsl.units import format_bytes
@@ -116,12 +117,18 @@ def collective_text(collective: Collective) -> str:
     c = collective
     head = facts([
         ("collective", c.name or c.kind), ("ranks", c.ranks), ("chunks", c.chunks),
-        ("pieces", f"{c.factor} of every unit"), ("roots", ", ".join(map(str, c.roots))),
-        ("combining", c.combining), ("message", f"{c.message_chunks} chunks"),
+        ("pieces", f"{c.factor} {'grains ' if c.sizes else ''}of every unit"),
+        ("roots", ", ".join(map(str, c.roots))), ("combining", c.combining),
+        ("message", f"{c.message_chunks} {_measure(c)}"),
     ])  # fmt: skip
     start, end = _holders(c.pre, c.chunks), _holders(c.post, c.chunks)
     rows = [(k, _ranks(start[k]), _ranks(end[k])) for k in range(c.chunks)]
     return head + "\n\n" + _cut("", table(("chunk", "starts on", "must end on"), rows))
+
+
+def _measure(collective: Collective) -> str:
+    """What sizes are counted in."""
+    return "grains" if collective.sizes else "chunks"
 
 
 def _holders(placement: Placement, chunks: int) -> list[list[int]]:
@@ -169,10 +176,11 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def _load(s: Schedule) -> npt.NDArray[np.int64]:
-    """Chunks that cross each link in each step, shape (links, steps)."""
-    steps = np.repeat(s.step, np.diff(s.route_start))
+    """Grains (a chunk is one, where all are equal) over each link in each step, (links, steps)."""
+    length = np.diff(s.route_start)
     load = np.zeros((len(s.topology.links), s.steps), np.int64)
-    np.add.at(load, (s.route_links, steps), 1)
+    grains = np.repeat(s.collective.grains[s.chunk], length)
+    np.add.at(load, (s.route_links, np.repeat(s.step, length)), grains)
     return load
 
 
@@ -215,7 +223,7 @@ def _links(s: Schedule, load: npt.NDArray[np.int64]) -> str:
             steps = f"{at[0]}..{at[-1]}" if len(at) > 1 else str(at[0])
             rows.append((f"{names[one.src]} -> {names[one.dst]}", int(total[i]),
                          _short(one.bandwidth), f"{busy[i]:.0%}", steps))  # fmt: skip
-    return _cut("", table(("link", "chunks", "GB/s", "use", "steps"), rows))
+    return _cut("", table(("link", _measure(s.collective), "GB/s", "use", "steps"), rows))
 
 
 def _gantt(s: Schedule, load: npt.NDArray[np.int64]) -> str:

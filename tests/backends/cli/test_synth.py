@@ -46,7 +46,10 @@ def test_a_frontier_is_a_folder_of_checked_schedules(weft: Weft, tmp_path: Path)
     assert point["file"] == str(out / name)
     assert weft("check", point["file"]).code == 0
     provenance = json.loads((out / name).read_text())["provenance"]
-    assert (provenance["engine"], provenance["seed"]) == ("exact", 0)
+    found = tuple(provenance[key] for key in ("engine", "found_by", "seed"))
+    assert found == ("portfolio", "exact", 0)
+    assert "PPoPP 2021" in provenance["cites"]
+    assert point["found_by"] == "exact"
 
 
 def test_the_table_is_the_result_and_the_rest_is_talk(weft: Weft, tmp_path: Path) -> None:
@@ -119,7 +122,7 @@ def test_simulated_numbers_by_hand(weft: Weft, triangle: Path) -> None:
     assert size["us"] == pytest.approx(40.7)
     assert size["algbw_GBps"] == pytest.approx(3000 / 40.7)
     assert size["busbw_GBps"] == pytest.approx(3000 / 40.7 * 2 / 3)
-    assert size["of_bound"] == pytest.approx(40 / 40.7)
+    assert size["of_bound"] == pytest.approx(1)  # 2 of 3 MB into a GPU, after α
     half = weft("simulate", triangle, "-t", "ring:3,bw=50GB/s", "--size", "3MB", "--json").json
     assert half["sizes"][0]["us"] == pytest.approx(20.7)
     slow = weft("simulate", triangle, "--size", "3MB", "--overhead", "2us", "--json").json

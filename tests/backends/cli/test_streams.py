@@ -1,0 +1,92 @@
+"""``weft synth --stream`` and what is done with its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Weft
+
+TORUS = ("synth", "-t", "torus:3x4", "-c", "allgather", "-e", "greedy", "--stream")
+
+
+def test_from_a_machine_to_a_checked_folder(weft: Weft, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = weft(*TORUS, "--size", "12MB", "--seed", "3", "-o", out, "--json")
+    assert ran.code == 0, ran.err
+    data = ran.json
+    assert (data["status"], data["collective"], data["ranks"]) == ("feasible", "allgather", 12)
+    assert data["transfers"] == 12 * 11
+    assert data["verified"] is True
+    # 11 MB over four links of 25 GB/s into each GPU.
+    assert data["bound_us"] == pytest.approx(110)
+    assert data["of_bound"] == pytest.approx(110 / data["value"])
+    header = json.loads((out / "header.json").read_text())
+    assert (header["weft"], header["seed"], header["transfers"]) == ("stream", 3, 132)
+    assert np.fromfile(out / "counts.i4", "<i4").sum() == 132
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    checked = weft("check", out, "--json")
+    assert (checked.code, checked.json["kind"]) == (0, "stream")
+
+
+def test_pieces_are_the_engines_option(weft: Weft) -> None:
+    ran = weft(*TORUS[:5], "-e", "greedy{chunks=3}", "--stream", "--json")
+    assert ran.json["transfers"] == 3 * 12 * 11
+
+
+def test_a_wrong_stream_is_found_out(weft: Weft, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert weft(*TORUS, "-o", out).code == 0
+    chunks = np.fromfile(out / "chunks.u2", "<u2")
+    chunks[[5, 60]] = chunks[[60, 5]]
+    chunks.tofile(out / "chunks.u2")
+    ran = weft("check", out)
+    assert ran.code == 1
+    (out / "links.u4").write_bytes(b"")
+    ran = weft("check", out)
+    assert ran.code == 2
+    assert "different lengths" in ran.err
+
+
+def test_what_is_there_stays_unless_forced(weft: Weft, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert weft(*TORUS, "-o", out).code == 0
+    before = (out / "links.u4").read_bytes()
+    ran = weft(*TORUS, "--seed", "5", "-o", out)
+    assert ran.code == 2
+    assert "not empty" in ran.err
+    assert (out / "links.u4").read_bytes() == before
+    assert weft(*TORUS, "--seed", "5", "-o", out, "-f").code == 0
+    assert json.loads((out / "header.json").read_text())["seed"] == 5
+    (out / "notes.txt").write_text("mine")
+    ran = weft(*TORUS, "-o", out, "-f")
+    assert ran.code == 2
+    assert "'notes.txt'" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("-e", "packing"), "the engine packing makes no streams"),
+        (("-c", "alltoall"), "alltoall cannot be made as a stream"),
+        (("-t", "hub:4"), "nodes that only forward"),
+        (("-t", "torus:40x40", "--memory", "1MiB"), "GiB are allowed"),
+        (("--size", "1KiB:1MiB"), "one message size"),
+        (("-s", "no"), "cannot follow a sketch"),
+        (("-o", "-"), "stdout takes one file"),
+        (("-o", "no/such"), "does not exist"),
+    ],
+)
+def test_refusals(weft: Weft, tmp_path: Path, flags: tuple[str, ...], message: str) -> None:
+    ran = weft(*TORUS, *flags)
+    assert ran.code == 2, ran.err
+    assert message in ran.err
+
+
+def test_what_is_too_large_hints_at_streams(weft: Weft) -> None:
+    ran = weft("synth", "-t", "torus:100x100", "-c", "allgather")
+    assert ran.code == 2
+    assert "--stream" in ran.err
+    assert weft("synth", "-t", "ring:3", "-c", "allgather", "--memory", "1GiB").code == 2
