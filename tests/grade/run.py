@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from cases import CASES, Case
 from rich.console import Console
 from rich.table import Table
 
 from weft.dsl.catalog import topology
-from weft.dsl.collective import make
+from weft.dsl.collective import Collective, make
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
 from weft.dsl.problem import Objective, Problem
@@ -23,16 +24,26 @@ from weft.dsl.sketch import Sketch
 from weft.dsl.topology import Topology
 from weft.dsl.units import format_bytes
 from weft.synth.api import synthesize
-from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.bounds import Bounds, bounds, lower_bound_us
 from weft.synth.engine import Budget, Outcome
 from weft.synth.engines.exact.engine import Exact
 from weft.synth.simulate import simulate
 
+SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "nccl-topo"
+
 
 def grade(case: Case, table: Table) -> bool:
     """Solve one case and add its lines; whether all of them pass."""
-    machine = topology(case.topology)
+    machine = _machine(case.topology)
+    if machine is None:
+        table.add_row(case.name, case.collective, "", "", "", "", "", "no sample file")
+        return True
     collective = make(case.collective, machine.ranks)
+    if case.engine != "exact":
+        good = True
+        for line in case.limits:  # every size gets its line, also after one that fails
+            good = _one_size(case, machine, collective, *line, table) and good
+        return good
     started = time.process_time()
     problem = Problem(machine, collective, _sketch(case, machine), Objective.FRONTIER)
     outcome = synthesize(problem, Exact(), Budget(60))
@@ -41,15 +52,46 @@ def grade(case: Case, table: Table) -> bool:
     good = True
     for size, limit in case.limits:
         best = min(simulate(p.schedule, size).time_us for p in outcome.points)
-        bound = float(lower_bound_us(own, size))
-        published = max(case.alpha_us, case.ps_per_byte * size / 1e6)
-        ok = best <= limit and bound <= published * (1 + 1e-9) and bound <= best * (1 + 1e-9)
-        good = good and ok
-        table.add_row(
-            case.name, case.collective, format_bytes(size), f"{best:,.3f}", f"{bound:,.3f}",
-            f"{limit:,.3f}", f"{seconds:.2f}", "pass" if ok else "FAIL",
-        )  # fmt: skip
+        good = _line(case, size, limit, best, own, seconds, table) and good
     return _points(case, outcome, seconds, table) and good
+
+
+def _one_size(
+    case: Case, machine: Topology, collective: Collective, size: int, limit: float, table: Table
+) -> bool:
+    """From the machine to a verified schedule and its bound, for one size."""
+    started = time.process_time()
+    problem = Problem(machine, collective, None, Objective.TIME, size)
+    outcome = synthesize(problem, case.engine, Budget(case.seconds))
+    own = bounds(machine, collective)
+    seconds = time.process_time() - started
+    best = min(simulate(p.schedule, size, case.cost).time_us for p in outcome.points)
+    return _line(case, size, limit, best, own, seconds, table)
+
+
+def _line(
+    case: Case, size: int, limit: float, best: float, own: Bounds, seconds: float, table: Table
+) -> bool:
+    bound = float(lower_bound_us(own, size))
+    published = max(case.alpha_us, case.ps_per_byte * size / 1e6)
+    # The published bounds know α and cuts alone; ours of that kind must not say more.
+    plain = float(max(own.latency_us, own.us_per_byte * size))
+    ok = best <= limit and bound <= best * (1 + 1e-9) and seconds <= case.seconds
+    ok = ok and plain <= published * (1 + 1e-6)
+    what = f"{case.collective} ({case.note})" if case.note else case.collective
+    table.add_row(
+        case.name, what, format_bytes(size), f"{best:,.3f}", f"{bound:,.3f}",
+        f"{limit:,.3f}", f"{seconds:.2f}", "pass" if ok else "FAIL",
+    )  # fmt: skip
+    return ok
+
+
+def _machine(text: str) -> Topology | None:
+    """A machine of the catalogue, or of a sample file where those are."""
+    if ".xml" not in text:
+        return topology(text)
+    path = SAMPLES / text
+    return topology(str(path)) if Path(str(path).partition(":")[0]).exists() else None
 
 
 def _points(case: Case, outcome: Outcome, seconds: float, table: Table) -> bool:
