@@ -85,8 +85,10 @@ def rounds_of(search: Search, copies: int) -> int:
     return min(RUN // (trees * search.steps_per_tree), MOST_ROUNDS)
 
 
-def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1) -> Equal:
+def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds: int = 0) -> Equal:
     """``copies`` trees per chunk, at most ``limit`` high, the busiest row as free as possible.
+
+    ``rounds`` of ripping up per run; 0: as many as can be afforded on any machine.
 
     Rows carry whole trees, so first the room of each row is rounded down to whole trees: what
     fits into that meets the bound. Failing that, the largest congestion is made small.
@@ -99,7 +101,7 @@ def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1) -> Equa
     inc = task.increments / copies
     whole = np.floor(1 / inc * (1 + MET))
     capped = np.where(whole > 0, 1 / np.maximum(whole, 1), 2.0)
-    rounds = max(rounds_of(search, copies), LEAST_ROUNDS)
+    rounds = rounds or max(rounds_of(search, copies), LEAST_ROUNDS)
     runs = [
         (seed, steep, increment, mu)
         for seed in range(seeds)

@@ -54,8 +54,12 @@ class Task:
     narrowed: bool = False
 
     @staticmethod
-    def of(topology: Topology, collective: Collective, peers: int = 0) -> Task:
+    def of(
+        topology: Topology, collective: Collective, peers: int = 0, *, alike: bool = True
+    ) -> Task:
         """The task of a plain collective, with its proved bound; ``peers`` as in :mod:`.peers`.
+
+        ``alike``: roots that a symmetry maps to each other have trees that it maps to each other.
 
         Raises:
             BadTopology: ranks that cannot reach each other.
@@ -66,7 +70,7 @@ class Task:
         kind = collective.kind
         found = bounds(topology, collective)
         per_chunk = collective.message_chunks * BYTES_PER_US_PER_GBPS
-        symmetric = kind in SYMMETRIC
+        symmetric = alike and kind in SYMMETRIC
         orbits = orbits_of(topology) if symmetric else without_symmetry(topology)
         joint = kind is Kind.ALLREDUCE
         turned = (False, True) if joint else (kind in REDUCING,)

@@ -37,6 +37,9 @@ FEW = 4
 MOST = 8
 """The largest such number."""
 
+ALONE_RANKS, ALONE_TREES, ALONE_ROUNDS = 64, 2, 120
+"""Up to so many ranks, equal trees per root and rounds, budgets are also kept without symmetry."""
+
 
 def pack(
     problem_topology: Topology,
@@ -147,6 +150,9 @@ def _alternatives(search: Search, rungs: list[Found], best: Found, trees: int) -
         numbers = {*range(1, FEW + 1), fitting, *range(1, trees + 1)}
         for copies in sorted(n for n in numbers if n <= MOST):
             yield from _equal(search, copies, best.limit)
+        if trees and not search.task.narrowed:
+            for copies in range(1, min(trees, ALONE_TREES) + 1):
+                yield from _alone(search, copies, best.limit)
     if best.columns.trees.loads.size > LARGE:
         return
     least = best.weights.congestion
@@ -176,6 +182,25 @@ def _equal(search: Search, copies: int, limit: int) -> Iterator[Packing]:
         yield _finished(search, found.columns, found.weights())
 
 
+def _alone(search: Search, copies: int, limit: int) -> Iterator[Packing]:
+    """So many equal trees per root, each of its own shape: links that carry whole trees need it.
+
+    On two boxes of MI250 a NIC carries two trees or one; a symmetry would make all NICs alike.
+    """
+    task = search.task
+    if task.orbits.order == 1 or task.topology.ranks > ALONE_RANKS:
+        return
+    lone = Search(
+        Task.of(task.topology, task.collective, alike=False), search.deadline, search.seed
+    )
+    tallest = task.machines[0].net.ranks - 1
+    for height in sorted({min(x, tallest) for x in (limit, limit + 4, 2 * limit)}):
+        if lone.late:
+            return
+        found = equal_trees(lone, copies, height, rounds=ALONE_ROUNDS)
+        yield _finished(lone, found.columns, found.weights())
+
+
 def _finished(search: Search, columns: Columns, weights: list[Fraction]) -> Packing:
     """The packing, with what it gives up in words."""
     made = packing_of(search.task, columns, weights)
@@ -199,11 +224,22 @@ def front(
 ) -> list[tuple[int, int, Fraction]]:
     """(trees per root, height, rate as a part of the bound) of what :func:`pack` finds.
 
-    No entry has fewer trees, lower trees and a better rate than another. For equal trees that is
-    to be compared with one, two and the optimal number of trees per root of other tools.
+    Every entry has fewer trees, lower trees or a better rate than any other. For equal trees that
+    is to be compared with one, two and the optimal number of trees per root of other tools.
     """
-    found = pack(topology, collective, seconds=seconds, seed=seed)
-    return [(trees_per_root(p), max(p.heights, default=0), p.bound / p.us_per_byte) for p in found]
+    found = {
+        (packing.bound / packing.us_per_byte, trees_per_root(packing), max(packing.heights))
+        for trees in (0, *range(1, ALONE_TREES + 1))
+        for packing in pack(topology, collective, trees=trees, seconds=seconds, seed=seed)
+    }
+    return [
+        (trees, height, rate)
+        for rate, trees, height in sorted(found, reverse=True)
+        if not any(
+            r >= rate and t <= trees and h <= height and (r, t, h) != (rate, trees, height)
+            for r, t, h in found
+        )
+    ]
 
 
 def _counted(packing: Packing) -> str:

@@ -192,6 +192,16 @@ def test_the_front_trades_rate_for_trees() -> None:
     assert min(tall for _, tall, _ in points) == 5
 
 
+@pytest.mark.slow
+def test_one_tree_per_root_on_two_boxes_is_as_fast_as_the_published() -> None:
+    machine = topology("mi250:nodes=2")
+    best = pack(machine, make("allgather", 32), trees=1)[0]
+    check(best)
+    assert trees_per_root(best) == 1
+    assert best.us_per_byte == Fraction(1, 320_000)  # ForestColl with k = 1: 320 GB/s, 12 hops
+    assert max(best.heights) <= 12
+
+
 def test_direct_allreduce_beats_composition_and_numbers_of_the_table() -> None:
     line = pack(topology("ring:8,bw=50GB/s,dead=0-7"), make("allreduce", 8))[0]
     assert line.us_per_byte == Fraction(20, 10**6)
