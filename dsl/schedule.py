@@ -34,7 +34,7 @@ from .topology import Topology
 Times = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
-LARGEST = {"bytes": 1 << 60, "segments": 1 << 20}
+LARGEST = {"bytes": 1 << 60, "segments": 1 << 16}
 """Schedules of larger numbers are refused: no message is as large, no simulation could end."""
 
 
@@ -268,6 +268,11 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     ends = (int(priority.min(initial=0)), int(priority.max(initial=0)), stride)
     if not all(0 <= p < 1 << 31 for p in ends):
         raise BadFile("a priority is outside 0 … 2^31 - 1", where=f"{where}: transfers")
+    if stride and not planned:
+        raise BadFile(
+            "a stride spaces the priorities of slices, and transfers have none", where=where,
+            hint="add the column priority, or drop the stride",
+        )  # fmt: skip
     provenance = fields.get("provenance", dict, {})
     fields.finish()
     for name, value in (("bytes", size), ("segments", segments)):

@@ -13,6 +13,7 @@ from weft.dsl.files import kind_of, parse_json, read_text
 from weft.dsl.spans import Source
 
 from .sketches import split_arguments
+from .streams import is_stream
 
 CLASSIC = "classic:"
 """What the name of a classic algorithm begins with."""
@@ -117,6 +118,11 @@ def read_subject(text: str) -> Subject:
 
 def _read(path: str, named: str) -> Subject:
     """What is in a file that is there."""
+    if is_stream(path):
+        raise BadFile(
+            "a stream of transfers, never held as a whole", where=path,
+            hint="`weft check` replays it; docs/formats.md describes its files",
+        )  # fmt: skip
     content = read_text(path)
     where = "<stdin>" if path == "-" else path
     if Path(path).suffix == ".py":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from weft.dsl.units import format_bytes
+
 from ..report.layout import exact, facts, number, table
 from .console import Console
 from .exit_codes import Exit
@@ -66,17 +68,26 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
         ("", f"at least {exact(bound.rounds_per_chunk)} rounds per chunk" if algbw else ""),
         ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
         ("tight", _tightness(bound) if algbw else None),
-        *(("with latency", one.certificate.text) for one in bound.composite[-1:]),
+        *(("with latency", _beyond(bound, one.certificate.text)) for one in bound.composite[-1:]),
     ])  # fmt: skip
     parts = [head]
     if sizes:
         rows = [
-            (s["bytes"], float(s["us"]), s["algbw_GBps"], s["certificate"]["kind"]) for s in sizes
-        ]
-        parts.append(table(("bytes", "at least µs", "at most GB/s", "by"), rows))
-        last = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
-        parts += [text for text, kind in last.items() if kind == "composite"]
+            (format_bytes(s["bytes"]), f"{float(s['us']):,.3f}", s["algbw_GBps"],
+             s["certificate"]["kind"])
+            for s in sizes
+        ]  # fmt: skip
+        parts.append(table(("size", "at least µs", "at most GB/s", "by"), rows))
+        used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
+        shown = {one.certificate.text for one in bound.composite[-1:]}
+        parts += [t for t, kind in used.items() if kind == "composite" and t not in shown]
     return "\n\n".join(parts)
+
+
+def _beyond(bound: Bounds, text: str) -> str:
+    """What a composite certificate adds to that of the bandwidth, which was just said."""
+    said = bound.certificate.text
+    return f"moreover: {text[len(said) :].lstrip('. ')}" if text.startswith(said) else text
 
 
 def _tightness(bound: Bounds) -> str | None:

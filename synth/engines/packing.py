@@ -331,7 +331,7 @@ def _said(found: Planned, point: Point) -> str:
     rounded = "" if plan.shares.exact else f" in grains of 1/{plan.shares.factor}"
     return (
         f"{rate}: {pieces} {what}{rounded}, height {max(packing.heights, default=0)}, "
-        f"{found.segments} segments, order {found.order.rule}"
+        f"{found.segments} segment{'s' * (found.segments > 1)}, order {found.order.rule}"
     )
 
 

@@ -70,7 +70,7 @@ def _pieces(collective: Collective) -> list[Ints]:
 
 def _grids(collective: Collective, most: int) -> Iterator[list[Ints]]:
     """Pieces of each plain chunk on some grids of at most so many grains a chunk, the one first
-    that makes no piece much larger than its share."""
+    that makes no piece much larger than its share; the same shares come once."""
     known: dict[bytes, int] = {}
     pieces = _pieces(collective)
     kinds = [known.setdefault(x.tobytes(), len(known)) for x in pieces]
@@ -87,8 +87,12 @@ def _grids(collective: Collective, most: int) -> Iterator[list[Ints]]:
             for new, old in zip(rounded, distinct, strict=True)
         )
         found.append((over, -factor, rounded))
-    for _, _, rounded in sorted(found, key=lambda x: x[:2])[:_LOOKED_AT]:
-        yield [rounded[kind] for kind in kinds]
+    seen: set[tuple[bytes, ...]] = set()
+    for _, _, rounded in sorted(found, key=lambda x: x[:2]):
+        shares = tuple((x // np.gcd.reduce(x)).tobytes() for x in rounded)
+        if shares not in seen and len(seen) < _LOOKED_AT:
+            seen.add(shares)
+            yield [rounded[kind] for kind in kinds]
 
 
 def _with_sizes(schedule: Schedule, sizes: list[Ints]) -> Schedule:

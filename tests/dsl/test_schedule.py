@@ -66,11 +66,12 @@ def test_columns_that_fit_nothing_are_refused(broken):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"segments": 10**12}, "segments is 1000000000000, outside 1 … 1048576"),
-        ({"segments": 2**20 + 1}, "segments"),
+        ({"segments": 10**12}, "segments is 1000000000000, outside 1 … 65536"),
+        ({"segments": 2**16 + 1}, "segments"),
         ({"segments": 0}, "segments"),
         ({"bytes": 0}, "bytes"),
         ({"bytes": 10**400}, "bytes"),
+        ({"stride": 5}, "a stride spaces the priorities"),
     ],
 )
 def test_sizes_that_no_machine_holds_are_refused(change, what):

@@ -90,3 +90,13 @@ def test_what_is_too_large_hints_at_streams(weft: Weft) -> None:
     assert ran.code == 2
     assert "--stream" in ran.err
     assert weft("synth", "-t", "ring:3", "-c", "allgather", "--memory", "1GiB").code == 2
+
+
+def test_who_wants_it_as_a_whole_is_told_who_reads_it(weft: Weft, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert weft(*TORUS, "--size", "12MB", "-o", out).code == 0
+    for verb in ("show", "simulate", "compile", "run"):
+        ran = weft(verb, out)
+        assert ran.code == 2
+        assert "a stream of transfers" in ran.err
+        assert "weft check" in ran.err
