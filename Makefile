@@ -34,6 +34,7 @@ grade: $(STAMP) ## compare results with the published ones
 sweep: $(STAMP) ## compile every proved schedule in every form and execute the XML
 	$(BIN)/python tests/grade/xml_sweep.py
 	$(BIN)/python tests/grade/emission.py
+	$(BIN)/python tests/grade/packing_sweep.py
 
 mutants: $(STAMP) ## mutate right programs at random; what the checker accepts must run right
 	$(BIN)/python tests/grade/mutation_sweep.py

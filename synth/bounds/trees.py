@@ -20,7 +20,7 @@ from weft.dsl.errors import WeftError
 from weft.dsl.hops import find_hops
 from weft.dsl.topology import Topology
 
-from ..rational_lp import LinearProgram, certified_minimum
+from ..rational_lp import Certified, LinearProgram, certified_minimum
 from .scaling import small
 
 Ints = npt.NDArray[np.int64]
@@ -38,6 +38,24 @@ def tree_time(topology: Topology) -> Fraction | None:
     A rational solution that was checked exactly; None where the program is too large, was
     not solved, or its solution could not be made rational.
     """
+    solved = _solved(topology)
+    if solved is None or solved[0].attained is None:
+        return None
+    return solved[0].attained / solved[1]
+
+
+def tree_bound(topology: Topology) -> Fraction | None:
+    """What no fractional packing of trees is below, in the same unit: the program's dual.
+
+    Row prices prove it in integers, also where :func:`tree_time` finds no rational solution. None
+    where the program is too large or was not solved.
+    """
+    solved = _solved(topology)
+    return None if solved is None else solved[0].lower / solved[1]
+
+
+def _solved(topology: Topology) -> tuple[Certified, Fraction] | None:
+    """The solved program, and by what its value is to be divided."""
     n = topology.ranks
     if n < 2 or n * len(topology.links) > MAX_COLUMNS:
         return None
@@ -51,10 +69,9 @@ def tree_time(topology: Topology) -> Fraction | None:
     routes = [set(h.route) for h in hops]
     load = _loads(topology, routes)
     try:
-        answer = certified_minimum(_program(n, ends, load, size), seconds=SECONDS)
+        return certified_minimum(_program(n, ends, load, size), seconds=SECONDS), unit
     except WeftError:
         return None
-    return None if answer.attained is None else answer.attained / unit
 
 
 def _loads(topology: Topology, routes: list[set[int]]) -> tuple[Ints, Ints, Ints]:
