@@ -47,6 +47,24 @@ def numbered(*columns: Ints) -> Ints:
     return number
 
 
+def any_twice(*columns: npt.NDArray[Any]) -> bool:
+    """Whether two rows across columns of 32-bit integers are equal; quicker than to say which.
+
+    >>> any_twice(np.array([5, 2, 5]), np.array([7, 9, 8]))
+    False
+    """
+    key, room = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        least = int(column.min(initial=0))
+        span = int(column.max(initial=0)) - least + 1
+        room *= span
+        if room >= 1 << 63:
+            key, room = numbered(key), len(key) * span
+        key = key * span + (column.astype(np.int64) - least)
+    key.sort()
+    return bool((key[1:] == key[:-1]).any())
+
+
 def same_rows(start: Ints, values: Ints) -> Ints:
     """Rows of different lengths, ``values[start[i]:start[i+1]]``: equal rows get equal numbers.
 

@@ -16,13 +16,13 @@ is verified here, always: engines are not trusted.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.dsl import collective_json
 from weft.dsl.collective import Kind
+from weft.dsl.compact_json import compact
 from weft.dsl.errors import Missing, Refusal, UserError, WeftError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.registry import ENGINES
@@ -135,12 +135,12 @@ def problem_digest(problem: Problem) -> str:
     """A digest of topology, collective, sketch and objective."""
     parts = {
         "topology": problem.topology.digest(),
-        "collective": collective_json.dump(problem.collective),
+        "collective": collective_json.described(problem.collective),
         "sketch": None if problem.sketch is None else [r.label for r in problem.sketch.rules],
         "objective": str(problem.objective),
         "bytes": problem.bytes,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(compact(parts).encode()).hexdigest()[:16]
 
 
 def pareto(points: Iterable[Point]) -> tuple[Point, ...]:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.collective import Collective
+from weft.dsl.distinct import any_twice
 from weft.dsl.placement import Placement
 from weft.dsl.schedule import Schedule
 
@@ -101,6 +102,8 @@ def _waves(schedule: Schedule) -> tuple[Ints, Ints]:
     that each wave is one array operation.
     """
     n = len(schedule)
+    if not any_twice(schedule.step, schedule.chunk, schedule.dst):
+        return np.argsort(schedule.step, kind="stable"), np.zeros(n, np.int64)
     place = schedule.chunk.astype(np.int64) * schedule.collective.ranks + schedule.dst
     by_place = np.lexsort((place, schedule.step))
     step, place = schedule.step[by_place], place[by_place]

@@ -30,6 +30,7 @@ from math import lcm
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.distinct import any_twice
 from weft.dsl.errors import CheckFailed
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import Sketch
@@ -205,6 +206,8 @@ def _node(s: Schedule, ends: Ints, link: int) -> str:
 
 def _arrival_problems(s: Schedule) -> Iterator[str]:
     """Several arrivals at one place in one step, unless all are added up."""
+    if not any_twice(s.step, s.chunk, s.dst):
+        return
     place = s.chunk.astype(np.int64) * s.collective.ranks + s.dst
     order = np.lexsort((place, s.step))
     follows = (np.diff(s.step[order]) == 0) & (np.diff(place[order]) == 0)
