@@ -1,0 +1,182 @@
+"""One chunk is put into the gaps of the rows: a tree that grows by what arrives first.
+
+Forward, everybody who has the chunk offers it over every hop that it may take; what would arrive
+first is taken, and its rows are occupied. Where few want the chunk, only the way to the next of
+them is taken. Backward, for sums, the root has everything at a pivot moment, and of what could
+come in the hop that may leave last is taken. ``bias`` is added where arrivals are compared.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..greedy.jit import compiled
+from ..greedy.machine import Ints
+from .timeline_kernel import Hops, Rows, earliest, latest, release, reserve
+
+Flags = npt.NDArray[np.bool_]
+
+NEVER = 1 << 61
+
+
+@compiled
+def _offer(
+    heap: Any, rows: Rows, hops: Hops, v: int, ready: Ints, allowed: Flags, bias: Ints
+) -> None:
+    """Put the hops that leave rank v on the heap, by when they would arrive."""
+    for i in range(hops.out[v], hops.out[v + 1]):
+        h = hops.outs[i]
+        if allowed[h] and ready[hops.dst[h]] == NEVER:
+            arrival = earliest(rows, hops, h, ready[v]) + hops.arrives[h]
+            heapq.heappush(heap, (arrival + bias[h], np.int64(h)))
+
+
+@compiled
+def undo(rows: Rows, hops: Hops, hop: Ints, start: Ints, count: int) -> None:
+    """Release transfers."""
+    for i in range(count):
+        release(rows, hops, hop[i], start[i])
+
+
+@compiled
+def flood(
+    rows: Rows, hops: Hops, ready: Ints, depth: Ints, allowed: Flags, bias: Ints, most: int,
+    hop: Ints, start: Ints,
+) -> int:  # fmt: skip
+    """Bring a chunk to all ranks: how many transfers that took, -1 if some cannot be reached.
+
+    ``ready``: when each rank has it (NEVER: not yet), ``depth``: after how many hops; both change.
+    No more than ``most`` hops. ``hop`` and ``start`` get the transfers, in an order in which each
+    comes after the one that brought the chunk.
+    """
+    left, done = 0, 0
+    heap = [(np.int64(0), np.int64(0))]
+    heap.pop()
+    for v in range(len(ready)):
+        if ready[v] == NEVER:
+            left += 1
+        elif depth[v] < most:
+            _offer(heap, rows, hops, v, ready, allowed, bias)
+    while left and len(heap):
+        key, h = heapq.heappop(heap)
+        u, v = hops.src[h], hops.dst[h]
+        if ready[v] != NEVER:
+            continue
+        begin = earliest(rows, hops, h, ready[u])
+        if begin + hops.arrives[h] + bias[h] > key:  # its rows were taken since
+            heapq.heappush(heap, (begin + hops.arrives[h] + bias[h], h))
+            continue
+        reserve(rows, hops, h, begin)
+        hop[done], start[done] = h, begin
+        done += 1
+        left -= 1
+        ready[v], depth[v] = begin + hops.arrives[h], depth[u] + 1
+        if depth[v] < most:
+            _offer(heap, rows, hops, v, ready, allowed, bias)
+    if left:
+        undo(rows, hops, hop, start, done)
+        return -1
+    return done
+
+
+@compiled
+def deliver(
+    rows: Rows, hops: Hops, ready: Ints, depth: Ints, wanted: Flags, allowed: Flags, bias: Ints,
+    most: int, hop: Ints, start: Ints,
+) -> int:  # fmt: skip
+    """As :func:`flood`, to those that want the chunk: the nearest first, each by its quickest way."""
+    n, done = len(ready), 0
+    via = np.empty(n, np.int64)
+    while True:
+        at, deep = ready.copy(), depth.copy()
+        heap = [(np.int64(0), np.int64(0))]
+        heap.pop()
+        left = False
+        for v in range(n):
+            via[v] = -1
+            if ready[v] == NEVER:
+                left = left or wanted[v]
+            elif depth[v] < most:
+                _offer(heap, rows, hops, v, at, allowed, bias)
+        if not left:
+            return done
+        reached = -1
+        while reached < 0 and len(heap):
+            _, h = heapq.heappop(heap)
+            u, v = hops.src[h], hops.dst[h]
+            if at[v] != NEVER:
+                continue
+            at[v] = earliest(rows, hops, h, at[u]) + hops.arrives[h]
+            deep[v] = deep[u] + 1
+            via[v] = h
+            if wanted[v]:
+                reached = v
+            elif deep[v] < most:
+                _offer(heap, rows, hops, v, at, allowed, bias)
+        if reached < 0:
+            undo(rows, hops, hop, start, done)
+            return -1
+        length, v = 0, reached
+        while via[v] >= 0:
+            length += 1
+            v = hops.src[via[v]]
+        v = reached
+        for i in range(length):
+            hop[done + length - 1 - i] = via[v]
+            v = hops.src[via[v]]
+        for _ in range(length):
+            h = hop[done]
+            u, v = hops.src[h], hops.dst[h]
+            start[done] = earliest(rows, hops, h, ready[u])
+            reserve(rows, hops, h, start[done])
+            ready[v], depth[v] = start[done] + hops.arrives[h], depth[u] + 1
+            done += 1
+
+
+@compiled
+def gather(
+    rows: Rows, hops: Hops, root: int, pivot: int, allowed: Flags, bias: Ints, most: int,
+    hop: Ints, start: Ints,
+) -> int:  # fmt: skip
+    """Add a chunk of all ranks up at the root until ``pivot``: how many transfers, -1 if some
+    cannot reach it. Starts may be negative: then the pivot is too early.
+
+    ``hop`` and ``start`` get the transfers, the last ones first.
+    """
+    n, done = len(hops.out) - 1, 0
+    due, depth = np.full(n, NEVER), np.zeros(n, np.int64)
+    heap = [(np.int64(0), np.int64(0))]
+    heap.pop()
+    due[root] = pivot
+    last = root
+    while True:
+        if depth[last] < most:
+            for i in range(hops.into[last], hops.into[last + 1]):
+                h = hops.ins[i]
+                if allowed[h] and due[hops.src[h]] == NEVER:
+                    leaves = latest(rows, hops, h, due[last])
+                    heapq.heappush(heap, (bias[h] - leaves, np.int64(h)))
+        if done == n - 1:
+            return done
+        found = False
+        while len(heap) and not found:
+            key, h = heapq.heappop(heap)
+            u, v = hops.src[h], hops.dst[h]
+            if due[u] != NEVER:
+                continue
+            leaves = latest(rows, hops, h, due[v])
+            if bias[h] - leaves > key:
+                heapq.heappush(heap, (bias[h] - leaves, h))
+                continue
+            reserve(rows, hops, h, leaves)
+            hop[done], start[done] = h, leaves
+            done += 1
+            due[u], depth[u] = leaves, depth[v] + 1
+            last, found = u, True
+        if not found:
+            undo(rows, hops, hop, start, done)
+            return -1

@@ -1,0 +1,257 @@
+"""Chunks are put in one after another; then some are taken out and put in anew, over and over.
+
+Large-neighbourhood search (Shaw 1998): what is taken out are one chunk that ends last and others;
+they come back in a random order and with random biases, so over other hops. It is kept if the end is
+no later, or hardly later, and undone otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..greedy.jit import compiled
+from ..greedy.machine import Ints
+from .place_kernel import NEVER, Flags, deliver, flood, gather, undo
+from .timeline_kernel import Hops, Rows, reserve
+
+
+class Jobs(NamedTuple):
+    """What is to be moved, one row per chunk.
+
+    Attributes:
+        holds, wants: shape (jobs, ranks).
+        root: where a sum is formed, or -1 for copies.
+        kind: which of the rows of ``allowed`` (kinds, hops) holds for it.
+        everywhere: whether every rank has or wants it.
+        most: hops that a chunk may travel.
+    """
+
+    holds: Flags
+    wants: Flags
+    root: Ints
+    kind: Ints
+    everywhere: Flags
+    allowed: Flags
+    most: int
+
+
+class Placed(NamedTuple):
+    """The transfers of every job: ``hop[j, :count[j]]`` from ``start`` on; its end, and the pivot
+    of a sum; ``sums[j]`` transfers of it come first and are added up."""
+
+    count: Ints
+    sums: Ints
+    hop: Ints
+    start: Ints
+    end: Ints
+    pivot: Ints
+
+
+def nothing_placed(jobs: int, ranks: int) -> Placed:
+    """Room for transfers of so many jobs."""
+    one = [np.zeros(jobs, np.int64) for _ in range(4)]
+    count, sums, end, pivot = one
+    wide = [np.zeros((jobs, 2 * ranks), np.int64) for _ in range(2)]
+    return Placed(count, sums, *wide, end, pivot)
+
+
+_PIVOTS = 40
+"""Moments tried for a sum."""
+
+
+@compiled
+def _sum(rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int) -> int:
+    """Add a chunk up as early as it goes from ``pivot`` on; when it is done, or -1."""
+    allowed = jobs.allowed[jobs.kind[j]]
+    for _ in range(_PIVOTS):
+        made = gather(
+            rows, hops, jobs.root[j], pivot, allowed, bias, jobs.most, placed.hop[j],
+            placed.start[j],
+        )  # fmt: skip
+        if made < 0:
+            return -1
+        early = np.int64(0)
+        for i in range(made):
+            early = min(early, placed.start[j, i])
+        if early == 0:
+            placed.sums[j] = placed.count[j] = made
+            return pivot
+        undo(rows, hops, placed.hop[j], placed.start[j], made)
+        pivot -= early
+    return -1
+
+
+@compiled
+def place(rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int) -> bool:
+    """Put a job into the gaps; False if it cannot be done, and then nothing has changed."""
+    n = len(hops.out) - 1
+    ready, depth = np.full(n, NEVER), np.zeros(n, np.int64)
+    allowed = jobs.allowed[jobs.kind[j]]
+    placed.count[j] = placed.sums[j] = 0
+    if jobs.root[j] >= 0:
+        moment = _sum(rows, hops, jobs, bias, placed, j, pivot)
+        if moment < 0:
+            return False
+        placed.pivot[j] = moment
+        ready[jobs.root[j]] = moment
+    else:
+        for v in range(n):
+            if jobs.holds[j, v]:
+                ready[v] = 0
+    before = placed.count[j]
+    hop, start = placed.hop[j, before:], placed.start[j, before:]
+    if jobs.everywhere[j]:
+        made = flood(rows, hops, ready, depth, allowed, bias, jobs.most, hop, start)
+    else:
+        made = deliver(
+            rows, hops, ready, depth, jobs.wants[j], allowed, bias, jobs.most, hop, start
+        )
+    if made < 0:
+        undo(rows, hops, placed.hop[j], placed.start[j], before)
+        placed.count[j] = 0
+        return False
+    placed.count[j] += made
+    placed.end[j] = 0
+    for v in range(n):
+        if jobs.wants[j, v]:
+            placed.end[j] = max(placed.end[j], ready[v])
+    return True
+
+
+@compiled
+def take_out(rows: Rows, hops: Hops, placed: Placed, j: int) -> None:
+    """Release what a job occupies; its transfers stay written down."""
+    undo(rows, hops, placed.hop[j], placed.start[j], placed.count[j])
+
+
+@compiled
+def put_back(rows: Rows, hops: Hops, placed: Placed, j: int) -> None:
+    """Undo :func:`take_out`."""
+    for i in range(placed.count[j]):
+        reserve(rows, hops, placed.hop[j, i], placed.start[j, i])
+
+
+@compiled
+def biases(hops: int, scale: int) -> Ints:
+    """Random preferences among hops, in ticks."""
+    found = np.zeros(hops, np.int64)
+    if scale > 0:
+        for h in range(hops):
+            found[h] = np.random.randint(0, scale + 1)
+    return found
+
+
+@compiled
+def construct(
+    rows: Rows, hops: Hops, jobs: Jobs, placed: Placed, order: Ints, scale: int, seed: int
+) -> bool:
+    """Put all jobs into empty rows, in an order; whether all could be."""
+    np.random.seed(seed)
+    rows.used[:] = 0
+    bias = biases(len(hops.src), scale)
+    for j in order:
+        if not place(rows, hops, jobs, bias, placed, j, 0):
+            return False
+    return True
+
+
+@compiled
+def cost(placed: Placed) -> float:
+    """The end of all, and a little of when the others end: what has less to wait for is better."""
+    return placed.end.max() + 0.01 * placed.end.mean()
+
+
+@compiled
+def improve(
+    rows: Rows, hops: Hops, jobs: Jobs, placed: Placed, turns: int, most_out: int, heat: float,
+    seed: int,
+) -> int:  # fmt: skip
+    """So many turns; ``placed`` ends as the best that was seen. How many turns were kept."""
+    np.random.seed(seed)
+    total = len(placed.count)
+    now = cost(placed)
+    best, kept = now, 0
+    saved = _copy(placed)
+    old = _copy(placed)
+    out = np.zeros(most_out + 1, np.int64)
+    for _ in range(turns):
+        size = _chosen(placed, out, min(most_out, total))
+        for i in range(size):
+            take_out(rows, hops, placed, out[i])
+            _keep(placed, old, out[i])
+        scale = np.random.randint(0, 4)
+        bias = biases(len(hops.src), 0 if scale == 0 else placed.end.max() >> (4 * scale))
+        made = size
+        for i in range(size):
+            pivot = np.int64(0)
+            if jobs.root[out[i]] >= 0 and np.random.randint(0, 2):
+                pivot = np.random.randint(0, placed.pivot[out[i]] + 1)
+            if not place(rows, hops, jobs, bias, placed, out[i], pivot):
+                made = i
+                break
+        then = cost(placed) if made == size else np.inf
+        if then <= now * (1 + heat * np.random.random()):
+            now = then
+            kept += 1
+            if now < best:
+                best = now
+                for j in range(total):
+                    _keep(placed, saved, j)
+        else:
+            for i in range(made):
+                take_out(rows, hops, placed, out[i])
+            for i in range(size):
+                _keep(old, placed, out[i])
+                put_back(rows, hops, placed, out[i])
+    for j in range(total):
+        _keep(saved, placed, j)
+    rows.used[:] = 0
+    for j in range(total):
+        put_back(rows, hops, placed, j)
+    return kept
+
+
+@compiled
+def _chosen(placed: Placed, out: Ints, most: int) -> int:
+    """Draw what is taken out, in a random order: one that ends last, and others."""
+    total = len(placed.count)
+    size = np.random.randint(1, most + 1)
+    last = placed.end.max()
+    late = np.random.randint(0, total)
+    for i in range(total):
+        j = (late + i) % total
+        if placed.end[j] == last:
+            out[0] = j
+            break
+    made = 1
+    for _ in range(4 * size):
+        j = np.random.randint(0, total)
+        new = made < size
+        for i in range(made):
+            new = new and out[i] != j
+        if new:
+            out[made] = j
+            made += 1
+    for i in range(made - 1, 0, -1):
+        k = np.random.randint(0, i + 1)
+        out[i], out[k] = out[k], out[i]
+    return made
+
+
+@compiled
+def _copy(placed: Placed) -> Placed:
+    return Placed(
+        placed.count.copy(), placed.sums.copy(), placed.hop.copy(), placed.start.copy(),
+        placed.end.copy(), placed.pivot.copy(),
+    )  # fmt: skip
+
+
+@compiled
+def _keep(source: Placed, target: Placed, j: int) -> None:
+    """Copy one job."""
+    target.count[j], target.sums[j] = source.count[j], source.sums[j]
+    target.end[j], target.pivot[j] = source.end[j], source.pivot[j]
+    for i in range(source.count[j]):
+        target.hop[j, i], target.start[j, i] = source.hop[j, i], source.start[j, i]
