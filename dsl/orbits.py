@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from .detect import LIMIT, search
 from .groups import Group, spread, trivial
 from .structure import IntArray, Points, structure_of
+from .symmetry import extended
 from .topology import Topology
 
 
@@ -75,6 +77,24 @@ def orbits_of(topology: Topology, *, limit: int = LIMIT) -> Orbits:
     if whole is None:
         whole = trivial(made.ranks, sum(made.sizes))
     return _orbits(whole, *made.sizes[:2])
+
+
+def orbits_under(topology: Topology, rank_images: Sequence[Sequence[int]]) -> Orbits | None:
+    """The orbits under these moves of the ranks; None if one of them is no symmetry of the machine,
+    or they generate one that leaves a rank where it is.
+    """
+    made = structure_of(topology)
+    points = []
+    for image in rank_images:
+        nodes = extended(made, np.asarray(image, np.int64))
+        action = None if nodes is None else made.act(nodes)
+        if action is None:
+            return None
+        points.append(action)
+    whole = spread(points, made.ranks, made.ranks) if points else None
+    if points and whole is None:
+        return None
+    return _orbits(whole or trivial(made.ranks, sum(made.sizes)), *made.sizes[:2])
 
 
 def without_symmetry(topology: Topology) -> Orbits:

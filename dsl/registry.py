@@ -98,6 +98,7 @@ ENGINES = Registry("engine", "weft.engines", {
     "exact": "weft.synth.engines.exact:Exact",
     "packing": "weft.synth.engines.packing:Packer",
     "greedy": "weft.synth.engines.greedy:Greedy",
+    "sketched": "weft.synth.engines.sketched:Sketched",
     "portfolio": "weft.synth.engines.portfolio:Portfolio",
 })  # fmt: skip
 """What finds schedules: frozen dataclasses that follow ``weft.synth.engine.Engine``."""

@@ -5,12 +5,14 @@ of :mod:`weft.dsl.sketch` leave open are fixed here:
 
 * *only*: rules add up; a transfer is allowed if one of them names its pair, or all its links.
 * *relay*: a transfer of a chunk that starts on a source s, from the host of s to another host,
-  uses a pair of ``through``. *Own data first*: over such a pair a chunk that starts on the
+  uses a pair of ``through``. A sum starts on many ranks: then it is enough that one of those in
+  that host may leave there. *Own data first*: over such a pair a chunk that starts on the
   relay itself is never sent in a later step than one that does not.
 * *peers*: the distinct ranks that a rank sends to through the switch, and those that it receives
   from, are each at most ``limit``. Few and many are wishes, not rules.
 * *symmetry*: the image of every transfer (chunk, ranks, step, reduction) is a transfer. Pieces of
-  one unit may be permuted, and routes may use any parallel links or switches.
+  one unit keep their numbers, those of a sum may be permuted; routes may use any parallel links
+  or switches.
 * *max hops*: a contribution that arrives has travelled at most so many transfers.
 * *fixed sends*: ``piece`` is the number of the chunk within its unit, from 0; steps count from 1.
 """
@@ -57,6 +59,9 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Mask) -> Iterato
     if only:
         stray = ~np.logical_or.reduce([_named(schedule, r) for r in only])
         yield from _broken(schedule, only, stray, "no such rule names this hop")
+    relays = [r for r in sketch.rules if isinstance(r, Relay)]
+    if relays:
+        yield from _relays(schedule, relays)
     for rule in sketch.rules:
         match rule:
             case Only():
@@ -64,7 +69,7 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Mask) -> Iterato
             case Forbid():
                 yield from _broken(schedule, [rule], _forbidden(schedule, rule), "forbidden")
             case Relay():
-                yield from _relay(schedule, rule)
+                pass  # all of them together
             case SwitchPolicy():
                 yield from _peers(schedule, rule)
             case Symmetry():
@@ -139,19 +144,39 @@ def _starts(s: Schedule) -> Mask:
     return table
 
 
-def _relay(s: Schedule, rule: Relay) -> Iterator[str]:
+def _relays(s: Schedule, rules: list[Relay]) -> Iterator[str]:
     starts = _starts(s)
     names: dict[int | None, int] = {}
     host = np.array([names.setdefault(h, len(names)) for h in s.topology.host_of])
-    # home[c, h]: chunk c starts on a source in host h.
-    home = np.zeros((s.collective.chunks, len(names)), bool)
-    for source in sorted(rule.sources):
-        home[:, host[source]] |= starts[:, source]
-    leaves = home[s.chunk, host[s.src]] & (host[s.src] != host[s.dst])
-    relayed = _pair_mask(s, rule.through)
-    yield from _broken(s, [rule], leaves & ~relayed, "the chunk leaves its host elsewhere")
-    if rule.own_first:
-        yield from _own_first(s, rule, relayed, starts[s.chunk, s.src])
+    relayed = [_pair_mask(s, rule.through) for rule in rules]
+    leaves = host[s.src] != host[s.dst]
+    free = np.zeros(len(s), bool)
+    bound = [np.zeros(len(s), bool) for _ in rules]
+    for which, sources in _alike(rules, s.topology.ranks).items():
+        # home[c, h]: chunk c starts on one of these ranks in host h.
+        home = np.zeros((s.collective.chunks, len(names)), bool)
+        for source in sources:
+            home[:, host[source]] |= starts[:, source]
+        mine = home[s.chunk, host[s.src]]
+        allowed = mine.copy()
+        for i in which:
+            allowed &= relayed[i]
+            bound[i] |= mine
+        free |= allowed
+    for i, rule in enumerate(rules):
+        stray = leaves & bound[i] & ~free
+        yield from _broken(s, [rule], stray, "the chunk leaves its host elsewhere")
+        if rule.own_first:
+            yield from _own_first(s, rule, relayed[i], starts[s.chunk, s.src])
+
+
+def _alike(rules: list[Relay], ranks: int) -> dict[tuple[int, ...], list[int]]:
+    """Ranks by the rules (their numbers) that name them."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(ranks):
+        which = tuple(i for i, rule in enumerate(rules) if rank in rule.sources)
+        found.setdefault(which, []).append(rank)
+    return found
 
 
 def _own_first(s: Schedule, rule: Relay, relayed: Mask, own: Mask) -> Iterator[str]:
@@ -181,6 +206,7 @@ def _peers(s: Schedule, rule: SwitchPolicy) -> Iterator[str]:
 
 # --- symmetry -------------------------------------------------------------------------------------
 
+_Unit = tuple[frozenset[tuple[int, frozenset[int]]], frozenset[tuple[int, frozenset[int]]]]
 _Sends = tuple[tuple[int, int, int, bool], ...]
 
 
@@ -195,7 +221,14 @@ def _symmetry(s: Schedule, rule: Symmetry) -> Iterator[str]:
             yield f"{_title(rule)}: it does not map {s.collective} to itself (chunk {chunks[0]})"
             return
     sends, moved = _sends(s, tuple(range(n))), _sends(s, rule.image)
+    grains = s.collective.grains.tolist()
     for unit, chunks in _units(s, rule.image).items():
+        if len(unit[0]) > 1:  # pieces of a sum: each to any other of its size
+            before = sorted((grains[c], moved.get(c, ())) for c in chunks)
+            after = sorted((grains[c], sends.get(c, ())) for c in here[unit])
+            if before != after:
+                yield f"{_title(rule)}: the pieces of a sum are not moved to each other"
+            continue
         # The k-th chunk of a unit goes to the k-th of its image: pieces keep their number.
         for chunk, image in zip(chunks, here[unit], strict=True):
             if moved.get(chunk, ()) != sends.get(image, ()):
@@ -206,7 +239,7 @@ def _symmetry(s: Schedule, rule: Symmetry) -> Iterator[str]:
                 break
 
 
-def _units(s: Schedule, image: tuple[int, ...]) -> dict[object, list[int]]:
+def _units(s: Schedule, image: tuple[int, ...]) -> dict[_Unit, list[int]]:
     """Chunks by what they are after renaming the ranks: where they start and end, holding what."""
     sets = [frozenset(image[r] for r in members) for members in s.collective.contributions]
 
@@ -219,7 +252,7 @@ def _units(s: Schedule, image: tuple[int, ...]) -> dict[object, list[int]]:
         return table
 
     pre, post = rows(s.collective.pre), rows(s.collective.post)
-    units: defaultdict[object, list[int]] = defaultdict(list)
+    units: defaultdict[_Unit, list[int]] = defaultdict(list)
     for chunk in range(s.collective.chunks):
         units[frozenset(pre.get(chunk, ())), frozenset(post.get(chunk, ()))].append(chunk)
     return units

@@ -18,6 +18,7 @@ from weft.dsl.collective import Collective, Kind, make
 from weft.dsl.errors import UserError
 from weft.dsl.orbits import orbits_of
 from weft.dsl.problem import Objective, Problem
+from weft.dsl.sketch import Forbid, Only, Relay, SwitchPolicy, Symmetry
 from weft.dsl.topology import Topology, both_ways, gpu
 from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
@@ -32,6 +33,8 @@ from ..packing.plan import Plan
 from ..packing.plan_quick import Group, quick_packing
 from ..packing.plan_quotient import Quotient, unfolded
 from ..packing.plan_thrift import thrifty_packing
+from ..packing.task import Under
+from ..permitted import orbits_for, same_for_all
 from ..prepare import prepare
 
 LARGE = 1 << 30
@@ -99,8 +102,8 @@ class Packer:
     def refuses(self, problem: Problem) -> str | None:
         """Sketches, sums that a rank makes by itself, chunks of many holders, nothing to do."""
         collective = problem.collective
-        if problem.sketch is not None:
-            return "packings are for the machine as it is; a sketch guides a search"
+        if problem.sketch is not None and (why := _cannot_follow(problem)):
+            return why
         if collective.ranks < 2:
             return "nothing has to move: every rank holds already what it wants"
         if collective.local_reduce or collective.factor != 1 or collective.sizes:
@@ -129,11 +132,11 @@ class Packer:
             least = min(p.us_per_byte for p in packings)
             packings = [p for p in packings if p.us_per_byte == least]
         quotients = [self._quotient(p) for p in packings]
-        if self._crowded(problem, quotients):
+        if problem.sketch is None and self._crowded(problem, quotients):
             # First, so that it is tried before those that it is to beat.
             thrifty = thrifty_packing(_alone(packings[0]))
             quotients = [*([] if thrifty is None else [self._quotient(thrifty)]), *quotients]
-        settled = self._in_rounds(problem, packings[0], budget.seed)
+        settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
         effort = Effort(
             until=until - 0.25 * budget.seconds, segments=self.segments, seed=budget.seed,
@@ -184,6 +187,8 @@ class Packer:
         """Of the packers, and the quickest routes."""
         seconds = _PACKING_SHARE * budget.seconds
         topology, collective = problem.topology, problem.collective
+        if problem.sketch is not None:
+            return self._sketched(problem, budget, observer)
         if collective.kind in TREES:
             found = self._trees(problem, budget, observer)
         else:
@@ -223,6 +228,20 @@ class Packer:
             seconds=seconds, seed=seed, observer=observer,
         )  # fmt: skip
 
+    def _sketched(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
+        """Trees over the hops that a sketch leaves, under the symmetry that it demands."""
+        from ..packing.trees import pack
+
+        assert problem.sketch is not None
+        topology, collective = problem.topology, problem.collective
+        pairs = same_for_all(topology, collective, problem.sketch)
+        assert pairs is not None, "else it was refused"
+        return pack(
+            topology, collective, trees=self.trees, height=self.height,
+            under=Under(orbits_for(topology, problem.sketch), pairs),
+            seconds=_PACKING_SHARE * budget.seconds, seed=budget.seed, observer=observer,
+        )  # fmt: skip
+
     def _low_and_narrow(self, packing: Packing) -> bool:
         """Whether it keeps the budgets of height and peers."""
         low = not self.height or max(packing.heights, default=0) <= self.height
@@ -244,6 +263,25 @@ class Packer:
         return Outcome(
             Status.OPTIMAL if proved else Status.FEASIBLE, tuple(points), tuple(statements)
         )
+
+
+_FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy)
+"""Rules of sketches that trees can keep, if they are the same for all chunks."""
+
+
+def _cannot_follow(problem: Problem) -> str | None:
+    """Why trees cannot keep to a sketch."""
+    sketch, kind = problem.sketch, problem.collective.kind
+    assert sketch is not None
+    for rule in sketch.rules:
+        limited = isinstance(rule, SwitchPolicy) and rule.limit is not None
+        if limited or not isinstance(rule, _FOLLOWED):
+            return f"packings cannot follow the rule {rule.label!r}"
+    if kind not in TREES:
+        return "packings of paths are for the machine as it is; a sketch guides a search"
+    if same_for_all(problem.topology, problem.collective, sketch) is None:
+        return "the sketch lets different chunks go different ways"
+    return None
 
 
 def _alone(packing: Packing) -> Packing:

@@ -97,10 +97,12 @@ class Portfolio:
 def _likely(problem: Problem) -> Iterator[str]:
     """Names of the engines that may win, the likeliest first."""
     ranks = problem.topology.ranks
-    if problem.sketch is not None:
-        yield "exact"
-        return
     at_a_size = problem.objective in (Objective.TIME, Objective.BANDWIDTH)
+    if problem.sketch is not None:
+        if ranks <= (EXACT_PAIRS if at_a_size else EXACT_RANKS):
+            yield "exact"
+        yield from ("sketched", "packing")
+        return
     custom = problem.collective.kind is Kind.CUSTOM
     if not at_a_size and ranks <= EXACT_RANKS:
         yield "exact"

@@ -19,10 +19,26 @@ from .peers import few_peers
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 REDUCING = frozenset({Kind.REDUCE, Kind.REDUCE_SCATTER})
 ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.MULTIROOT_BROADCAST})
 SYMMETRIC = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLREDUCE})
+
+
+@dataclass(frozen=True, eq=False)
+class Under:
+    """What a sketch leaves: a group of symmetries, and which ranks may send to which, shape
+    (ranks, ranks)."""
+
+    orbits: Orbits
+    pairs: Bools
+
+    @property
+    def allowed(self) -> Bools:
+        """Whom the representatives may send to."""
+        found: Bools = self.pairs[self.orbits.representatives]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +71,17 @@ class Task:
 
     @staticmethod
     def of(
-        topology: Topology, collective: Collective, peers: int = 0, *, alike: bool = True
+        topology: Topology,
+        collective: Collective,
+        peers: int = 0,
+        *,
+        alike: bool = True,
+        under: Under | None = None,
     ) -> Task:
         """The task of a plain collective, with its proved bound; ``peers`` as in :mod:`.peers`.
 
         ``alike``: roots that a symmetry maps to each other have trees that it maps to each other.
+        ``under``: what a sketch leaves.
 
         Raises:
             BadTopology: ranks that cannot reach each other.
@@ -72,9 +94,13 @@ class Task:
         per_chunk = collective.message_chunks * BYTES_PER_US_PER_GBPS
         symmetric = alike and kind in SYMMETRIC
         orbits = orbits_of(topology) if symmetric else without_symmetry(topology)
+        if under is not None:
+            orbits = under.orbits
         joint = kind is Kind.ALLREDUCE
         turned = (False, True) if joint else (kind in REDUCING,)
-        allowed = few_peers(topology, orbits, peers) if peers else None
+        allowed = None if under is None else under.allowed
+        if peers:
+            allowed = few_peers(topology, orbits, peers)
         machines = tuple(Machine.of(topology, orbits, turned=t, allowed=allowed) for t in turned)
         if joint:
             families = np.arange(2 * len(orbits.representatives))

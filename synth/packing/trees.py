@@ -22,7 +22,7 @@ from .pool import Columns
 from .prove import proved
 from .search import MET, Found, Search
 from .sparse import LARGE, LEAST_ROUNDS, equal_trees, natural_copies, rounds_of, sparser
-from .task import Task
+from .task import Task, Under
 from .templates import packing_of, root
 
 SLACKS = (0.002, 0.015, 0.03)
@@ -48,6 +48,7 @@ def pack(
     trees: int = 0,
     height: int = 0,
     peers: int = 0,
+    under: Under | None = None,
     seconds: float = 30,
     seed: int = 0,
     observer: Observer | None = None,
@@ -58,8 +59,8 @@ def pack(
     trees, and their ``remark`` says what that costs. ``trees`` (for each chunk; allreduce: for
     each root, up to symmetry), ``height`` (hops from a root to a leaf) and ``peers`` (ranks that
     one sends to, or hears from, over all trees) are budgets, 0 is none: what is returned keeps
-    them, which may be nothing. One rank alone needs nothing. After ``seconds`` of wall time the
-    search takes what it has.
+    them, which may be nothing. ``under`` is what a sketch leaves. One rank alone needs nothing.
+    After ``seconds`` of wall time the search takes what it has.
 
     Raises:
         BadTopology: ranks that cannot reach each other.
@@ -70,7 +71,7 @@ def pack(
         return []
     observer = observer or Silent()
     observer.stage("bounds")
-    task = Task.of(problem_topology, collective, peers)
+    task = Task.of(problem_topology, collective, peers, under=under)
     observer.stage("trees")
     search = Search(task, clock.monotonic() + seconds, seed)
     rungs = []

@@ -12,16 +12,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl import symmetry
 from weft.dsl.collective import Collective, Kind
 from weft.dsl.errors import UserError
+from weft.dsl.orbits import Orbits
 from weft.dsl.problem import Problem
 from weft.dsl.schedule import Schedule
-from weft.dsl.sketch import MaxHops, Relay, Sketch, Symmetry
+from weft.dsl.sketch import MaxHops, Sketch
 from weft.dsl.topology import Hop, Topology
 
 from ..greedy.machine import Ints, Machine, machine_of
 from ..greedy.plan import Plan, schedule_of
+from ..permitted import off_relays, orbits_for
 from .search_kernel import Jobs, Placed
 from .timeline_kernel import Hops
 
@@ -59,19 +60,19 @@ class Field:
         """
         topology, sketch = problem.topology, problem.sketch or Sketch("")
         machine = machine_of(topology, bytes_of_chunk)
-        elements = _elements(topology, sketch)
-        moved = _hop_images(topology, machine, elements)
-        images = _chunk_images(collective, elements)
+        orbits = orbits_for(topology, sketch)
+        moved = _hop_images(machine, orbits)
+        images = _chunk_images(collective, orbits)
         chosen = np.flatnonzero(images.min(axis=0) == np.arange(collective.chunks))
-        hops, rows = _quotient(topology, machine, elements)
+        hops, rows = _quotient(machine, orbits)
         jobs = _jobs(topology, collective, sketch, machine, chosen)
         return Field(topology, collective, machine, hops, rows, jobs, images[:, chosen].T, moved)
 
     def plan(self, placed: Placed) -> Plan:
         """All images of what was placed, by their start."""
         parts = []
-        for j in range(len(placed.count)):
-            hop, start = placed.hop[j, : placed.count[j]], placed.start[j, : placed.count[j]]
+        for j in range(len(placed.length)):
+            hop, start = placed.hop[j, : placed.length[j]], placed.start[j, : placed.length[j]]
             adds = np.arange(len(hop)) < placed.sums[j]
             for g, chunk in enumerate(self.chunks[j].tolist()):
                 parts.append((self.moved[g, hop], np.full(len(hop), chunk), start, adds))
@@ -87,51 +88,27 @@ class Field:
 # --- symmetry -------------------------------------------------------------------------------------
 
 
-def _elements(topology: Topology, sketch: Sketch) -> Ints:
-    """The group that the sketch demands, as images of all nodes; the identity comes first.
-
-    Raises:
-        UserError: it is too large, or moves some ranks only.
-    """
-    rules = [r for r in sketch.rules if isinstance(r, Symmetry)]
-    identity = tuple(range(len(topology.nodes)))
-    images = [symmetry.extend(topology, rule.image) for rule in rules]
-    found = symmetry.generate([image for image in images if image is not None])
-    elements = sorted({identity, *(found or ())}, key=lambda e: e != identity)
-    if any(image is None for image in images) or found is None:
-        raise UserError("the symmetry of the sketch is none of the machine, or is too large")
-    ranks = [e[: topology.ranks] for e in elements[1:]]
-    if not symmetry.is_semiregular([identity[: topology.ranks], *ranks], topology.ranks):
-        raise UserError(
-            "some move of the sketch's symmetry leaves ranks where they are",
-            hint="moves that move every rank, such as rotations",
-        )
-    return np.array(elements, np.int64)
-
-
-def _hop_images(topology: Topology, machine: Machine, elements: Ints) -> Ints:
+def _hop_images(machine: Machine, orbits: Orbits) -> Ints:
     """The image of every hop, shape (elements, hops)."""
     routes = [
         tuple(machine.links[machine.route[h] : machine.route[h + 1]].tolist())
         for h in range(machine.hops)
     ]
     place = {route: h for h, route in enumerate(routes)}
-    by_pair: dict[tuple[int, int], list[int]] = {}
-    for h in range(machine.hops):
-        by_pair.setdefault((int(machine.src[h]), int(machine.dst[h])), []).append(h)
-    found = np.empty((len(elements), machine.hops), np.int64)
-    for g, element in enumerate(elements):
-        link = symmetry.link_image(topology, element)
+    by_pair: dict[tuple[int, int], int] = {}
+    for h in reversed(range(machine.hops)):
+        by_pair[int(machine.src[h]), int(machine.dst[h])] = h
+    found = np.empty((orbits.order, machine.hops), np.int64)
+    for g, (node, link) in enumerate(zip(orbits.images, orbits.link_images, strict=True)):
         for h, route in enumerate(routes):
-            image = place.get(tuple(link[i] for i in route))
+            image = place.get(tuple(link[list(route)].tolist()))
             if image is None:  # of many routes of one pair some were left out
-                pair = int(element[machine.src[h]]), int(element[machine.dst[h]])
-                image = by_pair[pair][0]
+                image = by_pair[int(node[machine.src[h]]), int(node[machine.dst[h]])]
             found[g, h] = image
     return found
 
 
-def _chunk_images(collective: Collective, elements: Ints) -> Ints:
+def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
     """The image of every chunk, shape (elements, chunks): what starts and ends at the images of
     the ranks, in the same place among those that do.
 
@@ -144,17 +121,20 @@ def _chunk_images(collective: Collective, elements: Ints) -> Ints:
     for c, key in enumerate(ends):
         alike.setdefault(key, []).append(c)
         turn.append(len(alike[key]) - 1)
-    found = np.empty((len(elements), collective.chunks), np.int64)
-    for g, element in enumerate(elements):
+    found = np.empty((orbits.order, collective.chunks), np.int64)
+    for g, element in enumerate(orbits.images):
         for c, (starts, wants) in enumerate(ends):
-            image = tuple(frozenset(int(element[v]) for v in side) for side in (starts, wants))
-            others = alike.get(image, [])  # type: ignore[call-overload]
+            others = alike.get((_moved(starts, element), _moved(wants, element)), [])
             if turn[c] >= len(others):
                 raise UserError("the symmetry of the sketch is none of the collective")
             found[g, c] = others[turn[c]]
     if collective.kind is not Kind.ALLREDUCE and (found[1:] == found[0]).any():
         raise UserError("a move of the sketch's symmetry leaves a chunk where it is")
     return found
+
+
+def _moved(ranks: frozenset[int], element: Ints) -> frozenset[int]:
+    return frozenset(int(element[v]) for v in ranks)
 
 
 def _ends(collective: Collective, chunk: int) -> tuple[frozenset[int], frozenset[int]]:
@@ -165,20 +145,19 @@ def _ends(collective: Collective, chunk: int) -> tuple[frozenset[int], frozenset
     )
 
 
-def _quotient(topology: Topology, machine: Machine, elements: Ints) -> tuple[Hops, int]:
+def _quotient(machine: Machine, orbits: Orbits) -> tuple[Hops, int]:
     """Hops over orbits of rows: what all images hold of one of them, one after the other."""
-    row_orbit = _row_orbits(topology, elements)
-    size = np.bincount(row_orbit)
+    size = np.bincount(orbits.row_orbit)
     first, row, hold = [0], [], []
     arrives = machine.arrives.copy()
     for h in range(machine.hops):
         held: dict[int, int] = {}
         for k in range(machine.first[h], machine.first[h + 1]):
-            orbit = int(row_orbit[machine.row[k]])
+            orbit = int(orbits.row_orbit[machine.row[k]])
             held[orbit] = held.get(orbit, 0) + int(machine.hold[k])
         for orbit, ticks in held.items():
             row.append(orbit)
-            hold.append(-(-ticks * len(elements) // int(size[orbit])))
+            hold.append(-(-ticks * orbits.order // int(size[orbit])))
         first.append(len(row))
         arrives[h] = max(arrives[h], machine.alpha[h] + max(hold[first[-2] :], default=0))
 
@@ -186,26 +165,12 @@ def _quotient(topology: Topology, machine: Machine, elements: Ints) -> tuple[Hop
         counts = np.bincount(ends, minlength=machine.ranks)
         return np.concatenate([[0], np.cumsum(counts)]), np.argsort(ends, kind="stable")
 
-    columns = [np.array(x, np.int64) for x in (first, row, hold)]
+    (out, outs), (into, ins) = grouped(machine.src), grouped(machine.dst)
+    held_first, held_row, held_for = (np.array(x, np.int64) for x in (first, row, hold))
     hops = Hops(
-        machine.src, machine.dst, arrives, *columns, *grouped(machine.src), *grouped(machine.dst)
+        machine.src, machine.dst, arrives, held_first, held_row, held_for, out, outs, into, ins
     )
     return hops, len(size)
-
-
-def _row_orbits(topology: Topology, elements: Ints) -> Ints:
-    """The orbit of every link and shared resource."""
-    links = len(topology.links)
-    place = {resource.links: links + k for k, resource in enumerate(topology.resources)}
-    least = np.arange(links + len(topology.resources))
-    for element in elements:
-        link = symmetry.link_image(topology, element)
-        image = [*link]
-        for resource in topology.resources:
-            image.append(place[tuple(sorted(link[i] for i in resource.links))])
-        np.minimum.at(least, np.array(image), least.copy())
-    # Elements form a group, so one look at all images finds the least of each orbit.
-    return np.unique(least, return_inverse=True)[1].reshape(-1)
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -223,9 +188,10 @@ def _jobs(
     root = np.arange(collective.chunks) % ranks if sums else np.full(collective.chunks, -1)
     usable = np.array([sketch.allows(hop) for hop in _hop_list(machine)])
     kinds, kind = np.unique(holds[chosen], axis=0, return_inverse=True)
-    allowed = np.array([usable & ~_off_relays(topology, sketch, machine, row) for row in kinds])
+    barred = [off_relays(topology, sketch, row)[machine.src, machine.dst] for row in kinds]
+    allowed = usable & ~np.array(barred)
     most = min([r.count for r in sketch.rules if isinstance(r, MaxHops)], default=UNLIMITED)
-    reached = (holds | wants)[chosen].all(axis=1)
+    reached = np.asarray((holds | wants)[chosen].all(axis=1), bool)
     return Jobs(
         holds[chosen], wants[chosen], root[chosen].astype(np.int64),
         kind.reshape(-1).astype(np.int64), reached, allowed, most,
@@ -236,18 +202,3 @@ def _hop_list(machine: Machine) -> Iterator[Hop]:
     for h in range(machine.hops):
         route = tuple(machine.links[machine.route[h] : machine.route[h + 1]].tolist())
         yield Hop(int(machine.src[h]), int(machine.dst[h]), route)
-
-
-def _off_relays(topology: Topology, sketch: Sketch, machine: Machine, starts: Ints) -> Ints:
-    """Hops that a chunk from these ranks may not take, for relays stand elsewhere."""
-    host = np.unique(np.array([str(h) for h in topology.host_of]), return_inverse=True)[1]
-    bad = np.zeros(machine.hops, bool)
-    for rule in sketch.rules:
-        if isinstance(rule, Relay):
-            homes = {int(host[s]) for s in rule.sources if starts[s]}
-            leaves = np.isin(host[machine.src], list(homes))
-            leaves &= host[machine.src] != host[machine.dst]
-            through = np.array([u * topology.ranks + v for u, v in rule.through])
-            bad |= leaves & ~np.isin(machine.src * topology.ranks + machine.dst, through)
-    return bad
-

@@ -88,7 +88,7 @@ def deliver(
     rows: Rows, hops: Hops, ready: Ints, depth: Ints, wanted: Flags, allowed: Flags, bias: Ints,
     most: int, hop: Ints, start: Ints,
 ) -> int:  # fmt: skip
-    """As :func:`flood`, to those that want the chunk: the nearest first, each by its quickest way."""
+    """As :func:`flood`, to those that want the chunk: the nearest first, by its quickest way."""
     n, done = len(ready), 0
     via = np.empty(n, np.int64)
     while True:

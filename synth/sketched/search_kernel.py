@@ -1,8 +1,8 @@
 """Chunks are put in one after another; then some are taken out and put in anew, over and over.
 
 Large-neighbourhood search (Shaw 1998): what is taken out are one chunk that ends last and others;
-they come back in a random order and with random biases, so over other hops. It is kept if the end is
-no later, or hardly later, and undone otherwise.
+they come back in a random order and with random biases, so over other hops. It is kept if the end
+is no later, or hardly later, and undone otherwise.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Jobs(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """The transfers of every job: ``hop[j, :count[j]]`` from ``start`` on; its end, and the pivot
+    """The transfers of every job: ``hop[j, :length[j]]`` from ``start`` on; its end, and the pivot
     of a sum; ``sums[j]`` transfers of it come first and are added up."""
 
-    count: Ints
+    length: Ints
     sums: Ints
     hop: Ints
     start: Ints
@@ -51,10 +51,9 @@ class Placed(NamedTuple):
 
 def nothing_placed(jobs: int, ranks: int) -> Placed:
     """Room for transfers of so many jobs."""
-    one = [np.zeros(jobs, np.int64) for _ in range(4)]
-    count, sums, end, pivot = one
-    wide = [np.zeros((jobs, 2 * ranks), np.int64) for _ in range(2)]
-    return Placed(count, sums, *wide, end, pivot)
+    length, sums, end, pivot = np.zeros((4, jobs), np.int64)
+    hop, start = np.zeros((2, jobs, 2 * ranks), np.int64)
+    return Placed(length, sums, hop, start, end, pivot)
 
 
 _PIVOTS = 40
@@ -65,31 +64,33 @@ _PIVOTS = 40
 def _sum(rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int) -> int:
     """Add a chunk up as early as it goes from ``pivot`` on; when it is done, or -1."""
     allowed = jobs.allowed[jobs.kind[j]]
-    for _ in range(_PIVOTS):
+    for attempt in range(_PIVOTS):
         made = gather(
             rows, hops, jobs.root[j], pivot, allowed, bias, jobs.most, placed.hop[j],
             placed.start[j],
         )  # fmt: skip
         if made < 0:
             return -1
-        early = np.int64(0)
+        early = 0
         for i in range(made):
             early = min(early, placed.start[j, i])
         if early == 0:
-            placed.sums[j] = placed.count[j] = made
+            placed.sums[j] = placed.length[j] = made
             return pivot
         undo(rows, hops, placed.hop[j], placed.start[j], made)
-        pivot -= early
+        pivot -= early << max(0, attempt - 8)  # patience ends: then it need not be the earliest
     return -1
 
 
 @compiled
-def place(rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int) -> bool:
+def place(
+    rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int
+) -> bool:
     """Put a job into the gaps; False if it cannot be done, and then nothing has changed."""
     n = len(hops.out) - 1
     ready, depth = np.full(n, NEVER), np.zeros(n, np.int64)
     allowed = jobs.allowed[jobs.kind[j]]
-    placed.count[j] = placed.sums[j] = 0
+    placed.length[j] = placed.sums[j] = 0
     if jobs.root[j] >= 0:
         moment = _sum(rows, hops, jobs, bias, placed, j, pivot)
         if moment < 0:
@@ -100,7 +101,7 @@ def place(rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int
         for v in range(n):
             if jobs.holds[j, v]:
                 ready[v] = 0
-    before = placed.count[j]
+    before = placed.length[j]
     hop, start = placed.hop[j, before:], placed.start[j, before:]
     if jobs.everywhere[j]:
         made = flood(rows, hops, ready, depth, allowed, bias, jobs.most, hop, start)
@@ -110,9 +111,9 @@ def place(rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int
         )
     if made < 0:
         undo(rows, hops, placed.hop[j], placed.start[j], before)
-        placed.count[j] = 0
+        placed.length[j] = 0
         return False
-    placed.count[j] += made
+    placed.length[j] += made
     placed.end[j] = 0
     for v in range(n):
         if jobs.wants[j, v]:
@@ -123,13 +124,13 @@ def place(rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int
 @compiled
 def take_out(rows: Rows, hops: Hops, placed: Placed, j: int) -> None:
     """Release what a job occupies; its transfers stay written down."""
-    undo(rows, hops, placed.hop[j], placed.start[j], placed.count[j])
+    undo(rows, hops, placed.hop[j], placed.start[j], placed.length[j])
 
 
 @compiled
 def put_back(rows: Rows, hops: Hops, placed: Placed, j: int) -> None:
     """Undo :func:`take_out`."""
-    for i in range(placed.count[j]):
+    for i in range(placed.length[j]):
         reserve(rows, hops, placed.hop[j, i], placed.start[j, i])
 
 
@@ -160,7 +161,7 @@ def construct(
 @compiled
 def cost(placed: Placed) -> float:
     """The end of all, and a little of when the others end: what has less to wait for is better."""
-    return placed.end.max() + 0.01 * placed.end.mean()
+    return float(placed.end.max() + 0.01 * placed.end.mean())
 
 
 @compiled
@@ -170,7 +171,7 @@ def improve(
 ) -> int:  # fmt: skip
     """So many turns; ``placed`` ends as the best that was seen. How many turns were kept."""
     np.random.seed(seed)
-    total = len(placed.count)
+    total = len(placed.length)
     now = cost(placed)
     best, kept = now, 0
     saved = _copy(placed)
@@ -185,7 +186,7 @@ def improve(
         bias = biases(len(hops.src), 0 if scale == 0 else placed.end.max() >> (4 * scale))
         made = size
         for i in range(size):
-            pivot = np.int64(0)
+            pivot = 0
             if jobs.root[out[i]] >= 0 and np.random.randint(0, 2):
                 pivot = np.random.randint(0, placed.pivot[out[i]] + 1)
             if not place(rows, hops, jobs, bias, placed, out[i], pivot):
@@ -216,7 +217,7 @@ def improve(
 @compiled
 def _chosen(placed: Placed, out: Ints, most: int) -> int:
     """Draw what is taken out, in a random order: one that ends last, and others."""
-    total = len(placed.count)
+    total = len(placed.length)
     size = np.random.randint(1, most + 1)
     last = placed.end.max()
     late = np.random.randint(0, total)
@@ -243,7 +244,7 @@ def _chosen(placed: Placed, out: Ints, most: int) -> int:
 @compiled
 def _copy(placed: Placed) -> Placed:
     return Placed(
-        placed.count.copy(), placed.sums.copy(), placed.hop.copy(), placed.start.copy(),
+        placed.length.copy(), placed.sums.copy(), placed.hop.copy(), placed.start.copy(),
         placed.end.copy(), placed.pivot.copy(),
     )  # fmt: skip
 
@@ -251,7 +252,7 @@ def _copy(placed: Placed) -> Placed:
 @compiled
 def _keep(source: Placed, target: Placed, j: int) -> None:
     """Copy one job."""
-    target.count[j], target.sums[j] = source.count[j], source.sums[j]
+    target.length[j], target.sums[j] = source.length[j], source.sums[j]
     target.end[j], target.pivot[j] = source.end[j], source.pivot[j]
-    for i in range(source.count[j]):
+    for i in range(source.length[j]):
         target.hop[j, i], target.start[j, i] = source.hop[j, i], source.start[j, i]

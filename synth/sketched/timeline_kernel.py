@@ -6,12 +6,15 @@ O(rows · (log intervals + intervals that are in the way)).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..greedy.jit import compiled
 from ..greedy.machine import Ints
+
+Whole = int | np.int64
+"""What kernels count in."""
 
 
 class Hops(NamedTuple):
@@ -47,7 +50,7 @@ def empty_rows(rows: int, room: int) -> Rows:
 
 
 @compiled
-def _behind(ends: Ints, count: int, moment: int) -> int:
+def _behind(ends: Ints, count: Any, moment: Any) -> Any:
     """The first of ``count`` intervals that ends after a moment."""
     low, high = 0, count
     while low < high:
@@ -60,9 +63,10 @@ def _behind(ends: Ints, count: int, moment: int) -> int:
 
 
 @compiled
-def earliest(rows: Rows, hops: Hops, h: int, ready: int) -> int:
+def earliest(rows: Rows, hops: Hops, h: Whole, ready: Whole) -> Whole:
     """When a hop can start, not before ``ready``."""
-    start, moved = ready, True
+    start: Whole = ready
+    moved = True
     while moved:
         moved = False
         for k in range(hops.first[h], hops.first[h + 1]):
@@ -76,9 +80,10 @@ def earliest(rows: Rows, hops: Hops, h: int, ready: int) -> int:
 
 
 @compiled
-def latest(rows: Rows, hops: Hops, h: int, due: int) -> int:
+def latest(rows: Rows, hops: Hops, h: Whole, due: Whole) -> Whole:
     """The last start of a hop with which it has arrived at ``due``; it may be negative."""
-    start, moved = due - hops.arrives[h], True
+    start: Whole = due - hops.arrives[h]
+    moved = True
     while moved:
         moved = False
         for k in range(hops.first[h], hops.first[h + 1]):
@@ -94,7 +99,7 @@ def latest(rows: Rows, hops: Hops, h: int, due: int) -> int:
 
 
 @compiled
-def reserve(rows: Rows, hops: Hops, h: int, start: int) -> None:
+def reserve(rows: Rows, hops: Hops, h: Whole, start: Whole) -> None:
     """Occupy what a hop holds, where it is free."""
     for k in range(hops.first[h], hops.first[h + 1]):
         r, d = hops.row[k], hops.hold[k]
@@ -109,7 +114,7 @@ def reserve(rows: Rows, hops: Hops, h: int, start: int) -> None:
 
 
 @compiled
-def release(rows: Rows, hops: Hops, h: int, start: int) -> None:
+def release(rows: Rows, hops: Hops, h: Whole, start: Whole) -> None:
     """Undo :func:`reserve`."""
     for k in range(hops.first[h], hops.first[h + 1]):
         r, d = hops.row[k], hops.hold[k]

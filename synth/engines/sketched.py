@@ -1,0 +1,192 @@
+"""The engine ``sketched``: routes and times at once, under a sketch, by search in the α-β model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar
+
+from weft.dsl.collective import Collective, Kind
+from weft.dsl.errors import UserError
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.sketch import (
+    Chunks,
+    Forbid,
+    MaxHops,
+    Only,
+    Relay,
+    Sketch,
+    SwitchPolicy,
+    Symmetry,
+)
+
+from ..bounds import Bounds, bounds, lower_bound_us
+from ..engine import Budget, Observer, Outcome, Point, Status
+from ..occupancy import rounds_per_chunk
+from ..simulate import simulate
+from ..sketched.field import Field
+from ..sketched.search import Search
+
+LARGE = 1 << 30
+"""Bytes of the message that the objective bandwidth looks at."""
+
+LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, LARGE)
+"""Message sizes in bytes that the frontier is judged at."""
+
+PIECES = (1, 2, 4, 8, 16)
+"""Cuts of every unit that are tried where the sketch does not say."""
+
+MOST_TRANSFERS = 60_000
+"""Finer cuts are not tried where they make more."""
+
+SLOWER = 1.02
+"""A cut that is so much slower than the best is the last one that is tried."""
+
+FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy, Chunks, MaxHops)
+
+
+@dataclass(frozen=True, slots=True)
+class Sketched:
+    """Chunks are put into the gaps of links and NICs, the quickest way first; then, over and over,
+    some are taken out and put in anew. It keeps to the rules of a sketch, and needs none.
+
+    Options:
+        chunks: pieces that every unit of the collective is cut into; 0: as the sketch says, else a
+            few are tried.
+        patience: seconds without a better schedule that end the search of one cut.
+    """
+
+    name: ClassVar[str] = "sketched"
+    cites: ClassVar[str] = (
+        "sketches: Shah et al., TACCL, NSDI 2023; large-neighbourhood search: Shaw, CP 1998; here "
+        "routes and times are searched together"
+    )
+
+    chunks: int = 0
+    patience: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.chunks < 0 or self.patience <= 0:
+            raise UserError("sketched: chunks is 0 or more, patience a number of seconds")
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """It needs nothing."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Rules that it cannot keep, sums other than allreduce, too much to search."""
+        collective = problem.collective
+        for rule in problem.sketch.rules if problem.sketch else ():
+            limited = isinstance(rule, SwitchPolicy) and rule.limit is not None
+            if limited or not isinstance(rule, FOLLOWED):
+                return f"its search cannot follow the rule {rule.label!r}"
+        if collective.ranks < 2:
+            return "nothing has to move: every rank holds already what it wants"
+        if collective.sizes or collective.local_reduce:
+            return "its chunks are all of one size, and no rank adds up by itself"
+        if collective.combining and collective.kind is not Kind.ALLREDUCE:
+            return "it copies, or adds up for everybody"
+        if _transfers(collective) > MOST_TRANSFERS:
+            return f"{_transfers(collective)} transfers are too many to be searched"
+        return None
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """The best schedule at each size that the objective looks at.
+
+        Raises:
+            UserError: a chunk cannot reach everybody who wants it, or the rules exclude each other.
+        """
+        run = _Run(self, problem, budget, observer)
+        sizes = _sizes(problem)
+        points = [run.best(size, budget.seconds / len(sizes)) for size in sizes]
+        return Outcome(Status.FEASIBLE, tuple(_distinct(points)), tuple(run.said))
+
+    def cuts(self, problem: Problem) -> tuple[int, ...]:
+        """Into how many pieces units may be cut."""
+        rules = [r.count for r in (problem.sketch or Sketch("")).rules if isinstance(r, Chunks)]
+        if rules:
+            return (rules[0],)
+        if self.chunks:
+            return (self.chunks,)
+        most = MOST_TRANSFERS // max(1, _transfers(problem.collective))
+        first = problem.collective.ranks if problem.collective.kind is Kind.ALLREDUCE else 1
+        return (1, *(first * k for k in PIECES if 1 < first * k <= most))
+
+
+@dataclass(slots=True)
+class _Run:
+    """Cuts one after the other, each until it gets no better."""
+
+    engine: Sketched
+    problem: Problem
+    budget: Budget
+    observer: Observer
+    said: list[str] = field(default_factory=list)
+    bound: Bounds | None = None
+
+    def best(self, size: int, seconds: float) -> Point:
+        """The quickest schedule of any cut."""
+        deadline = time.monotonic() + seconds
+        self.bound = bounds(self.problem.topology, self.problem.collective)
+        goal = float(lower_bound_us(self.bound, size)) * (1 + 1e-9)
+        cuts = self.engine.cuts(self.problem)
+        found: list[tuple[float, Point]] = []
+        for place, pieces in enumerate(cuts):
+            left = deadline - time.monotonic()
+            if found and (left <= 0 or self.observer.cancelled()):
+                break
+            took, point = self._cut(pieces, size, left / (len(cuts) - place))
+            found.append((took, point))
+            least = min(took for took, _ in found)
+            if least <= goal or took > SLOWER * least:
+                break
+        return min(found, key=lambda x: x[0])[1]
+
+    def _cut(self, pieces: int, size: int, seconds: float) -> tuple[float, Point]:
+        self.observer.stage(f"{pieces} chunk{'s' * (pieces > 1)} per unit")
+        collective = self.problem.collective
+        if pieces > 1:
+            collective = collective.split(pieces)
+        grain = Fraction(size, collective.message_chunks)
+        search = Search.of(Field.of(self.problem, collective, grain), self.budget.seed)
+        search.run(seconds, self.engine.patience, self.observer.cancelled)
+        schedule = search.schedule()
+        assert self.bound is not None, "best comes first"
+        rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
+        point = Point(
+            schedule, schedule.steps, 0, schedule.collective.factor, limit, self.bound.certificate,
+            step_optimal=schedule.steps == self.bound.steps, bandwidth_optimal=rate == limit,
+            rate=rate,
+        )  # fmt: skip
+        self.observer.incumbent(point)
+        return simulate(schedule, size).time_us, point
+
+
+def _transfers(collective: Collective) -> int:
+    """About how many it takes: one for each place that wants something."""
+    if collective.kind is Kind.ALLREDUCE:
+        return 2 * (collective.ranks - 1) * collective.chunks
+    return len(collective.post)
+
+
+def _sizes(problem: Problem) -> tuple[int, ...]:
+    match problem.objective:
+        case Objective.LATENCY:
+            return (1,)
+        case Objective.BANDWIDTH:
+            return (problem.bytes or LARGE,)
+        case Objective.TIME:
+            return (problem.bytes or 1,)
+        case _:
+            return LADDER
+
+
+def _distinct(points: list[Point]) -> list[Point]:
+    """Those that no other equals or beats in steps and rate."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk)):
+        if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
+            kept.append(point)
+    return kept
