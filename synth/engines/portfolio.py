@@ -182,7 +182,8 @@ class _Race:
         self.outcomes[engine.name] = outcome
         whole = outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
         proved = engine.name == "exact" and self.problem.objective is Objective.FRONTIER and whole
-        if proved or len(self.engines) == 1:
+        impossible = self.problem.sketch is not None and outcome.status is Status.INFEASIBLE
+        if proved or impossible or len(self.engines) == 1:
             points = tuple(_signed(p, engine) for p in outcome.points)
             self.over = replace(outcome, points=points)
             return
