@@ -152,3 +152,8 @@ def test_told_to_stop_it_gives_what_it_has() -> None:
 def test_options_that_no_memory_can_hold_are_refused(option: str, value: int) -> None:
     with pytest.raises(UserError, match=f"{option} is {value}"):
         Packer(**{option: value})
+
+
+def test_more_segments_than_a_file_may_have_are_refused() -> None:
+    with pytest.raises(UserError, match="segments is 65537"):
+        Packer(segments=65537)
