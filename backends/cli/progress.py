@@ -86,7 +86,7 @@ def describe(point: Point) -> str:
 def watching(console: Console, budget_s: float) -> Iterator[Progress]:
     """Show progress, and turn Ctrl-C into a request to stop, while the block runs."""
     progress = Progress(console, budget_s)
-    with _interruptible(progress, console), _live_line(progress, console):
+    with interruptible(progress, console), _live_line(progress, console):
         yield progress
 
 
@@ -105,7 +105,8 @@ def _live_line(progress: Progress, console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def _interruptible(progress: Progress, console: Console) -> Iterator[None]:
+def interruptible(progress: Progress, console: Console) -> Iterator[None]:
+    """Turn the first Ctrl-C into a request to stop; the second one aborts."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

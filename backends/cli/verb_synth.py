@@ -14,7 +14,7 @@ from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, make_problem, read_problem, seconds, size_flag, valued, whole
 from .outputs import check_file_output, check_folder_output
-from .progress import Progress, watching
+from .progress import Progress, interruptible, watching
 from .sketches import conflicting, read_sketch
 from .streams import add_stream, require_holdable, synth_stream
 
@@ -69,14 +69,28 @@ def run(args: argparse.Namespace, console: Console) -> int:
     _check_output(args, console)
     problem = _read(args, console)
     # Loaded when the question is known to be right: they take a second.
-    from weft.dsl.problem import Objective
     from weft.synth.api import synthesize
-    from weft.synth.bounds import bounds
-    from weft.synth.engine import Budget, Status
+    from weft.synth.engine import Budget
 
     budget = Budget(args.time, args.threads, args.seed)
     with watching(console, args.time) as progress:
         outcome = synthesize(problem, args.engine, budget, progress)
+    with interruptible(progress, console):  # to tell of a large schedule takes seconds, too
+        return _tell(args, problem, outcome, progress, console)
+
+
+def _tell(
+    args: argparse.Namespace,
+    problem: Problem,
+    outcome: Outcome,
+    progress: Progress,
+    console: Console,
+) -> int:
+    """Write the files, print the table; the exit code."""
+    from weft.dsl.problem import Objective
+    from weft.synth.bounds import bounds
+    from weft.synth.engine import Status
+
     _raise_without_schedule(problem, outcome, progress)
     console.say("Solved", f"{args.engine} in {progress.seconds:.1f}s: {outcome.status}")
     points = outcome.points

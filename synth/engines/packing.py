@@ -52,6 +52,8 @@ TREES = frozenset({
 _PACKING_SHARE = 0.5  # of the seconds; the rest is for orders, the schedule and its check
 _SAME = 1.01  # a schedule that is as near to a size's best makes another one needless
 _MOST_UNFOLDED = 20_000  # transfers
+_SEGMENTS = 1 << 16  # as many as schedule files may have
+_LARGEST = 10**7  # of an option; loops over them hold a word for each
 _MOST_THRIFTY = 6_000  # ranks², up to which trees that load little are grown
 _FEW = 32  # ranks up to which trees that load little need no symmetry
 _MANY = 256  # more ranks than that, fewer than so many of them alike: boxes times fabric
@@ -91,8 +93,9 @@ class Packer:
 
     def __post_init__(self) -> None:
         for option in ("trees", "height", "peers", "segments", "grains"):
-            if getattr(self, option) < 0:
-                raise UserError(f"packing: {option} is {getattr(self, option)}", hint="0 or more")
+            most = _SEGMENTS if option == "segments" else _LARGEST
+            if not 0 <= getattr(self, option) <= most:
+                raise UserError(f"packing: {option} is {getattr(self, option)}", hint=f"0 … {most}")
 
     @classmethod
     def availability(cls) -> str | None:

@@ -270,6 +270,25 @@ def test_how_a_search_can_end(
 
 
 @pytest.mark.usefixtures("engines")
+def test_ctrl_c_after_the_file_is_written_still_tells_the_answer(
+    weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from weft.backends.cli import verb_synth
+
+    def standing(*given: object) -> dict[str, object]:
+        signal.raise_signal(signal.SIGINT)
+        return plain(*given)  # type: ignore[arg-type]
+
+    plain = verb_synth._standing
+    monkeypatch.setattr(verb_synth, "_standing", standing)
+    out = tmp_path / "out"
+    ran = weft(*RING, "-e", "acting", "-o", out, "--json")
+    assert (ran.code, ran.json["status"]) == (0, "optimal"), ran.err
+    assert out.exists()
+    assert "once more to abort" in ran.err
+
+
+@pytest.mark.usefixtures("engines")
 def test_engines_are_listed_with_their_reasons(weft: Weft) -> None:
     found = {e["name"]: e for e in weft("list", "engines", "--json").json["engines"]}
     assert found["exact"]["available"]

@@ -145,3 +145,15 @@ def test_told_to_stop_it_gives_what_it_has() -> None:
     outcome = synthesize(Problem(machine, make("allgather", 16)), "packing", QUICK, watcher)
     assert len(outcome.points) == len(watcher.heard) == 1
     assert "stopped before all orders were tried" in outcome.statements
+
+
+@pytest.mark.parametrize("option", ["trees", "height", "peers", "segments", "grains"])
+@pytest.mark.parametrize("value", [-1, 10**20])
+def test_options_that_no_memory_can_hold_are_refused(option: str, value: int) -> None:
+    with pytest.raises(UserError, match=f"{option} is {value}"):
+        Packer(**{option: value})
+
+
+def test_more_segments_than_a_file_may_have_are_refused() -> None:
+    with pytest.raises(UserError, match="segments is 65537"):
+        Packer(segments=65537)
