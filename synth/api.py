@@ -18,7 +18,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from weft.dsl import collective_json
 from weft.dsl.collective import Kind
@@ -26,9 +28,11 @@ from weft.dsl.compact_json import compact
 from weft.dsl.errors import Missing, Refusal, UserError, WeftError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.registry import ENGINES
+from weft.dsl.schedule import Schedule
 from weft.dsl.spec import format_spec
 from weft.dsl.version import version
 
+from .bounds.bounds import fewest_steps
 from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
 from .occupancy import rounds_per_chunk
 from .order import LARGE, arranged, mirrored
@@ -72,6 +76,7 @@ def synthesize(
         _checked(_arranged(point, size, budget.seed), problem, chosen, stamp)
         for point in outcome.points
     ]
+    points = _of_fewest_steps(_distinct(points), problem)
     if problem.objective is Objective.TIME:
         points = _quickest_first(points, problem.bytes)
     return replace(outcome, points=tuple(points))
@@ -225,6 +230,41 @@ def _checked(point: Point, problem: Problem, engine: Engine, stamp: dict[str, An
         certificate=point.certificate.text,
     )
     return replace(point, schedule=replace(stamped, bytes=problem.bytes))
+
+
+def _of_fewest_steps(points: list[Point], problem: Problem) -> list[Point]:
+    """The points, those marked that no schedule of fewer steps can replace."""
+    if all(p.step_optimal for p in points):
+        return points
+    least = fewest_steps(problem.topology, problem.collective)
+    return [replace(p, step_optimal=p.step_optimal or p.steps == least) for p in points]
+
+
+def _distinct(points: Sequence[Point]) -> list[Point]:
+    """The points without those that another one equals, transfer by transfer."""
+    kept: list[Point] = []
+    for point in points:
+        for i, other in enumerate(kept):
+            if _same(other.schedule, point.schedule):
+                sizes = tuple(sorted({*other.sizes, *point.sizes}))
+                kept[i] = replace(other, sizes=sizes)
+                break
+        else:
+            kept.append(point)
+    return kept
+
+
+def _same(one: Schedule, other: Schedule) -> bool:
+    """Whether two schedules of one machine do the same in the same order."""
+    if (len(one), one.segments, one.stride) != (len(other), other.segments, other.stride):
+        return False
+    columns = ("chunk", "src", "dst", "step", "reduce", "route_start", "route_links")
+    if not all(np.array_equal(getattr(one, c), getattr(other, c)) for c in columns):
+        return False
+    if (one.priority is None) != (other.priority is None) or one.rounds != other.rounds:
+        return False
+    ordered = one.priority is None or np.array_equal(one.priority, cast(Any, other.priority))
+    return ordered and one.collective == other.collective
 
 
 def _quickest_first(points: Sequence[Point], size: int | None) -> list[Point]:

@@ -24,6 +24,10 @@ class Budget:
     seed: int = 0
 
 
+COMPILING = "compiling the loops for this machine: about half a minute, once"
+"""The stage in which kernels are compiled because no compiled ones are on the disk."""
+
+
 class Observer(Protocol):
     """Hears of progress, and can ask an engine to stop (Ctrl-C, a race that is over)."""
 
@@ -83,7 +87,9 @@ class Point:
     or an option demands a number of chunks, of any with that number); ``certificate`` says why.
     ``step_optimal``: no schedule has fewer steps. ``bandwidth_optimal``: no schedule of any
     number of steps has fewer rounds per chunk. ``rate``: the same figure, in the limit of many
-    segments, of a schedule that is not made of rounds: the load of its busiest row.
+    segments, of a schedule that is not made of rounds: the load of its busiest row. ``words``:
+    what its engine says of it. ``sizes``: messages in bytes, of those that were looked at, that no
+    other schedule of the answer moves sooner.
     """
 
     schedule: Schedule
@@ -95,6 +101,8 @@ class Point:
     step_optimal: bool = False
     bandwidth_optimal: bool = False
     rate: Fraction | None = None
+    words: str = ""
+    sizes: tuple[int, ...] = ()
 
     @property
     def rounds_per_chunk(self) -> Fraction:

@@ -9,26 +9,34 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..report.layout import count
 from .console import Console, live
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from weft.synth.engine import Point
+
+Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
+"""What an objective asks of a point; the least is the best."""
 
 
 class Progress:
     """An :class:`~weft.synth.engine.Observer` that tells a person.
 
-    Engines may call it from any thread.
+    Engines may call it from any thread. ``measure`` says which of two points is better; without
+    one the latest is shown.
     """
 
-    def __init__(self, console: Console, budget_s: float) -> None:
+    def __init__(self, console: Console, budget_s: float, measure: Measure | None = None) -> None:
         self._console = console
         self._budget_s = budget_s
+        self._measure = measure
+        self._value: tuple[Any, ...] = ()
         self._started = time.monotonic()
         self._stop = threading.Event()
         self._stage = "starting"
@@ -51,26 +59,39 @@ class Progress:
 
     def stage(self, name: str) -> None:
         """A new phase of work begins."""
+        from weft.synth.engine import COMPILING
+
         self._stage = name
-        self._console.detail(f"  {self.seconds:6.1f}s  {name}")
+        if name == COMPILING:  # half a minute of silence needs a word
+            self._console.say("", name)
+        else:
+            self._console.detail(f"  {self.seconds:6.1f}s  {name}")
 
     def incumbent(self, point: Point) -> None:
         """A new schedule was found."""
-        self._best = point
         self._found += 1
+        value = self._measure(point) if self._measure else ()
+        if self._best is None or not value or value < self._value:
+            self._best, self._value = point, value
         self._console.detail(f"  {self.seconds:6.1f}s  found {describe(point)}")
 
     def cancelled(self) -> bool:
         """Whether the engine should stop: Ctrl-C."""
         return self._stop.is_set()
 
-    def __rich__(self) -> str:
-        """The live line: drawn anew several times a second."""
+    def __rich__(self) -> Text:
+        """The live line, cut to the terminal's width: drawn anew several times a second."""
+        from rich.text import Text
+
+        return Text(self.line(), no_wrap=True, overflow="ellipsis")
+
+    def line(self) -> str:
+        """What is being done, and the best so far."""
         best = f"  best {describe(self._best)}" if self._best else ""
         number = f"  [{self._found} found]" if self._found else ""
         ending = "  (stopping)" if self.stopped else ""
         clock = f"{self.seconds:.0f}s of {self._budget_s:.0f}s"
-        return f"Solving  {clock}  {self._stage}{best}{number}{ending}"
+        return f"Solving  {clock}{ending}  {self._stage}{number}{best}"
 
 
 def describe(point: Point) -> str:
@@ -83,9 +104,13 @@ def describe(point: Point) -> str:
 
 
 @contextmanager
-def watching(console: Console, budget_s: float) -> Iterator[Progress]:
+def watching(
+    console: Console, budget_s: float, measure: Measure | None = None
+) -> Iterator[Progress]:
     """Show progress, and turn Ctrl-C into a request to stop, while the block runs."""
-    progress = Progress(console, budget_s)
+    # Who does not see the line need not know what is best: to simulate takes time.
+    shown = live() and not console.quiet
+    progress = Progress(console, budget_s, measure if shown else None)
     with interruptible(progress, console), _live_line(progress, console):
         yield progress
 

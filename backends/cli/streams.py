@@ -60,6 +60,8 @@ def require_holdable(args: argparse.Namespace, ranks: int) -> None:
 
 def synth_stream(args: argparse.Namespace, console: Console) -> int:
     """Make, judge and write a stream; the folder appears whole or not at all."""
+    from weft.dsl.units import format_bytes
+
     from .verb_topo import machine_line
 
     engine, size = _asked(args)
@@ -83,9 +85,9 @@ def synth_stream(args: argparse.Namespace, console: Console) -> int:
     if args.output:
         console.say("Wrote", args.output)
     figures = _figures(report, size)
-    head = ("transfers", "µs", "bound µs", "of bound", "peak MiB")
-    row = (report.transfers, report.time_us, report.bound_us, f"{figures['of_bound']:.1%}",
-           report.peak_bytes >> 20)  # fmt: skip
+    head = ("size", "transfers", "µs", "bound µs", "of bound", "peak MiB")
+    row = (format_bytes(size), report.transfers, report.time_us, report.bound_us,
+           f"{figures['of_bound']:.1%}", report.peak_bytes >> 20)  # fmt: skip
     console.result(table(head, [row]), {
         "status": "feasible", "topology": topology.name, "collective": "allgather",
         "ranks": topology.ranks, "engine": args.engine, "seconds": round(progress.seconds, 3),

@@ -14,7 +14,7 @@ from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, make_problem, read_problem, seconds, size_flag, valued, whole
 from .outputs import check_file_output, check_folder_output
-from .progress import Progress, interruptible, watching
+from .progress import Measure, Progress, interruptible, watching
 from .sketches import conflicting, read_sketch
 from .streams import add_stream, require_holdable, synth_stream
 
@@ -29,6 +29,9 @@ EXAMPLES = """examples:
   weft synth -t dgx-a100:nodes=16 -c allreduce --objective time --size 256MiB -o ar.json
   weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/
   weft synth -t torus:100x100 -c allgather -e greedy --stream -o stream/"""
+
+NEARLY = 1 + Fraction(1, 10**6)
+"""A load of at most this many times its bound differs from it by rounding only."""
 
 OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 
@@ -73,7 +76,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from weft.synth.engine import Budget
 
     budget = Budget(args.time, args.threads, args.seed)
-    with watching(console, args.time) as progress:
+    with watching(console, args.time, _measure(problem)) as progress:
         outcome = synthesize(problem, args.engine, budget, progress)
     with interruptible(progress, console):  # to tell of a large schedule takes seconds, too
         return _tell(args, problem, outcome, progress, console)
@@ -200,18 +203,22 @@ def time_us(point: Point, message_bytes: int) -> float:
     return float(simulate(point.schedule, message_bytes).time_us)
 
 
-def _best(points: tuple[Point, ...], problem: Problem) -> Point:
+def _measure(problem: Problem) -> Measure:
+    """What the objective asks of a point, least first: for a frontier the rate."""
     from weft.dsl.problem import Objective
     from weft.synth.simulate import latency_us
 
+    if problem.objective is Objective.LATENCY:
+        return lambda p: (latency_us(p.schedule), p.steps, p.rounds_per_chunk)
+    if problem.objective is Objective.TIME:
+        return lambda p: (time_us(p, problem.bytes or 1),)
+    return lambda p: (p.rounds_per_chunk, p.steps)
+
+
+def _best(points: tuple[Point, ...], problem: Problem) -> Point:
     if len(points) == 1:  # to simulate a large one takes seconds
         return points[0]
-    if problem.objective is Objective.BANDWIDTH:
-        return min(points, key=lambda p: (p.rounds_per_chunk, p.steps))
-    if problem.objective is Objective.LATENCY:
-        return min(points, key=lambda p: (latency_us(p.schedule), p.steps, p.rounds_per_chunk))
-    size = problem.bytes or 1
-    return min(points, key=lambda p: time_us(p, size))
+    return min(points, key=_measure(problem))
 
 
 def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict[str, Any]:
@@ -237,15 +244,19 @@ def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dic
 
 
 def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
-    """The answer to the question about one size, in words."""
+    """The answer to the question about one size, or none at all, in words."""
     from weft.dsl.problem import Objective
     from weft.dsl.units import format_bytes
 
-    if problem.objective is not Objective.TIME or problem.bytes is None:
-        return []
     took, gap = standing["value"], standing["gap"]
+    if problem.objective is Objective.LATENCY:
+        where = "without any bytes"
+    elif problem.objective is Objective.TIME and problem.bytes is not None:
+        where = f"at {format_bytes(problem.bytes)}"
+    else:
+        return []
     above = "the proved bound" if gap < 5e-7 else f"{gap:.2%} above the proved bound"
-    return [f"at {format_bytes(problem.bytes)}: {took:,.3f} µs, {above}"]
+    return [f"{where}: {took:,.3f} µs, {above}"]
 
 
 def _gap(larger: float, smaller: float) -> float:
@@ -263,6 +274,7 @@ def point_json(point: Point, figures: Figures, file: str | None) -> dict[str, An
         "algbw_GBps": number(figures.algbw_GBps),
         "latency_us": number(figures.latency_us),
         "segments": point.schedule.segments,
+        "best_at": list(point.sizes),
         "found_by": point.schedule.provenance.get("found_by"),
         "optimal": {"latency": point.step_optimal, "bandwidth": point.bandwidth_optimal},
         "proved": point.optimal,
@@ -278,7 +290,33 @@ def _table(points: tuple[Point, ...], shown: list[Figures]) -> str:
         for p, x in zip(points, shown, strict=True)
     ]  # fmt: skip
     head = ("steps", "rounds", "chunks", "rounds/chunk", "bound", "optimal", "algbw GB/s", "α µs")
-    return table(head, rows)
+    more = _telling_apart(points)
+    return table((*head, *more), [(*row, *x) for row, *x in zip(rows, *more.values(), strict=True)])
+
+
+def _telling_apart(points: tuple[Point, ...]) -> dict[str, list[object]]:
+    """Columns that several points need: slices where they differ, the sizes that each is for."""
+    columns: dict[str, list[object]] = {}
+    if len({p.schedule.segments for p in points}) > 1:
+        columns["segments"] = [p.schedule.segments for p in points]
+    if len(points) > 1 and any(p.sizes for p in points):
+        looked_at = sorted({size for p in points for size in p.sizes})
+        columns["best at"] = [ranges(p.sizes, looked_at) for p in points]
+    return columns
+
+
+def ranges(sizes: tuple[int, ...], looked_at: list[int]) -> str:
+    """``1KiB..1MiB, 1GiB``: neighbours among the sizes that were looked at are one range."""
+    from weft.dsl.units import format_bytes
+
+    runs: list[list[int]] = []
+    for size in sorted(sizes):
+        if runs and looked_at.index(size) == looked_at.index(runs[-1][-1]) + 1:
+            runs[-1].append(size)
+        else:
+            runs.append([size])
+    ends = [dict.fromkeys((format_bytes(run[0]), format_bytes(run[-1]))) for run in runs]
+    return ", ".join("..".join(x) for x in ends) or "-"
 
 
 def _proof(point: Point) -> str:
@@ -287,7 +325,10 @@ def _proof(point: Point) -> str:
         for word, holds in (("steps", point.step_optimal), ("bandwidth", point.bandwidth_optimal))
         if holds
     ]
-    return ", ".join(claims) or ("for its steps" if point.optimal else "not proved")
+    if point.optimal and not claims:
+        return "for its steps"
+    nearly = point.rounds_per_chunk <= NEARLY * point.bound and not point.optimal
+    return ", ".join([*claims, *(["within 1e-6"] if nearly else [])]) or "not proved"
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -310,11 +351,23 @@ def _write(
         if args.output != "-":
             console.say("Wrote", args.output)
         return [args.output]
-    names = [file_name(p) for p in points]
+    names = file_names(points)
     texts = {name: dumps(p.schedule) for name, p in zip(names, points, strict=True)}
     write_folder(args.output, texts, force=args.force)
     console.say("Wrote", f"{count(len(texts), 'file')} in {args.output}")
     return [str(Path(args.output) / name) for name in names]
+
+
+def file_names(points: tuple[Point, ...]) -> list[str]:
+    """A name for each point; of equal ones the second and later are numbered."""
+    names: list[str] = []
+    for name in map(file_name, points):
+        stem, number = name.removesuffix(".json"), 1
+        while name in names:
+            number += 1
+            name = f"{stem}-{number}.json"
+        names.append(name)
+    return names
 
 
 def file_name(point: Point) -> str:

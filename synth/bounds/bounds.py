@@ -115,6 +115,14 @@ class Bounds:
         }
 
 
+def fewest_steps(topology: Topology, collective: Collective) -> int:
+    """Hops of the farthest required pair, ``Bounds.steps``, without all other bounds."""
+    whole = collective.plain() if collective.sizes else collective
+    needs = distance.required_matrix(whole, copying_demand(whole))
+    path = distance.step_path(topology, needs, representatives(topology))
+    return 0 if path is None else int(path.length)
+
+
 def lower_bound_us(found: Bounds, message_bytes: int) -> Fraction:
     """No schedule moves a message of M bytes in less time (µs): the largest of all bounds."""
     return binding(found, message_bytes)[0]

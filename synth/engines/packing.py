@@ -22,7 +22,7 @@ from weft.dsl.sketch import Forbid, Only, Relay, SwitchPolicy, Symmetry
 from weft.dsl.topology import Topology, both_ways, gpu
 from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
-from ..engine import Budget, Observer, Outcome, Point, Status
+from ..engine import COMPILING, Budget, Observer, Outcome, Point, Status
 from ..occupancy import us_per_byte
 from ..packing.demands import moves_pairs
 from ..packing.matching import in_rounds
@@ -34,8 +34,10 @@ from ..packing.plan_quick import Group, quick_packing
 from ..packing.plan_quotient import Quotient, unfolded
 from ..packing.plan_thrift import thrifty_packing
 from ..packing.task import Under
+from ..packing.words import low, said
 from ..permitted import orbits_for, same_for_all
 from ..prepare import prepare
+from ..warm import is_cold
 
 LARGE = 1 << 30
 """Bytes of the message that the objective bandwidth looks at."""
@@ -69,7 +71,8 @@ class Packer:
 
     Options:
         trees: at most so many trees per root; 0 for no limit.
-        height: at most so many hops from the root to a leaf; 0 for no limit.
+        height: at most so many hops between a root and a leaf (allreduce: up, and again down); 0
+            for no limit.
         peers: every rank sends to, and hears from, at most so many others; 0 for no limit.
         segments: slices of the message; 0 picks a number that is quick at its size.
         grains: shares are rounded to so many grains of the message, for runtimes that cut it in
@@ -96,6 +99,16 @@ class Packer:
             most = _SEGMENTS if option == "segments" else _LARGEST
             if not 0 <= getattr(self, option) <= most:
                 raise UserError(f"packing: {option} is {getattr(self, option)}", hint=f"0 … {most}")
+        limit = next(iter(self._limits()), None)
+        if self.boxes and limit:
+            raise UserError(
+                f"packing: trees over boxes times trees inside them keep no limit of {limit}",
+                hint=f"leave out {limit}, or boxes=true",
+            )
+
+    def _limits(self) -> list[str]:
+        """The options that limit trees and are given."""
+        return [name for name in ("trees", "height", "peers") if getattr(self, name)]
 
     @classmethod
     def availability(cls) -> str | None:
@@ -114,7 +127,8 @@ class Packer:
         if collective.kind in TREES:
             return None
         if moves_pairs(collective):
-            return "the option peers is for trees, not for paths" if self.peers else None
+            limit = next(iter(self._limits()), None)
+            return f"the option {limit} is for trees, not for paths" if limit else None
         what = collective.name or collective.kind
         return f"{what} is neither made of trees from one to all nor of paths from one to one"
 
@@ -124,8 +138,9 @@ class Packer:
         Raises:
             UserError: grains that are too few.
         """
-        observer.stage("loops")
-        _compiled(problem.collective.kind in TREES)
+        trees = problem.collective.kind in TREES
+        observer.stage(COMPILING if _cold(trees) else "loops")
+        _compiled(trees)
         until = time.monotonic() + budget.seconds
         observer.stage("packing")
         packings = self._packings(problem, budget, observer)
@@ -152,10 +167,12 @@ class Packer:
             if kept and effort.over():
                 break
             found = quickest(quotients, size, effort)
-            if any(_time(other, size) <= _SAME * found.time_us for other in kept):
+            enough = [i for i, p in enumerate(kept) if _time(p, size) <= _SAME * found.time_us]
+            if enough:
+                points[enough[0]] = _good_at(points[enough[0]], size)
                 continue
             kept.append(found)
-            points.append(_point(found))
+            points.append(_good_at(_point(found), size))
             observer.incumbent(points[-1])
         return self._outcome(problem, kept, points, effort)
 
@@ -214,8 +231,11 @@ class Packer:
 
         seconds, seed = _PACKING_SHARE * budget.seconds, budget.seed
         topology, collective = problem.topology, problem.collective
-        free = not (self.trees or self.height or self.peers)
-        many = free and collective.ranks > _MANY and len(orbits_of(topology).images) < _ALIKE
+        many = (
+            not self._limits()
+            and collective.ranks > _MANY
+            and len(orbits_of(topology).images) < _ALIKE
+        )
         if self.boxes or many:
             made = pack_boxes(topology, collective, seconds=seconds, seed=seed)
             little = made is not None and made.us_per_byte <= (1 + _LITTLE) * made.bound
@@ -247,13 +267,13 @@ class Packer:
 
     def _low_and_narrow(self, packing: Packing) -> bool:
         """Whether it keeps the budgets of height and peers."""
-        low = not self.height or max(packing.heights, default=0) <= self.height
-        return low and (not self.peers or peers_of(packing) <= self.peers)
+        fits = not self.height or low(packing) <= self.height
+        return fits and (not self.peers or peers_of(packing) <= self.peers)
 
     def _outcome(
         self, problem: Problem, kept: list[Planned], points: list[Point], effort: Effort
     ) -> Outcome:
-        statements = [_said(found, point) for found, point in zip(kept, points, strict=True)]
+        statements = [point.words for point in points]
         statements += dict.fromkeys(
             f.quotient.plan.packing.remark for f in kept if f.quotient.plan.packing.remark
         )
@@ -285,6 +305,18 @@ def _cannot_follow(problem: Problem) -> str | None:
     if same_for_all(problem.topology, problem.collective, sketch) is None:
         return "the sketch lets different chunks go different ways"
     return None
+
+
+def _good_at(point: Point, size: int) -> Point:
+    """The point, chosen for one more message size."""
+    return replace(point, sizes=tuple(sorted({*point.sizes, size})))
+
+
+def _cold(trees: bool) -> bool:
+    """Whether the loops have to be compiled, which takes half a minute."""
+    from ..packing import kernels, path_kernels
+
+    return is_cold(kernels.fill if trees else path_kernels.search)
 
 
 def _alone(packing: Packing) -> Packing:
@@ -351,29 +383,11 @@ def _point(found: Planned) -> Point:
     schedule = found.schedule()
     rate = packing.us_per_byte if plan.shares.exact else us_per_byte(schedule)
     unit = rounds_per_us_per_byte(packing.collective, packing.topology.round_bandwidth())
-    return Point(
+    point = Point(
         schedule, schedule.steps, 0, schedule.collective.factor, packing.bound * unit,
         packing.certificate, bandwidth_optimal=rate == packing.bound, rate=rate * unit,
     )  # fmt: skip
-
-
-def _said(found: Planned, point: Point) -> str:
-    """Rate and bound, trees, height, slices and order of a schedule, in words."""
-    plan, packing = found.quotient.plan, found.quotient.plan.packing
-    pieces = sum(1 for t in packing.trees if len(t)) * len(packing.images)
-    what = "trees" if packing.collective.kind in TREES else "paths"
-    if point.optimal:
-        rate = f"{point.rounds_per_chunk} rounds per chunk, which is the bound"
-    else:
-        over = float(point.rounds_per_chunk / point.bound - 1) if point.bound else 0.0
-        rate = (
-            f"{point.rounds_per_chunk} rounds per chunk, {over:.2%} above the bound {point.bound}"
-        )
-    rounded = "" if plan.shares.exact else f" in grains of 1/{plan.shares.factor}"
-    return (
-        f"{rate}: {pieces} {what}{rounded}, height {max(packing.heights, default=0)}, "
-        f"{found.segments} segment{'s' * (found.segments > 1)}, order {found.order.rule}"
-    )
+    return replace(point, words=said(found, point))
 
 
 def _proved(problem: Problem, found: Planned, point: Point) -> bool:

@@ -267,13 +267,14 @@ class _Race:
                          hint="what each of them is for: weft list engines")  # fmt: skip
 
     def _said(self, kept: list[Point] | tuple[Point, ...]) -> tuple[str, ...]:
-        """One line for each engine that found something of the answer, one for all others."""
+        """What engines say of what they found of the answer; one line for all others."""
         finders = {finder(p) for p in kept}
-        lines = [
-            f"{name}: {outcome.statements[0] if outcome.statements else outcome.status}"
-            for name, outcome in self.outcomes.items()
-            if name in finders
-        ]
+        lines = []
+        for name, outcome in self.outcomes.items():
+            if name in finders:
+                first = outcome.statements[0] if outcome.statements else str(outcome.status)
+                words = [p.words for p in kept if p.words and finder(p) == name]
+                lines += [f"{name}: {x}" for x in dict.fromkeys(words or [first])]
         others = [name for name in self.outcomes if name not in finders]
         if kept and others:
             lines.append(f"no better: {', '.join(others)}")
@@ -306,7 +307,10 @@ class _Race:
             if all(self._time(best, size) < WORTH * self._time(p, size) for p in kept):
                 kept.append(best)
         kept = [p for p in kept if not any(self._beats(q, p) for q in kept)]
-        return sorted(kept, key=lambda p: (p.steps, p.rounds_per_chunk))
+        kept.sort(key=lambda p: (p.steps, p.rounds_per_chunk))
+        quickest = [min(kept, key=lambda p: self._time(p, size)) for size in LADDER]
+        sizes = {id(p): [s for s, q in zip(LADDER, quickest, strict=True) if q is p] for p in kept}
+        return [replace(p, sizes=tuple(sizes[id(p)])) for p in kept]
 
     def _beats(self, one: Point, other: Point) -> bool:
         """Whether a point is no worse in steps, rate and at every size, and better in one."""

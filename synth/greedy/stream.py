@@ -137,12 +137,19 @@ def _delay(machine: Machine, pieces: int) -> tuple[int, int]:
 
 
 def ingress_bound_us(topology: Topology, message_bytes: int) -> float:
-    """No allgather is quicker: some rank must receive M·(1 - 1/N) over the links into it."""
+    """No allgather is quicker: some rank must receive M·(1 - 1/N) over the links into it.
+
+    What comes over a link has arrived its α after the link was last busy, so that the least α of
+    the links into that rank comes on top.
+    """
     into = [Fraction(0)] * topology.ranks
+    delay: list[Fraction | None] = [None] * topology.ranks
     for link in topology.links:
         into[link.dst] += link.bandwidth
-    parts = Fraction(message_bytes * (topology.ranks - 1), topology.ranks)
-    return float(parts / (min(into) * 1000))
+        known = delay[link.dst]
+        delay[link.dst] = link.latency if known is None else min(known, link.latency)
+    parts = Fraction(message_bytes * (topology.ranks - 1), topology.ranks) / 1000
+    return float(max(parts / b + (a or 0) for a, b in zip(delay, into, strict=True)))
 
 
 def run(source: Stream, folder: str | Path | None = None, *, check: bool = True) -> Report:

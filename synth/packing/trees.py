@@ -24,6 +24,7 @@ from .search import MET, Found, Search
 from .sparse import LARGE, LEAST_ROUNDS, equal_trees, natural_copies, rounds_of, sparser
 from .task import Task, Under
 from .templates import packing_of, root
+from .words import tree_limits
 
 SLACKS = (0.002, 0.015, 0.03)
 """Rates given up for fewer trees."""
@@ -207,8 +208,8 @@ def _finished(search: Search, columns: Columns, weights: list[Fraction]) -> Pack
     made = packing_of(search.task, columns, weights)
     if made.optimal:
         return made
-    lost = float(1 - made.bound / made.us_per_byte)
-    return replace(made, remark=f"{lost:.2%} below the bound, with {_counted(made)}")
+    kept = float(made.bound / made.us_per_byte)
+    return replace(made, remark=f"{kept:.2%} of the bound's rate, with {tree_limits(made)}")
 
 
 def _best_of_trees(packing: Packing) -> Packing:
@@ -241,11 +242,6 @@ def front(
             for r, t, h in found
         )
     ]
-
-
-def _counted(packing: Packing) -> str:
-    count, tall = trees_per_root(packing), max(packing.heights)
-    return f"{count} tree{'s' if count > 1 else ''} per root, {tall} hop{'s' if tall > 1 else ''}"
 
 
 def _undominated(packings: list[Packing]) -> list[Packing]:

@@ -16,6 +16,7 @@ from command import Weft
 from weft.backends.cli.console import Console
 from weft.backends.cli.progress import Progress, describe, watching
 from weft.backends.cli.signals import terminable
+from weft.synth.engine import COMPILING
 
 
 def point() -> Any:
@@ -29,11 +30,34 @@ def test_a_point_in_words() -> None:
 def test_the_live_line_says_best_bound_and_gap() -> None:
     progress = Progress(Console(quiet=True), 60)
     progress.stage("4 steps")
-    assert progress.__rich__() == "Solving  0s of 60s  4 steps"
+    assert progress.line() == "Solving  0s of 60s  4 steps"
     progress.incumbent(point())
-    assert progress.__rich__().endswith("(bound 7/6, gap 7.1%)  [1 found]")
+    assert progress.line().endswith("4 steps  [1 found]  best " + describe(point()))
     progress.stop()
-    assert progress.__rich__().endswith("(stopping)")
+    assert "60s  (stopping)  4 steps" in progress.line()
+
+
+def test_the_best_is_not_the_latest() -> None:
+    progress = Progress(Console(quiet=True), 60, lambda p: (p.steps,))
+    for steps in (5, 3, 8):
+        progress.incumbent(SimpleNamespace(**{**vars(point()), "steps": steps}))
+    assert "[3 found]  best 3 steps" in progress.line()
+
+
+def test_the_live_line_is_one_line() -> None:
+    from rich.console import Console as RichConsole
+
+    progress = Progress(Console(quiet=True), 60)
+    progress.stage("a stage of many words " * 10)
+    screen = RichConsole(file=io.StringIO(), width=80, force_terminal=False)
+    assert len(screen.render_lines(progress, pad=False)) == 1
+
+
+def test_to_compile_kernels_is_worth_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress(Console(), 60).stage(COMPILING)
+    assert COMPILING in capsys.readouterr().err
+    Progress(Console(quiet=True), 60).stage(COMPILING)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_log_gets_one_line_per_schedule_with_v(capsys: pytest.CaptureFixture[str]) -> None:

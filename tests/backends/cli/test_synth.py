@@ -12,9 +12,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from command import Weft
 
+from weft.backends.cli.verb_synth import ranges
 from weft.dsl.errors import UserError
 from weft.dsl.problem import Problem
 from weft.dsl.registry import ENGINES
@@ -92,6 +94,23 @@ def test_one_objective_is_one_file(
     assert len(ran.json["points"]) == 1
     assert ran.json["points"][0]["file"] == str(file)
     assert weft("check", file).code == 0
+
+
+def test_the_least_latency_is_told_beside_its_bound(weft: Weft) -> None:
+    ran = weft("synth", "-t", "ring:4", "-c", "allgather", "--objective", "latency")
+    assert "without any bytes: 1.400 µs, the proved bound" in ran.out
+    packed = weft("synth", "-t", "ring:5", "-c", "alltoall", "-e", "packing", "--objective",
+                  "latency")  # fmt: skip
+    assert "steps" in packed.out.splitlines()[1]
+
+
+def test_points_of_a_frontier_say_what_they_are_for(weft: Weft) -> None:
+    ran = weft("synth", "-t", "dgx1", "-c", "allgather", "-e", "packing")
+    head, *rows = ran.out.splitlines()
+    assert head.split()[-3:] == ["segments", "best", "at"]
+    assert any(row.endswith("1GiB") for row in rows)
+    assert ranges((1, 2, 8), [1, 2, 4, 8]) == "1B..2B, 8B"
+    assert ranges((), [1]) == "-"
 
 
 def test_a_schedule_on_stdout_is_nothing_but_that(weft: Weft) -> None:
@@ -206,6 +225,13 @@ class Acting:
         if self.part == "feasible":
             return replace(outcome, status=Status.FEASIBLE)
         (point,) = outcome.points
+        if self.part == "twice":
+            other = replace(point, sizes=(1024,))
+            return replace(outcome, points=(point, other))
+        if self.part == "reordered":
+            plan = np.arange(len(point.schedule), dtype=np.int32)
+            other = replace(point, schedule=replace(point.schedule, priority=plan))
+            return replace(outcome, points=(point, other))
         if self.part == "boast":
             point = replace(point, bound=point.rounds_per_chunk + Fraction(1, 2))
         if self.part == "lie":
@@ -267,6 +293,19 @@ def test_how_a_search_can_end(
     assert out.exists() == (status in ("optimal", "feasible"))
     if status == "infeasible":
         assert ran.json["conflict"] == ["rule a", "rule b"]
+
+
+@pytest.mark.parametrize(("part", "schedules"), [("twice", 1), ("reordered", 2)])
+@pytest.mark.usefixtures("engines")
+def test_no_schedule_takes_the_file_of_another(
+    weft: Weft, tmp_path: Path, part: str, schedules: int
+) -> None:
+    out = tmp_path / "out"
+    ran = weft(*RING, "-e", f"acting{{part={part}}}", "-o", out, "--json")
+    files = [point["file"] for point in ran.json["points"]]
+    assert len(files) == schedules
+    assert sorted(files) == sorted(str(file) for file in out.iterdir())
+    assert f"{schedules} file" in ran.err
 
 
 @pytest.mark.usefixtures("engines")

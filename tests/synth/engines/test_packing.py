@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packings import named
 from strategies import topologies
 
 from weft.dsl.catalog import topology
@@ -124,6 +125,66 @@ def test_it_says_what_it_cannot_do() -> None:
     both = custom("two", 4, [(0, 0, [0], 0)], [(1, 0, [0], 0), (2, 0, [0], 0)])
     assert "neither" in (refuses(Problem(machine, both)) or "")
     assert refuses(Problem(machine, make("scatter", 4))) is None
+
+
+@pytest.mark.parametrize("option", ["trees", "height", "peers"])
+def test_limits_of_trees_are_refused_where_there_are_none(option: str) -> None:
+    machine = topology("ring:6")
+    why = Packer(**{option: 3}).refuses(Problem(machine, make("alltoall", 6)))
+    assert why == f"the option {option} is for trees, not for paths"
+    with pytest.raises(UserError, match=f"keep no limit of {option}"):
+        Packer(**{option: 3}, boxes=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("torus:4x4", "alltoall"), ("torus:4x4,dead=0-1", "allgather")]
+)
+def test_the_fewest_steps_are_known_as_such(name: str, kind: str) -> None:
+    machine = topology(name)
+    problem = Problem(machine, make(kind, 16), None, Objective.BANDWIDTH)
+    point = synthesize(problem, "packing", QUICK).points[0]
+    assert point.steps == bounds(machine, problem.collective).steps
+    assert point.step_optimal
+
+
+def said(name: str, kind: str, engine: str) -> tuple[str, ...]:
+    machine = topology(name)
+    problem = Problem(machine, make(kind, machine.ranks), None, Objective.BANDWIDTH)
+    return synthesize(problem, engine, QUICK).statements
+
+
+def test_load_and_rate_are_told_apart() -> None:
+    load, rate = said("dgx1", "allgather", "packing{trees=1}")
+    assert "a load 28.57% above the bound 7/6: 8 trees, " in load
+    assert rate.startswith("77.78% of the bound's rate, with 1 tree per root")
+
+
+def test_of_an_allreduce_both_halves_have_a_height() -> None:
+    (words, *_) = said("line:4", "allreduce", "packing{height=3}")
+    assert words.startswith("1 round per chunk, which is the bound: ")
+    assert "height 6 (3 up to the root, 3 down from it), " in words
+
+
+def test_a_height_limits_each_half_of_an_allreduce() -> None:
+    """The quickest trees of a ring of six are three hops high, up and down again."""
+    packing = named("ring:6", "allreduce")
+    assert max(packing.heights) == 6
+    assert Packer(height=3)._low_and_narrow(packing)
+    assert not Packer(height=2)._low_and_narrow(packing)
+
+
+def test_a_loss_of_the_grid_is_not_one_of_the_trees() -> None:
+    (words, *_) = said("dgx1", "allgather", "packing{grains=64}")
+    assert words.startswith("the trees attain the bound 7/6 exactly; in the file their shares are")
+    assert "multiples of 1/8 of a chunk, 7.14% above: 32 trees, 4 per root, " in words
+
+
+def test_every_size_of_the_frontier_has_its_point() -> None:
+    machine = topology("dgx1")
+    outcome = synthesize(Problem(machine, make("allgather", 8)), "packing", QUICK)
+    assert sorted(s for p in outcome.points for s in p.sizes) == sorted(LADDER)
+    for point in outcome.points:
+        assert f" {point.schedule.segments} segment" in point.words
 
 
 class Impatient(Silent):

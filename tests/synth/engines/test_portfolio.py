@@ -19,7 +19,7 @@ from weft.dsl.schedule import Schedule, dumps
 from weft.synth.api import synthesize
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engine import Budget, Observer, Outcome, Silent, Status
-from weft.synth.engines.portfolio import Portfolio
+from weft.synth.engines.portfolio import LADDER, Portfolio
 from weft.synth.simulate import simulate
 
 GB = 1 << 30
@@ -215,3 +215,18 @@ def test_who_asked_to_stop_waits_for_nobody() -> None:
     problem = Problem(topology("ring:4"), make("allgather", 4), None, Objective.TIME, 1 << 20)
     outcome = Portfolio().solve(problem, Budget(30), Stopped())
     assert outcome.status is Status.NOTHING
+
+
+def test_it_says_what_it_keeps() -> None:
+    """The words are those of the kept schedule, and every size that was looked at has one."""
+    machine = topology("dgx-a100:nodes=3")
+    outcome = synthesize(
+        Problem(machine, make("allgather", 24)), "portfolio{engines=packing+classic}",
+        Budget(seconds=30),
+    )  # fmt: skip
+    mine = [p for p in outcome.points if p.schedule.provenance["found_by"] == "packing"]
+    assert mine
+    for point in mine:
+        (said,) = [s for s in outcome.statements if s == f"packing: {point.words}"]
+        assert f" {point.schedule.segments} segment" in said
+    assert sorted(s for p in outcome.points for s in p.sizes) == sorted(LADDER)
