@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from weft.dsl.collective import Collective, Kind
-from weft.dsl.errors import UserError
+from weft.dsl.errors import UserError, WeftError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.sketch import (
     Chunks,
@@ -22,6 +22,7 @@ from weft.dsl.sketch import (
 )
 
 from ..bounds import Bounds, bounds, lower_bound_us
+from ..bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ..engine import Budget, Observer, Outcome, Point, Status
 from ..occupancy import rounds_per_chunk
 from ..simulate import simulate
@@ -101,7 +102,9 @@ class Sketched:
         run = _Run(self, problem, budget, observer)
         sizes = _sizes(problem)
         points = [run.best(size, budget.seconds / len(sizes)) for size in sizes]
-        return Outcome(Status.FEASIBLE, tuple(_distinct(points)), tuple(run.said))
+        proved = run.met and problem.objective is Objective.TIME
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
+        return Outcome(status, tuple(_distinct(points)), tuple(run.said))
 
     def cuts(self, problem: Problem) -> tuple[int, ...]:
         """Into how many pieces units may be cut."""
@@ -125,6 +128,8 @@ class _Run:
     observer: Observer
     said: list[str] = field(default_factory=list)
     bound: Bounds | None = None
+    fields: dict[int, Field] = field(default_factory=dict)
+    met: bool = False
 
     def best(self, size: int, seconds: float) -> Point:
         """The quickest schedule of any cut."""
@@ -132,26 +137,54 @@ class _Run:
         self.bound = bounds(self.problem.topology, self.problem.collective)
         goal = float(lower_bound_us(self.bound, size)) * (1 + 1e-9)
         cuts = self.engine.cuts(self.problem)
+        self.met = False
         found: list[tuple[float, Point]] = []
         for place, pieces in enumerate(cuts):
             left = deadline - time.monotonic()
             if found and (left <= 0 or self.observer.cancelled()):
                 break
-            took, point = self._cut(pieces, size, left / (len(cuts) - place))
+            took, point = self._cut(pieces, size, goal, left / (len(cuts) - place))
+            self.met = self.met or took <= goal
             found.append((took, point))
             least = min(took for took, _ in found)
             if least <= goal or took > SLOWER * least:
                 break
-        return min(found, key=lambda x: x[0])[1]
+        took, best = min(found, key=lambda x: x[0])
+        if len(cuts) == 1:
+            self._judge(took, size, best)
+        return best
 
-    def _cut(self, pieces: int, size: int, seconds: float) -> tuple[float, Point]:
+    def _judge(self, took: float, size: int, point: Point) -> None:
+        """Hold a schedule in a number of chunks that was asked for against all such schedules."""
+        if point.schedule.collective.combining:
+            return
+        whole = self._whole(point.schedule.collective, size)
+        self.met = self.met or took <= float(whole.us) * (1 + 1e-9)
+        gap = took / float(whole.us) - 1 if whole.us else 0.0
+        if gap < -1e-9:
+            raise WeftError(f"a schedule of {took} µs beats its bound: {whole.certificate.text}")
+        above = f"{gap:.2%} above" if gap > 1e-9 else "which is"
+        self.said.append(
+            f"{took:,.3f} µs, {above} the least that any schedule in these chunks takes: "
+            f"{whole.certificate.text}"
+        )
+
+    def _whole(self, collective: Collective, size: int) -> WholeChunks:
+        field = self.fields[collective.factor]
+        grain = Fraction(size, collective.message_chunks)
+        return whole_chunk_bound(self.problem.topology, collective, grain, field.usable)
+
+    def _cut(self, pieces: int, size: int, goal: float, seconds: float) -> tuple[float, Point]:
         self.observer.stage(f"{pieces} chunk{'s' * (pieces > 1)} per unit")
         collective = self.problem.collective
         if pieces > 1:
             collective = collective.split(pieces)
         grain = Fraction(size, collective.message_chunks)
-        search = Search.of(Field.of(self.problem, collective, grain), self.budget.seed)
-        search.run(seconds, self.engine.patience, self.observer.cancelled)
+        field = self.fields[collective.factor] = Field.of(self.problem, collective, grain)
+        if not collective.combining:
+            goal = max(goal, float(self._whole(collective, size).us))
+        search = Search.of(field, self.budget.seed)
+        search.run(seconds, self.engine.patience, goal, self.observer.cancelled)
         schedule = search.schedule()
         assert self.bound is not None, "best comes first"
         rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk

@@ -23,6 +23,7 @@ from weft.dsl.topology import Hop, Topology
 from ..greedy.machine import Ints, Machine, machine_of
 from ..greedy.plan import Plan, schedule_of
 from ..permitted import off_relays, orbits_for
+from .place_kernel import Flags
 from .search_kernel import Jobs, Placed
 from .timeline_kernel import Hops
 
@@ -67,6 +68,13 @@ class Field:
         hops, rows = _quotient(machine, orbits)
         jobs = _jobs(topology, collective, sketch, machine, chosen)
         return Field(topology, collective, machine, hops, rows, jobs, images[:, chosen].T, moved)
+
+    @property
+    def usable(self) -> Flags:
+        """The hops that some chunk may take."""
+        found = np.zeros(self.machine.hops, bool)
+        found[self.moved[:, self.jobs.allowed.any(axis=0)]] = True
+        return found
 
     def plan(self, placed: Placed) -> Plan:
         """All images of what was placed, by their start."""

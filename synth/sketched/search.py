@@ -48,8 +48,11 @@ class Search:
         rows = empty_rows(field.rows, min(2 * ranks * jobs + 8, WIDEST))
         return Search(field, seed, nothing_placed(jobs, ranks), rows)
 
-    def run(self, seconds: float, patience: float, cancelled: Callable[[], bool]) -> None:
-        """Search until the time is over, or nothing was gained for ``patience`` seconds.
+    def run(
+        self, seconds: float, patience: float, goal_us: float, cancelled: Callable[[], bool]
+    ) -> None:
+        """Search until the goal is met, the time is over, or nothing was gained for ``patience``
+        seconds.
 
         Raises:
             UserError: a chunk cannot reach everybody who wants it.
@@ -58,7 +61,10 @@ class Search:
         self._first(deadline)
         size, gained = 8, time.monotonic()
         least = cost(self.best)
+        goal = goal_us * self.field.machine.unit * (1 + 1e-9)
         while (now := time.monotonic()) < min(deadline, gained + patience) and not cancelled():
+            if self.best.end.max(initial=0) <= goal:
+                return
             improve(
                 self.rows, self.field.hops, self.field.jobs, self.best, size, MOST_OUT, HEAT,
                 self.seed + self.turns,

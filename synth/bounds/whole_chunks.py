@@ -1,0 +1,199 @@
+"""What no schedule of whole chunks beats: store and forward, GPU by GPU, in chunks of one size.
+
+The bounds of :mod:`weft.synth.bounds` hold for any cutting; where a sketch says how units are cut,
+a chunk moves on only when all of it has arrived, and more can be said. Let k chunks have to enter
+a set S of ranks (a box, a rank, all others than a box). Every hop into S holds some row for the
+whole chunk, so the last of the k comes in no sooner than its *startup*, the time until the first
+can begin, plus what k chunks take on those rows. Then it is at one rank of S, and the *tail* is the
+way on to the last rank that wants it; or it comes in a second time, which takes the row again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+from weft.dsl.collective import Collective
+from weft.dsl.topology import Topology
+from weft.dsl.units import format_bytes
+
+from ..engine import Certificate
+from ..greedy.machine import Ints, Machine, machine_of
+
+Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeChunks:
+    """No schedule in these chunks takes less than ``us``."""
+
+    us: Fraction
+    certificate: Certificate
+
+
+def whole_chunk_bound(
+    topology: Topology, collective: Collective, chunk_bytes: Fraction, usable: Flags | None = None
+) -> WholeChunks:
+    """The best bound of paths and cuts for a copying collective in its chunks.
+
+    ``usable``: the hops of :func:`machine_of` that some chunk may take. O(sets · hops).
+    """
+    machine = machine_of(topology, chunk_bytes)
+    hops = np.arange(machine.hops) if usable is None else np.flatnonzero(usable)
+    held = np.zeros((collective.chunks, collective.ranks), bool)
+    wanted = held.copy()
+    held[collective.pre.chunks, collective.pre.ranks] = True
+    wanted[collective.post.chunks, collective.post.ranks] = True
+    field = _Field(topology, machine, hops, _distances(machine, hops), held, wanted & ~held)
+    ticks, certificate = max(field.bounds(chunk_bytes), key=lambda x: x[0])
+    return WholeChunks(Fraction(ticks, machine.unit), certificate)
+
+
+def _distances(machine: Machine, hops: Ints) -> Floats:
+    """Ticks from rank to rank, hop by hop."""
+    n = machine.ranks
+    least: dict[tuple[int, int], int] = {}
+    for h in hops.tolist():
+        pair = int(machine.src[h]), int(machine.dst[h])
+        least[pair] = min(least.get(pair, int(machine.arrives[h])), int(machine.arrives[h]))
+    ends = np.array(list(least), np.int64).reshape(-1, 2)
+    graph = csr_array((np.array(list(least.values()), float), ends.T), shape=(n, n))
+    return np.asarray(dijkstra(graph))
+
+
+@dataclass(frozen=True, eq=False)
+class _Field:
+    topology: Topology
+    machine: Machine
+    hops: Ints
+    distance: Floats
+    held: Flags
+    wanted: Flags
+
+    def bounds(self, chunk_bytes: Fraction) -> Iterator[tuple[int, Certificate]]:
+        """One path, and one cut for every set of ranks that is looked at."""
+        yield self._path()
+        size = format_bytes(round(chunk_bytes))
+        for ranks in self._sets():
+            found = self._cut(ranks, size)
+            if found is not None:
+                yield found
+
+    def _path(self) -> tuple[int, Certificate]:
+        """The longest way of a chunk from its nearest holder."""
+        worst, text = 0, "nothing must move"
+        for chunk in range(len(self.held)):
+            targets = np.flatnonzero(self.wanted[chunk])
+            if not len(targets):
+                continue
+            way = self.distance[self.held[chunk]].min(axis=0)[targets]
+            if int(way.max()) > worst:
+                worst, last = int(way.max()), int(targets[way.argmax()])
+                source = int(np.flatnonzero(self.held[chunk])[0])
+                text = (
+                    f"a whole chunk of rank {source} takes {self._us(worst)} µs to rank {last}, "
+                    "GPU by GPU"
+                )
+        return worst, Certificate("chunk path", text)
+
+    def _sets(self) -> Iterator[Flags]:
+        """Boxes, what is outside of each, and single ranks."""
+        hosts = self.topology.host_of
+        for host in dict.fromkeys(hosts):
+            inside = np.array([h == host for h in hosts])
+            if not inside.all():
+                yield inside
+                yield ~inside
+        yield from np.eye(self.machine.ranks, dtype=bool)
+
+    def _cut(self, inside: Flags, size: str) -> tuple[int, Certificate] | None:
+        m = self.machine
+        entering: Flags = (self.wanted & inside).any(axis=1) & ~(self.held & inside).any(axis=1)
+        count = int(entering.sum())
+        doors = self.hops[~inside[m.src[self.hops]] & inside[m.dst[self.hops]]]
+        if not count or not len(doors):
+            return None
+        rows = self._rows(doors)
+        outside = self.held[entering].any(axis=0)
+        startup = int(self.distance[outside][:, np.unique(m.src[doors])].min())
+        busy = _shared_out(count, list(rows.values()))
+        alpha = int(m.alpha[doors].min())
+        tail, last = self._tail(inside, entering, doors, rows)
+        names = ", ".join(self._row_name(r) for r in sorted(rows)[:4])
+        names += ", …" if len(rows) > 4 else ""
+        text = (
+            f"{count} whole chunks of {size} must enter {{{self._names(inside)}}} over {names}: "
+            f"{self._us(busy)} µs"
+            + (f", not before {self._us(startup)} µs" if startup else "")
+            + (f"; then the α of the last, {self._us(alpha)} µs" if alpha else "")
+            + (f", and {self._us(tail)} µs from there to rank {last}" if tail else "")
+        )
+        return startup + busy + alpha + tail, Certificate("chunk cut", text)
+
+    def _rows(self, doors: Ints) -> dict[int, int]:
+        """For each hop a row that it holds longest: those rows, and for how many ticks.
+
+        Of several the one that most hops hold: the fewer rows there are, the more they bind.
+        """
+        slowest = [self._slowest(h) for h in doors.tolist()]
+        shared = Counter(row for rows in slowest for row in rows)
+        found: dict[int, int] = {}
+        for rows in slowest:
+            row = max(rows, key=lambda r: (shared[r], -r))
+            found[row] = min(found.get(row, rows[row]), rows[row])
+        return found
+
+    def _slowest(self, hop: int) -> dict[int, int]:
+        m = self.machine
+        mine = slice(int(m.first[hop]), int(m.first[hop + 1]))
+        most = int(m.hold[mine].max())
+        return {int(r): most for r, t in zip(m.row[mine], m.hold[mine], strict=True) if t == most}
+
+    def _tail(
+        self, inside: Flags, entering: Flags, doors: Ints, rows: dict[int, int]
+    ) -> tuple[int, int]:
+        """From where the last chunk came in to the last who wants it, whichever chunk it is."""
+        entries = np.unique(self.machine.dst[doors])
+        wanting = np.flatnonzero((self.wanted[entering] & inside).all(axis=0))
+        if not len(wanting):
+            return 0, -1
+        way = self.distance[np.ix_(entries, wanting)]
+        if len(rows) == 1:  # once through the door, or once more, which takes the row again
+            way = np.minimum(way, min(rows.values()) + way.min(axis=0))
+            k = int(way.max(axis=1).argmin())
+            return int(way[k].max()), int(wanting[way[k].argmax()])
+        way = way.min(axis=0)
+        return int(way.max()), int(wanting[way.argmax()])
+
+    def _us(self, ticks: int) -> str:
+        return f"{self.machine.us(ticks):,.10g}"
+
+    def _names(self, inside: Flags) -> str:
+        names = [self.topology.nodes[v].name for v in np.flatnonzero(inside).tolist()]
+        return ", ".join(names[:16]) + (", …" if len(names) > 16 else "")
+
+    def _row_name(self, row: int) -> str:
+        links, nodes = self.topology.links, self.topology.nodes
+        if row >= len(links):
+            return self.topology.resources[row - len(links)].name
+        return f"{nodes[links[row].src].name} -> {nodes[links[row].dst].name}"
+
+
+def _shared_out(count: int, holds: list[int]) -> int:
+    """Ticks that ``count`` chunks take on rows that each take one at a time."""
+    ends = [(hold, hold) for hold in holds]
+    heapq.heapify(ends)
+    end = 0
+    for _ in range(count):
+        end, hold = heapq.heappop(ends)
+        heapq.heappush(ends, (end + hold, hold))
+    return end
