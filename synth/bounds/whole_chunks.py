@@ -117,7 +117,9 @@ class _Field:
 
     def _cut(self, inside: Flags, size: str) -> tuple[int, Certificate] | None:
         m = self.machine
-        entering: Flags = (self.wanted & inside).any(axis=1) & ~(self.held & inside).any(axis=1)
+        entering = np.asarray(
+            (self.wanted & inside).any(axis=1) & ~(self.held & inside).any(axis=1)
+        )
         count = int(entering.sum())
         doors = self.hops[~inside[m.src[self.hops]] & inside[m.dst[self.hops]]]
         if not count or not len(doors):

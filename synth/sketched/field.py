@@ -176,8 +176,9 @@ def _quotient(machine: Machine, orbits: Orbits) -> tuple[Hops, int]:
     (out, outs), (into, ins) = grouped(machine.src), grouped(machine.dst)
     held_first, held_row, held_for = (np.array(x, np.int64) for x in (first, row, hold))
     hops = Hops(
-        machine.src, machine.dst, arrives, held_first, held_row, held_for, out, outs, into, ins
-    )
+        machine.src, machine.dst, arrives, held_first, held_row, held_for, out, outs, into, ins,
+        (machine.dst - machine.src) % machine.ranks,
+    )  # fmt: skip
     return hops, len(size)
 
 

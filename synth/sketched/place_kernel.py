@@ -32,7 +32,7 @@ def _offer(
         h = hops.outs[i]
         if allowed[h] and ready[hops.dst[h]] == NEVER:
             arrival = earliest(rows, hops, h, ready[v]) + hops.arrives[h]
-            heapq.heappush(heap, (arrival + bias[h], np.int64(h)))
+            heapq.heappush(heap, (arrival + bias[h], hops.turn[h], np.int64(h)))
 
 
 @compiled
@@ -54,7 +54,7 @@ def flood(
     comes after the one that brought the chunk.
     """
     left, done = 0, 0
-    heap = [(np.int64(0), np.int64(0))]
+    heap = [(np.int64(0), np.int64(0), np.int64(0))]
     heap.pop()
     for v in range(len(ready)):
         if ready[v] == NEVER:
@@ -62,13 +62,13 @@ def flood(
         elif depth[v] < most:
             _offer(heap, rows, hops, v, ready, allowed, bias)
     while left and len(heap):
-        key, h = heapq.heappop(heap)
+        key, turn, h = heapq.heappop(heap)
         u, v = hops.src[h], hops.dst[h]
         if ready[v] != NEVER:
             continue
         begin = earliest(rows, hops, h, ready[u])
         if begin + hops.arrives[h] + bias[h] > key:  # its rows were taken since
-            heapq.heappush(heap, (begin + hops.arrives[h] + bias[h], h))
+            heapq.heappush(heap, (begin + hops.arrives[h] + bias[h], turn, h))
             continue
         reserve(rows, hops, h, begin)
         hop[done], start[done] = h, begin
@@ -93,7 +93,7 @@ def deliver(
     via = np.empty(n, np.int64)
     while True:
         at, deep = ready.copy(), depth.copy()
-        heap = [(np.int64(0), np.int64(0))]
+        heap = [(np.int64(0), np.int64(0), np.int64(0))]
         heap.pop()
         left = False
         for v in range(n):
@@ -106,7 +106,7 @@ def deliver(
             return done
         reached = -1
         while reached < 0 and len(heap):
-            _, h = heapq.heappop(heap)
+            _, _, h = heapq.heappop(heap)
             u, v = hops.src[h], hops.dst[h]
             if at[v] != NEVER:
                 continue
@@ -149,7 +149,7 @@ def gather(
     """
     n, done = len(hops.out) - 1, 0
     due, depth = np.full(n, NEVER), np.zeros(n, np.int64)
-    heap = [(np.int64(0), np.int64(0))]
+    heap = [(np.int64(0), np.int64(0), np.int64(0))]
     heap.pop()
     due[root] = pivot
     last = root
@@ -159,18 +159,18 @@ def gather(
                 h = hops.ins[i]
                 if allowed[h] and due[hops.src[h]] == NEVER:
                     leaves = latest(rows, hops, h, due[last])
-                    heapq.heappush(heap, (bias[h] - leaves, np.int64(h)))
+                    heapq.heappush(heap, (bias[h] - leaves, hops.turn[h], np.int64(h)))
         if done == n - 1:
             return done
         found = False
         while len(heap) and not found:
-            key, h = heapq.heappop(heap)
+            key, turn, h = heapq.heappop(heap)
             u, v = hops.src[h], hops.dst[h]
             if due[u] != NEVER:
                 continue
             leaves = latest(rows, hops, h, due[v])
             if bias[h] - leaves > key:
-                heapq.heappush(heap, (bias[h] - leaves, h))
+                heapq.heappush(heap, (bias[h] - leaves, turn, h))
                 continue
             reserve(rows, hops, h, leaves)
             hop[done], start[done] = h, leaves
