@@ -12,7 +12,7 @@ from weft.dsl.errors import UserError
 from weft.dsl.schedule import Schedule
 
 from .field import Field
-from .search_kernel import Placed, construct, cost, improve, nothing_placed
+from .search_kernel import Placed, construct, cost, grow_together, improve, nothing_placed
 from .timeline_kernel import Rows, empty_rows
 
 ORDERS = 6
@@ -85,14 +85,15 @@ class Search:
         count = len(jobs.root)
         rng = np.random.default_rng(self.seed)
         least = np.inf
+        together = bool(jobs.everywhere.all() and (jobs.root < 0).all())
         for attempt in range(ORDERS):
-            order = np.arange(count) if attempt < 2 else rng.permutation(count)
-            if attempt == 1:
-                order = order[::-1].copy()
             placed = nothing_placed(count, self.field.machine.ranks)
-            if construct(self.rows, hops, jobs, placed, order, 0, self.seed) and (
-                cost(placed) < least
-            ):
+            if together and attempt == 0:
+                done = grow_together(self.rows, hops, jobs, placed, 0, self.seed)
+            else:
+                order = np.arange(count) if attempt < 2 else rng.permutation(count)
+                done = construct(self.rows, hops, jobs, placed, order, 0, self.seed)
+            if done and cost(placed) < least:
                 least, self.best = cost(placed), placed
             if least < np.inf and time.monotonic() > deadline:
                 break

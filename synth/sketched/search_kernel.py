@@ -7,14 +7,15 @@ is no later, or hardly later, and undone otherwise.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import heapq
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..greedy.jit import compiled
 from ..greedy.machine import Ints
 from .place_kernel import NEVER, Flags, deliver, flood, gather, undo
-from .timeline_kernel import Hops, Rows, reserve
+from .timeline_kernel import Hops, Rows, Whole, earliest, reserve
 
 
 class Jobs(NamedTuple):
@@ -156,6 +157,68 @@ def construct(
         if not place(rows, hops, jobs, bias, placed, j, 0):
             return False
     return True
+
+
+@compiled
+def grow_together(
+    rows: Rows, hops: Hops, jobs: Jobs, placed: Placed, scale: int, seed: int
+) -> bool:
+    """All chunks at once, for jobs that everybody wants: whatever would arrive first is next.
+
+    One chunk after the other spreads each as fast as it goes, over hops that the others need; where
+    all ports are busy all the time, this shares them out. Whether all could be placed.
+    """
+    np.random.seed(seed)
+    rows.used[:] = 0
+    total, n = len(placed.length), len(hops.out) - 1
+    bias = biases(len(hops.src), scale)
+    ready, depth = np.full((total, n), NEVER), np.zeros((total, n), np.int64)
+    heap: Any = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
+    heap.pop()
+    left = 0
+    for j in range(total):
+        placed.length[j] = placed.sums[j] = placed.end[j] = 0
+        for v in range(n):
+            if jobs.holds[j, v]:
+                ready[j, v] = 0
+            else:
+                left += 1
+    for j in range(total):
+        for v in range(n):
+            if ready[j, v] == 0:
+                _offer_one(heap, rows, hops, jobs, bias, ready, depth, j, v)
+    while left and len(heap):
+        key, turn, h, j = heapq.heappop(heap)
+        u, v = hops.src[h], hops.dst[h]
+        if ready[j, v] != NEVER:
+            continue
+        begin = earliest(rows, hops, h, ready[j, u])
+        if begin + hops.arrives[h] + bias[h] > key:
+            heapq.heappush(heap, (begin + hops.arrives[h] + bias[h], turn, h, j))
+            continue
+        reserve(rows, hops, h, begin)
+        at = placed.length[j]
+        placed.hop[j, at], placed.start[j, at] = h, begin
+        placed.length[j] += 1
+        ready[j, v], depth[j, v] = begin + hops.arrives[h], depth[j, u] + 1
+        placed.end[j] = max(placed.end[j], ready[j, v])
+        left -= 1
+        _offer_one(heap, rows, hops, jobs, bias, ready, depth, j, v)
+    return left == 0
+
+
+@compiled
+def _offer_one(
+    heap: Any, rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, ready: Ints, depth: Ints,
+    j: Whole, v: Whole,
+) -> None:  # fmt: skip
+    """Put the hops by which chunk j can leave rank v on the heap."""
+    if depth[j, v] < jobs.most:
+        for i in range(hops.out[v], hops.out[v + 1]):
+            h = hops.outs[i]
+            if jobs.allowed[jobs.kind[j], h] and ready[j, hops.dst[h]] == NEVER:
+                arrival = earliest(rows, hops, h, ready[j, v]) + hops.arrives[h]
+                heapq.heappush(heap, (arrival + bias[h], hops.turn[h], np.int64(h), np.int64(j)))
 
 
 @compiled

@@ -21,8 +21,8 @@ class Hops(NamedTuple):
     """The hops of a machine, and what each holds: ``row[first[h]:first[h+1]]`` for ``hold``.
 
     ``arrives``: ticks from its start to its arrival. ``outs[out[v]:out[v+1]]`` are the hops that
-    leave rank v, ``ins[into[v]:into[v+1]]`` those that enter it. ``turn``: (dst - src) mod ranks, by
-    which ties are broken: where everybody sends to the k-th next at once, no two meet at a port.
+    leave rank v, ``ins[into[v]:into[v+1]]`` those that enter it. ``turn``: (dst - src) mod ranks,
+    by which ties are broken: where all send to the k-th next at once, no two meet at a port.
     """
 
     src: Ints

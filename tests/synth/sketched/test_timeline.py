@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def machine(rng: random.Random) -> Hops:
         hold += [rng.randint(1, 6) for _ in mine]
         first.append(len(row))
     none = np.zeros(4, np.int64)
-    arrives = [max(hold[a:b]) + 2 for a, b in zip(first, first[1:], strict=False)]
+    arrives = [max(hold[a:b]) + 2 for a, b in pairwise(first)]
     columns = (np.array(x, np.int64) for x in (arrives, first, row, hold))
     return Hops(none, none, *columns, none, none, none, none, none)  # type: ignore[call-arg]
 
