@@ -43,6 +43,7 @@ def two_shot(size: int) -> float:
 
 ANY = "portfolio"
 A100 = "dgx-a100:"
+PAIR, FOUR, DGX2S = "ndv2:nodes=2,fabric=direct", "ndv2:nodes=4", "dgx2:nodes=2"
 MESH = "mesh:5x5,bw=50GiB/s,alpha=0.5us"
 CUBE = "torus:3x3x3,bw=50GiB/s,alpha=0.5us"
 TACOS = CostModel(alpha_occupies=True)
@@ -53,6 +54,33 @@ CASES = (
     Case("G02", "dgx1", "alltoall", ((MB, 14.1), (GB, 13400)), 1.4, 40 / 3, ((2, 8, 3),)),
     Case("G03", "dgx1", "allreduce", ((KB, 1.6), (256 * MB, 3080)), 1.4, 35 / 3, ((6, 14, 48),)),
     Case("G04", "dgx1", "broadcast", ((KB, 1.45), (GB, 6800)), 1.4, 20 / 3, engine=ANY),
+    *(
+        Case("G01…G03", "dgx1", what, limits, 1.4, ps, sketch="dgx1_plain", engine=ANY, note="a sketch")
+        for what, limits, ps in (
+            ("allgather", ((KB, 1.5), (GB, 5900)), 35 / 6),
+            ("alltoall", ((MB, 14.1), (GB, 13400)), 40 / 3),
+            ("allreduce", ((KB, 1.6), (256 * MB, 3080)), 35 / 3),
+        )
+    ),
+    Case("G05", PAIR, "allgather", ((GB, 43750 + 4.1),), 4.1, 40, sketch="ndv2_whole",
+         engine=ANY, note="unsplit"),
+    Case("G05", PAIR, "allgather", ((KB, 4.3), (MB, 44.2), (GB, 40800)), 4.1, 40,
+         sketch="ndv2_gates", engine=ANY),
+    Case("G06", PAIR, "alltoall", ((KB, 4.6), (GB, 321000)), 4.1, 320, sketch="ndv2_gates",
+         engine=ANY),
+    Case("G07", PAIR, "allreduce", ((KB, 6), (GB, 81500)), 4.1, 80, sketch="ndv2_sums",
+         engine=ANY),
+    Case("G08", FOUR, "allgather", ((GB, 61875 + 5.4),), 5.4, 60, sketch="ndv2_whole",
+         engine=ANY, note="unsplit"),
+    Case("G08", FOUR, "allgather", ((KB, 5.6), (MB, 67), (GB, 61000)), 5.4, 60,
+         sketch="ndv2_gates", engine=ANY),
+    Case("G08", FOUR, "alltoall", ((GB, 485000),), 5.4, 480, sketch="ndv2_gates", engine=ANY),
+    Case("G08", FOUR, "allreduce", ((GB, 122500),), 5.4, 120, sketch="ndv2_sums", engine=ANY),
+    Case("G09", DGX2S, "allgather", ((KB, 4.006), (256 * KB, 5.376), (MB, 9.5), (GB, 7750)), 4,
+         7.75, sketch="dgx2_pairs", engine=ANY, seconds=120),
+    Case("G10", DGX2S, "alltoall", ((KB, 4.06), (MB, 84), (GB, 80500)), 4, 80,
+         sketch="dgx2_anybody", engine=ANY, seconds=120),
+    Case("G11", DGX2S, "allreduce", ((GB, 15200),), 4, 14.762, sketch="dgx2_pairs", engine=ANY),
     Case(
         "G12", "dgx-a100", "allreduce",
         (*((s, two_shot(s)) for s in (KB, 8 * KB, 64 * KB, MB)), (256 * MB, 1510)), 0.7, 35 / 6,

@@ -29,6 +29,7 @@ from weft.synth.engine import Budget, Outcome
 from weft.synth.engines.exact.engine import Exact
 from weft.synth.simulate import simulate
 
+SKETCHES = Path(__file__).parent / "sketches"
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "nccl-topo"
 
 
@@ -61,7 +62,7 @@ def _one_size(
 ) -> bool:
     """From the machine to a verified schedule and its bound, for one size."""
     started = time.process_time()
-    problem = Problem(machine, collective, None, Objective.TIME, size)
+    problem = Problem(machine, collective, _sketch(case, machine), Objective.TIME, size)
     outcome = synthesize(problem, case.engine, Budget(case.seconds))
     own = bounds(machine, collective)
     seconds = time.process_time() - started
@@ -111,7 +112,7 @@ def _points(case: Case, outcome: Outcome, seconds: float, table: Table) -> bool:
 def _sketch(case: Case, machine: Topology) -> Sketch | None:
     if not case.sketch:
         return None
-    return elaborate(load_sketch(case.sketch), machine)
+    return elaborate(load_sketch(str(SKETCHES / f"{case.sketch}.sketch")), machine)
 
 
 def main() -> int:
