@@ -31,7 +31,7 @@ class Stages:
 
     def __rich__(self) -> str:
         """The live line: drawn anew several times a second."""
-        return f"{self._word:<9}{self._seconds:.0f}s  {self._stage}"
+        return f"{self._word}  {self._seconds:.0f}s  {self._stage}"
 
 
 @contextmanager

@@ -87,8 +87,9 @@ def synth_stream(args: argparse.Namespace, console: Console) -> int:
         console.say("Wrote", args.output)
     figures = _figures(report, size)
     head = ("size", "transfers", "µs", "bound µs", "of bound", "peak MiB")
-    row = (format_bytes(size), report.transfers, report.time_us, report.bound_us,
-           f"{figures['of_bound']:.1%}", report.peak_bytes >> 20)  # fmt: skip
+    row = (format_bytes(size), report.transfers, microseconds(report.time_us),
+           microseconds(report.bound_us), f"{figures['of_bound']:.1%}",
+           report.peak_bytes >> 20)  # fmt: skip
     console.result(table(head, [row]), {
         "status": "feasible", "topology": topology.name, "collective": "allgather",
         "ranks": topology.ranks, "engine": args.engine, "seconds": round(progress.seconds, 3),

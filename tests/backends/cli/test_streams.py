@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,12 @@ def test_from_a_machine_to_a_checked_folder(weft: Weft, tmp_path: Path) -> None:
 def test_the_table_names_the_size_that_nobody_gave(weft: Weft) -> None:
     head, row = weft(*TORUS).out.splitlines()
     assert (head.split()[0], row.split()[0]) == ("size", "1GiB")
+
+
+def test_long_times_are_written_out(weft: Weft) -> None:
+    """Not as 1.432e+04."""
+    row = weft(*TORUS).out.splitlines()[1].split()
+    assert all(re.fullmatch(r"\d+,\d{3}\.\d{3}", time) for time in row[2:4])
 
 
 def test_the_header_of_a_stream_is_shown(weft: Weft, tmp_path: Path) -> None:
