@@ -137,6 +137,14 @@ def read_topology(text: str) -> Topology:
     return topology(text)
 
 
+def read_machine(args: argparse.Namespace) -> Topology:
+    """The topology of ``-t``; with a TACCL sketch, the machine that both draw together."""
+    from .taccl import machine_with, sketch_in
+
+    sketch = sketch_in(getattr(args, "sketch", None))
+    return machine_with(args.topology, sketch) if sketch else read_topology(args.topology)
+
+
 def read_problem(
     args: argparse.Namespace, require: Callable[[argparse.Namespace, int], None] | None = None
 ) -> tuple[Topology, Collective]:
@@ -144,7 +152,7 @@ def read_problem(
 
     ``require`` may refuse a number of ranks before the collective is made.
     """
-    topology = read_topology(args.topology)
+    topology = read_machine(args)
     group = args.group or tuple(range(topology.ranks))
     if args.group:
         topology = topology.restricted_to(args.group)
