@@ -91,11 +91,11 @@ def _about_nics(connections: int, nics: int, *, split: bool) -> tuple[str, ...]:
     if connections == nics:
         return ()
     less, more = sorted((connections, nics))
+    pace = f"{Fraction(more, less)} times {'slower' if connections > nics else 'faster'}"
     return (
-        f"{connections} connections from a node with {nics} NIC{'s' * (nics > 1)}: TACCL makes each "
-        f"{Fraction(more, less)} times {'slower' if connections > nics else 'faster'} than a NIC, "
-        "for good; here they share what a NIC has (--nic-split does as TACCL)",
-    )  # fmt: skip
+        f"connections from a node: {connections}, its NICs: {nics}; TACCL makes each connection "
+        f"{pace} than a NIC, for good; here they share what a NIC has (--nic-split does as TACCL)",
+    )
 
 
 def _ends(pairs: Ends, nodes: int, gpus: int) -> Ends:

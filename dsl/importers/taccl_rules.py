@@ -58,7 +58,7 @@ class _Translation:
         if moves:
             rules.append(f"symmetry: {', '.join(moves)}")
         name = f"sketch {_sketch_name(self.sketch.name)}"
-        lines = [*self._header(moves), name, *rules]
+        lines = [*self._header(rules), name, *rules]
         text = format(parse("\n".join(lines).rstrip() + "\n", self.sketch.name))
         return Imported(text, tuple(dict.fromkeys(self.remarks)))
 
@@ -188,8 +188,11 @@ class _Translation:
         place = f"{self.sketch.where}: internode_sketch.gpus_to_sender_rev_map"
         for g in range(self.gpus):
             if g not in self.sketch.senders:
-                raise BadFile(f"the chunks of GPU {g} leave the node through nobody", where=place,
-                              hint="list every GPU under a sender, or leave the map out")  # fmt: skip
+                raise BadFile(
+                    f"the chunks of GPU {g} leave the node through nobody",
+                    where=place,
+                    hint="list every GPU under a sender, or leave the map out",
+                )
 
     # ---- symmetry
 
@@ -245,10 +248,10 @@ class _Translation:
 
     # ---- in words
 
-    def _header(self, moves: list[str]) -> Iterator[str]:
+    def _header(self, rules: list[str]) -> Iterator[str]:
         sketch = self.sketch
         said = [f"TACCL's sketch {sketch.name} for {self.title}."]
-        if sketch.strategy == "switch" and sketch.peers in PEERS:
+        if any(rule.startswith("switch ") for rule in rules):
             small = "large" if PEERS[sketch.peers] == "few" else "small"
             said.append(f"Over the switch every GPU talks to {PEERS[sketch.peers]} others (for "
                         f"{small} messages).")  # fmt: skip
@@ -259,7 +262,7 @@ class _Translation:
                         "it.")  # fmt: skip
         if sketch.own_first:
             said.append("A sender's own data goes first.")
-        if moves:
+        if rules[-1].startswith("symmetry"):
             said.append("The schedule looks the same after each move of the symmetry.")
         pieces = "one piece" if sketch.chunks == 1 else f"{sketch.chunks} pieces"
         said.append(f"Every input goes in {pieces}.")

@@ -133,13 +133,13 @@ def _inside(
         inside.finish(ignore=("switches", "switch_hyperedge_strategy"))
         return strategy, (), ""
     given = inside.get("switches", list)
-    switches = tuple(_ranks(one, f"{place}: switches[{i}]") for i, one in enumerate(given))
+    switches = tuple(_ranks(one, f"{place}.switches[{i}]") for i, one in enumerate(given))
     if not switches:
-        raise BadFile("no switch is listed", where=f"{place}: switches")
+        raise BadFile("no switch is listed", where=f"{place}.switches")
     words = inside.get("switch_hyperedge_strategy", list)
     if not words or not all(isinstance(word, str) for word in words):
         raise BadFile("a list of words, one for each switch, is expected",
-                      where=f"{place}: switch_hyperedge_strategy", hint='["uc-min"]')  # fmt: skip
+                      where=f"{place}.switch_hyperedge_strategy", hint='["uc-min"]')  # fmt: skip
     inside.finish(ignore=())
     _check_sets(switches, place, remarks)
     _remark_words(words, remarks)
@@ -150,12 +150,12 @@ def _check_sets(switches: tuple[tuple[int, ...], ...], place: str, remarks: list
     """Sets are disjoint, or identical: planes of one switch."""
     for i, one in enumerate(switches):
         if len(one) < 2:
-            raise BadFile("a switch joins two GPUs or more", where=f"{place}: switches[{i}]")
+            raise BadFile("a switch joins two GPUs or more", where=f"{place}.switches[{i}]")
         for k, other in enumerate(switches[:i]):
             if set(one) & set(other) and set(one) != set(other):
                 shared = min(set(one) & set(other))
                 raise BadFile(
-                    f"GPU {shared} is in switches[{k}] too", where=f"{place}: switches[{i}]",
+                    f"GPU {shared} is in switches[{k}] too", where=f"{place}.switches[{i}]",
                     hint="sets are disjoint, or the same",
                 )  # fmt: skip
     for one in dict.fromkeys(switches):
