@@ -72,18 +72,16 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
 
 
 def _tree(name: str, topology: Topology, console: Console) -> SketchText:
-    """A sketch by name or from a file, one of TACCL's in our language."""
+    """A sketch by name or from a file; one of TACCL or TE-CCL in our language."""
     from weft.dsl.language.load import find_sketch
     from weft.dsl.language.parse import parse
 
     source = find_sketch(name)
     if not source.text.lstrip().startswith("{"):
         return parse(source.text, source.name)
-    from weft.dsl.importers.taccl_rules import translate
+    from .foreign import translated
 
-    from .taccl import parse_sketch
-
-    found = translate(parse_sketch(source.text, source.name), topology)
+    found = translated(source.text, source.name, topology)
     for remark in found.remarks:
         console.say("Remark", str(remark))
     return parse(found.text, f"{source.name}, translated")

@@ -1,5 +1,5 @@
 """``weft sketch``: the sketches that come with weft, a look at one, canonical formatting, and the
-import of TACCL's."""
+import of TACCL's and TE-CCL's."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     fmt.add_argument("--check", action="store_true",
                      help="change nothing; exit code 1 if it is not canonical")  # fmt: skip
     _configure_import(what.add_parser(
-        "import", parents=[common()], help="turn a TACCL sketch into ours",
-        description="What TACCL means otherwise is remarked on stderr.",
+        "import", parents=[common()], help="turn a TACCL sketch or a TE-CCL input into ours",
+        description="What they mean otherwise is remarked on stderr.",
     ))  # fmt: skip
 
 
 def _configure_import(bring: argparse.ArgumentParser) -> None:
-    bring.add_argument("sketch", metavar="FILE", help="TACCL's sketch JSON, or -")
-    bring.add_argument("-t", "--topology", metavar="TOPO", required=True,
-                       help="TACCL's topology JSON, or any machine that weft knows")  # fmt: skip
+    bring.add_argument("sketch", metavar="FILE", help="TACCL's sketch or TE-CCL's input, or -")
+    bring.add_argument("-t", "--topology", metavar="TOPO",
+                       help="TACCL's topology JSON, or any machine that weft knows (TE-CCL: that "
+                       "of its input)")  # fmt: skip
     bring.add_argument("-o", "--output", metavar="OUT", help="a file (default: to stdout)")
     bring.add_argument("--machine", metavar="OUT", help="write the sketch's machine too, as JSON")
     bring.add_argument("--nic-split", action="store_true",
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.what == "list":
         return _list(console)
     if args.what == "import":
-        from .taccl import import_sketch
+        from .foreign import import_sketch
 
         return import_sketch(args, console)
     subject = read_subject(args.sketch)

@@ -10,22 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from itertools import permutations, product
 from math import floor
 
 from ..errors import BadFile, BadTopology
 from ..files import parse_json
 from ..machines.boxes import Nics, side_by_side, with_symmetries
+from ..machines.connections import connect
 from ..machines.spec import Spec, check_size
-from ..topology import Link, Resource, Topology
+from ..symmetry import GUESSED, guess
+from ..topology import Topology
 from .taccl import TacclBox, notes_of, taccl_box
 from .taccl_sketch import TacclSketch
-
-Ends = tuple[tuple[int, int], ...]
-"""Source and destination rank of every connection."""
-
-Groups = dict[str, list[int]]
-"""Links that share something, by its name."""
 
 
 def is_taccl_topology(text: str) -> bool:
@@ -70,19 +65,14 @@ def _connected(found: TacclBox, options: Spec, sketch: TacclSketch, *, split: bo
         )  # fmt: skip
     pairs = sketch.pairs(box.gpus)
     width = _split_width(found, box.nics, len(pairs)) if split else box.nics.bandwidth
-    ends = _ends(pairs, nodes, box.gpus)
-    check_size(options, nodes * box.gpus, len(ends))
+    share = _ports(nodes) if split else _nics(box.nics, box.gpus)
     # The reader of the topology puts half of remote_alpha on either side of a network.
-    links = tuple(Link(src, dst, width, 2 * box.nics.alpha) for src, dst in ends)
-    first = len(inner.links)
-    groups = _nics(ends, first, box.nics, box.gpus)
-    if split:
-        groups = _ports(ends, first) if nodes > 2 else {}
-    shared = tuple(Resource(n, tuple(held), width) for n, held in groups.items() if len(held) > 1)
-    joined = Topology(inner.name, inner.nodes, inner.links + links, shared)
+    joined = connect(inner, box, options, pairs, (width, 2 * box.nics.alpha), share)
+    if found.kind == "custom" and joined.ranks <= GUESSED:
+        joined = replace(joined, symmetries=guess(joined))
     notes += (f"between nodes there are the connections of the sketch {sketch.name}",)
     notes += _about_nics(len(pairs), len(box.nics.attach), split=split)
-    return replace(with_symmetries(joined, box, nodes), notes=notes)
+    return replace(joined, notes=notes)
 
 
 def _about_nics(connections: int, nics: int, *, split: bool) -> tuple[str, ...]:
@@ -98,14 +88,6 @@ def _about_nics(connections: int, nics: int, *, split: bool) -> tuple[str, ...]:
     )
 
 
-def _ends(pairs: Ends, nodes: int, gpus: int) -> Ends:
-    """Every connection from every node to every other, as ranks of the machine."""
-    return tuple(
-        (i * gpus + s, j * gpus + r)
-        for (i, j), (s, r) in product(permutations(range(nodes), 2), pairs)
-    )
-
-
 def _split_width(found: TacclBox, nics: Nics, connections: int) -> Fraction:
     """GB/s of one connection as TACCL counts it: the cost of a chunk in whole units."""
     split = Fraction(connections, len(nics.attach))
@@ -113,20 +95,12 @@ def _split_width(found: TacclBox, nics: Nics, connections: int) -> Fraction:
     return found.scale.bandwidth(beta, f"{found.name}: remote_beta, split {split}-fold")
 
 
-def _nics(ends: Ends, first: int, nics: Nics, gpus: int) -> Groups:
-    """The links on each NIC, out and in."""
+def _nics(nics: Nics, gpus: int) -> Callable[[int], str]:
+    """The NIC of a rank."""
     slot = {g: i for i, served in enumerate(nics.attach) for g in served}
-    return _grouped(ends, first, lambda rank: f"nic{rank // gpus}.{slot[rank % gpus]}")
+    return lambda rank: f"nic{rank // gpus}.{slot[rank % gpus]}"
 
 
-def _ports(ends: Ends, first: int) -> Groups:
-    """What TACCL puts one after another: a GPU's messages to other nodes, if there are several."""
-    return _grouped(ends, first, lambda rank: f"gpu{rank}")
-
-
-def _grouped(ends: Ends, first: int, name: Callable[[int], str]) -> Groups:
-    groups: Groups = {}
-    for index, (src, dst) in enumerate(ends, first):
-        groups.setdefault(f"{name(src)} out", []).append(index)
-        groups.setdefault(f"{name(dst)} in", []).append(index)
-    return groups
+def _ports(nodes: int) -> Callable[[int], str] | None:
+    """TACCL sends a GPU's messages to other nodes one after another, if there are several."""
+    return (lambda rank: f"gpu{rank}") if nodes > 2 else None

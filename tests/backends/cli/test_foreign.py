@@ -1,4 +1,4 @@
-"""TACCL's files on the command line: unedited, as a pair."""
+"""Files of TACCL and TE-CCL on the command line: unedited."""
 
 from __future__ import annotations
 
@@ -51,10 +51,8 @@ def test_synth_takes_both_files_as_they_are(
     assert len(links["src"] if isinstance(links, dict) else links) == 8 + 4
 
 
-def test_a_machine_of_the_catalogue_has_as_many_nodes(
-    weft: Weft, pair: tuple[Path, Path]
-) -> None:
-    topo, sketch = pair
+def test_a_machine_of_the_catalogue_has_as_many_nodes(weft: Weft, pair: tuple[Path, Path]) -> None:
+    _, sketch = pair
     found = weft("sketch", "import", sketch, "-t", "ndv2:fabric=star", "--json").json
     assert (found["topology"], found["ranks"]) == ("ndv2:fabric=star,nodes=2", 16)
     assert weft("sketch", "import", sketch, "-t", "ndv2", "--json").json["ranks"] == 16
@@ -144,3 +142,47 @@ def test_other_json_is_no_sketch(
     ):
         assert ran.code == 2
         assert "error" in ran.err
+
+
+# ---- TE-CCL
+
+RING: dict[str, Any] = {
+    "TopologyParams": {"name": "Mesh", "side_length": 2, "chunk_size": 1e-06, "alpha": [1e-06, 0]},
+    "GurobiParams": {"time_limit": 1},
+    "InstanceParams": {"collective": 2, "num_chunks": 2},
+}
+
+
+@pytest.fixture
+def question(tmp_path: Path) -> Path:
+    file = tmp_path / "mesh.json"
+    file.write_text(json.dumps(RING))
+    return file
+
+
+def test_one_file_is_the_whole_question(weft: Weft, question: Path) -> None:
+    ran = weft("synth", "-t", question, "-c", question, "-s", question, "--json",
+               "--objective", "latency")  # fmt: skip
+    assert (ran.json["collective"], ran.json["ranks"]) == ("alltoall", 4)
+    assert {p["chunks"] for p in ran.json["points"]} == {2}
+    assert "Remark   InstanceParams" in ran.err
+
+
+def test_the_question_as_a_sketch(weft: Weft, question: Path, tmp_path: Path) -> None:
+    machine = tmp_path / "machine.json"
+    ran = weft("sketch", "import", question, "--machine", machine)
+    assert ran.out.endswith("sketch mesh\ncollective alltoall\nsize 8KB\nchunks 2\n")
+    assert "Assumed  TE-CCL links the last GPU of a row" in ran.err
+    text = tmp_path / "mesh.sketch"
+    text.write_text(ran.out)
+    assert weft("check", text, "-t", machine).code == 0
+    assert weft("sketch", "fmt", "--check", text).code == 0
+    assert weft("topo", "show", question, "--json").json["ranks"] == 4
+    assert weft("topo", "show", f"{question}:as_shipped=on", "--json").json["links"] == 8 + 2
+
+
+def test_flags_that_are_for_taccl(weft: Weft, question: Path, pair: tuple[Path, Path]) -> None:
+    assert weft("sketch", "import", question, "--nic-split").code == 2
+    ran = weft("sketch", "import", pair[1])
+    assert ran.code == 2
+    assert "-t topology.json" in ran.err

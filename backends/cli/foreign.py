@@ -1,4 +1,7 @@
-"""TACCL's files as they are: a topology and a sketch for ``weft synth``, and their import."""
+"""Files of TACCL and TE-CCL as they are: for ``weft synth``, and for their import.
+
+TACCL has a topology and a sketch; TE-CCL has one file for machine and question.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from weft.dsl.errors import BadFile, UserError
 from weft.dsl.files import parse_json, read_text, write_text
+from weft.dsl.importers.taccl_sketch import TacclSketch, looks_like_sketch, read_taccl_sketch
+from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 
 from .console import Console
 from .exit_codes import Exit
@@ -16,7 +21,7 @@ from .inputs import read_topology
 from .outputs import check_file_output
 
 if TYPE_CHECKING:
-    from weft.dsl.importers.taccl_sketch import TacclSketch
+    from weft.dsl.importers.taccl_rules import Imported
     from weft.dsl.topology import Topology
 
 
@@ -25,7 +30,9 @@ def sketch_in(path: str | None) -> TacclSketch | None:
     if path is None or path == "-" or not _is_file(path):
         return None
     text = read_text(path)
-    return parse_sketch(text, path) if text.lstrip().startswith("{") else None
+    if not text.lstrip().startswith("{") or looks_like_teccl(parse_json(text, path)):
+        return None
+    return parse_sketch(text, path)
 
 
 def _is_file(path: str) -> bool:
@@ -41,13 +48,30 @@ def parse_sketch(text: str, where: str) -> TacclSketch:
     Raises:
         BadFile: it is none, or a wrong one.
     """
-    from weft.dsl.importers.taccl_sketch import looks_like_sketch, read_taccl_sketch
-
     data = parse_json(text, where)
     if not looks_like_sketch(data):
         raise BadFile("this JSON is no TACCL sketch", where=where,
-                      hint="it has nnodes, intranode_sketch, symmetry_offsets …")  # fmt: skip
-    return read_taccl_sketch(data, where, "stdin" if where == "<stdin>" else Path(where).stem)
+                      hint="one has nnodes, intranode_sketch, symmetry_offsets …")  # fmt: skip
+    return read_taccl_sketch(data, where, _name(where))
+
+
+def translated(text: str, where: str, topology: Topology) -> Imported:
+    """A TACCL sketch or a TE-CCL input in our language, on its machine.
+
+    Raises:
+        BadFile: it is neither, wrong, or for another machine.
+    """
+    from weft.dsl.importers.taccl_rules import translate
+    from weft.dsl.importers.teccl_rules import teccl_sketch
+
+    data = parse_json(text, where)
+    if looks_like_teccl(data):
+        return teccl_sketch(read_teccl_input(data, where), topology, _name(where))
+    return translate(parse_sketch(text, where), topology)
+
+
+def _name(where: str) -> str:
+    return "stdin" if where == "<stdin>" else Path(where).stem
 
 
 def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
@@ -85,15 +109,13 @@ def _with_nodes(text: str, nodes: int) -> str:
 
 def import_sketch(args: argparse.Namespace, console: Console) -> int:
     """``weft sketch import``: print or write the sketch, and its machine if asked to."""
-    from weft.dsl.importers.taccl_rules import translate
-
     from .verb_topo import facts_of, machine_line
 
     _check_outputs(args, console)
     where = "<stdin>" if args.sketch == "-" else args.sketch
-    sketch = parse_sketch(read_text(args.sketch), where)
-    machine = machine_with(args.topology, sketch, split=args.nic_split)
-    found = translate(sketch, machine)
+    text = read_text(args.sketch)
+    machine = _machine(text, where, args)
+    found = translated(text, where, machine)
     console.say("Read", machine_line(machine))
     for note in machine.notes:
         console.say("Assumed", note)
@@ -110,6 +132,21 @@ def import_sketch(args: argparse.Namespace, console: Console) -> int:
         **facts_of(machine),
     })  # fmt: skip
     return Exit.DONE
+
+
+def _machine(text: str, where: str, args: argparse.Namespace) -> Topology:
+    """The machine of a sketch; an input of TE-CCL has its own."""
+    from weft.dsl.catalog import imported
+
+    if looks_like_teccl(parse_json(text, where)):
+        if args.nic_split:
+            raise UserError("--nic-split is for TACCL's sketches", where=where)
+        return read_topology(args.topology) if args.topology else imported(text, args.sketch)
+    sketch = parse_sketch(text, where)
+    if args.topology is None:
+        raise UserError("a TACCL sketch is imported for a machine", where=where,
+                        hint="-t topology.json, or a name of the catalogue")  # fmt: skip
+    return machine_with(args.topology, sketch, split=args.nic_split)
 
 
 def _check_outputs(args: argparse.Namespace, console: Console) -> None:
