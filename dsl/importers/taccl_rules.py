@@ -235,8 +235,7 @@ class _Translation:
                              "those between nodes too")  # fmt: skip
             return True
         if self.sketch.nodes > 1 and block <= self.gpus:
-            alone = self.machine.topology.restricted_to(self.machine.boxes[0])
-            if _is_clean([f"symmetry: {move.replace(' within node', '')}"], alone):
+            if _is_clean([f"symmetry: {move.replace(' within node', '')}"], self._alone()):
                 self._remark(place, "TACCL asks this of sends inside nodes only, and those between "
                              "nodes are not symmetric in this way; left out")  # fmt: skip
                 return False
@@ -245,6 +244,17 @@ class _Translation:
             where=f"{self.sketch.where}: {place}",
             hint="is the sketch for another machine? (or leave the symmetry out)",
         )  # fmt: skip
+
+    def _alone(self) -> Topology:
+        """The first node without its network."""
+        alone = self.machine.topology.restricted_to(self.machine.boxes[0])
+        inside = {*range(alone.ranks)} | {
+            i for i, n in enumerate(alone.nodes)
+            if n.kind is not NodeKind.NIC and n.host == alone.nodes[0].host
+        }  # fmt: skip
+        return alone.without_links(
+            i for i, x in enumerate(alone.links) if not {x.src, x.dst} <= inside
+        )
 
     # ---- in words
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from weft.dsl.importers.taccl_rules import Imported, translate
 from weft.dsl.importers.taccl_sketch import TacclSketch, read_taccl_sketch
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.format import format
-from weft.dsl.language.lint import lint
+from weft.dsl.language.lint import allowed_pairs, lint
+from weft.dsl.language.machine import Machine
 from weft.dsl.language.parse import parse
+from weft.dsl.sketch import Relay, Symmetry
 from weft.dsl.topology import Topology
 
 TOPOLOGIES = samples("taccl/topo", "*.json")
@@ -121,6 +125,62 @@ def test_the_relay_of_two_dgx2_is_the_sketch_of_our_catalogue() -> None:
     assert "relay (2p, 2p+1) through 2p+1 -> 2p, own data first" in text
     assert "for p in 0..7:" in text
     assert "symmetry: rotate 2 within node, rotate nodes" in text
+
+
+# ---- what a sketch means, by TACCL's own formulas
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    """A sketch of 2 to 4 nodes of four GPUs, with relays; rotations that may not hold."""
+    draw = random.Random(seed)
+    senders = sorted(draw.sample(range(4), draw.randint(1, 4)))
+    each = draw.randint(1, 3)
+    conn: Any = {str(s): draw.sample(range(4), each) for s in senders}
+    if draw.random() < 0.4:
+        conn, senders = draw.choice(["fully-connected", "direct-map"]), [0, 1, 2, 3]
+    between: dict[str, Any] = {"strategy": "relay", "internode_conn": conn}
+    if draw.random() < 0.7:
+        relayed: dict[str, list[int]] = {}
+        for g in range(4):
+            for s in draw.sample(senders, draw.randint(1, min(2, len(senders)))):
+                relayed.setdefault(str(s), []).append(g)
+        between |= {"gpus_to_sender_rev_map": relayed, "enforce_ordering": draw.random() < 0.5}
+    nodes = draw.randint(2, 4)
+    offsets = [[4, 4 * nodes], *[[draw.randint(1, 3), 4]] * draw.randint(0, 1)]
+    return {**TWO, "nnodes": nodes, "internode_sketch": between, "symmetry_offsets": offsets}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_rules_are_those_of_taccl(tmp_path: Path, seed: int) -> None:
+    """On a machine where any GPU reaches any other, so that only the rules say no."""
+    data = drawn(seed)
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps(HUB))
+    there = topology(f"{file}:nodes={data['nnodes']}")
+    sketch = read(data)
+    made = elaborate(parse(translate(sketch, there).text), there)
+    rank = range(there.ranks)
+    allowed = allowed_pairs(made, Machine(there))
+    conn = data["internode_sketch"]["internode_conn"]
+    for a, b in product(rank, rank):
+        if a // 4 != b // 4:
+            words = {"fully-connected": True, "direct-map": a % 4 == b % 4}
+            meant = words[conn] if isinstance(conn, str) else b % 4 in conn.get(str(a % 4), ())
+            assert allowed[a, b] == meant, (a, b)
+    relays = [r for r in made.rules if isinstance(r, Relay)]
+    given = data["internode_sketch"].get("gpus_to_sender_rev_map")
+    assert bool(relays) == (given is not None)
+    for g in rank if given else ():
+        ways = {pair for r in relays if g in r.sources for pair in r.through}
+        assert {a % 4 for a, _ in ways} == {int(s) for s, to in given.items() if g % 4 in to}
+        assert all(allowed[pair] for pair in ways)
+        assert all(r.own_first == sketch.own_first for r in relays)
+    rotated = {
+        tuple((r % k + o) % k + k * (r // k) for r in rank) for o, k in data["symmetry_offsets"]
+    }
+    images = {r.image for r in made.rules if isinstance(r, Symmetry)}
+    assert images <= rotated
+    assert len(images) >= 1  # the rotation of the nodes always holds
 
 
 # ---- what the keys say
