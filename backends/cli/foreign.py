@@ -26,13 +26,23 @@ if TYPE_CHECKING:
 
 
 def sketch_in(path: str | None) -> TacclSketch | None:
-    """The TACCL sketch in a file, None for anything else (also for ``-``, which is read once)."""
-    if path is None or path == "-" or not _is_file(path):
+    """The TACCL sketch in a file, None for anything else (also for ``-``, which is read once).
+
+    Raises:
+        UserError: other JSON, a wrong sketch, or one with parameters.
+    """
+    from .sketches import split_arguments
+
+    file, arguments = split_arguments(path or "-")
+    if file == "-" or not _is_file(file):
         return None
-    text = read_text(path)
-    if not text.lstrip().startswith("{") or looks_like_teccl(parse_json(text, path)):
+    text = read_text(file)
+    if not text.lstrip().startswith("{") or looks_like_teccl(parse_json(text, file)):
         return None
-    return parse_sketch(text, path)
+    sketch = parse_sketch(text, file)
+    if arguments:
+        raise UserError("a TACCL sketch has no parameters", where=path, hint=f"change it in {file}")
+    return sketch
 
 
 def _is_file(path: str) -> bool:
@@ -49,6 +59,9 @@ def parse_sketch(text: str, where: str) -> TacclSketch:
         BadFile: it is none, or a wrong one.
     """
     data = parse_json(text, where)
+    if isinstance(data, dict) and "gpus_per_node" in data:
+        raise BadFile("a TACCL topology, where its sketch is needed", where=where,
+                      hint="-t takes it")  # fmt: skip
     if not looks_like_sketch(data):
         raise BadFile("this JSON is no TACCL sketch", where=where,
                       hint="one has nnodes, intranode_sketch, symmetry_offsets …")  # fmt: skip

@@ -83,7 +83,7 @@ class _Translation:
     def _switches(self) -> Iterator[str]:
         sketch, place = self.sketch, "intranode_sketch"
         if sketch.strategy != "switch":
-            if any(self._family(node) for node in self._box_switches()):
+            if self._box_switches():
                 self._remark(f"{place}.strategy", "without 'switch' TACCL takes each pair of GPUs "
                              "for a link of its own; here a GPU shares one port on the switch "
                              "among its peers")  # fmt: skip

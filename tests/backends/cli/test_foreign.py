@@ -130,6 +130,16 @@ def test_a_sketch_alone_says_how_it_is_imported(
     assert "weft sketch import" in ran.err
 
 
+def test_the_two_files_are_not_mixed_up(weft: Weft, pair: tuple[Path, Path]) -> None:
+    topo, sketch = pair
+    ran = weft("synth", "-t", sketch, "-s", topo, "-c", "allgather")
+    assert ran.code == 2
+    assert "a TACCL topology, where its sketch is needed" in ran.err
+    ran = weft("synth", "-t", topo, "-s", f"{sketch}:nodes=4", "-c", "allgather")
+    assert ran.code == 2
+    assert "a TACCL sketch has no parameters" in ran.err
+
+
 @pytest.mark.parametrize("text", ["{}", '{"weft": "topology"}', '{"edges": []}', "[1]"])
 def test_other_json_is_no_sketch(
     weft: Weft, pair: tuple[Path, Path], tmp_path: Path, text: str
