@@ -212,12 +212,14 @@ def notes_of(found: TacclBox) -> tuple[str, ...]:
         f"read as kind {found.kind}: costs of {found.scale.chunk} bytes "
         f"in units of {float(found.scale.unit)}us"
     )
-    if found.kind not in _SWITCH:
-        return (read,)
-    return (
-        read, "TACCL's complete graph becomes one switch with a port for each GPU, "
-        "alpha split in two",
-    )  # fmt: skip
+    notes = [read]
+    if found.kind in ("ndv2", "dgx2"):
+        notes.append("TACCL routes by the whole part of alpha + beta; here both count, apart")
+    if found.kind in _SWITCH:
+        notes.append(
+            "TACCL's complete graph becomes one switch with a port for each GPU, alpha split in two"
+        )
+    return tuple(notes)
 
 
 def _numbers(values: list[Any], what: str, where: str) -> list[Fraction]:

@@ -329,6 +329,35 @@ def test_the_static_split_is_an_option(tmp_path: Path) -> None:
     assert "gpu0 out" not in ports
 
 
+@pytest.mark.skipif(not SKETCHES, reason="the shared samples are not here")
+@pytest.mark.parametrize(
+    ("topo", "idea", "beta", "chunk_per_us"),
+    [
+        ("topo-ndv2-1MB", "sk1-ndv2-n2", 105, 1 << 20),
+        ("topo-ndv2-1MB", "sk3-ndv2-n2", 840, 1 << 20),
+        ("topo-ndv2-1MB", "sk2-ndv2-n4", 6720, 1 << 20),
+        ("topo-dgx2-1MB", "sk1-dgx2-n2", 105, 1 << 20),
+        ("topo-dgx2-1KB", "sk2-dgx2-n2", 20, 100 << 10),
+        ("topo-ndv2-1KB", "sk2-ndv2-n2", 656, 100 << 10),
+    ],
+)
+def test_the_split_is_what_taccl_computes(
+    topo: str, idea: str, beta: int, chunk_per_us: int
+) -> None:
+    """The β of TACCL's own loader, run on its files."""
+    file = next(f for f in TOPOLOGIES if f.stem == topo)
+    sketch = next(f for f in SKETCHES if f.stem == idea)
+    read_in = read_taccl_sketch(json.loads(sketch.read_text()), "s", "s")
+    there = paired(file.read_text(), str(file), read_in, split=True)
+    hosts = there.host_of
+    widths = {
+        x.bandwidth
+        for x in there.links
+        if max(x.src, x.dst) < there.ranks and hosts[x.src] != hosts[x.dst]
+    }
+    assert widths == {Fraction(chunk_per_us, beta * 1000)}
+
+
 def test_the_split_is_said(tmp_path: Path) -> None:
     everywhere = {"strategy": "relay", "internode_conn": "fully-connected"}
     notes = machine(tmp_path, read({**TWO, "internode_sketch": everywhere})).notes
