@@ -73,6 +73,14 @@ def imported(tmp_path: Path, data: object) -> Imported:
     return found
 
 
+def attempt(topo: Path, sketch: TacclSketch) -> tuple[Topology, Imported] | UserError:
+    try:
+        there = paired(topo.read_text(), str(topo), sketch)
+        return there, translate(sketch, there)
+    except UserError as error:
+        return error
+
+
 def judge(text: str, there: Topology) -> None:
     tree = parse(text)
     assert format(tree) == text
@@ -96,17 +104,12 @@ def rules(found: Imported) -> list[str]:
 def test_every_shipped_pair_is_imported_or_refused(machine: Path, sketch: Path) -> None:
     read_in = read_taccl_sketch(json.loads(sketch.read_text()), str(sketch), sketch.stem)
     family = "dgx2" if "dgx2" in machine.stem else "ndv2"
-    try:
-        there = paired(machine.read_text(), str(machine), read_in)
-        found = translate(read_in, there)
-    except UserError as error:
-        refused = error
-    else:
-        refused = None
-    if refused is not None:
+    done = attempt(machine, read_in)
+    if isinstance(done, UserError):
         assert family not in sketch.stem
-        assert "is the sketch for another machine?" in refused.hint
+        assert "is the sketch for another machine?" in done.hint
         return
+    there, found = done
     assert there.ranks == read_in.nodes * (16 if family == "dgx2" else 8)
     judge(found.text, there)
     # What the files name is not lost: each rotation is a symmetry of its own machine's sketch.
