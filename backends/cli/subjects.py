@@ -190,6 +190,11 @@ def _json_kind(data: Any, where: str) -> Kind:
     if isinstance(data, dict) and {"gpus", "collective"} <= data.keys():
         return Kind.PLAN
     if not isinstance(data, dict) or "weft" not in data:
+        from weft.dsl.importers import IMPORT_SKETCH
+        from weft.dsl.importers.taccl_sketch import looks_like_sketch
+
+        if looks_like_sketch(data):
+            raise BadFile("a TACCL sketch, in TACCL's JSON", where=where, hint=IMPORT_SKETCH)
         # TACCL's and edge-list topologies do not say what they are; their reader does.
         return Kind.TOPOLOGY
     kind = kind_of(data, where)
