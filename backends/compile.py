@@ -58,6 +58,7 @@ class CompileOptions:
     ``passes``: those on programs run in their order; of those on the flow, one given here stands
     for the one that these options describe. ``verify`` is called with the program after every pass,
     ``observe`` with its name as well; a flow shows itself as the plain program that does the same.
+    ``tell`` hears in a word or two what is done next.
     """
 
     target: Target = MSCCL
@@ -74,6 +75,7 @@ class CompileOptions:
     passes: tuple[Pass, ...] = DEFAULT_PASSES
     verify: Callable[[Program], None] | None = field(default=None, compare=False)
     observe: Callable[[str, Program], None] | None = field(default=None, compare=False)
+    tell: Callable[[str], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         # A user may write the two that have names as texts.
@@ -83,7 +85,7 @@ class CompileOptions:
 
     def journal(self) -> Journal:
         """A new one for these options."""
-        return Journal(self.target, self.verify, self.observe)
+        return Journal(self.target, self.verify, self.observe, self.tell)
 
 
 def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) -> Program:
@@ -96,9 +98,8 @@ def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) 
     o = _settled(options or CompileOptions(), 1, Protocol.SIMPLE)
     c = schedule.collective
     o = replace(o, name=o.name or _label([schedule.topology.name, str(c.kind)], c, o))
-    flow = Lower(o.in_place).apply(_in_order(unrolled(schedule, o.segments), o.target), o.target)
     journal = o.journal()
-    journal.add(Lower.name, flow)
+    flow = journal.run(Lower(o.in_place), _in_order(unrolled(schedule, o.segments), o.target))
     return compile_flow(flow, o, journal)
 
 
@@ -131,11 +132,8 @@ def compile_algorithm(
     journal = journal or o.journal()
     algorithm = replace(algorithm, moves=canonical(algorithm))
     for one in of_form(o.passes, "algorithm", "algorithm"):
-        algorithm = one.apply(algorithm, o.target)
-        journal.add(one.name, algorithm)
-    flow = Trace().apply(algorithm, o.target)
-    journal.add(Trace.name, flow)
-    return compile_flow(flow, o, journal)
+        algorithm = journal.run(one, algorithm)
+    return compile_flow(journal.run(Trace(), algorithm), o, journal)
 
 
 def compile_program(program: Program, options: CompileOptions | None = None) -> Program:
@@ -154,9 +152,8 @@ def compile_program(program: Program, options: CompileOptions | None = None) -> 
         o = replace(o, name=program.name)
     if not o.lanes:
         o = replace(o, lanes=_lanes(program))
-    algorithm, journal = Lift().apply(program, o.target), o.journal()
-    journal.add(Lift.name, algorithm)
-    return compile_algorithm(algorithm, o, journal)
+    journal = o.journal()
+    return compile_algorithm(journal.run(Lift(), program), o, journal)
 
 
 def _lanes(program: Program) -> int:
@@ -179,23 +176,19 @@ def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
     """
     target, stages = o.target, _Stages.of(o)
     for before in stages.before:
-        flow = before.apply(flow, target)
-        journal.add(before.name, flow)
+        flow = journal.run(before, flow)
     # The steps of one block are known at the end only; a connection that needs more gets lanes.
     per_lane, pair_all = target.max_steps, False
     for _ in range(ATTEMPTS):
         attempt, placed = journal.branch(), flow
         for one in stages.places(per_lane, pair_all):
-            placed = one.apply(placed, target)
-            attempt.add(one.name, placed)
+            placed = attempt.run(one, placed)
         # Every message stays one instruction of its sender: too many need no writing out.
         steps, blocks = _most_messages(placed), 0
         if steps <= target.max_steps or per_lane == 1:
-            program = stages.weave.apply(placed, target)
-            attempt.add(stages.weave.name, program)
+            program: Program = attempt.run(stages.weave, placed)
             for last in stages.after:
-                program = last.apply(program, target)
-                attempt.add(last.name, program)
+                program = attempt.run(last, program)
             steps, blocks = sizes(program)
         if steps > target.max_steps and per_lane > 1:
             per_lane = max(1, per_lane * target.max_steps // (steps + target.max_steps // 8))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from weft.dsl.units import SizeRange
 
+from .telling import Telling, silent
+
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
     from weft.dsl.program import Program
@@ -37,8 +39,9 @@ class Backend(Protocol):
         ...
 
     def execute(
-        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int
-    ) -> Execution:
+        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int,
+        tell: Telling = silent,
+    ) -> Execution:  # fmt: skip
         """Execute the artefact on real data and compare with the collective."""
         ...
 
@@ -51,8 +54,11 @@ class ForMachine(Protocol):
         """The backend for a machine."""
         ...
 
-    def assumed(self, ranks: int) -> str | None:
-        """What is taken for granted of the machine, as nobody has said it, and how to say it."""
+    def assumed(self, ranks: int, machine: str | None = None) -> str | None:
+        """What is taken for granted of the machine, as nobody has said it, and how to say it.
+
+        ``machine``: the topology that was given to :meth:`on`, if there is one.
+        """
         ...
 
 
@@ -89,9 +95,10 @@ class MscclXml:
         return check_xml(read_msccl_xml(text, where), target)
 
     def execute(
-        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int
-    ) -> Execution:
+        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int,
+        tell: Telling = silent,
+    ) -> Execution:  # fmt: skip
         """Run the file in the interpreter."""
         from .interpret import run_xml
 
-        return run_xml(text, where, collective, interleavings=interleavings, seed=seed)
+        return run_xml(text, where, collective, interleavings=interleavings, seed=seed, tell=tell)

@@ -79,13 +79,23 @@ class Journal:
     """What the passes made, to be proved and shown when it is known that it stays.
 
     ``verify`` raises when a program is wrong, ``observe`` sees the program after every pass.
-    Algorithms and flows are judged by the plain program that does the same.
+    Algorithms and flows are judged by the plain program that does the same. ``tell`` hears what is
+    done next.
     """
 
     target: Target
     verify: Callable[[Program], None] | None = None
     observe: Callable[[str, Program], None] | None = None
+    tell: Callable[[str], None] | None = None
     entries: list[tuple[str, Noun]] = field(default_factory=list)
+
+    def run(self, one: Pass, noun: Any) -> Any:
+        """Apply a pass, and remember what it made."""
+        if self.tell:
+            self.tell(one.name)
+        made = one.apply(noun, self.target)
+        self.add(one.name, made)
+        return made
 
     def add(self, name: str, noun: Noun) -> None:
         """Remember what a pass made."""
@@ -105,27 +115,29 @@ class Journal:
         name, last = self.entries[-1] if self.entries else ("", None)
         if not self.observe and isinstance(last, Program) and last.instructions > MOST_PROVED:
             with suppress(CheckFailed):  # then the first pass that is to blame is named
-                assert self.verify
-                _verified(last, name, self.verify)
+                self._prove(last, name)
                 return
         before: Noun | None = None
         for name, noun in self.entries:
             if noun is not before:  # a pass that changed nothing gives what it was given
                 program = noun if isinstance(noun, Program) else plain(noun, self.target, protocol)
-                if self.verify:
-                    _verified(program, name, self.verify)
+                self._prove(program, name)
             if self.observe:
                 self.observe(name, program)
             before = noun
 
-
-def _verified(program: Program, name: str, verify: Callable[[Program], None]) -> None:
-    try:
-        verify(program)
-    except CheckFailed as error:
-        raise CheckFailed(
-            f"after the pass {name}: {error.message}", where=error.where, hint=error.hint
-        ) from error
+    def _prove(self, program: Program, name: str) -> None:
+        """Judge what a pass made; says which one, if it is wrong."""
+        if self.verify is None:
+            return
+        if self.tell:
+            self.tell(f"prove {name}")
+        try:
+            self.verify(program)
+        except CheckFailed as error:
+            raise CheckFailed(
+                f"after the pass {name}: {error.message}", where=error.where, hint=error.hint
+            ) from error
 
 
 def plain(noun: Algorithm | Flow, target: Target, protocol: Protocol) -> Program:

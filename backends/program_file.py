@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from weft.dsl.units import SizeRange
 
+from .telling import Telling, silent
+
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
     from weft.dsl.program import Program
@@ -42,12 +44,13 @@ class ProgramFile:
         return check_program(_read(text, where), target)
 
     def execute(
-        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int
-    ) -> Execution:
+        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int,
+        tell: Telling = silent,
+    ) -> Execution:  # fmt: skip
         """Run the program in the interpreter."""
         from .interpret import run_program
 
-        return run_program(_read(text, where), interleavings=interleavings, seed=seed)
+        return run_program(_read(text, where), interleavings=interleavings, seed=seed, tell=tell)
 
 
 def _read(text: str, where: str) -> Program:

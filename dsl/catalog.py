@@ -14,6 +14,8 @@ from .detect import surviving
 from .errors import BadFile, BadTopology, UnknownName, UserError
 from .files import read_text
 from .importers import read_any
+from .importers.taccl_pair import read_pair
+from .importers.taccl_sketch import TacclSketch
 from .machines.box_file import box_names, load_box
 from .machines.boxes import build, synopsis
 from .machines.families import FAMILIES
@@ -67,6 +69,19 @@ def imported(content: str, text: str) -> Topology:
     """
     path, spec = _file_spec(text.strip())
     return _finished(read_any(content, "<stdin>" if path == "-" else path, spec), spec)
+
+
+def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
+    """The machine that a TACCL topology file and a TACCL sketch draw together.
+
+    ``content`` and ``text`` as for :func:`imported`; ``split``: NICs divided as TACCL does.
+
+    Raises:
+        As :func:`topology`.
+    """
+    path, spec = _file_spec(text.strip())
+    where = "<stdin>" if path == "-" else path
+    return _finished(read_pair(content, where, spec, sketch, split=split), spec)
 
 
 def file_of(text: str) -> str | None:

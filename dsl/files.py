@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import difflib
 import json
 import math
 import os
@@ -321,13 +322,19 @@ class Fields:
         if key not in self._data:
             if default:
                 return default[0]
-            raise BadFile(f"the key {key!r} is missing", where=self._where)
+            raise BadFile(f"the key {key!r} is missing", where=self._where, hint=self._slip(key))
         value = self._data[key]
         kinds = kind if isinstance(kind, tuple) else (kind,)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             wanted = " or ".join(k.__name__ for k in kinds)
             raise BadFile(f"{key!r} must be {wanted}, not {_name(value)}", where=self._where)
         return value
+
+    def _slip(self, key: str) -> str:
+        """A key nobody has asked for yet that looks like the one that is missing."""
+        others = [k for k in self._data if k not in self._known]
+        near = difflib.get_close_matches(key, others, n=1, cutoff=0.75)
+        return f"{near[0]!r} stands there instead" if near else ""
 
     def integers(self, key: str, *default: Any) -> list[int]:
         """A list of integers."""

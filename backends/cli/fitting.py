@@ -94,5 +94,10 @@ def _looped(program: Program, target: str, slices: int, size: int | None) -> str
         return f"{text}, {format_bytes(payload)} of every chunk at a time"
     chunk = Fraction(size, program.message_chunks)
     turns = -(-chunk // payload)
-    text += f", at {format_bytes(size)} {turns} of {format_bytes(payload)} of every chunk"
-    return f"{text}; --segments N cuts finer" if turns < slices else text
+    text += f", at {format_bytes(size)} "
+    if turns == 1:
+        # The size of a chunk may be a fraction: in whole bytes where it is none.
+        each = f" of {format_bytes(int(chunk))}" if chunk.denominator == 1 else ""
+        return f"{text}one turn with every chunk{each} whole"
+    text += f"{turns} turns with {format_bytes(payload)} of every chunk each"
+    return f"{text}, coarser than those segments" if turns < slices else text

@@ -137,6 +137,14 @@ def read_topology(text: str) -> Topology:
     return topology(text)
 
 
+def read_machine(args: argparse.Namespace) -> Topology:
+    """The topology of ``-t``; with a TACCL sketch, the machine that both draw together."""
+    from .foreign import machine_with, sketch_in
+
+    sketch = sketch_in(getattr(args, "sketch", None))
+    return machine_with(args.topology, sketch) if sketch else read_topology(args.topology)
+
+
 def read_problem(
     args: argparse.Namespace, require: Callable[[argparse.Namespace, int], None] | None = None
 ) -> tuple[Topology, Collective]:
@@ -144,7 +152,7 @@ def read_problem(
 
     ``require`` may refuse a number of ranks before the collective is made.
     """
-    topology = read_topology(args.topology)
+    topology = read_machine(args)
     group = args.group or tuple(range(topology.ranks))
     if args.group:
         topology = topology.restricted_to(args.group)
@@ -168,7 +176,7 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
     if _is_file(args.collective):
         if named:
             raise UserError("a collective from a file has its own roots", where=args.collective)
-        collective = collective_from(args.collective)
+        collective = collective_from(args.collective, len(group))
         if collective.ranks != len(group):
             raise UserError(
                 f"the collective is for {collective.ranks} ranks, the group has {len(group)}",
@@ -194,8 +202,10 @@ def _is_file(text: str) -> bool:
     return text == "-" or "/" in text or text.endswith(".json") or bool(_PYTHON.fullmatch(text))
 
 
-def collective_from(path: str) -> Collective:
+def collective_from(path: str, ranks: int | None = None) -> Collective:
     """The collective in a JSON file, or that a Python file or its algorithm is about.
+
+    An input of TE-CCL names one for as many ``ranks`` as the machine has.
 
     Raises:
         BadFile, SyntaxProblem, UserError: it holds none, or none that makes sense.
@@ -207,8 +217,13 @@ def collective_from(path: str) -> Collective:
         from weft.dsl.recipe import load_collective
 
         return load_collective(path)
+    from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
+
     where = "<stdin>" if path == "-" else path
-    return load(parse_json(read_text(path), where), where)
+    data = parse_json(read_text(path), where)
+    if ranks is not None and looks_like_teccl(data):
+        return read_teccl_input(data, where).collective(ranks)
+    return load(data, where)
 
 
 _PYTHON = re.compile(r".+\.py(?::\w*)?(?:\{.*\})?", re.DOTALL)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weft.dsl.errors import UnknownName, UserError, an
 from weft.dsl.registry import PASSES
 
+from ..telling import Telling, silent
 from .fitting import Remark, fitted, sliced
 from .inputs import valued, whole
 from .judging import require_good
@@ -20,11 +21,15 @@ from .subjects import Kind, Subject
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
     from weft.dsl.program import Program
+    from weft.dsl.schedule import Schedule
     from weft.dsl.topology import Topology
     from weft.dsl.units import SizeRange
 
     from ..compile import CompileOptions
     from ..msccl import Backend
+
+AUTO = "auto"
+"""The number of instances that is chosen by simulation."""
 
 RUNTIMES = ("msccl", "rccl", "executor", "portable")
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -33,15 +38,16 @@ COMPILED = {Kind.SCHEDULE: "schedule", Kind.ALGORITHM: "algorithm", Kind.PROGRAM
 """What can be compiled, and what it is to the passes."""
 
 
-def add_lowering(parser: argparse.ArgumentParser) -> None:
-    """The flags that say how something becomes a program."""
+def add_lowering(parser: argparse.ArgumentParser, *, auto: bool = False) -> None:
+    """The flags that say how something becomes a program; ``auto``: instances may be chosen."""
     group = parser.add_argument_group("lowering")
     group.add_argument("--target", choices=RUNTIMES, default="msccl",
                        help="the runtime whose limits hold, or portable: all of them "
                        "(default: msccl)")  # fmt: skip
-    group.add_argument("--instances", metavar="N", type=valued("--instances", whole(1, 64)),
-                       help="copies side by side (default: 1, or what the algorithm "
-                       "asks for)")  # fmt: skip
+    group.add_argument("--instances", metavar="N",
+                       type=valued("--instances", _instances if auto else whole(1, 64)),
+                       help="copies side by side (default: 1, or what the algorithm asks for"
+                       f"{'; auto: whichever simulates fastest' if auto else ''})")  # fmt: skip
     group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(0, 32)), default=0,
                        help="channels per connection (default: 0, as fusing needs)")  # fmt: skip
     group.add_argument("--segments", metavar="N", type=valued("--segments", whole(1, 1024)),
@@ -59,10 +65,15 @@ def add_lowering(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--name", metavar="NAME", default="", help="how the artefact calls itself")
 
 
+def _instances(text: str) -> int | str:
+    return AUTO if text == AUTO else whole(1, 64)(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Compilable:
     """Something to compile: how, what it achieves, the sizes and the machine it is for.
 
+    ``schedule``: what was given, where it is one.
     ``remarks``: what became of a schedule that the format cannot express as it is.
     """
 
@@ -70,6 +81,7 @@ class Compilable:
     collective: Collective
     sizes: SizeRange | None = None
     topology: Topology | None = None
+    schedule: Schedule | None = None
     remarks: tuple[Remark, ...] = ()
 
 
@@ -113,7 +125,7 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> Compilable:
     remarks += sliced(schedule, to, args.target, args.segments)
     return Compilable(
         lambda o: compile_schedule(schedule, o), coarsest(schedule.collective).in_grains(),
-        topology=schedule.topology, remarks=tuple(remarks),
+        topology=schedule.topology, schedule=given, remarks=tuple(remarks),
     )  # fmt: skip
 
 
@@ -157,27 +169,31 @@ def _program(subject: Subject) -> Compilable:
 
 
 def lower_and_emit(
-    subject: Subject, source: Compilable, backend: Backend, args: argparse.Namespace,
-    sizes: SizeRange | None,
-) -> tuple[Program, str]:  # fmt: skip
+    source: Compilable, backend: Backend, options: CompileOptions, sizes: SizeRange | None
+) -> tuple[Program, str]:
     """The program of something to compile, and its artefact, both found good by the checkers.
 
     Raises:
         CheckFailed: a checker rejects a program on the way, or the text.
         UserError: the target cannot express it, or an option makes no sense.
     """
-    from ..target import target
-
-    lister = _Lister(args.print_after) if args.print_after else None
-    program = source.compile(_options(args, COMPILED[subject.kind], lister))
-    if lister:
-        lister.require_seen()
-    text = backend.emit(program, target(args.target), sizes or source.sizes)
-    require_good(backend.findings(text, "the artefact", args.target), "artefact")
+    program = source.compile(options)
+    if isinstance(options.observe, _Lister):
+        options.observe.require_seen()
+    tell = options.tell or silent
+    tell("emit")
+    text = backend.emit(program, options.target, sizes or source.sizes)
+    tell("check artefact")
+    require_good(backend.findings(text, "the artefact", options.target.name), "artefact")
     return program, text
 
 
-def _options(args: argparse.Namespace, noun: str, lister: _Lister | None) -> CompileOptions:
+def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> CompileOptions:
+    """What the flags ask of the compiler, which proves every pass and tells what it does.
+
+    Raises:
+        UserError: unknown passes, passes that say nothing here, or one thing said twice.
+    """
     from weft.dsl.program import Protocol
 
     from ..check import check_program
@@ -192,14 +208,17 @@ def _options(args: argparse.Namespace, noun: str, lister: _Lister | None) -> Com
     passes = DEFAULT_PASSES
     if args.passes:
         passes = parse_passes(args.passes)
-        require_applicable(passes, noun, args.passes)
+        require_applicable(passes, COMPILED[subject.kind], args.passes)
         named = [one for one in passes if one.name == "instances"]
         if named and args.instances is not None:
             raise UserError("--instances is said twice, by -p too", where="--instances")
+    lister = _Lister(args.print_after) if args.print_after else None
     return CompileOptions(
-        target=target(args.target), instances=args.instances, in_place=bool(args.in_place),
+        target=target(args.target), instances=None if args.instances == AUTO else args.instances,
+        in_place=bool(args.in_place),
         protocol=Protocol(args.protocol) if args.protocol else None, lanes=args.lanes,
         segments=args.segments, name=args.name, passes=passes, verify=verify, observe=lister,
+        tell=tell,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.errors import UserError
 
 from ..report.layout import count
+from ..telling import Telling
 from .inputs import collective_for
 from .judging import Check, of_findings
 from .subjects import Subject
@@ -71,7 +72,7 @@ def _result(plan: Plan, wanted: Collective | None) -> Check:
 
 
 def run_plan_file(
-    subject: Subject, args: argparse.Namespace, given: Iterable[str]
+    subject: Subject, args: argparse.Namespace, given: Iterable[str], tell: Telling
 ) -> tuple[list[Check], Plan]:
     """Check a plan and execute it; the options ``given`` are for making one.
 
@@ -90,10 +91,12 @@ def run_plan_file(
         raise UserError("the plan is for separate buffers (inplace false)", where=subject.where,
                         hint="compile it with --in-place")  # fmt: skip
     wanted = _collective(args, plan)
+    tell("check")
     checks = of_findings(check_plan(plan), "no error found")
     if all(c.ok for c in checks):
         types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
-        done = run_plan(plan, wanted, dtypes=types, orders=args.interleavings, seed=args.seed)
+        done = run_plan(plan, wanted, dtypes=types, orders=args.interleavings, seed=args.seed,
+                        tell=tell)  # fmt: skip
         checks.append(Check("execution", done.ok, done.detail))
     return checks, plan
 

@@ -17,6 +17,7 @@ from ..report.layout import count
 from .console import Console, live
 
 if TYPE_CHECKING:
+    from rich.console import RichCast
     from rich.text import Text
 
     from weft.synth.engine import Point
@@ -111,12 +112,13 @@ def watching(
     # Who does not see the line need not know what is best: to simulate takes time.
     shown = live() and not console.quiet
     progress = Progress(console, budget_s, measure if shown else None)
-    with interruptible(progress, console), _live_line(progress, console):
+    with interruptible(progress, console), live_line(progress, console):
         yield progress
 
 
 @contextmanager
-def _live_line(progress: Progress, console: Console) -> Iterator[None]:
+def live_line(progress: RichCast, console: Console) -> Iterator[None]:
+    """Show what ``progress`` says of itself, on a terminal, while the block runs."""
     if console.quiet or not live():
         yield
         return

@@ -55,10 +55,9 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
     """
     from weft.dsl.language.elaborate import elaborate
     from weft.dsl.language.lint import lint
-    from weft.dsl.language.load import load_sketch
 
     name, arguments = split_arguments(text)
-    tree = load_sketch(name)
+    tree = _tree(name, topology, console)
     sketch = elaborate(tree, topology, arguments)
     if sketch.collective and sketch.collective not in (str(collective.kind), collective.name):
         raise UserError(
@@ -70,6 +69,22 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
         place = f" ({finding.span})" if finding.span else ""
         console.warn(f"{finding.message}{place}")
     return sketch
+
+
+def _tree(name: str, topology: Topology, console: Console) -> SketchText:
+    """A sketch by name or from a file; one of TACCL or TE-CCL in our language."""
+    from weft.dsl.language.load import find_sketch
+    from weft.dsl.language.parse import parse
+
+    source = find_sketch(name)
+    if not source.text.lstrip().startswith("{"):
+        return parse(source.text, source.name)
+    from .foreign import translated
+
+    found = translated(source.text, source.name, topology)
+    for remark in found.remarks:
+        console.say("Remark", str(remark))
+    return parse(found.text, f"{source.name}, translated")
 
 
 class ConflictingRules(Infeasible):

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import UserError, WeftError
+from weft.dsl.units import format_bytes
 
-from ..report.layout import count, number, table
+from ..report.layout import count, facts, microseconds, number, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import canonical, read_topology, sizes, valued
@@ -86,8 +87,9 @@ def synth_stream(args: argparse.Namespace, console: Console) -> int:
         console.say("Wrote", args.output)
     figures = _figures(report, size)
     head = ("size", "transfers", "µs", "bound µs", "of bound", "peak MiB")
-    row = (format_bytes(size), report.transfers, report.time_us, report.bound_us,
-           f"{figures['of_bound']:.1%}", report.peak_bytes >> 20)  # fmt: skip
+    row = (format_bytes(size), report.transfers, microseconds(report.time_us),
+           microseconds(report.bound_us), f"{figures['of_bound']:.1%}",
+           report.peak_bytes >> 20)  # fmt: skip
     console.result(table(head, [row]), {
         "status": "feasible", "topology": topology.name, "collective": "allgather",
         "ranks": topology.ranks, "engine": args.engine, "seconds": round(progress.seconds, 3),
@@ -208,6 +210,34 @@ def is_stream(path: str) -> bool:
         return (Path(path) / "header.json").is_file()
     except (OSError, ValueError):
         return False
+
+
+def view_stream(path: str) -> tuple[str, dict[str, Any]]:
+    """The header of a stream as text, and as JSON; the transfers are not read.
+
+    Raises:
+        BadFile: it is none.
+    """
+    from weft.synth.greedy.stream import read_header
+
+    head = read_header(path)
+    bound, machine = head.bound_us, head.topology
+    of_bound = bound / head.time_us if head.time_us else 1.0
+    text = facts([
+        ("stream", f"allgather on {machine.name}"),
+        ("ranks", machine.ranks),
+        ("transfers", head.transfers),
+        ("message", f"{format_bytes(head.message_bytes)}, {count(head.pieces, 'piece')} per rank"),
+        ("time", f"{microseconds(head.time_us)} µs"),
+        ("bound", f"{microseconds(bound)} µs ({of_bound:.1%})"),
+        ("verified", head.verified),
+        ("seed", head.seed),
+    ])  # fmt: skip
+    return text, {
+        "topology": machine.name, "collective": "allgather", "ranks": machine.ranks,
+        "bytes": head.message_bytes, "transfers": head.transfers, "value": number(head.time_us),
+        "bound_us": number(bound), "of_bound": of_bound, "verified": head.verified,
+    }  # fmt: skip
 
 
 def check_stream(path: str) -> list[Check]:

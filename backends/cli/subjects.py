@@ -121,7 +121,7 @@ def _read(path: str, named: str) -> Subject:
     if is_stream(path):
         raise BadFile(
             "a stream of transfers, never held as a whole", where=path,
-            hint="`weft check` replays it; docs/formats.md describes its files",
+            hint="`weft show` prints its header, `weft check` replays it",
         )  # fmt: skip
     content = read_text(path)
     where = "<stdin>" if path == "-" else path
@@ -190,6 +190,11 @@ def _json_kind(data: Any, where: str) -> Kind:
     if isinstance(data, dict) and {"gpus", "collective"} <= data.keys():
         return Kind.PLAN
     if not isinstance(data, dict) or "weft" not in data:
+        from weft.dsl.importers import IMPORT_SKETCH
+        from weft.dsl.importers.taccl_sketch import looks_like_sketch
+
+        if looks_like_sketch(data):
+            raise BadFile("a TACCL sketch, in TACCL's JSON", where=where, hint=IMPORT_SKETCH)
         # TACCL's and edge-list topologies do not say what they are; their reader does.
         return Kind.TOPOLOGY
     kind = kind_of(data, where)
@@ -203,6 +208,7 @@ def _json_kind(data: Any, where: str) -> Kind:
 
 def _text_kind(content: str, where: str) -> Kind:
     from weft.dsl.importers.smi_matrix import looks_like_matrix
+    from weft.dsl.machines.box_file import looks_like_box
 
     first = re.search(r"<\s*([A-Za-z_]\w*)", content)
     if content.lstrip("\ufeff \t\r\n").startswith("<") and first:
@@ -210,7 +216,7 @@ def _text_kind(content: str, where: str) -> Kind:
     body = re.sub(r"#[^\n]*", "", content)
     if re.match(r"\s*sketch\b", body):
         return Kind.SKETCH
-    if looks_like_matrix(content):
+    if looks_like_matrix(content) or looks_like_box(content):
         return Kind.TOPOLOGY
     if not body.strip():
         raise BadFile("the file is empty", where=where)

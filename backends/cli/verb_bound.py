@@ -5,24 +5,33 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.units import format_bytes
+from weft.dsl.errors import UserError, an
+from weft.dsl.units import SizeRange, format_bytes
 
-from ..report.layout import exact, facts, number, table
+from ..report.layout import exact, facts, microseconds, number, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, read_problem, size_flag
+from .subjects import Kind, read_subject
 
 if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+    from weft.dsl.schedule import Schedule
+    from weft.dsl.topology import Topology
     from weft.synth.bounds import Bounds
 
 EXAMPLES = """examples:
   weft bound -t dgx1 -c allgather
-  weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB"""
+  weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
+  weft bound allgather.json"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    add_problem(parser)
+    parser.add_argument("file", metavar="SCHEDULE", nargs="?",
+                        help="a schedule, for its machine, collective and size "
+                        "(instead of -t and -c)")  # fmt: skip
+    add_problem(parser, required=False)
     parser.add_argument("--size", **size_flag())
 
 
@@ -31,16 +40,43 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from weft.dsl.problem import check_connected
     from weft.synth.bounds import bounds
 
-    topology, collective = read_problem(args)
+    topology, collective, size = _problem(args)
     check_connected(topology, collective)
     bound = bounds(topology, collective)
     name = collective.name or str(collective.kind)
-    sizes = [_at(bound, size) for size in args.size.powers()] if args.size else []
+    sizes = [_at(bound, one) for one in size.powers()] if size else []
     console.result(_text(f"{name} on {topology.name}", bound, sizes), {
         "status": "ok", "topology": topology.name, "collective": name,
         "ranks": collective.ranks, "bound": bound.to_json(), "sizes": sizes,
     })  # fmt: skip
     return Exit.DONE
+
+
+def _problem(args: argparse.Namespace) -> tuple[Topology, Collective, SizeRange | None]:
+    """The machine, the collective and the sizes that the options state, or a schedule.
+
+    Raises:
+        UserError: neither does, or both do.
+    """
+    if args.file is None:
+        missing = [flag for flag, value in (("-t/--topology", args.topology),
+                                            ("-c/--collective", args.collective))
+                   if value is None]  # fmt: skip
+        if missing:
+            raise UserError(f"the following arguments are required: {', '.join(missing)}",
+                            hint="or the file of a schedule")  # fmt: skip
+        return *read_problem(args), args.size
+    given = (args.topology, args.group, args.collective, args.root, args.roots)
+    if any(one is not None for one in given):
+        raise UserError("a schedule has its own machine and collective", where=args.file,
+                        hint="leave out -t, -c, --group and --root")  # fmt: skip
+    subject = read_subject(args.file)
+    if subject.kind is not Kind.SCHEDULE:
+        raise UserError(f"a schedule is needed, not {an(subject.kind)}", where=subject.where,
+                        hint="-t TOPO -c COLL state the problem otherwise")  # fmt: skip
+    schedule: Schedule = subject.schedule()
+    size = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else None
+    return schedule.topology, schedule.collective, args.size or size
 
 
 def _at(bound: Bounds, size: int) -> dict[str, Any]:
@@ -73,7 +109,7 @@ def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
     parts = [head]
     if sizes:
         rows = [
-            (format_bytes(s["bytes"]), f"{float(s['us']):,.3f}", s["algbw_GBps"],
+            (format_bytes(s["bytes"]), microseconds(s["us"]), s["algbw_GBps"],
              s["certificate"]["kind"])
             for s in sizes
         ]  # fmt: skip

@@ -4,24 +4,29 @@ before it is written."""
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import CheckFailed, UserError
 from weft.dsl.registry import BACKENDS
 
 from ..report.layout import count
+from ..telling import Telling
 from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, size_flag, valued, whole
-from .lowering import add_lowering, lower_and_emit, source_of
+from .lowering import AUTO, add_lowering, lower_and_emit, options_of, source_of
 from .outputs import check_file_output
-from .subjects import Kind, read_subject
+from .program_timing import Timing, all_instances, clock_for, quickest, timing_of
+from .stages import telling
+from .subjects import Kind, Subject, read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
     from weft.dsl.program import Program
 
     from ..msccl import Backend, ForMachine
+    from .lowering import Compilable
 
 EXAMPLES = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
@@ -47,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         "or -")  # fmt: skip
     parser.add_argument("--to", metavar="BACKEND", default="msccl-xml",
                         help="the artefact; `weft list backends` (default: msccl-xml)")  # fmt: skip
-    add_lowering(parser)
+    add_lowering(parser, auto=True)
     add_problem(parser, topology=False, required=False)
     parser.add_argument("--size", **size_flag("--size"))
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
@@ -79,21 +84,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if isinstance(backend, ForMachine) and source.topology is not None:
         backend = backend.on(source.topology)
     if isinstance(backend, ForMachine):
-        _tell_assumed(backend, source.collective.ranks, console)
-    program, text = lower_and_emit(subject, source, backend, args, args.size)
+        _tell_assumed(backend, source, console)
+    program, text, timing = _compiled(subject, source, backend, args, console)
     blocks = max(len(rank.blocks) for rank in program.ranks)
     console.say("Lowered", f"{count(program.instructions, 'instruction')}, "
                            f"{count(program.channels, 'channel')}, "
                            f"at most {count(blocks, 'thread block')} per rank")  # fmt: skip
     for remark in source.remarks:
         console.say(remark.label, remark.text(program))
+    if timing:
+        _tell_time(timing, args, console)
     checks = [{"name": "program", "ok": True, "detail": "no error found"}]
     console.say("Checked", _checked(backend, args.target))
     ranks = source.collective.ranks
     if not args.no_run and args.interleavings is None and ranks > MOST_EXECUTED:
         console.say("Executed", f"not: {ranks} ranks are proved only; --interleavings N insists")
     elif not args.no_run:
-        detail = _execute(text, source.collective, backend, args)
+        with telling(console, "Executing") as tell:
+            detail = _execute(text, source.collective, backend, args, tell)
         checks.append({"name": "execution", "ok": True, "detail": detail})
         console.say("Executed", detail)
     write_text(args.output, text, force=args.force)
@@ -102,8 +110,37 @@ def run(args: argparse.Namespace, console: Console) -> int:
         facts = _facts(program, blocks, args)
         for remark in source.remarks:
             facts |= {**remark.facts, remark.label.lower(): remark.text(program)}
+        if timing:
+            facts["time"] = timing.to_json()
         console.result("", facts | {"checks": checks})
     return Exit.DONE
+
+
+def _compiled(
+    subject: Subject, source: Compilable, backend: Backend, args: argparse.Namespace,
+    console: Console,
+) -> tuple[Program, str, Timing | None]:  # fmt: skip
+    """The program, its artefact, and what it takes where that is known."""
+    with telling(console, "Compiling") as tell:
+        options = options_of(args, subject, tell)
+        clock = clock_for(source, backend, args.target, args.size)
+        tried: dict[int, float] = {}
+        if args.instances == AUTO:
+            tried = all_instances(source, clock, options, tell)
+            options = replace(options, instances=quickest(tried))
+        program, text = lower_and_emit(source, backend, options, args.size)
+        if isinstance(clock, str):
+            return program, text, None
+        return program, text, timing_of(program, source, clock, options, tried, tell)
+
+
+def _tell_time(timing: Timing, args: argparse.Namespace, console: Console) -> None:
+    """What the program takes, and what would be quicker."""
+    if args.instances == AUTO:
+        console.say("Chosen", f"--instances {timing.fastest} of {timing.trials}")
+    console.say("Timed", timing.text)
+    if timing.hint:
+        console.say("Hint", timing.hint)
 
 
 def _checked(backend: Backend, target: str) -> str:
@@ -119,16 +156,19 @@ def _checked(backend: Backend, target: str) -> str:
     return "program" if isinstance(backend, ProgramFile) else f"program and {backend.name}"
 
 
-def _tell_assumed(backend: ForMachine, ranks: int, console: Console) -> None:
+def _tell_assumed(backend: ForMachine, source: Compilable, console: Console) -> None:
     """What was assumed of the machine: a warning where it is likely to be wrong."""
-    if told := backend.assumed(ranks):
+    ranks, machine = source.collective.ranks, source.topology
+    if told := backend.assumed(ranks, machine.name if machine else None):
         (console.warn if ranks > USUAL_NODE else console.detail)(told)
 
 
-def _execute(text: str, wanted: Collective, backend: Backend, args: argparse.Namespace) -> str:
+def _execute(
+    text: str, wanted: Collective, backend: Backend, args: argparse.Namespace, tell: Telling
+) -> str:
     done = backend.execute(text, "the artefact", wanted,
                            interleavings=args.interleavings or ORDERS,
-                           seed=args.seed)  # fmt: skip
+                           seed=args.seed, tell=tell)  # fmt: skip
     if not done.ok:
         raise CheckFailed(
             f"the artefact computes something else: {done.detail}",

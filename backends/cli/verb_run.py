@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import UserError, an
 
+from ..telling import Telling
 from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, size_flag, valued, whole
 from .judging import Check, checks_text, of_findings
-from .lowering import COMPILED, add_lowering, lower_and_emit, source_of
+from .lowering import COMPILED, add_lowering, lower_and_emit, options_of, source_of
 from .plans import run_plan_file
 from .programs import asked_collective
+from .stages import telling
 from .subjects import Kind, Subject, read_subject
 
 if TYPE_CHECKING:
@@ -60,27 +62,40 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Check it, execute it, compare."""
+    started = time.monotonic()
+    subject = read_subject(args.file)
+    with telling(console, "Running") as tell:
+        if subject.kind is Kind.PLAN:
+            checks, plan = run_plan_file(subject, args, (*LOWERING, "size"), tell)
+            collective, ranks = plan.collective, len(plan.gpus)
+        else:
+            checks, algo = _run_code(subject, args, tell)
+            collective, ranks = algo.coll, algo.ngpus
+    return _told(console, checks, collective, ranks, started)
+
+
+def _run_code(
+    subject: Subject, args: argparse.Namespace, tell: Telling
+) -> tuple[list[Check], XmlAlgo]:
+    """Check and execute an XML file, or the one that something becomes."""
     from ..check import check_xml
     from ..interpret import run_algo
     from ..read import read_msccl_xml
 
-    started = time.monotonic()
-    subject = read_subject(args.file)
-    if subject.kind is Kind.PLAN:
-        checks, plan = run_plan_file(subject, args, (*LOWERING, "size"))
-        return _told(console, checks, plan.collective, len(plan.gpus), started)
-    text, collective = _program(subject, args)
+    text, collective = _program(subject, args, tell)
     algo = read_msccl_xml(text, subject.where)
     collective = _asked(args, algo) or collective
+    tell("check")
     # The result is judged by executing, not by the proof.
     findings = [f for f in check_xml(algo, args.target, collective) if f.check != "result"]
     checks = of_findings(findings, "no error found")
     if all(c.ok for c in checks):
         types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
         done = run_algo(algo, collective, dtypes=types, interleavings=args.interleavings,
-                        elements_per_chunk=_elements(args, algo), seed=args.seed)  # fmt: skip
+                        elements_per_chunk=_elements(args, algo), seed=args.seed,
+                        tell=tell)  # fmt: skip
         checks.append(Check("execution", done.ok, done.detail))
-    return _told(console, checks, algo.coll, algo.ngpus, started)
+    return checks, algo
 
 
 def _told(
@@ -97,7 +112,9 @@ def _told(
     return Exit.DONE if good else Exit.NO
 
 
-def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collective | None]:
+def _program(
+    subject: Subject, args: argparse.Namespace, tell: Telling
+) -> tuple[str, Collective | None]:
     """The XML to execute, and what it must achieve where that is known.
 
     Raises:
@@ -122,7 +139,8 @@ def _program(subject: Subject, args: argparse.Namespace) -> tuple[str, Collectiv
             if getattr(args, name) is None:
                 setattr(args, name, value)
         source = source_of(subject, args)
-        return lower_and_emit(subject, source, MscclXml(), args, None)[1], source.collective
+        options = options_of(args, subject, tell)
+        return lower_and_emit(source, MscclXml(), options, None)[1], source.collective
     raise UserError(
         f"a schedule, an algorithm or a program is needed, not {an(subject.kind)}",
         where=subject.where,

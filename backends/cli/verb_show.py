@@ -8,6 +8,7 @@ from typing import Any
 from .console import Console
 from .exit_codes import Exit
 from .plans import view_plan
+from .streams import is_stream, view_stream
 from .subjects import Kind, Subject, read_subject
 
 EXAMPLES = "examples:\n  weft show allgather.json\n  weft show dgx1\n  weft show algo.xml"
@@ -15,12 +16,17 @@ EXAMPLES = "examples:\n  weft show allgather.json\n  weft show dgx1\n  weft show
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="a file, a catalogue name, or -")
+    parser.add_argument("file", metavar="FILE", help="a file, a catalogue name, "
+                        "the folder of a stream, or -")  # fmt: skip
     parser.add_argument("--format", choices=("text",), default="text", help="default: text")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print it."""
+    if is_stream(args.file):
+        text, data = view_stream(args.file)
+        console.result(text, {"status": "ok", "kind": "stream", **data})
+        return Exit.DONE
     subject = read_subject(args.file)
     text, data = _view(subject)
     console.result(text, {"status": "ok", "kind": str(subject.kind), **data})

@@ -19,7 +19,7 @@ from weft.dsl.units import (
     parse_size_range,
 )
 
-from ..report.layout import count, number, table
+from ..report.layout import count, microseconds, number, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, read_topology, size_flag, valued
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         console.warn(f"extrapolated from shorter runs, as nothing repeats: {', '.join(rough)}")
     sizes = list(map(_entry, found))
     rows = [
-        (format_bytes(s["bytes"]), float(s["us"]), s["algbw_GBps"], s["busbw_GBps"],
+        (format_bytes(s["bytes"]), microseconds(s["us"]), s["algbw_GBps"], s["busbw_GBps"],
          "-" if s["of_bound"] is None else f"{s['of_bound']:.1%}")
         for s in sizes
     ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""``weft sketch``: the sketches that come with weft, a look at one, and canonical formatting."""
+"""``weft sketch``: the sketches that come with weft, a look at one, canonical formatting, and the
+import of TACCL's and TE-CCL's."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ EXAMPLES = """examples:
   weft sketch list
   weft sketch show dgx2_relay
   weft sketch fmt my.sketch            formats the file in place; - for a filter
-  weft sketch fmt --check my.sketch    exit code 1 if it is not canonical"""
+  weft sketch fmt --check my.sketch    exit code 1 if it is not canonical
+  weft sketch import sk.json -t topo.json -o sk.sketch --machine machine.json"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the three sub-verbs."""
-    what = parser.add_subparsers(dest="what", metavar="list|show|fmt", required=True,
+    """Add the four sub-verbs."""
+    what = parser.add_subparsers(dest="what", metavar="list|show|fmt|import", required=True,
                                  parser_class=Parser)  # fmt: skip
     what.add_parser("list", help="all sketches that come with weft", parents=[common()])
     show = what.add_parser("show", help="the text of a sketch", parents=[common()])
@@ -29,12 +31,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
     fmt.add_argument("sketch", metavar="FILE", help="the file, changed in place; - to stdout")
     fmt.add_argument("--check", action="store_true",
                      help="change nothing; exit code 1 if it is not canonical")  # fmt: skip
+    _configure_import(what.add_parser(
+        "import", parents=[common()], help="turn a TACCL sketch or a TE-CCL input into ours",
+        description="What they mean otherwise is remarked on stderr.",
+    ))  # fmt: skip
+
+
+def _configure_import(bring: argparse.ArgumentParser) -> None:
+    bring.add_argument("sketch", metavar="FILE", help="TACCL's sketch or TE-CCL's input, or -")
+    bring.add_argument("-t", "--topology", metavar="TOPO",
+                       help="TACCL's topology JSON, or any machine that weft knows (TE-CCL: that "
+                       "of its input)")  # fmt: skip
+    bring.add_argument("-o", "--output", metavar="OUT", help="a file (default: to stdout)")
+    bring.add_argument("--machine", metavar="OUT", help="write the sketch's machine too, as JSON")
+    bring.add_argument("--nic-split", action="store_true",
+                       help="divide each NIC among its connections for good, as TACCL does (in "
+                       "the machine of --machine)")  # fmt: skip
+    bring.add_argument("-f", "--force", action="store_true", help="overwrite the files")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """List, show or format."""
+    """List, show, format or import."""
     if args.what == "list":
         return _list(console)
+    if args.what == "import":
+        from .foreign import import_sketch
+
+        return import_sketch(args, console)
     subject = read_subject(args.sketch)
     if subject.kind is not Kind.SKETCH:
         raise UserError(f"a sketch is needed, not {an(subject.kind)}", where=subject.where)

@@ -41,7 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
     search = parser.add_argument_group("search")
     search.add_argument("-s", "--sketch", metavar="SKETCH",
-                        help="a name or a file, with parameters: dgx2_relay:nodes=2")  # fmt: skip
+                        help="a name or a file, with parameters: dgx2_relay:nodes=2; or "
+                        "TACCL's or TE-CCL's JSON")  # fmt: skip
     search.add_argument("-e", "--engine", metavar="ENGINE", default="portfolio",
                         help="portfolio (the best of all), exact, packing, greedy, classic, "
                         "exact{option=value} … (default: portfolio)")  # fmt: skip

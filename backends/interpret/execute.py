@@ -7,8 +7,9 @@ exactly; out of place, the whole input; that every message was received; that no
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from ..read.collective import collective_of, fit
 from ..read.model import XmlAlgo
 from ..read.msccl_xml import read_msccl_xml
 from ..runtimes import RUNTIMES
+from ..telling import Telling, silent
 from .guard import unfit
 from .interleave import POLICIES, Run, explain, interleave, unread
 from .layout import Data, Layout, data, layout
@@ -58,12 +60,13 @@ def execute(
     interleavings: int = 200,
     seed: int = 0,
     padded: int = 0,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Execution:
     """Run a listing in many orders and compare with the collective's postcondition.
 
     ``collective`` is in chunks of the listing; ``padded`` as in :func:`layout`. Every order is
     run on every data type, unless one of the same trace was (see :mod:`.traces`). Stops at the
-    first failure.
+    first failure. ``tell`` hears the number of every order, from 1.
 
     Raises:
         UserError: an unknown data type; in place makes no sense for this collective.
@@ -81,6 +84,7 @@ def execute(
     memories = [Memory(machine, place, v.before) for v in values]
     operations, traces = 0, Traces(machine, place)
     for number in range(interleavings):
+        tell(number + 1)
         policy = POLICIES[number % len(POLICIES)]
         run = interleave(machine, policy, random.Random((seed << 20) + number))
         operations += len(run.order)
@@ -160,11 +164,12 @@ def run_xml(
     dtypes: Sequence[str] = ("float32", "int32"),
     interleavings: int = 200,
     seed: int = 0,
+    tell: Telling = silent,
 ) -> Execution:
     """Execute an MSCCL XML file in every placement it claims; see :func:`run_algo`."""
     return run_algo(
         read_msccl_xml(text, where), collective, elements_per_chunk=elements_per_chunk,
-        dtypes=dtypes, interleavings=interleavings, seed=seed,
+        dtypes=dtypes, interleavings=interleavings, seed=seed, tell=tell,
     )  # fmt: skip
 
 
@@ -176,13 +181,14 @@ def run_algo(
     dtypes: Sequence[str] = ("float32", "int32"),
     interleavings: int = 200,
     seed: int = 0,
+    tell: Telling = silent,
 ) -> Execution:
     """Execute a file in every placement it claims, on small, middle and large messages.
 
     ``collective`` says what the file must achieve; without it ``coll`` does. The interleavings of
     a placement are divided among the ways in which a message can be cut: every chunk its own
     operation, several turns of the loop, and many chunks in one operation. A hang in a cut of
-    messages larger than ``maxBytes`` does not count.
+    messages larger than ``maxBytes`` does not count. ``tell`` hears which one is run.
 
     Raises:
         BadFile: a text that no runtime reads. UserError: the collective does not fit the file.
@@ -190,7 +196,7 @@ def run_algo(
     fitted = collective_of(algo) if collective is None else fit(collective, algo)
     padded = algo.message_chunks if algo.coll == "custom" else 0
     return _run_all(of_xml(algo), fitted, algo.placements, elements_per_chunk,
-                    dtypes, interleavings, seed, padded, _least_merge(algo))  # fmt: skip
+                    dtypes, interleavings, seed, padded, _least_merge(algo), tell)  # fmt: skip
 
 
 def _least_merge(algo: XmlAlgo) -> int:
@@ -208,6 +214,7 @@ def run_program(
     dtypes: Sequence[str] = ("float32", "int32"),
     interleavings: int = 200,
     seed: int = 0,
+    tell: Telling = silent,
 ) -> Execution:
     """Execute a program as :func:`run_algo` executes a file."""
     pieces, rest = divmod(program.message_chunks, program.collective.message_chunks)
@@ -215,23 +222,27 @@ def run_program(
         raise UserError(f"{program.message_chunks} chunks are no multiple of the collective's "
                         f"{program.collective.message_chunks}", where=program.name)  # fmt: skip
     return _run_all(of_program(program), program.collective.split(pieces), (program.in_place,),
-                    elements_per_chunk, dtypes, interleavings, seed, 0)  # fmt: skip
+                    elements_per_chunk, dtypes, interleavings, seed, 0, tell=tell)  # fmt: skip
 
 
 def _run_all(
     listing: Listing, collective: Collective, placements: Sequence[bool], elements: int,
     dtypes: Sequence[str], interleavings: int, seed: int, padded: int, least_merge: int = 1,
+    tell: Telling = silent,
 ) -> Execution:  # fmt: skip
     if elements < 1 or interleavings < 1:
         raise UserError("at least one element per chunk and one interleaving are needed")
     runs = operations = 0
     unused = ""
     least_merge = min(least_merge, max(1, int(listing.count.max(initial=1))))
+    shapes = _shapes(listing, elements, interleavings)
+    total = len(placements) * sum(share for share, _ in shapes)
     for in_place in placements:
-        for share, shape in _shapes(listing, elements, interleavings):
+        for share, shape in shapes:
             result = execute(
                 listing, collective, in_place=in_place, shape=shape, dtypes=dtypes,
                 interleavings=share, seed=seed, padded=padded,
+                tell=partial(_counted, tell, runs, total),
             )  # fmt: skip
             runs, operations = runs + result.interleavings, operations + result.operations
             if shape.merge < least_merge and result.detail.startswith("deadlock"):
@@ -243,6 +254,10 @@ def _run_all(
     how = " and ".join("in place" if p else "out of place" for p in placements)
     detail = f"{how}, {runs} interleavings, {', '.join(dtypes)}: all results right{unused}"
     return Execution(True, detail, runs, operations)
+
+
+def _counted(tell: Telling, before: int, total: int, number: int) -> None:
+    tell(f"execute {before + number} of {total}")
 
 
 def _shapes(listing: Listing, elements: int, interleavings: int) -> list[tuple[int, Shape]]:

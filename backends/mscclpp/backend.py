@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from weft.dsl.errors import UserError
 from weft.dsl.units import SizeRange
 
+from ..telling import Telling, silent
+
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
     from weft.dsl.program import Program
@@ -49,11 +51,12 @@ class MscclppJson:
             return self
         return replace(self, nodes=tuple(h for h in hosts if h is not None))
 
-    def assumed(self, ranks: int) -> str | None:
+    def assumed(self, ranks: int, machine: str | None = None) -> str | None:
         """Where the ranks are taken to be when neither a topology nor an option says it."""
         if self.gpus_per_node or self.nodes:
             return None
-        return (f"no topology names the nodes: all {ranks} ranks are on one node; --to "
+        silent = f"{machine} does not name its nodes" if machine else "no topology names the nodes"
+        return (f"{silent}: all {ranks} ranks are on one node; --to "
                 f"'{self.name}{{gpus_per_node=N}}' says otherwise")  # fmt: skip
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
@@ -96,15 +99,16 @@ class MscclppJson:
         return check_plan(read_plan(text, where))
 
     def execute(
-        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int
-    ) -> Execution:
+        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int,
+        tell: Telling = silent,
+    ) -> Execution:  # fmt: skip
         """Run the plan in the interpreter; a large one in fewer orders."""
         from .interpret import run_plan
         from .read import read_plan
 
         plan = read_plan(text, where)
         orders = max(2, min(interleavings, MOST_STEPS // max(1, steps(plan))))
-        return run_plan(plan, collective, orders=orders, seed=seed)
+        return run_plan(plan, collective, orders=orders, seed=seed, tell=tell)
 
 
 def steps(plan: Plan) -> int:

@@ -66,6 +66,11 @@ def exact(value: Fraction) -> str:
     return decimal if Fraction(decimal) == value else f"{value} ({decimal})"
 
 
+def microseconds(value: float) -> str:
+    """A time for people, alike in every verb: ``32,214.755``."""
+    return f"{value:,.3f}"
+
+
 def rational(value: Fraction | None) -> str | None:
     """The JSON form of an exact number: ``"7/6"``, ``"2"``."""
     return None if value is None else str(value)

@@ -20,11 +20,17 @@ from .nccl_xml import read_nccl_xml
 from .nvidia_smi import read_nvidia_smi
 from .smi_matrix import looks_like_matrix
 from .taccl import read_taccl
+from .taccl_sketch import looks_like_sketch
+from .teccl import looks_like_teccl, read_teccl
 
 FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
+    "TE-CCL input JSON (TopologyParams), "
     "NCCL or RCCL topology XML (<system>), the text of nvidia-smi topo -m, a box in TOML"
 )
+
+
+IMPORT_SKETCH = "weft sketch import SKETCH.json -t TOPOLOGY.json writes it in our language"
 
 
 def read_any(text: str, where: str, options: Spec) -> Topology:
@@ -56,4 +62,9 @@ def _read_json(text: str, where: str, options: Spec) -> Topology:
             return read_edge_list(data, where, options)
         if "gpus_per_node" in data:
             return read_taccl(data, where, options)
+        if looks_like_teccl(data):
+            return read_teccl(data, where, options)
+        if looks_like_sketch(data):
+            raise BadFile("a TACCL sketch, where a topology is needed", where=where,
+                          hint=IMPORT_SKETCH)  # fmt: skip
     raise BadFile("this JSON is no topology", where=where, hint=f"weft reads {FORMATS}")

@@ -29,11 +29,14 @@ _SHIPPED = {
 }
 """Chunk in bytes and time unit in µs of the shipped files, by the end of their name."""
 
+_SWITCH = {"dgx2": "nvswitch", "hub": "hub"}
+"""What the switch of a node is called, as in the catalogue."""
+
 Number = (int, float, str)
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class Scale:
     """What a number of the file means."""
 
     chunk: int
@@ -46,6 +49,20 @@ class _Scale:
         return self.chunk / (beta * self.unit * BYTES_PER_US_PER_GBPS)
 
 
+@dataclass(frozen=True, slots=True)
+class TacclBox:
+    """What the file says of one node, and what one of its numbers means.
+
+    ``remote_beta`` is the cost of a chunk on a NIC, in the time unit of the file.
+    """
+
+    name: str
+    kind: str
+    box: Box
+    scale: Scale
+    remote_beta: Fraction
+
+
 def read_taccl(data: Any, where: str, options: Spec) -> Topology:
     """A topology from the parsed JSON of a TACCL topology file.
 
@@ -55,6 +72,22 @@ def read_taccl(data: Any, where: str, options: Spec) -> Topology:
     Raises:
         BadFile: a key missing, unknown, or of the wrong shape; no units. BadTopology: boxes that
             nothing joins.
+    """
+    found = taccl_box(data, where, options)
+    made = build(found.box, options)
+    if found.kind == "custom" and made.ranks <= GUESSED:
+        made = replace(made, symmetries=guess(made))
+    notes = list(notes_of(found))
+    if made.hosts > 1:
+        notes.append("remote_alpha is split between the two sides of the network")
+    return replace(made, name=found.name, notes=tuple(notes))
+
+
+def taccl_box(data: Any, where: str, options: Spec) -> TacclBox:
+    """One node, from the parsed JSON; options ``chunk=``, ``unit=`` and ``kind=``.
+
+    Raises:
+        BadFile: a key missing, unknown, or of the wrong shape; no units.
     """
     fields = Fields(data, where)
     name = fields.get("name", str)
@@ -69,11 +102,9 @@ def read_taccl(data: Any, where: str, options: Spec) -> Topology:
         box = _builtin(fields, kind, name, gpus, scale, where)
     nics = _nics(fields, gpus, scale, where)
     box = replace(box, nics=nics, moves=box.moves or _hub_moves(kind, gpus, nics))
+    remote_beta = exact(fields.get("remote_beta", Number, 0), f"{where}: remote_beta")
     fields.finish(ignore=("remote_invbw", "remote_invbws"))
-    made = build(box, options)
-    if kind == "custom" and made.ranks <= GUESSED:
-        made = replace(made, symmetries=guess(made))
-    return replace(made, name=name, notes=_notes(kind, scale, made))
+    return TacclBox(name, kind, box, scale, remote_beta)
 
 
 def _hub_moves(kind: str, gpus: int, nics: Nics | None) -> tuple[Image, ...]:
@@ -86,7 +117,7 @@ def _hub_moves(kind: str, gpus: int, nics: Nics | None) -> tuple[Image, ...]:
     return tuple(move for move in (groups, inside) if move != tuple(range(gpus)))
 
 
-def _scale(name: str, where: str, options: Spec) -> _Scale:
+def _scale(name: str, where: str, options: Spec) -> Scale:
     end = name.rpartition("_")[2]
     chunk, unit = _SHIPPED.get(end, (0, Fraction(0)))
     chunk = options.bytes("chunk", chunk)
@@ -97,7 +128,7 @@ def _scale(name: str, where: str, options: Spec) -> _Scale:
             where=where,
             hint="add the chunk size and the time unit: FILE:chunk=1MiB,unit=1us",
         )
-    return _Scale(chunk, unit)
+    return Scale(chunk, unit)
 
 
 def _guess(data: Any, gpus: int) -> str:
@@ -110,7 +141,7 @@ def _guess(data: Any, gpus: int) -> str:
     return "dgx2" if gpus == 16 else "hub"
 
 
-def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: _Scale, where: str) -> Box:
+def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: Scale, where: str) -> Box:
     wanted = 2 if kind == "ndv2" else 1
     betas = _numbers(fields.get("node_betas_list", list), "node_betas_list", where)
     fields.get("node_invbws_list", list)
@@ -122,7 +153,7 @@ def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: _Scale, whe
         )  # fmt: skip
     widths = [scale.bandwidth(beta, where) for beta in betas]
     if kind != "ndv2":
-        port = BoxSwitch("switch", tuple(range(gpus)), widths[0], alpha / 2)
+        port = BoxSwitch(_SWITCH[kind], tuple(range(gpus)), widths[0], alpha / 2)
         return Box(name, name, gpus, (port,), (), None, ())
     if gpus != 8:
         raise BadFile(f"ndv2 has 8 GPUs, gpus_per_node says {gpus}", where=where)
@@ -134,7 +165,7 @@ def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: _Scale, whe
     return Box(name, name, gpus, (), cables, None, model.moves)
 
 
-def _custom(fields: Fields, name: str, gpus: int, scale: _Scale, where: str) -> Box:
+def _custom(fields: Fields, name: str, gpus: int, scale: Scale, where: str) -> Box:
     links = _matrix(fields, "links", gpus, where)
     betas = _matrix(fields, "betas", gpus, where)
     costs = _matrix(fields, "invbws", gpus, where)
@@ -159,7 +190,7 @@ def _custom(fields: Fields, name: str, gpus: int, scale: _Scale, where: str) -> 
     return Box(name, name, gpus, (), tuple(cables), None, ())
 
 
-def _nics(fields: Fields, gpus: int, scale: _Scale, where: str) -> Nics | None:
+def _nics(fields: Fields, gpus: int, scale: Scale, where: str) -> Nics | None:
     count = fields.get("nics_per_node", int, 0)
     for key in ("remote_invbw", "remote_invbws"):
         fields.get(key, Number, 0)
@@ -175,14 +206,19 @@ def _nics(fields: Fields, gpus: int, scale: _Scale, where: str) -> Nics | None:
     return Nics(attach, width, alpha / 2, width, "star")
 
 
-def _notes(kind: str, scale: _Scale, made: Topology) -> tuple[str, ...]:
-    notes = [f"read as kind {kind}: costs of {scale.chunk} bytes in units of {float(scale.unit)}us"]
-    if kind in ("dgx2", "hub"):
+def notes_of(found: TacclBox) -> tuple[str, ...]:
+    """What was assumed of one node."""
+    read = (
+        f"read as kind {found.kind}: costs of {found.scale.chunk} bytes "
+        f"in units of {float(found.scale.unit)}us"
+    )
+    notes = [read]
+    if found.kind in ("ndv2", "dgx2"):
+        notes.append("TACCL routes by the whole part of alpha + beta; here both count, apart")
+    if found.kind in _SWITCH:
         notes.append(
             "TACCL's complete graph becomes one switch with a port for each GPU, alpha split in two"
         )
-    if made.hosts > 1:
-        notes.append("remote_alpha is split between the two sides of the network")
     return tuple(notes)
 
 

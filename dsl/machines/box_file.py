@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache
 from importlib import resources
@@ -69,8 +69,8 @@ def read_box(text: str, where: str) -> Box:
         fields.get("name", str),
         fields.get("title", str, ""),
         gpus,
-        tuple(_read_switch(x, gpus, where) for x in fields.get("switch", list, [])),
-        tuple(_read_cables(x, gpus, where) for x in fields.get("cables", list, [])),
+        tuple(_read_switch(x, gpus, at) for x, at in _entries(fields, "switch", where)),
+        tuple(_read_cables(x, gpus, at) for x, at in _entries(fields, "cables", where)),
         _read_nics(fields.get("nics", dict), gpus, where) if "nics" in data else None,
         tuple(_read_move(x, gpus, where) for x in fields.get("symmetries", list, [])),
     )
@@ -79,8 +79,15 @@ def read_box(text: str, where: str) -> Box:
     return box
 
 
+def _entries(fields: Fields, key: str, where: str) -> Iterator[tuple[Any, str]]:
+    """The tables of an array, and the place of each: which one, where there are several."""
+    tables = fields.get(key, list, [])
+    for number, one in enumerate(tables, 1):
+        which = f" {number} of {len(tables)}" if len(tables) > 1 else ""
+        yield one, f"{where}: {key}{which}"
+
+
 def _read_switch(data: Any, gpus: int, where: str) -> BoxSwitch:
-    where = f"{where}: switch"
     fields = Fields(data, where)
     one = BoxSwitch(
         fields.get("name", str),
@@ -95,7 +102,6 @@ def _read_switch(data: Any, gpus: int, where: str) -> BoxSwitch:
 
 
 def _read_cables(data: Any, gpus: int, where: str) -> Cables:
-    where = f"{where}: cables"
     fields = Fields(data, where)
     pairs = []
     for row in fields.get("pairs", list):

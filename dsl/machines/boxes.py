@@ -82,20 +82,24 @@ def build(box: Box, spec: Spec) -> Topology:
     """
     nodes = spec.integer("nodes", 1)
     check_size(spec, nodes * box.gpus)
-    inner = _boxes(box, spec, nodes)
+    inner = side_by_side(box, spec, nodes)
     if nodes == 1:
         for key in ("nics", "nic_bw", "nic_alpha", "fabric", "oversub"):
             if spec.has(key):
                 raise UserError(
                     f"{key}= is about several boxes", where=spec.keys[key], hint="add nodes=2"
                 )
-        return _with_symmetries(inner, box, 1)
+        return with_symmetries(inner, box, 1)
     joined = _joined(inner, box, spec, nodes)
-    return _with_symmetries(joined, box, nodes)
+    return with_symmetries(joined, box, nodes)
 
 
-def _boxes(box: Box, spec: Spec, nodes: int) -> Topology:
-    """The boxes side by side, nothing between them."""
+def side_by_side(box: Box, spec: Spec, nodes: int) -> Topology:
+    """Boxes with nothing between them; options ``bw=``, ``alpha=`` and ``sharp=``.
+
+    Raises:
+        UserError: an option that does not fit.
+    """
     alpha = spec.microseconds("alpha", Fraction(-1))
     width = spec.bandwidth("bw", Fraction(0))
     sharp = spec.choice("sharp", "off", ("on", "off")) == "on"
@@ -184,7 +188,7 @@ def _slots(counts: tuple[int, ...], slots: int) -> Iterator[tuple[int, int]]:
             yield b, i * slots // count
 
 
-def _with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
+def with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
     """Declare moves of the boxes, and each move of one box done in all boxes at once."""
     n = box.gpus
     every = np.arange(n * nodes)

@@ -242,6 +242,50 @@ def _write_header(folder: Path, source: Stream, report: Report) -> None:
     write_text(folder / "header.json", json.dumps(header) + "\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a stream's folder says of it; ``verified`` and ``time_us`` by the judge of its maker."""
+
+    topology: Topology
+    pieces: int
+    unit: int
+    chunk_bytes: Fraction
+    seed: int
+    transfers: int
+    time_us: float
+    verified: bool
+
+    @property
+    def message_bytes(self) -> int:
+        """The message it was made for: what every rank has in the end."""
+        return int(self.chunk_bytes * self.topology.ranks * self.pieces)
+
+    @property
+    def bound_us(self) -> float:
+        """No allgather of this message is quicker."""
+        return ingress_bound_us(self.topology, self.message_bytes)
+
+
+def read_header(folder: str | Path) -> Header:
+    """The header of the stream in a folder, which is read no further.
+
+    Raises:
+        BadFile: no such folder, or no stream in it.
+    """
+    folder = Path(folder)
+    try:
+        data: dict[str, Any] = json.loads((folder / "header.json").read_text("utf-8"))
+        if data.get("weft") != "stream" or data.get("schema") != SCHEMA:
+            raise BadFile("no stream, or one of another version", where=str(folder))
+        return Header(
+            load_topology(data["topology"], str(folder)), int(data["pieces"]), int(data["unit"]),
+            Fraction(data["chunk_bytes"]), int(data["seed"]), int(data["transfers"]),
+            float(data["time_us"]), bool(data["verified"]),
+        )  # fmt: skip
+    except (OSError, AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise BadFile(f"no stream: {error}", where=str(folder)) from None
+
+
 def read(folder: str | Path, *, block: int = BLOCK) -> tuple[StreamCheck, Iterator[Block]]:
     """A judge for the stream in a folder, and its blocks: feed the one with the others.
 
@@ -249,23 +293,20 @@ def read(folder: str | Path, *, block: int = BLOCK) -> tuple[StreamCheck, Iterat
         BadFile: no such folder, or its files do not fit together.
     """
     folder = Path(folder)
+    head = read_header(folder)
     try:
-        header: dict[str, Any] = json.loads((folder / "header.json").read_text("utf-8"))
-        topology = load_topology(header["topology"], str(folder))
-        pieces, unit = int(header["pieces"]), int(header["unit"])
-        size = Fraction(header["chunk_bytes"])
-        kinds = _types(topology.ranks * pieces)
+        kinds = _types(head.topology.ranks * head.pieces)
         columns = {
             name: _column(folder / f"{name}.{_suffix(kind)}", kind) for name, kind in kinds.items()
         }
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise BadFile(f"no stream: {error}", where=str(folder)) from None
-    if header.get("weft") != "stream" or header.get("schema") != SCHEMA:
-        raise BadFile("no stream, or one of another version", where=str(folder))
     counts = columns["counts"]
     if len(counts) != len(columns["ticks"]) or int(counts.sum()) != len(columns["links"]):
         raise BadFile("columns of different lengths", where=str(folder))
-    return StreamCheck(topology, pieces, size, unit), _cut(columns, block)
+    return StreamCheck(head.topology, head.pieces, head.chunk_bytes, head.unit), _cut(
+        columns, block
+    )
 
 
 def _column(path: Path, kind: str) -> Any:

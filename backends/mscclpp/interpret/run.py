@@ -13,6 +13,7 @@ from weft.dsl.errors import UserError
 
 from ...interpret.execute import Execution
 from ...interpret.layout import Data, Layout, data, layout
+from ...telling import Telling, silent
 from ..model import MOST_CHUNKS, Channel, Gpu, Plan, Remote
 from ..read import read_plan
 from .assemble import Unfit
@@ -104,6 +105,7 @@ def run_plan(
     orders: int = 200,
     launches: int = LAUNCHES,
     seed: int = 0,
+    tell: Telling = silent,
 ) -> Execution:
     """Execute a plan in many orders, several launches each, and compare every result.
 
@@ -129,6 +131,7 @@ def run_plan(
         return Execution(False, str(error))
     steps = 0
     for number in range(orders):
+        tell(f"execute {number + 1} of {orders}")
         policy = POLICIES[number % len(POLICIES)]
         lateness = LATENESS[number // len(POLICIES) % len(LATENESS)]
         one = runs[number % len(runs)]

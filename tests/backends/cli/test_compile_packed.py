@@ -35,13 +35,19 @@ def test_the_runtime_slices(weft: Weft, sliced: Path, tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     text = (
         "the runtime slices chunks itself: the schedule's 64 segments are its loop, at 256MiB 32 "
-        "of 2MiB of every chunk; --segments N cuts finer"
+        "turns with 2MiB of every chunk each, coarser than those segments"
     )
     assert text in ran.err
     facts = ran.json
     assert (facts["segments"], facts["pieces"], facts["sliced"]) == (64, 1, text)
     assert facts["chunks"] == 4
     assert weft("check", out, "--target", "msccl").code == 0
+
+
+def test_a_small_message_goes_whole(weft: Weft, sliced: Path, tmp_path: Path) -> None:
+    write(sliced, replace(patterns.ring_allgather(4, 1), segments=64, bytes=8192), force=True)
+    ran = weft("compile", sliced, "-o", tmp_path / "out.xml")
+    assert "at 8KiB one turn with every chunk of 2KiB whole\n" in ran.err
 
 
 def test_slices_written_out(weft: Weft, sliced: Path, tmp_path: Path) -> None:

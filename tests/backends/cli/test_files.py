@@ -172,6 +172,21 @@ def test_a_topology_is_shown_as_a_matrix(weft: Weft) -> None:
     assert re.search(r"^0 +- ~125 ~125", weft("show", "hub:3,bw=125GB/s").out, re.M)
 
 
+def test_the_toml_file_of_a_box_is_a_topology(weft: Weft, tmp_path: Path) -> None:
+    box = tmp_path / "box.toml"
+    box.write_text(
+        '# mine\nschema = 1\nname = "mine"\ngpus = 2\n[[cables]]\npairs = [[0, 1]]\n'
+        'lane = "25GB/s"\nalpha = "1us"\nsource = "made up"\n'
+    )
+    for name in (box, f"{box}:nodes=1"):
+        ran = weft("check", name, "--json")
+        assert (ran.code, ran.json["kind"]) == (0, "topology")
+        ran = weft("show", name, "--json")
+        assert (ran.code, ran.json["ranks"]) == (0, 2)
+    box.write_text(box.read_text().replace("alpha", "alhpa"))
+    assert weft("check", box).code == 2
+
+
 def test_xml_is_shown_as_a_listing(weft: Weft, triangle: Path, tmp_path: Path) -> None:
     weft("compile", triangle, "-o", tmp_path / "a.xml")
     out = weft("show", tmp_path / "a.xml").out

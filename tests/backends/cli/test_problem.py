@@ -83,6 +83,35 @@ def test_the_bound_for_people_names_its_reason(weft: Weft) -> None:
     assert "cut: 7 chunks" in out
 
 
+def test_the_bound_of_a_schedule_takes_all_from_its_file(
+    weft: Weft, triangle: Path, tmp_path: Path
+) -> None:
+    ran = weft("bound", triangle, "--size", "3MiB", "--json")
+    assert ran.code == 0, ran.err
+    stated = weft("bound", "-t", "ring:3", "-c", "allgather", "--size", "3MiB", "--json")
+    assert ran.json == stated.json
+    sized = tmp_path / "sized.json"
+    sized.write_text(json.dumps(json.loads(triangle.read_text()) | {"bytes": 3 << 20}))
+    assert weft("bound", sized, "--json").json == stated.json
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "required: -t/--topology, -c/--collective"),
+        (("-t", "ring:3"), "required: -c/--collective"),
+        (("{file}", "-c", "allgather"), "its own machine and collective"),
+        (("dgx1",), "a schedule is needed, not a topology"),
+    ],
+)
+def test_a_bound_needs_one_problem(
+    weft: Weft, triangle: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    ran = weft("bound", *(a.format(file=triangle) for a in arguments))
+    assert ran.code == 2
+    assert message in ran.err
+
+
 def test_a_group_is_a_machine_of_its_own(weft: Weft) -> None:
     group = ("--group", "0,1,4,5")
     assert bound(weft, "-c", "allgather", *group)["ranks"] == 4

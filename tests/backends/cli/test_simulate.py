@@ -45,6 +45,12 @@ def test_the_table_and_the_sizes_of_the_file(weft: Weft, exchange: Path) -> None
     assert len(lines) == 18
 
 
+def test_long_times_are_written_out(weft: Weft, triangle: Path) -> None:
+    """As in all verbs: separators of thousands, three decimals."""
+    ran = weft("simulate", triangle, "--size", "3GB")
+    assert "3GB  40,000.700 " in ran.out
+
+
 def test_payloads_of_the_runtime(weft: Weft, exchange: Path) -> None:
     """Under LL the links take 80 µs, and α is paid in each iteration, of 32 or 16 KiB: a thread
     block that sends and receives does one after the other."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,28 @@ def test_from_a_machine_to_a_checked_folder(weft: Weft, tmp_path: Path) -> None:
 def test_the_table_names_the_size_that_nobody_gave(weft: Weft) -> None:
     head, row = weft(*TORUS).out.splitlines()
     assert (head.split()[0], row.split()[0]) == ("size", "1GiB")
+
+
+def test_long_times_are_written_out(weft: Weft) -> None:
+    """Not as 1.432e+04."""
+    row = weft(*TORUS).out.splitlines()[1].split()
+    assert all(re.fullmatch(r"\d+,\d{3}\.\d{3}", time) for time in row[2:4])
+
+
+def test_the_header_of_a_stream_is_shown(weft: Weft, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made = weft(*TORUS, "--size", "12MB", "-o", out, "--json").json
+    shown = weft("show", out, "--json").json
+    assert (shown["kind"], shown["ranks"]) == ("stream", 12)
+    for key in ("topology", "collective", "bytes", "transfers", "value", "bound_us", "of_bound"):
+        assert shown[key] == made[key]
+    text = weft("show", out).out
+    assert "allgather on torus:3x4" in text
+    assert f"{made['value']:,.3f} µs" in text
+    ran = weft("simulate", out)
+    assert (ran.code, "`weft show` prints its header" in ran.err) == (2, True)
+    (out / "header.json").write_text("[]")
+    assert weft("show", out).code == 2
 
 
 def test_pieces_are_the_engines_option(weft: Weft) -> None:
@@ -100,7 +123,7 @@ def test_what_is_too_large_hints_at_streams(weft: Weft) -> None:
 def test_who_wants_it_as_a_whole_is_told_who_reads_it(weft: Weft, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert weft(*TORUS, "--size", "12MB", "-o", out).code == 0
-    for verb in ("show", "simulate", "compile", "run"):
+    for verb in ("simulate", "compile", "run"):
         ran = weft(verb, out)
         assert ran.code == 2
         assert "a stream of transfers" in ran.err

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from shared import samples
 
 from weft.dsl.errors import UserError
+from weft.dsl.files import parse_json
 from weft.dsl.importers import read_any
+from weft.dsl.importers.taccl_pair import read_pair
+from weft.dsl.importers.taccl_rules import translate
+from weft.dsl.importers.taccl_sketch import read_taccl_sketch
+from weft.dsl.language.lint import lint
+from weft.dsl.language.parse import parse
 from weft.dsl.machines.spec import parse_options
 from weft.dsl.spans import Source
 from weft.dsl.topology import Topology
@@ -34,7 +40,21 @@ TACCL = json.dumps(
 )  # fmt: skip
 TOML = 'schema = 1\nname = "a"\ngpus = 2\n[[cables]]\nlane = "1GB/s"\nalpha = "1us"\n'
 TOML += 'pairs = [[0, 1, 2]]\nsource = "me"\n'
-TEXTS = {"xml": XML, "smi": SMI, "edges": EDGES, "taccl": TACCL, "toml": TOML}
+TECCL = json.dumps(
+    {"TopologyParams": {"name": "NDv2", "chassis": 3, "chunk_size": 1e-6, "alpha": [1e-6, 0]},
+     "GurobiParams": {}, "InstanceParams": {"collective": 1, "num_chunks": 1}}
+)  # fmt: skip
+TEXTS = {"xml": XML, "smi": SMI, "edges": EDGES, "taccl": TACCL, "toml": TOML, "teccl": TECCL}
+SKETCH = json.dumps(
+    {"nnodes": 2, "symmetry_offsets": [[2, 4]], "hyperparameters": {"input_chunkup": 1},
+     "intranode_sketch": {"strategy": "switch", "switches": [[0, 1]],
+                          "switch_hyperedge_strategy": ["uc-min"]},
+     "internode_sketch": {"strategy": "relay", "internode_conn": {"0": [0], "1": [1]},
+                          "gpus_to_sender_rev_map": {"0": [0], "1": [1]},
+                          "enforce_ordering": True}}
+)  # fmt: skip
+JUNK = ["", "0", "-1", "1e999", "9" * 40, '"', "<", ">", "[", "]", "{}", "null", "\x00", "X",
+        "NV9", "GPU1", "\t", "\n", "NaN", "true", "é", "/", "&x;", "=", ","]  # fmt: skip
 
 
 def read(text: str, options: str = "") -> Topology:
@@ -43,7 +63,7 @@ def read(text: str, options: str = "") -> Topology:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_whole_texts_are_read(name: str) -> None:
-    assert read(TEXTS[name]).ranks == 2
+    assert read(TEXTS[name]).ranks == (24 if name == "teccl" else 2)
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -66,14 +86,26 @@ def test_a_mutated_text_never_crashes(name: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         start = data.draw(st.integers(0, len(text)))
         end = min(len(text), start + data.draw(st.integers(0, 12)))
-        junk = st.sampled_from(
-            ["", "0", "-1", "1e999", "9" * 40, '"', "<", ">", "[", "]", "{}", "null", "\x00", "X",
-             "NV9", "GPU1", "\t", "\n", "NaN", "true", "é", "/", "&x;", "=", ","]
-        )  # fmt: skip
-        text = text[:start] + data.draw(junk) + text[end:]
+        text = text[:start] + data.draw(st.sampled_from(JUNK)) + text[end:]
     options = data.draw(st.sampled_from(["", "nodes=2", "nodes=2,fabric=rails"]))
     with suppress(UserError):
         read(text, options)
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_a_mutated_sketch_is_refused_or_still_one(data: st.DataObject) -> None:
+    text = SKETCH
+    for _ in range(data.draw(st.integers(0, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = min(len(text), start + data.draw(st.integers(0, 3)))
+        text = text[:start] + data.draw(st.sampled_from(JUNK)) + text[end:]
+    with suppress(UserError):
+        idea = read_taccl_sketch(parse_json(text, "s"), "s", "s")
+        options = parse_options("t", Source("topology", ""), 0)
+        there = read_pair(TACCL, "t", options, idea)
+        tree = parse(translate(idea, there).text)
+        assert lint(tree, there) == ()
 
 
 ATTRIBUTE = re.compile(r'(link_speed|link_width|speed|count|sm|gcn|rank|busid|target)="[^"]*"')

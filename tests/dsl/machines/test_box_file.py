@@ -83,6 +83,7 @@ def test_a_number_of_thousands_of_digits_is_refused_in_our_words() -> None:
         ("[[cables]]", "[[cables]", "not TOML"),
         ("[[cables]]", "[cables]", "'cables' must be list"),
         ('pcie = "12GB/s"', "", "'pcie' is missing"),
+        ('alpha = "0.7us"', 'alhpa = "0.7us"', "'alhpa' stands there instead"),
     ],
 )
 def test_bad_boxes_say_what_is_wrong(tmp_path: Path, old: str, new: str, says: str) -> None:
@@ -92,6 +93,15 @@ def test_bad_boxes_say_what_is_wrong(tmp_path: Path, old: str, new: str, says: s
         topology(str(file))
     assert says in caught.value.render()
     assert "mine.toml" in caught.value.render()
+
+
+def test_of_several_switches_the_wrong_one_is_named(tmp_path: Path) -> None:
+    table = BOX[BOX.index("[[switch]]") : BOX.index("[nics]")]
+    file = tmp_path / "mine.toml"
+    file.write_text(BOX.replace(table, table + table.replace("12GB/s", "12").replace("plx", "b")))
+    with pytest.raises(BadFile) as caught:
+        topology(str(file))
+    assert "mine.toml: switch 2 of 2" in caught.value.render()
 
 
 @pytest.mark.parametrize("name", box_names())

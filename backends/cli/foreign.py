@@ -1,0 +1,177 @@
+"""Files of TACCL and TE-CCL as they are: for ``weft synth``, and for their import.
+
+TACCL has a topology and a sketch; TE-CCL has one file for machine and question.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.dsl.errors import BadFile, UserError
+from weft.dsl.files import parse_json, read_text, write_text
+from weft.dsl.importers.taccl_sketch import TacclSketch, looks_like_sketch, read_taccl_sketch
+from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
+
+from .console import Console
+from .exit_codes import Exit
+from .inputs import read_topology
+from .outputs import check_file_output
+
+if TYPE_CHECKING:
+    from weft.dsl.importers.taccl_rules import Imported
+    from weft.dsl.topology import Topology
+
+
+def sketch_in(path: str | None) -> TacclSketch | None:
+    """The TACCL sketch in a file, None for anything else (also for ``-``, which is read once).
+
+    Raises:
+        UserError: other JSON, a wrong sketch, or one with parameters.
+    """
+    from .sketches import split_arguments
+
+    file, arguments = split_arguments(path or "-")
+    if file == "-" or not _is_file(file):
+        return None
+    text = read_text(file)
+    if not text.lstrip().startswith("{") or looks_like_teccl(parse_json(text, file)):
+        return None
+    sketch = parse_sketch(text, file)
+    if arguments:
+        raise UserError("a TACCL sketch has no parameters", where=path, hint=f"change it in {file}")
+    return sketch
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def parse_sketch(text: str, where: str) -> TacclSketch:
+    """A TACCL sketch from its text.
+
+    Raises:
+        BadFile: it is none, or a wrong one.
+    """
+    data = parse_json(text, where)
+    if isinstance(data, dict) and "gpus_per_node" in data:
+        raise BadFile("a TACCL topology, where its sketch is needed", where=where,
+                      hint="-t takes it")  # fmt: skip
+    if not looks_like_sketch(data):
+        raise BadFile("this JSON is no TACCL sketch", where=where,
+                      hint="one has nnodes, intranode_sketch, symmetry_offsets …")  # fmt: skip
+    return read_taccl_sketch(data, where, _name(where))
+
+
+def translated(text: str, where: str, topology: Topology) -> Imported:
+    """A TACCL sketch or a TE-CCL input in our language, on its machine.
+
+    Raises:
+        BadFile: it is neither, wrong, or for another machine.
+    """
+    from weft.dsl.importers.taccl_rules import translate
+    from weft.dsl.importers.teccl_rules import teccl_sketch
+
+    data = parse_json(text, where)
+    if looks_like_teccl(data):
+        return teccl_sketch(read_teccl_input(data, where), topology, _name(where))
+    return translate(parse_sketch(text, where), topology)
+
+
+def _name(where: str) -> str:
+    return "stdin" if where == "<stdin>" else Path(where).stem
+
+
+def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
+    """The machine of a sketch: of a TACCL topology, or another one with as many nodes.
+
+    Raises:
+        UserError: no such machine; ``split`` where there are no connections to split.
+    """
+    from weft.dsl.catalog import file_of, imported, paired
+    from weft.dsl.importers.taccl_pair import is_taccl_topology
+
+    path = file_of(text)
+    if path is not None:
+        content = read_text(path)
+        if is_taccl_topology(content):
+            return paired(content, text, sketch, split=split)
+    if split:
+        raise UserError("--nic-split divides the NICs of a TACCL topology, and this is none",
+                        where=text, hint="-t topology.json as TACCL reads it")  # fmt: skip
+    return (
+        read_topology(_with_nodes(text, sketch.nodes)) if path is None else imported(content, text)
+    )
+
+
+def _with_nodes(text: str, nodes: int) -> str:
+    """A box of the catalogue as often as the sketch says, unless the text says how often."""
+    from weft.dsl.machines.box_file import box_names
+    from weft.dsl.machines.spec import parse_spec
+
+    spec = parse_spec(text)
+    if nodes == 1 or spec.name not in box_names() or spec.has("nodes"):
+        return text
+    return f"{text}{',' if ':' in text else ':'}nodes={nodes}"
+
+
+def import_sketch(args: argparse.Namespace, console: Console) -> int:
+    """``weft sketch import``: print or write the sketch, and its machine if asked to."""
+    from .verb_topo import facts_of, machine_line
+
+    _check_outputs(args, console)
+    where = "<stdin>" if args.sketch == "-" else args.sketch
+    text = read_text(args.sketch)
+    machine = _machine(text, where, args)
+    found = translated(text, where, machine)
+    console.say("Read", machine_line(machine))
+    for note in machine.notes:
+        console.say("Assumed", note)
+    for remark in found.remarks:
+        console.say("Remark", str(remark))
+    if args.output:
+        write_text(args.output, found.text, force=args.force)
+        console.say("Wrote", args.output)
+    if args.machine:
+        _write_machine(machine, args, console)
+    console.result("" if args.output else found.text.rstrip("\n"), {
+        "status": "ok", "text": found.text, "file": args.output, "machine_file": args.machine,
+        "remarks": [{"where": r.where, "text": r.text} for r in found.remarks],
+        **facts_of(machine),
+    })  # fmt: skip
+    return Exit.DONE
+
+
+def _machine(text: str, where: str, args: argparse.Namespace) -> Topology:
+    """The machine of a sketch; an input of TE-CCL has its own."""
+    from weft.dsl.catalog import imported
+
+    if looks_like_teccl(parse_json(text, where)):
+        if args.nic_split:
+            raise UserError("--nic-split is for TACCL's sketches", where=where)
+        return read_topology(args.topology) if args.topology else imported(text, args.sketch)
+    sketch = parse_sketch(text, where)
+    if args.topology is None:
+        raise UserError("a TACCL sketch is imported for a machine", where=where,
+                        hint="-t topology.json, or a name of the catalogue")  # fmt: skip
+    return machine_with(args.topology, sketch, split=args.nic_split)
+
+
+def _check_outputs(args: argparse.Namespace, console: Console) -> None:
+    """Before anything is written: neither file is in the way, and both are not one."""
+    if args.machine and args.machine == args.output:
+        raise UserError("--machine and -o name one file", where=args.machine, hint="name two")
+    for output in (args.output, args.machine):
+        check_file_output(argparse.Namespace(output=output, force=args.force), console)
+
+
+def _write_machine(machine: Topology, args: argparse.Namespace, console: Console) -> None:
+    from weft.dsl.topology_json import dump
+
+    write_text(args.machine, json.dumps(dump(machine), indent=1) + "\n", force=args.force)
+    console.say("Wrote", args.machine)

@@ -1,0 +1,224 @@
+"""What a compiled program takes by program simulation, and whether more instances are quicker.
+
+A schedule's own time leaves out what the runtime does: blocks that wait, FIFOs, the loop over long
+messages. All work here is bounded, in operations and not by a clock, so that the same question has
+the same answer on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import UserError
+from weft.dsl.units import SizeRange, format_bytes
+
+from ..report.layout import microseconds, number
+from ..telling import Telling
+
+if TYPE_CHECKING:
+    from weft.dsl.program import Program
+    from weft.dsl.schedule import Schedule
+    from weft.dsl.topology import Topology
+    from weft.synth.program_time import RuntimeModel
+
+    from ..compile import CompileOptions
+    from ..msccl import Backend
+    from .lowering import Compilable
+
+MOST_RANKS = 64
+MOST_OPERATIONS = 50_000
+"""Operations in one turn of the loop, of all ranks: beyond, compiling and simulating take long."""
+
+MOST_SIMULATED = 250_000
+MOST_SERVED = 1_000_000
+"""Transfers times segments of a schedule that is simulated."""
+
+TRIED = (2, 4, 8)
+SLOWER = 1.1
+"""A program that takes so many times what its schedule does is worth a look for a better one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a program takes at a size, beside its schedule and other numbers of instances.
+
+    ``tried``: µs by number of instances, its own among them, where others were compiled too.
+    """
+
+    message_bytes: int
+    program_us: float
+    schedule_us: float | None
+    tried: dict[int, float]
+
+    @property
+    def fastest(self) -> int | None:
+        """The number of instances that is quickest, of equals the least; None: none was tried."""
+        return quickest(self.tried) if self.tried else None
+
+    @property
+    def hint(self) -> str | None:
+        """What to ask for instead, if that is quicker."""
+        best = self.fastest
+        if best is None or not self.tried[best] < self.program_us:
+            return None
+        return f"--instances {best}: {microseconds(self.tried[best])} µs"
+
+    @property
+    def slow(self) -> bool:
+        """Whether much of what the schedule promises is lost."""
+        return self.schedule_us is not None and self.program_us > SLOWER * self.schedule_us
+
+    @property
+    def text(self) -> str:
+        """In words, beside the schedule's own time."""
+        told = f"{microseconds(self.program_us)} µs at {format_bytes(self.message_bytes)} as a "
+        told += "program, simulated"
+        if not self.schedule_us:
+            return told
+        more = self.program_us / self.schedule_us - 1
+        which = f"{abs(more):.1%} {'more' if more >= 0 else 'less'} than"
+        return f"{told}: {which} the schedule's {microseconds(self.schedule_us)} µs"
+
+    @property
+    def trials(self) -> str:
+        """All that were tried, in words."""
+        return ", ".join(f"{n}: {microseconds(us)} µs" for n, us in sorted(self.tried.items()))
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry ``time`` of ``compile``."""
+        return {
+            "bytes": self.message_bytes,
+            "program_us": number(self.program_us),
+            "schedule_us": number(self.schedule_us),
+            "tried": [{"instances": n, "us": number(us)} for n, us in sorted(self.tried.items())],
+            "fastest": self.fastest,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Tells the time of programs on a machine, at one size."""
+
+    topology: Topology
+    message_bytes: int
+    model: RuntimeModel
+
+    def program_us(self, program: Program) -> float | None:
+        """What a program takes; None where that is too much to simulate, or the model cannot."""
+        from weft.synth.program_time import simulate_program
+
+        try:
+            if self.operations(program) > MOST_OPERATIONS:
+                return None
+            return simulate_program(program, self.topology, self.message_bytes, self.model,
+                                    most_operations=MOST_SIMULATED).time_us  # fmt: skip
+        except UserError:
+            return None
+
+    def operations(self, program: Program) -> int:
+        """Operations in one turn of the loop, of all ranks.
+
+        Raises:
+            UserError: the runtime does not have the program's protocol.
+        """
+        merge = self.model.cut(program, self.message_bytes).merge
+        code = (x for rank in program.ranks for block in rank for x in block.code)
+        return sum(-(-max(1, x.count) // merge) for x in code)
+
+    def schedule_us(self, schedule: Schedule | None) -> float | None:
+        """What a schedule takes; None where there is none, or it is too large."""
+        from weft.synth.simulate import simulate
+
+        if schedule is None or len(schedule) * schedule.segments > MOST_SERVED:
+            return None
+        return simulate(schedule, self.message_bytes).time_us
+
+
+def clock_for(
+    source: Compilable, backend: Backend, target: str, sizes: SizeRange | None
+) -> Clock | str:
+    """The clock for what is compiled; in words what is missing, where there is none."""
+    from ..msccl import MscclXml
+
+    schedule, topology = source.schedule, source.topology
+    size = sizes.high if sizes else schedule.bytes if schedule else None
+    if not isinstance(backend, MscclXml):
+        return f"the simulation knows the runtimes of msccl-xml, not of {backend.name}"
+    if topology is None:
+        return "nothing names the machine"
+    if size is None:
+        return "no message size is given: --size names it"
+    if topology.ranks > MOST_RANKS:
+        return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
+    from weft.synth.program_time import MSCCL, RCCL
+
+    return Clock(topology, size, RCCL if target == "rccl" else MSCCL)
+
+
+def timing_of(
+    program: Program, source: Compilable, clock: Clock, options: CompileOptions,
+    tried: dict[int, float], tell: Telling,
+) -> Timing | None:  # fmt: skip
+    """What a program takes; where that is far more than the schedule, more instances are tried.
+
+    ``tried``: what was tried already.
+    """
+    tell("simulate")
+    taken = clock.program_us(program)
+    if taken is None:
+        return None
+    found = Timing(clock.message_bytes, taken, clock.schedule_us(source.schedule), tried)
+    if tried or not found.slow or any(one.name == "instances" for one in options.passes):
+        return found
+    now = options.instances or 1
+    size = clock.operations(program)
+    more = [n for n in TRIED if n > now and size * n <= MOST_OPERATIONS * now]
+    others = trials(more, source, clock, options, tell)
+    return replace(found, tried={now: taken, **others}) if others else found
+
+
+def trials(
+    counts: Iterable[int], source: Compilable, clock: Clock, options: CompileOptions, tell: Telling
+) -> dict[int, float]:
+    """What so many instances take, as far as the target has room for them."""
+    from ..msccl import MscclXml
+
+    found: dict[int, float] = {}
+    quiet = replace(options, verify=None, observe=None, tell=None)
+    for count in counts:
+        tell(f"try --instances {count}")
+        try:
+            program = source.compile(replace(quiet, instances=count))
+            MscclXml().emit(program, options.target, None)
+        except UserError:  # no room, and more of them need more
+            break
+        taken = clock.program_us(program)
+        if taken is None:
+            break
+        found[count] = taken
+    return found
+
+
+def all_instances(
+    source: Compilable, clock: Clock | str, options: CompileOptions, tell: Telling
+) -> dict[int, float]:
+    """What 1, 2, 4 and 8 instances take, for ``--instances auto``.
+
+    Raises:
+        UserError: that cannot be told.
+    """
+    found = {}
+    if not isinstance(clock, str):
+        found = trials((1, *TRIED), source, clock, options, tell)
+    if not found:
+        why = clock if isinstance(clock, str) else "the program is too large to be simulated"
+        raise UserError(f"--instances auto cannot choose: {why}", where="--instances auto",
+                        hint="name a number")  # fmt: skip
+    return found
+
+
+def quickest(tried: dict[int, float]) -> int:
+    """The number of instances that takes least, of equals the least."""
+    return min(tried, key=lambda n: (tried[n], n))

@@ -1,0 +1,46 @@
+"""Hearing what ``compile`` and ``run`` are doing: a live line for people, with ``-v`` a log."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .console import Console
+from .progress import live_line
+
+
+class Stages:
+    """What is being done, and for how long."""
+
+    def __init__(self, console: Console, word: str) -> None:
+        self._console, self._word = console, word
+        self._started = time.monotonic()
+        self._stage = "starting"
+
+    def __call__(self, name: str) -> None:
+        """A new stage begins; of one that only counts on, a log has the first."""
+        if _uncounted(name) != _uncounted(self._stage):
+            self._console.detail(f"  {self._seconds:6.1f}s  {name}")
+        self._stage = name
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def __rich__(self) -> str:
+        """The live line: drawn anew several times a second."""
+        return f"{self._word}  {self._seconds:.0f}s  {self._stage}"
+
+
+@contextmanager
+def telling(console: Console, word: str) -> Iterator[Stages]:
+    """Show the stages of some work while the block runs."""
+    stages = Stages(console, word)
+    with live_line(stages, console):
+        yield stages
+
+
+def _uncounted(name: str) -> str:
+    return re.sub(r"\d+ of \d+", "", name)

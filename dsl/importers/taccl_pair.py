@@ -1,0 +1,106 @@
+"""The machine that TACCL's topology and sketch draw together.
+
+The nodes as the topology file has them, and between them the sketch's connections, each a link from
+GPU to GPU. TACCL divides the NIC among all connections beforehand; here every connection may
+use the whole NIC, and the NIC stays what it is, a resource that they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from math import floor
+
+from ..errors import BadFile, BadTopology
+from ..files import parse_json
+from ..machines.boxes import Nics, side_by_side, with_symmetries
+from ..machines.connections import connect
+from ..machines.spec import Spec, check_size
+from ..symmetry import GUESSED, guess
+from ..topology import Topology
+from .taccl import TacclBox, notes_of, taccl_box
+from .taccl_sketch import TacclSketch
+
+
+def is_taccl_topology(text: str) -> bool:
+    """Whether a text is a TACCL topology, and so can be the other half of a pair."""
+    start = text.lstrip("\ufeff \t\r\n")
+    return start.startswith("{") and '"gpus_per_node"' in start and '"weft"' not in start
+
+
+def read_pair(
+    text: str, where: str, options: Spec, sketch: TacclSketch, *, split: bool = False
+) -> Topology:
+    """The machine from the text of a topology file and a sketch.
+
+    Options: ``chunk=``, ``unit=``, ``kind=``, and ``nodes=`` if it says what the sketch says.
+    With ``split``, NICs are divided among their connections for good, as TACCL does it.
+
+    Raises:
+        BadFile: a bad topology file, or a GPU that no node has. BadTopology: nodes without NICs.
+    """
+    found = taccl_box(parse_json(text, where), where, options)
+    nodes = options.integer("nodes", sketch.nodes)
+    if nodes != sketch.nodes:
+        raise BadFile(
+            f"the sketch is for {sketch.nodes} nodes, not for {nodes}", where=options.keys["nodes"],
+            hint=f"leave nodes= out, or change nnodes in {sketch.where}",
+        )  # fmt: skip
+    check_size(options, nodes * found.box.gpus)
+    sketch.check_ranks(found.box.gpus, found.name)
+    return _connected(found, options, sketch, split=split)
+
+
+def _connected(found: TacclBox, options: Spec, sketch: TacclSketch, *, split: bool) -> Topology:
+    box, nodes = found.box, sketch.nodes
+    inner = replace(side_by_side(box, options, nodes), name=found.name)
+    notes: tuple[str, ...] = notes_of(found)
+    if nodes == 1:
+        return replace(with_symmetries(inner, box, 1), notes=notes)
+    if box.nics is None:
+        raise BadTopology(
+            f"{found.name} has no NICs, so nothing joins its {nodes} nodes", where=sketch.where,
+            hint="the topology needs nics_per_node, remote_alpha and remote_beta",
+        )  # fmt: skip
+    pairs = sketch.pairs(box.gpus)
+    width = _split_width(found, box.nics, len(pairs)) if split else box.nics.bandwidth
+    share = _ports(nodes) if split else _nics(box.nics, box.gpus)
+    # The reader of the topology puts half of remote_alpha on either side of a network.
+    joined = connect(inner, box, options, pairs, (width, 2 * box.nics.alpha), share)
+    if found.kind == "custom" and joined.ranks <= GUESSED:
+        joined = replace(joined, symmetries=guess(joined))
+    notes += (f"between nodes there are the connections of the sketch {sketch.name}",)
+    notes += _about_nics(len(pairs), len(box.nics.attach), split=split)
+    return replace(joined, notes=notes)
+
+
+def _about_nics(connections: int, nics: int, *, split: bool) -> tuple[str, ...]:
+    if split:
+        return ("each connection has its share of the NICs for good, as in TACCL",)
+    if connections == nics:
+        return ()
+    less, more = sorted((connections, nics))
+    pace = f"{Fraction(more, less)} times {'slower' if connections > nics else 'faster'}"
+    return (
+        f"connections from a node: {connections}, its NICs: {nics}; TACCL makes each connection "
+        f"{pace} than a NIC, for good; here they share what a NIC has (--nic-split does as TACCL)",
+    )
+
+
+def _split_width(found: TacclBox, nics: Nics, connections: int) -> Fraction:
+    """GB/s of one connection as TACCL counts it: the cost of a chunk in whole units."""
+    split = Fraction(connections, len(nics.attach))
+    beta = Fraction(floor(found.remote_beta * split))
+    return found.scale.bandwidth(beta, f"{found.name}: remote_beta, split {split}-fold")
+
+
+def _nics(nics: Nics, gpus: int) -> Callable[[int], str]:
+    """The NIC of a rank."""
+    slot = {g: i for i, served in enumerate(nics.attach) for g in served}
+    return lambda rank: f"nic{rank // gpus}.{slot[rank % gpus]}"
+
+
+def _ports(nodes: int) -> Callable[[int], str] | None:
+    """TACCL sends a GPU's messages to other nodes one after another, if there are several."""
+    return (lambda rank: f"gpu{rank}") if nodes > 2 else None

@@ -1,0 +1,301 @@
+"""TACCL's sketch JSON, read strictly and as it stands (``parse_and_get_topo`` of TACCL's command
+line). What it means in our language is said in :mod:`.taccl_rules`, the machine that it draws in
+:mod:`.taccl_pair`.
+
+Ranks in it are local: GPUs of one node. All nodes are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadFile, UnknownName
+from ..files import Fields
+from ..machines.spec import MAX_GPUS
+
+INTRA_STRATEGIES = ("switch", "none", "minmax", "maxmin")
+EVERYWHERE, SAME_PLACE = "fully-connected", "direct-map"
+
+Lists = Mapping[int, tuple[int, ...]]
+"""Some local ranks for each of several local ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One thing in which TACCL means something else than we do, and which key it is about."""
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class TacclSketch:
+    """A sketch file. ``connections`` is a word where the file has one, empty for a single node.
+
+    ``senders`` says through whom the chunks of a GPU leave (None: through anybody who sends);
+    ``rotations`` are TACCL's [offset, block]. ``remarks`` are those that no machine is needed for.
+    """
+
+    name: str
+    where: str
+    nodes: int
+    strategy: str
+    switches: tuple[tuple[int, ...], ...]
+    peers: str
+    connections: Lists | str
+    senders: Lists | None
+    own_first: bool
+    rotations: tuple[tuple[int, int], ...]
+    chunks: int
+    remarks: tuple[Remark, ...]
+
+    def pairs(self, gpus: int) -> tuple[tuple[int, int], ...]:
+        """(sender, receiver) of every connection from one node to another, as local ranks."""
+        if self.connections == EVERYWHERE:
+            return tuple((s, r) for s in range(gpus) for r in range(gpus))
+        if self.connections == SAME_PLACE:
+            return tuple((s, s) for s in range(gpus))
+        assert not isinstance(self.connections, str) or not self.connections
+        return tuple((s, r) for s, to in dict(self.connections or {}).items() for r in to)
+
+    def check_ranks(self, gpus: int, machine: str) -> None:
+        """Refuse a sketch that names a GPU which a node of the machine does not have.
+
+        Raises:
+            BadFile: it does.
+        """
+        named = [(f"intranode_sketch.switches[{i}]", g)
+                 for i, one in enumerate(self.switches) for g in one]  # fmt: skip
+        for key, lists in (("internode_conn", self.connections),
+                           ("gpus_to_sender_rev_map", self.senders)):  # fmt: skip
+            if isinstance(lists, Mapping):
+                named += [(f"internode_sketch.{key}", g)
+                          for s, others in lists.items() for g in (s, *others)]  # fmt: skip
+        for place, rank in named:
+            if rank >= gpus:
+                raise BadFile(
+                    f"there is no GPU {rank}: a node of {machine} has 0 to {gpus - 1}",
+                    where=f"{self.where}: {place}", hint="is the sketch for another machine?",
+                )  # fmt: skip
+
+
+def looks_like_sketch(data: Any) -> bool:
+    """Whether parsed JSON is TACCL's idea of a sketch, perhaps with mistakes."""
+    keys = {"nnodes", "intranode_sketch", "internode_sketch", "symmetry_offsets"}
+    return isinstance(data, dict) and len(keys & data.keys()) >= 2 and "weft" not in data
+
+
+def read_taccl_sketch(data: Any, where: str, name: str) -> TacclSketch:
+    """A sketch from the parsed JSON; ``where`` is its file.
+
+    Raises:
+        BadFile: a key missing, unknown, or of the wrong type; ranks that contradict each other;
+            several nodes and nothing between them. UnknownName: no such strategy.
+    """
+    fields = Fields(data, where)
+    remarks: list[Remark] = []
+    nodes = fields.get("nnodes", int)
+    if not 1 <= nodes <= MAX_GPUS:
+        raise BadFile(f"nnodes is {nodes}", where=where, hint="1 or more")
+    strategy, switches, peers = _inside(fields, where, remarks)
+    connections, senders, own_first = _between(fields, where, nodes, remarks)
+    rotations = _rotations(fields, where)
+    chunks = _chunks(fields, where, remarks)
+    fields.finish(ignore=())
+    if nodes == 1:
+        remarks.append(Remark("nnodes", "TACCL's public program stops at a single node; weft does "
+                              "not"))  # fmt: skip
+    return TacclSketch(name, where, nodes, strategy, switches, peers, connections, senders,
+                       own_first, rotations, chunks, tuple(remarks))  # fmt: skip
+
+
+# ---- inside a node
+
+
+def _inside(
+    fields: Fields, where: str, remarks: list[Remark]
+) -> tuple[str, tuple[tuple[int, ...], ...], str]:
+    place = f"{where}: intranode_sketch"
+    inside = Fields(fields.get("intranode_sketch", dict), place)
+    strategy = _word(inside, "strategy", INTRA_STRATEGIES, place)
+    if strategy in ("minmax", "maxmin"):
+        remarks.append(Remark(
+            "intranode_sketch.strategy",
+            f"TACCL's program stops at {strategy!r}, which balances the load of links; read as "
+            "'none': what is fast balances them too",
+        ))  # fmt: skip
+    if strategy != "switch":
+        inside.finish(ignore=("switches", "switch_hyperedge_strategy"))
+        return strategy, (), ""
+    given = inside.get("switches", list)
+    switches = tuple(_ranks(one, f"{place}.switches[{i}]") for i, one in enumerate(given))
+    if not switches:
+        raise BadFile("no switch is listed", where=f"{place}.switches")
+    words = inside.get("switch_hyperedge_strategy", list)
+    if not words or not all(isinstance(word, str) for word in words):
+        raise BadFile("a list of words, one for each switch, is expected",
+                      where=f"{place}.switch_hyperedge_strategy", hint='["uc-min"]')  # fmt: skip
+    inside.finish(ignore=())
+    _check_sets(switches, place, remarks)
+    _remark_words(words, remarks)
+    return strategy, tuple(dict.fromkeys(switches)), words[0]
+
+
+def _check_sets(switches: tuple[tuple[int, ...], ...], place: str, remarks: list[Remark]) -> None:
+    """Sets are disjoint, or identical: planes of one switch."""
+    for i, one in enumerate(switches):
+        if len(one) < 2:
+            raise BadFile("a switch joins two GPUs or more", where=f"{place}.switches[{i}]")
+        for k, other in enumerate(switches[:i]):
+            if set(one) & set(other) and set(one) != set(other):
+                shared = min(set(one) & set(other))
+                raise BadFile(
+                    f"GPU {shared} is in switches[{k}] too", where=f"{place}.switches[{i}]",
+                    hint="sets are disjoint, or the same",
+                )  # fmt: skip
+    for one in dict.fromkeys(switches):
+        planes = switches.count(one)
+        if planes > 1:
+            remarks.append(Remark(
+                "intranode_sketch.switches",
+                f"the same set stands {planes} times: TACCL takes {planes} lanes, each {planes} "
+                f"times as fast, so {planes * planes} times the bandwidth; here these planes share "
+                "the bandwidth of the port",
+            ))  # fmt: skip
+
+
+def _remark_words(words: list[str], remarks: list[Remark]) -> None:
+    place = "intranode_sketch.switch_hyperedge_strategy"
+    if words[0] not in ("uc-min", "uc-max"):
+        remarks.append(Remark(
+            place, f"{words[0]!r} is neither 'uc-min' nor 'uc-max': TACCL then sets no objective "
+            "at all, not even time; here it is no rule, and time counts as always",
+        ))  # fmt: skip
+    if len(set(words)) > 1:
+        remarks.append(Remark(place, "TACCL heeds the first word only, and so do we"))
+
+
+# ---- between nodes
+
+
+def _between(
+    fields: Fields, where: str, nodes: int, remarks: list[Remark]
+) -> tuple[Lists | str, Lists | None, bool]:
+    if nodes == 1:
+        if fields.get("internode_sketch", dict, None) is not None:
+            remarks.append(Remark("internode_sketch", "there is one node: not used"))
+        return "", None, False
+    place = f"{where}: internode_sketch"
+    between = Fields(fields.get("internode_sketch", dict), place)
+    _word(between, "strategy", ("relay",), place)
+    given = between.get("internode_conn", (dict, str))
+    connections = _connections(given, f"{place}.internode_conn")
+    relays = between.get("gpus_to_sender_rev_map", dict, None)
+    senders = None
+    if relays is not None:
+        senders = _senders(relays, connections, f"{place}.gpus_to_sender_rev_map")
+    own_first = between.get("enforce_ordering", bool, False)
+    if between.get("beta_split", dict, None) is not None:
+        remarks.append(Remark("internode_sketch.beta_split", "of older versions of TACCL, which "
+                              "now computes it; not used"))  # fmt: skip
+    between.finish(ignore=())
+    return connections, senders, own_first
+
+
+def _connections(given: Any, place: str) -> Lists | str:
+    if isinstance(given, str):
+        if given not in (EVERYWHERE, SAME_PLACE):
+            raise UnknownName("word", given, (EVERYWHERE, SAME_PLACE), where=place)
+        return given
+    found = _lists(given, place)
+    if not found:
+        raise BadFile("nobody sends to another node", where=place, hint='{"0": [1]}')
+    counts = {sender: len(to) for sender, to in found.items()}
+    first = next(iter(counts))
+    for sender, count in counts.items():
+        if count != counts[first]:
+            raise BadFile(
+                f"sender {sender} has {count} receivers, sender {first} has {counts[first]}",
+                where=place, hint="TACCL wants the same number for every sender",
+            )  # fmt: skip
+    return found
+
+
+def _senders(given: Any, connections: Lists | str, place: str) -> Lists:
+    """Who leaves through whom, from the file's other way round."""
+    through: dict[int, tuple[int, ...]] = {}
+    for sender, sources in _lists(given, place).items():
+        if isinstance(connections, Mapping) and sender not in connections:
+            raise BadFile(f"GPU {sender} sends nothing to other nodes", where=place,
+                          hint="name a sender of internode_conn")  # fmt: skip
+        for source in sources:
+            through[source] = (*through.get(source, ()), sender)
+    return dict(sorted(through.items()))
+
+
+# ---- the rest
+
+
+def _rotations(fields: Fields, where: str) -> tuple[tuple[int, int], ...]:
+    found = []
+    for i, one in enumerate(fields.get("symmetry_offsets", list)):
+        place = f"{where}: symmetry_offsets[{i}]"
+        if not isinstance(one, list) or len(one) != 2 or not all(map(_is_rank, one)):
+            raise BadFile("a pair [offset, block] of numbers is expected", where=place,
+                          hint="[2, 16] moves every rank by 2 in blocks of 16")  # fmt: skip
+        if one[1] < 1:
+            raise BadFile(f"a block of {one[1]} ranks", where=place)
+        found.append((one[0], one[1]))
+    return tuple(found)
+
+
+def _chunks(fields: Fields, where: str, remarks: list[Remark]) -> int:
+    place = f"{where}: hyperparameters"
+    inside = Fields(fields.get("hyperparameters", dict), place)
+    chunks = inside.get("input_chunkup", int)
+    if not 1 <= chunks <= 1 << 16:
+        raise BadFile(f"input_chunkup is {chunks}", where=place, hint="1 or more")
+    if inside.get("heuristic", int, None) is not None:
+        remarks.append(Remark("hyperparameters.heuristic", "of older versions of TACCL, which now "
+                              "chooses it; not used"))  # fmt: skip
+    inside.finish(ignore=())
+    return int(chunks)
+
+
+def _word(fields: Fields, key: str, known: tuple[str, ...], place: str) -> str:
+    word = fields.get(key, str)
+    if word not in known:
+        raise UnknownName(key, word, known, where=place)
+    return str(word)
+
+
+def _lists(given: Any, place: str) -> dict[int, tuple[int, ...]]:
+    """``{"0": [1, 2]}``: JSON has no numbers as keys."""
+    found = {}
+    for key, values in given.items():
+        if not (key.isascii() and key.isdigit() and len(key) < 9):
+            raise BadFile(f"the key {key!r} is no local rank", where=place, hint='"0", "1", …')
+        if int(key) in found:
+            raise BadFile(f"GPU {int(key)} stands twice", where=place)
+        found[int(key)] = _ranks(values, f"{place}[{key!r}]")
+    return found
+
+
+def _ranks(values: Any, place: str) -> tuple[int, ...]:
+    if not isinstance(values, list) or not all(map(_is_rank, values)):
+        raise BadFile("a list of local ranks is expected", where=place, hint="[0, 1]")
+    if len(set(values)) < len(values):
+        twice = next(v for v in values if values.count(v) > 1)
+        raise BadFile(f"GPU {twice} stands twice", where=place)
+    if not values:
+        raise BadFile("no GPU is named", where=place)
+    return tuple(values)
+
+
+def _is_rank(value: Any) -> bool:
+    return type(value) is int and 0 <= value < MAX_GPUS

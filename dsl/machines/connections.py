@@ -1,0 +1,47 @@
+"""Boxes joined GPU to GPU: which local ranks talk to which of another box, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import permutations, product
+
+from ..topology import Link, Resource, Topology
+from .boxes import Box, with_symmetries
+from .spec import Spec, check_size
+
+Pairs = tuple[tuple[int, int], ...]
+"""(sender, receiver) as local ranks."""
+
+
+def connect(
+    inner: Topology,
+    box: Box,
+    spec: Spec,
+    pairs: Pairs,
+    link: tuple[Fraction, Fraction],
+    share: Callable[[int], str] | None = None,
+) -> Topology:
+    """Boxes side by side with a link (GB/s, µs) for each pair, from every box to every other.
+
+    ``share`` names what a rank sends and receives through: the links of one name share the
+    bandwidth of one link, those out of it and those into it apart.
+
+    Raises:
+        UserError: too many links.
+    """
+    nodes = inner.ranks // box.gpus
+    check_size(spec, inner.ranks, nodes * (nodes - 1) * len(pairs))
+    ends = [
+        (i * box.gpus + s, j * box.gpus + r)
+        for (i, j), (s, r) in product(permutations(range(nodes), 2), pairs)
+    ]
+    groups: dict[str, list[int]] = {}
+    for index, (src, dst) in enumerate(ends, len(inner.links)):
+        if share is not None:
+            groups.setdefault(f"{share(src)} out", []).append(index)
+            groups.setdefault(f"{share(dst)} in", []).append(index)
+    links = tuple(Link(src, dst, *link) for src, dst in ends)
+    shared = tuple(Resource(n, tuple(held), link[0]) for n, held in groups.items() if held[1:])
+    joined = Topology(inner.name, inner.nodes, inner.links + links, shared, (), inner.notes)
+    return with_symmetries(joined, box, nodes)

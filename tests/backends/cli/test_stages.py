@@ -1,0 +1,49 @@
+"""What ``compile`` and ``run`` tell while they work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Weft
+
+from weft.backends.cli.console import Console
+from weft.backends.cli.stages import Stages
+
+
+def test_the_live_line_says_the_stage() -> None:
+    stages = Stages(Console(quiet=True), "Running")
+    stages("execute 3 of 200")
+    assert stages.__rich__() == "Running  0s  execute 3 of 200"
+
+
+def test_a_log_has_one_line_per_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    stages = Stages(Console(verbose=1), "Running")
+    for name in ("check", "execute 1 of 3", "execute 2 of 3", "try 2", "try 4"):
+        stages(name)
+    told = [line.split("s  ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["check", "execute 1 of 3", "try 2", "try 4"]
+
+
+@pytest.mark.parametrize("to", ["msccl-xml", "mscclpp-json", "program"])
+def test_compile_tells_passes_proofs_and_execution(
+    weft: Weft, triangle: Path, tmp_path: Path, to: str
+) -> None:
+    ran = weft("compile", triangle, "--to", to, "-o", tmp_path / "out", "-v")
+    assert ran.code == 0, ran.err
+    for name in ("lower", "aggregate", "weave", "prove weave", "check artefact", "execute 1 of 12"):
+        assert f"s  {name}\n" in ran.err
+    ran = weft("compile", triangle, "--to", to, "-o", tmp_path / "quiet")
+    assert "aggregate" not in ran.err
+
+
+def test_run_tells_what_it_does(weft: Weft, triangle: Path, tmp_path: Path) -> None:
+    ran = weft("run", triangle, "--interleavings", 20, "-v")
+    for name in ("lower", "check", "execute 1 of 20"):
+        assert f"s  {name}\n" in ran.err
+    for to in ("msccl-xml", "mscclpp-json"):
+        out = tmp_path / to
+        assert weft("compile", triangle, "--to", to, "-o", out, "--no-run").code == 0
+        ran = weft("run", out, "--interleavings", 20, "-v")
+        assert "s  check\n" in ran.err
+        assert "s  execute 1 of 20\n" in ran.err
