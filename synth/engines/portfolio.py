@@ -182,8 +182,14 @@ class _Race:
         self.outcomes[engine.name] = outcome
         whole = outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
         proved = engine.name == "exact" and self.problem.objective is Objective.FRONTIER and whole
-        impossible = self.problem.sketch is not None and outcome.status is Status.INFEASIBLE
-        if proved or impossible or len(self.engines) == 1:
+        # Under a sketch a proof may be about what the sketch leaves, of which our bounds know nothing.
+        ends = (
+            (Status.INFEASIBLE, Status.OPTIMAL)
+            if engine.name == "sketched"
+            else (Status.INFEASIBLE,)
+        )
+        decided = self.problem.sketch is not None and outcome.status in ends
+        if proved or decided or len(self.engines) == 1:
             points = tuple(_signed(p, engine) for p in outcome.points)
             self.over = replace(outcome, points=points)
             return

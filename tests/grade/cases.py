@@ -55,7 +55,7 @@ CASES = (
     Case("G03", "dgx1", "allreduce", ((KB, 1.6), (256 * MB, 3080)), 1.4, 35 / 3, ((6, 14, 48),)),
     Case("G04", "dgx1", "broadcast", ((KB, 1.45), (GB, 6800)), 1.4, 20 / 3, engine=ANY),
     *(
-        Case("G01…G03", "dgx1", what, limits, 1.4, ps, sketch="dgx1_plain", engine=ANY, note="a sketch")
+        Case("G01-3", "dgx1", what, limits, 1.4, ps, sketch="dgx1_plain", engine=ANY, note="sketch")
         for what, limits, ps in (
             ("allgather", ((KB, 1.5), (GB, 5900)), 35 / 6),
             ("alltoall", ((MB, 14.1), (GB, 13400)), 40 / 3),
