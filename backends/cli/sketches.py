@@ -63,7 +63,8 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
         raise UserError(
             f"the sketch {sketch.name} is for {sketch.collective}, not for "
             f"{collective.name or collective.kind}",
-            where=tree.span, hint="remove its collective line to use it for any",
+            where=tree.span,
+            hint="remove its collective line (and its phases) to use it for any",
         )  # fmt: skip
     for finding in lint(tree, topology, arguments):
         place = f" ({finding.span})" if finding.span else ""

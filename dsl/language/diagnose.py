@@ -10,7 +10,7 @@ from ..errors import SyntaxProblem
 from ..spans import Source, Span
 from .tokens import Rejected, spelling
 
-_HEADERS = ("machine", "collective", "size")
+_HEADERS = ("machine", "collective", "size", "engine", "phases")
 _ARITHMETIC = frozenset({"+", "-", "*", "//", "%"})
 _KINDS = {
     "INT": "a number",
@@ -19,6 +19,8 @@ _KINDS = {
     "SKETCH_NAME": "a name for the sketch",
     "MACHINE_TEXT": "a machine such as dgx2:nodes=2",
     "QUANTITY": "a size such as 1MiB",
+    "ENGINE_TEXT": "an engine such as packing{trees=4}",
+    "PERCENTAGE": "a share such as 50%",
     "LABEL": "a label in quotes",
     "_NL": "the end of the line",
     "_INDENT": "an indented line",
@@ -41,7 +43,7 @@ def explain(source: Source, code: str, rejected: Rejected) -> SyntaxProblem:
     if rejected.found == "_INDENT":
         return SyntaxProblem(
             "this line is indented, but no block begins above it", where=span,
-            hint="blocks begin with 'between nodes:', 'within node:' or 'for … in …:'",
+            hint="blocks begin with 'between nodes:', 'within node:', 'for … in …:' or 'phases:'",
         )  # fmt: skip
     if word == '"':
         return SyntaxProblem(

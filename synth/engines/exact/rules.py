@@ -16,10 +16,13 @@ from weft.dsl.sketch import (
     Chunks,
     FixedSend,
     Forbid,
+    MaxDetour,
     MaxHops,
     MaxSteps,
     Only,
+    OwnFirst,
     Peers,
+    Phases,
     Relay,
     Rule,
     Sketch,
@@ -35,8 +38,10 @@ NOT_IN_THE_PAPER = (FixedSend, MaxHops, SwitchPolicy, Symmetry)
 def refusal(sketch: Sketch, solver: str) -> str | None:
     """Why the engine cannot obey a sketch; None if it can."""
     for rule in sketch.rules:
-        if isinstance(rule, Relay) and rule.own_first:
+        if isinstance(rule, OwnFirst) or (isinstance(rule, Relay) and rule.own_first):
             return f"exact has no order inside a step: it cannot obey {rule.label!r} (own first)"
+        if isinstance(rule, Phases | MaxDetour):
+            return f"exact keeps no paths apart: it cannot obey {rule.label!r}"
         if solver == "z3" and isinstance(rule, NOT_IN_THE_PAPER):
             return f"the paper's encoding has no words for {rule.label!r}; solver=cp-sat has"
     return None
