@@ -11,7 +11,7 @@ from weft.dsl.language.format import format
 from weft.dsl.language.parse import parse
 from weft.dsl.sketch import Measure
 
-WORDS = st.sampled_from(["p", "q", "nodes", "rank", "up", "gpu0", "nic0.1", "e5", "_x", "links"])
+WORDS = st.sampled_from(["p", "q", "nodes", "rank", "data", "gpu0", "nic0.1", "e5", "_x", "links"])
 LEAVES = st.one_of(
     st.integers(0, 99).map(ast.Number), WORDS.map(ast.Name), st.just(ast.Quoted("leaf-3"))
 )

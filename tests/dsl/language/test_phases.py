@@ -150,11 +150,6 @@ def test_chunks_by_size_are_a_number_once_the_size_is_known() -> None:
         assert chunks == Chunks(count, label=by_size.label, span=by_size.span)
 
 
-def test_a_sketch_without_rules_is_none() -> None:
-    one = sketch("engine packing", "ring:4")
-    assert Problem(topology("ring:4"), make("allgather", 4), one).sketch is None
-
-
 # ---- nodes by number
 
 
