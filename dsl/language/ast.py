@@ -399,6 +399,13 @@ class InBlocks(Syntax):
 
 
 @dataclass(frozen=True, slots=True)
+class AcrossBlocks(Syntax):
+    """``across blocks of N``: the ranks at the same place of all blocks of consecutive ranks."""
+
+    size: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Along(Syntax):
     """``along x``: the lines of a grid in one dimension."""
 
@@ -412,7 +419,7 @@ class InGroups(Syntax):
     groups: tuple[tuple[Expression, ...], ...]
 
 
-Place = WithinNode | ByLocalRank | InBlocks | Along | InGroups
+Place = WithinNode | ByLocalRank | InBlocks | AcrossBlocks | Along | InGroups
 
 
 @dataclass(frozen=True, slots=True)

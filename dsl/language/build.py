@@ -165,6 +165,9 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
     def blocks(self, meta: Meta, parts: Parts) -> ast.InBlocks:
         return ast.InBlocks(parts[0], span=self._span(meta))
 
+    def across_blocks(self, meta: Meta, parts: Parts) -> ast.AcrossBlocks:
+        return ast.AcrossBlocks(parts[0], span=self._span(meta))
+
     def along(self, meta: Meta, parts: Parts) -> ast.Along:
         return ast.Along(parts[0], span=self._span(meta))
 

@@ -88,6 +88,8 @@ def _place(place: ast.Place) -> str:
             return "across nodes by local rank"
         case ast.InBlocks(size=size):
             return f"in blocks of {expression_text(size)}"
+        case ast.AcrossBlocks(size=size):
+            return f"across blocks of {expression_text(size)}"
         case ast.Along(axis=axis):
             return f"along {_axis(axis)}"
         case ast.InGroups(groups=groups):

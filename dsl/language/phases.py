@@ -44,6 +44,9 @@ def groups_of(place: ast.Place, meaning: Meaning) -> Groups:
             return tuple(
                 tuple(range(start, start + count)) for start in range(0, machine.ranks, count)
             )
+        case ast.AcrossBlocks(size=size):
+            count = meaning.block_size(size)
+            return tuple(tuple(range(i, machine.ranks, count)) for i in range(count))
         case ast.Along(axis=axis):
             return lines_along(axis, meaning)
         case ast.InGroups(groups=groups):

@@ -102,6 +102,7 @@ PLACES = st.one_of(
     st.just(ast.WithinNode()),
     st.just(ast.ByLocalRank()),
     st.builds(ast.InBlocks, EXPRESSIONS),
+    st.builds(ast.AcrossBlocks, EXPRESSIONS),
     st.builds(ast.Along, AXES),
     st.builds(ast.InGroups, tuples(tuples(EXPRESSIONS, 2))),
 )

@@ -72,6 +72,11 @@ def test_groups_in_blocks_along_a_dimension_and_written_out() -> None:
     across, inside = phases("alltoall in (0 3)(1 2)", "alltoall in (0 1)(2 3)", machine="ring:4")
     assert across.groups == ((0, 3), (1, 2))
     assert inside.groups == ((0, 1), (2, 3))
+    inside, across = phases(
+        "alltoall in blocks of 2", "alltoall across blocks of 2", machine="full:6"
+    )
+    assert inside.groups == ((0, 1), (2, 3), (4, 5))
+    assert across.groups == ((0, 2, 4), (1, 3, 5))
     one = phases("allgather in (1 0)(2 3)", "allgather in (2 0)(3 1)", machine="full:4")
     assert one[0].groups == ((1, 0), (2, 3))
 
