@@ -21,6 +21,7 @@ _KINDS = {
     "QUANTITY": "a size such as 1MiB",
     "ENGINE_TEXT": "an engine such as packing{trees=4}",
     "PERCENTAGE": "a share such as 50%",
+    "PHASE_KIND": "a collective such as allgather",
     "LABEL": "a label in quotes",
     "_NL": "the end of the line",
     "_INDENT": "an indented line",

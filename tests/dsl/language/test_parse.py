@@ -244,6 +244,24 @@ ERRORS = [
           |               ^^^^^""",
     ),
     (
+        "sketch x\nphases:\n    allreduce within node\n    max hops 2",
+        """\
+        error: expected a collective such as allgather, found 'max'
+         --> f:4:5
+          |
+        4 |     max hops 2
+          |     ^^^""",
+    ),
+    (
+        "sketch x\nmax detour 50%",
+        """\
+        error: expected 'of', found the end of the line
+         --> f:2:15
+          |
+        2 | max detour 50%
+          |               ^""",
+    ),
+    (
         "sketch x\nphases:\nmax hops 2",
         """\
         error: expected an indented line, found 'max'
