@@ -6,7 +6,6 @@ before it, and what brings nothing new (``redundant``) changes nothing.
 
 from __future__ import annotations
 
-import heapq
 import math
 from fractions import Fraction
 
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.collective import Kind
-from weft.dsl.hops import hop_distances, links_from
+from weft.dsl.hops import hop_distances, latency_distances, latency_units
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import MaxDetour, Measure, Phase
 from weft.dsl.topology import Topology
@@ -96,8 +95,7 @@ def _fits(s: Schedule, phase: Phase) -> Mask:
 
 def detours(s: Schedule, rule: MaxDetour, redundant: Mask) -> Mask:
     """Transfers that bring a contribution by a path longer than the rule allows."""
-    lengths, shortest, scale = _lengths(s, rule.measure)
-    most = _longest(shortest, rule, scale)
+    lengths, most = _lengths(s, rule.measure), longest_paths(s.topology, rule)
     bad = np.zeros(len(s), bool)
     by_chunk = np.argsort(s.chunk, kind="stable")
     edges = np.searchsorted(s.chunk[by_chunk], np.arange(s.collective.chunks + 1))
@@ -140,44 +138,25 @@ def _follow(
                 away[s.dst[i]] = row
 
 
-def _lengths(s: Schedule, measure: Measure) -> tuple[Ints, Ints, int]:
-    """The length of each transfer, the shortest path from rank to rank, and the unit's inverse."""
+def _lengths(s: Schedule, measure: Measure) -> Ints:
+    """The length of each transfer: one hop, or its α in units of the machine."""
     if measure is Measure.HOPS:
-        shortest = hop_distances(s.topology).astype(np.int64)
-        shortest[shortest < 0] = UNREACHED
-        return np.ones(len(s), np.int64), shortest, 1
-    scale = math.lcm(*(x.latency.denominator for x in s.topology.links))
-    alpha = np.array([int(x.latency * scale) for x in s.topology.links], np.int64)
+        return np.ones(len(s), np.int64)
+    alpha, _ = latency_units(s.topology)
     lengths = np.zeros(len(s), np.int64)
     np.add.at(lengths, transfer_of_link(s), alpha[s.route_links])
-    return lengths, _least_alpha(s.topology, alpha), scale
+    return lengths
 
 
-def _longest(shortest: Ints, rule: MaxDetour, scale: int) -> Ints:
-    """The longest path that the rule allows, in the unit of ``shortest``."""
+def longest_paths(topology: Topology, rule: MaxDetour) -> Ints:
+    """The longest path that a rule allows from rank to rank, in hops or units of latency."""
+    scale = 1
+    if rule.measure is Measure.HOPS:
+        shortest = hop_distances(topology).astype(np.int64)
+    else:
+        shortest, (_, scale) = latency_distances(topology), latency_units(topology)
     kinds, which = np.unique(shortest, return_inverse=True)
-    most = [math.floor(rule.longest(Fraction(int(d), scale)) * scale) for d in kinds]
-    allowed: Ints = np.minimum(most, UNREACHED)[which].reshape(shortest.shape)
+    most = [UNREACHED if d < 0 else math.floor(rule.longest(Fraction(int(d), scale)) * scale)
+            for d in kinds]  # fmt: skip
+    allowed: Ints = np.array(most, np.int64)[which].reshape(shortest.shape)
     return allowed
-
-
-def _least_alpha(topology: Topology, alpha: Ints) -> Ints:
-    """The least sum of α from rank to rank (Dijkstra 1959), shape (ranks, ranks)."""
-    out = [[(topology.links[i].dst, int(alpha[i])) for i in row] for row in links_from(topology)]
-    n = topology.ranks
-    return np.array([_from(start, out)[:n] for start in range(n)], np.int64)
-
-
-def _from(start: int, out: list[list[tuple[int, int]]]) -> list[int]:
-    best = [int(UNREACHED)] * len(out)
-    best[start] = 0
-    queue = [(0, start)]
-    while queue:
-        length, node = heapq.heappop(queue)
-        if length > best[node]:
-            continue
-        for other, alpha in out[node]:
-            if length + alpha < best[other]:
-                best[other] = length + alpha
-                heapq.heappush(queue, (best[other], other))
-    return best
