@@ -126,13 +126,12 @@ def lint_sketch(
         UserError: it does not elaborate there.
     """
     from weft.dsl.catalog import topology
-    from weft.dsl.language.elaborate import elaborate, machine_text
+    from weft.dsl.language.elaborate import elaborate, machine_of
     from weft.dsl.language.lint import lint
 
-    machine = topology_text or machine_text(tree, arguments)
-    if not machine:
+    there = topology(topology_text) if topology_text else machine_of(tree, arguments)
+    if there is None:
         return [Check("form", True, f"sketch {tree.name}; -t TOPO checks it on a machine")]
-    there = topology(machine)
     rules = len(elaborate(tree, there, arguments).rules)
     checks = [Check("form", True, f"sketch {tree.name}: {rules} rules on {there.name}")]
     for finding in lint(tree, there, arguments):

@@ -11,6 +11,17 @@ from ..spans import Source, Span
 from .tokens import Rejected, spelling
 
 _HEADERS = ("machine", "collective", "size", "engine", "phases")
+_EXAMPLES: tuple[tuple[set[str], str], ...] = (
+    ({"SKETCH_NAME"}, "the first line is 'sketch' and a name"),
+    ({"QUANTITY"}, "a size is a number and a unit: 64KiB, 1MiB, 2GB"),
+    ({"PHASE_KIND"}, "rules stand outside of 'phases:', and inside collectives"),
+    ({"_ACROSS", "_ALONG", "_IN"},
+     "within node, across nodes by local rank, in blocks of 4, along x, in (0 1)(2 3)"),
+    ({"_FEW", "_MANY"}, "few peers, many peers or at most 4 peers"),
+    ({"_INDENT"}, "what belongs to a line that ends in ':' is indented below it"),
+)  # fmt: skip
+"""What could be written, by terminals that could stand there."""
+
 _ARITHMETIC = frozenset({"+", "-", "*", "//", "%"})
 _KINDS = {
     "INT": "a number",
@@ -118,4 +129,4 @@ def _hint(accepted: Iterable[str], word: str) -> str:
         return f"{word!r} stands at the left margin, outside all blocks"
     if {"only", "forbid"} <= set(keywords):
         return f"a line begins with one of {', '.join(keywords)}"
-    return ""
+    return next((hint for needs, hint in _EXAMPLES if needs <= set(accepted)), "")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..catalog import topology
 from ..errors import BadSketch, SeveralErrors, UnknownName, UserError, WeftError
 from ..registry import ENGINES
 from ..sketch import (
@@ -111,6 +112,21 @@ def machine_text(tree: ast.SketchText, arguments: Mapping[str, int] | None = Non
         BadSketch: a parameter has neither a value nor a default.
     """
     return _machine_text(tree, parameters_of(tree, arguments or {}, {}))
+
+
+def machine_of(tree: ast.SketchText, arguments: Mapping[str, int] | None = None) -> Topology | None:
+    """The machine that a sketch names, None if it names none.
+
+    Raises:
+        As :func:`weft.dsl.catalog.topology` and :func:`machine_text`, at the line of the machine.
+    """
+    text = machine_text(tree, arguments)
+    try:
+        return topology(text) if text else None
+    except UserError as error:
+        line = next(s for s in tree.statements if isinstance(s, ast.MachineLine))
+        error.where = line.span
+        raise
 
 
 def parameters_of(

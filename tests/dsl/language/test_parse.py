@@ -224,97 +224,6 @@ ERRORS = [
         hint: did you mean 'forbid'?""",
     ),
     (
-        "sketch x\nphases:\n    reduce within node",
-        """\
-        error: unknown phase 'reduce'
-         --> f:3:5
-          |
-        3 |     reduce within node
-          |     ^^^^^^
-
-        hint: did you mean 'allreduce' or 'reduce_scatter'?""",
-    ),
-    (
-        "sketch x\nphases:\n    allreduce nodes",
-        """\
-        error: expected 'across', 'along', 'in' or 'within', found 'nodes'
-         --> f:3:15
-          |
-        3 |     allreduce nodes
-          |               ^^^^^""",
-    ),
-    (
-        "sketch x\nphases:\n    allreduce within node\n    max hops 2",
-        """\
-        error: expected a collective such as allgather, found 'max'
-         --> f:4:5
-          |
-        4 |     max hops 2
-          |     ^^^""",
-    ),
-    (
-        "sketch x\nmax detour 50%",
-        """\
-        error: expected 'of', found the end of the line
-         --> f:2:15
-          |
-        2 | max detour 50%
-          |               ^""",
-    ),
-    (
-        "sketch x\nphases:\nmax hops 2",
-        """\
-        error: expected an indented line, found 'max'
-         --> f:3:1
-          |
-        3 | max hops 2
-          | ^^^""",
-    ),
-    (
-        "sketch x\nphases:\n    allreduce within node\nphases:\n    allreduce within node",
-        """\
-        error: 'phases' stands twice, first on line 2
-         --> f:4:1
-          |
-        4 | phases:
-          | ^^^^^^
-
-        hint: keep one of them""",
-    ),
-    (
-        "sketch x\nmax detour 50% of hop",
-        """\
-        error: expected 'alpha' or 'hops', found 'hop'
-         --> f:2:19
-          |
-        2 | max detour 50% of hop
-          |                   ^^^
-
-        hint: did you mean 'hops'?""",
-    ),
-    (
-        "sketch x\nengine packing{trees=4",
-        """\
-        error: this brace is never closed
-         --> f:2:15
-          |
-        2 | engine packing{trees=4
-          |               ^
-
-        hint: write name{option=value,option=value}""",
-    ),
-    (
-        "sketch x\nchunks 1 up to 1MiB, 2 up to 64KiB, 4 beyond",
-        """\
-        error: these sizes do not grow
-         --> f:2:1
-          |
-        2 | chunks 1 up to 1MiB, 2 up to 64KiB, 4 beyond
-          | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-
-        hint: chunks 1 up to 64KiB, 2 up to 1MiB, 8 beyond""",
-    ),
-    (
         "sketch x\nforbid link 0 -> 1",
         """\
         error: expected 'links', found 'link'
@@ -447,7 +356,9 @@ ERRORS = [
          --> f:3:1
           |
         3 | chunks 2
-          | ^^^^^^""",
+          | ^^^^^^
+
+        hint: what belongs to a line that ends in ':' is indented below it""",
     ),
     (
         "sketch x\nfor p in 0..3:\n",
@@ -456,7 +367,9 @@ ERRORS = [
          --> f:2:15
           |
         2 | for p in 0..3:
-          |               ^""",
+          |               ^
+
+        hint: what belongs to a line that ends in ':' is indented below it""",
     ),
     (
         "sketch x\nfor within in 0..3: max hops 1",
