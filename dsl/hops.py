@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
@@ -97,6 +99,38 @@ def hop_distances(topology: Topology) -> npt.NDArray[np.int32]:
                     distance[start, v] = distance[start, u] + 1
                     queue.append(v)
     return distance
+
+
+def latency_units(topology: Topology) -> tuple[npt.NDArray[np.int64], int]:
+    """The α of every link as a whole number of units, and how many units a µs has."""
+    scale = math.lcm(*(x.latency.denominator for x in topology.links))
+    return np.array([int(x.latency * scale) for x in topology.links], np.int64), scale
+
+
+def latency_distances(topology: Topology) -> npt.NDArray[np.int64]:
+    """Least α of a path between ranks, through GPUs too, in the units of :func:`latency_units`.
+
+    Shape (ranks, ranks); -1: unreachable. Dijkstra (1959) from every rank.
+    """
+    alpha, _ = latency_units(topology)
+    out = [[(topology.links[i].dst, int(alpha[i])) for i in row] for row in links_from(topology)]
+    n = topology.ranks
+    return np.array([_least_from(start, out)[:n] for start in range(n)], np.int64)
+
+
+def _least_from(start: int, out: list[list[tuple[int, int]]]) -> list[int]:
+    best = [-1] * len(out)
+    best[start] = 0
+    queue = [(0, start)]
+    while queue:
+        length, node = heapq.heappop(queue)
+        if length > best[node]:
+            continue
+        for other, alpha in out[node]:
+            if best[other] < 0 or length + alpha < best[other]:
+                best[other] = length + alpha
+                heapq.heappush(queue, (best[other], other))
+    return best
 
 
 def gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:

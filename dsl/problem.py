@@ -28,7 +28,8 @@ class Objective(StrEnum):
 class Problem:
     """What an engine solves. The collective is the plain one; engines choose how often to split it.
 
-    ``bytes`` is the message size M for the objective ``time``.
+    ``bytes`` is the message size M for the objective ``time``. The sketch is kept as it is for that
+    size.
 
     Raises:
         BadTopology: a rank that must hear another one and cannot.
@@ -48,6 +49,8 @@ class Problem:
                 hint="restrict the topology to the process group first",
             )
         check_connected(self.topology, self.collective)
+        if self.sketch is not None:  # frozen for everybody else
+            object.__setattr__(self, "sketch", self.sketch.at(self.bytes))
 
 
 def check_connected(topology: Topology, collective: Collective) -> None:

@@ -7,9 +7,11 @@ the end, so that *infeasible* can point at the line that made it so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from fractions import Fraction
 
+from .collective import Kind
 from .spans import Span
 from .topology import Hop
 
@@ -82,6 +84,39 @@ class Chunks(Rule):
 
     count: int
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of chunks there are."""
+        return (self.count,)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksBySize(Rule):
+    """Every unit is cut into a number of chunks that the size of the message decides.
+
+    ``steps`` are (most bytes, chunks), the smaller sizes first; larger messages have ``beyond``.
+    """
+
+    steps: tuple[tuple[int, int], ...]
+    beyond: int
+
+    def at(self, message_bytes: int | None) -> Chunks:
+        """The rule for one size (None: no size is given, which means large messages)."""
+        fits = (n for most, n in self.steps if message_bytes is not None and message_bytes <= most)
+        return Chunks(next(fits, self.beyond), label=self.label, span=self.span)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of chunks there are."""
+        return (*(n for _, n in self.steps), self.beyond)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFirst(Rule):
+    """Over each of these pairs the sender's own chunks go before those it passes on."""
+
+    pairs: frozenset[Pair]
+
 
 @dataclass(frozen=True, slots=True)
 class MaxHops(Rule):
@@ -95,6 +130,53 @@ class MaxSteps(Rule):
     """The schedule has at most this many steps."""
 
     count: int
+
+
+class Measure(StrEnum):
+    """What the length of a path counts."""
+
+    HOPS = "hops"  #: hops from GPU to GPU
+    ALPHA = "alpha"  #: the sum of the α of its links, in µs
+
+
+@dataclass(frozen=True, slots=True)
+class MaxDetour(Rule):
+    """No path from where data starts to where it arrives is much longer than the shortest one.
+
+    The shortest path is that of the machine, whatever other rules say. A path may be
+    ``percent`` per cent and ``more`` (in the unit of the measure) longer.
+    """
+
+    measure: Measure
+    more: int = 0
+    percent: int = 0
+
+    def longest(self, shortest: Fraction | int) -> Fraction:
+        """The longest path allowed where the shortest one has this length."""
+        return shortest * Fraction(100 + self.percent, 100) + self.more
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One collective, done in every group of ranks at once.
+
+    The groups are disjoint and hold every rank; one in a group by itself does nothing.
+    """
+
+    kind: Kind
+    groups: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Phases(Rule):
+    """Every path of data goes through these phases in this order; together they are ``kind``.
+
+    In a phase data moves inside the groups only, and each group has done its collective on a chunk
+    before a later phase takes it up. Different chunks may be in different phases.
+    """
+
+    phases: tuple[Phase, ...]
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +197,7 @@ class Sketch:
     """An ordered set of rules, and what the text said it is for.
 
     ``machine`` and ``collective`` are what the sketch names (checked by whoever combines it with
-    a problem); empty means any.
+    a problem); empty means any. ``engine`` is the one it proposes, ``packing{trees=4}``.
     """
 
     name: str
@@ -123,6 +205,7 @@ class Sketch:
     machine: str = ""
     collective: str = ""
     size: tuple[int, int] | None = None
+    engine: str = ""
 
     def allows(self, hop: Hop) -> bool:
         """Whether some chunk may take a hop, by the ``only`` and ``forbid`` rules."""
@@ -135,6 +218,13 @@ class Sketch:
             if isinstance(r, Forbid)
         )
         return (named or not only) and not forbidden
+
+    def at(self, message_bytes: int | None) -> Sketch:
+        """The same for one message size: chunks by size become a plain number of chunks."""
+        if not self.of(ChunksBySize):
+            return self
+        rules = (r.at(message_bytes) if isinstance(r, ChunksBySize) else r for r in self.rules)
+        return replace(self, rules=tuple(rules))
 
     def of(self, *kinds: type[Rule]) -> tuple[Rule, ...]:
         """The rules of some kinds, in order."""

@@ -65,10 +65,15 @@ def parse_spec(text: str, origin: str = "spec") -> Spec:
     Raises:
         SyntaxProblem: not of the form ``name{option=value,…}``, with a caret.
     """
-    specs = parse_specs(text, origin)
-    if len(specs) != 1:
-        raise SyntaxProblem("one name is expected here, not a list", where=specs[1].span)
-    return specs[0]
+    return spec_at(Span(Source(origin, text), 0, len(text)))
+
+
+def spec_at(span: Span) -> Spec:
+    """One spec that stands in a longer text; errors as :func:`parse_spec`."""
+    parts = _split(span, ",")
+    if len(parts) != 1:
+        raise SyntaxProblem("one name is expected here, not a list", where=parts[1])
+    return _parse_one(parts[0])
 
 
 def parse_specs(text: str, origin: str = "spec") -> tuple[Spec, ...]:

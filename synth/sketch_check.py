@@ -6,14 +6,21 @@ of :mod:`weft.dsl.sketch` leave open are fixed here:
 * *only*: rules add up; a transfer is allowed if one of them names its pair, or all its links.
 * *relay*: a transfer of a chunk that starts on a source s, from the host of s to another host,
   uses a pair of ``through``. A sum starts on many ranks: then it is enough that one of those in
-  that host may leave there. *Own data first*: over such a pair a chunk that starts on the
-  relay itself is never sent in a later step than one that does not.
+  that host may leave there.
+* *own data first*: over such a pair a chunk that starts on the sender is never sent in a later
+  step (in a schedule with times: never later) than one that does not.
 * *peers*: the distinct ranks that a rank sends to through the switch, and those that it receives
   from, are each at most ``limit``. Few and many are wishes, not rules.
 * *symmetry*: the image of every transfer (chunk, ranks, step, reduction) is a transfer. Pieces of
   one unit keep their numbers, those of a sum may be permuted; routes may use any parallel links
   or switches.
 * *max hops*: a contribution that arrives has travelled at most so many transfers.
+* *max detour*: it has not travelled farther than the rule allows beyond the shortest path from
+  where it started; of equal copies that start on several ranks the nearest counts.
+* *phases*: transfers can be given phases that never go back along the path of the data, each
+  within a group of its phase; those of an allgather or alltoall do not sum, those of a
+  reduce_scatter do. Different chunks may be in different phases at once.
+* *chunks by size*: the schedule has one of the numbers of chunks.
 * *fixed sends*: ``piece`` is the number of the chunk within its unit, from 0; steps count from 1.
 """
 
@@ -30,12 +37,16 @@ from weft.dsl.placement import Placement
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import (
     Chunks,
+    ChunksBySize,
     FixedSend,
     Forbid,
+    MaxDetour,
     MaxHops,
     MaxSteps,
     Only,
+    OwnFirst,
     Pair,
+    Phases,
     Relay,
     Rule,
     Sketch,
@@ -43,7 +54,8 @@ from weft.dsl.sketch import (
     Symmetry,
 )
 
-from .occupancy import Ints, LinkTable, step_runs, transfer_name, transfer_of_link
+from .occupancy import Ints, LinkTable, transfer_name, transfer_of_link
+from .paths import detours, hops_travelled, out_of_phase
 
 Mask = npt.NDArray[np.bool_]
 
@@ -77,15 +89,28 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Mask) -> Iterato
             case FixedSend():
                 yield from _fixed_send(schedule, rule, redundant)
             case MaxHops():
-                late = _hops_travelled(schedule, redundant) > rule.count
+                late = hops_travelled(schedule, redundant) > rule.count
                 yield from _broken(schedule, [rule], late, f"more than {rule.count} hops")
+            case MaxDetour():
+                yield from _broken(schedule, [rule], detours(schedule, rule, redundant),
+                                   "data comes here by a longer path")  # fmt: skip
+            case OwnFirst():
+                starts, ordered = _starts(schedule), _pair_mask(schedule, rule.pairs)
+                own = starts[schedule.chunk, schedule.src]
+                yield from _own_first(schedule, rule, ordered, own)
+            case Phases():
+                stray = out_of_phase(schedule, rule.phases, redundant)
+                why = "no phase after that of its data allows it"
+                yield from _broken(schedule, [rule], stray, why)
+            case ChunksBySize() if schedule.collective.factor not in rule.counts:
+                yield f"{_title(rule)}: units are cut into {schedule.collective.factor} chunks"
             case Chunks() if schedule.collective.sizes:
                 yield f"{_title(rule)}: units are cut into chunks of unequal sizes"
             case Chunks(count=count) if schedule.collective.factor != count:
                 yield f"{_title(rule)}: units are cut into {schedule.collective.factor} chunks"
             case MaxSteps(count=count) if schedule.steps > count:
                 yield f"{_title(rule)}: the schedule has {schedule.steps} steps"
-            case Chunks() | MaxSteps():
+            case Chunks() | ChunksBySize() | MaxSteps():
                 pass
             case _:
                 yield f"{_title(rule)}: the verifier does not know this kind of rule"
@@ -179,15 +204,16 @@ def _alike(rules: list[Relay], ranks: int) -> dict[tuple[int, ...], list[int]]:
     return found
 
 
-def _own_first(s: Schedule, rule: Relay, relayed: Mask, own: Mask) -> Iterator[str]:
+def _own_first(s: Schedule, rule: Relay | OwnFirst, relayed: Mask, own: Mask) -> Iterator[str]:
+    when = s.step if s.start_us is None else s.start_us
     pair = s.src.astype(np.int64) * s.topology.ranks + s.dst
     late = np.zeros(len(s), bool)
     for key in np.unique(pair[relayed]).tolist():
         mine = np.flatnonzero(pair == key)
-        foreign = s.step[mine][~own[mine]]
+        foreign = when[mine][~own[mine]]
         if len(foreign):
-            late[mine] = own[mine] & (s.step[mine] > foreign.min())
-    yield from _broken(s, [rule], late, "the relay's own chunk comes after another's")
+            late[mine] = own[mine] & (when[mine] > foreign.min())
+    yield from _broken(s, [rule], late, "the sender's own chunk comes after another's")
 
 
 def _peers(s: Schedule, rule: SwitchPolicy) -> Iterator[str]:
@@ -268,28 +294,7 @@ def _sends(s: Schedule, image: tuple[int, ...]) -> dict[int, _Sends]:
     return {chunk: tuple(sorted(sends)) for chunk, sends in table.items()}
 
 
-# --- paths ----------------------------------------------------------------------------------------
-
-
-def _hops_travelled(s: Schedule, redundant: Mask) -> Ints:
-    """For each transfer: the most transfers that anything in what it brings has taken, itself too.
-
-    What holds before a step counts; a sum has travelled as far as its farthest part.
-    """
-    ranks = s.topology.ranks
-    depth = np.full(s.collective.chunks * ranks, -1, np.int64)
-    depth[s.collective.pre.chunks.astype(np.int64) * ranks + s.collective.pre.ranks] = 0
-    place = s.chunk.astype(np.int64) * ranks
-    source, target = place + s.src, place + s.dst
-    travelled = np.zeros(len(s), np.int64)
-    for begin, end in step_runs(s):
-        arrives = depth[source[begin:end]] + 1
-        travelled[begin:end] = arrives
-        at, adds = target[begin:end], s.reduce[begin:end]
-        stores = ~adds & ~redundant[begin:end]
-        depth[at[stores]] = arrives[stores]
-        np.maximum.at(depth, at[adds], arrives[adds])
-    return travelled
+# --- sends ----------------------------------------------------------------------------------------
 
 
 def _moving(c: Collective) -> Mask:

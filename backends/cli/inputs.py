@@ -244,4 +244,5 @@ def make_problem(
     size = args.size
     if objective is Objective.TIME and (size is None or size.low != size.high):
         raise UserError("the objective time needs one message size", hint="--size 1MiB")
-    return Problem(topology, collective, sketch, objective, size.low if size else None)
+    ruled = sketch if sketch is not None and sketch.rules else None  # one that only proposes
+    return Problem(topology, collective, ruled, objective, size.low if size else None)

@@ -63,7 +63,8 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
         raise UserError(
             f"the sketch {sketch.name} is for {sketch.collective}, not for "
             f"{collective.name or collective.kind}",
-            where=tree.span, hint="remove its collective line to use it for any",
+            where=tree.span,
+            hint="remove its collective line (and its phases) to use it for any",
         )  # fmt: skip
     for finding in lint(tree, topology, arguments):
         place = f" ({finding.span})" if finding.span else ""
@@ -125,13 +126,12 @@ def lint_sketch(
         UserError: it does not elaborate there.
     """
     from weft.dsl.catalog import topology
-    from weft.dsl.language.elaborate import elaborate, machine_text
+    from weft.dsl.language.elaborate import elaborate, machine_of
     from weft.dsl.language.lint import lint
 
-    machine = topology_text or machine_text(tree, arguments)
-    if not machine:
+    there = topology(topology_text) if topology_text else machine_of(tree, arguments)
+    if there is None:
         return [Check("form", True, f"sketch {tree.name}; -t TOPO checks it on a machine")]
-    there = topology(machine)
     rules = len(elaborate(tree, there, arguments).rules)
     checks = [Check("form", True, f"sketch {tree.name}: {rules} rules on {there.name}")]
     for finding in lint(tree, there, arguments):

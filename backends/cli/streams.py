@@ -107,7 +107,7 @@ def _asked(args: argparse.Namespace) -> tuple[Greedy, int]:
     from weft.dsl.registry import ENGINES
     from weft.synth.engines.greedy import Greedy
 
-    engine = ENGINES.make(args.engine, "--engine")
+    engine = ENGINES.make(args.engine or "portfolio", "--engine")
     if not isinstance(engine, Greedy):
         raise UserError(f"the engine {engine.name} makes no streams", where="--stream",
                         hint="-e greedy")  # fmt: skip

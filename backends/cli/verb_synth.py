@@ -43,9 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     search.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a name or a file, with parameters: dgx2_relay:nodes=2; or "
                         "TACCL's or TE-CCL's JSON")  # fmt: skip
-    search.add_argument("-e", "--engine", metavar="ENGINE", default="portfolio",
+    search.add_argument("-e", "--engine", metavar="ENGINE",
                         help="portfolio (the best of all), exact, packing, greedy, classic, "
-                        "exact{option=value} … (default: portfolio)")  # fmt: skip
+                        "exact{option=value} … (default: the sketch's, or portfolio)")  # fmt: skip
     search.add_argument("--objective", choices=OBJECTIVES, default="frontier",
                         help="default: frontier; time needs --size")  # fmt: skip
     search.add_argument("--size", **size_flag())
@@ -71,7 +71,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.memory is not None:
         raise UserError("--memory is for --stream", hint="greedy{memory=8}")
     _check_output(args, console)
-    problem = _read(args, console)
+    problem, proposed = _read(args, console)
+    args.engine = args.engine or proposed or "portfolio"
     # Loaded when the question is known to be right: they take a second.
     from weft.synth.api import synthesize
     from weft.synth.engine import Budget
@@ -138,7 +139,8 @@ def _check_output(args: argparse.Namespace, console: Console) -> None:
         check_file_output(args, console)
 
 
-def _read(args: argparse.Namespace, console: Console) -> Problem:
+def _read(args: argparse.Namespace, console: Console) -> tuple[Problem, str]:
+    """The problem, and the engine that its sketch proposes (empty: none)."""
     from .verb_topo import machine_line
 
     topology, collective = read_problem(args, require_holdable)
@@ -146,7 +148,7 @@ def _read(args: argparse.Namespace, console: Console) -> Problem:
     for note in topology.notes:
         console.detail(f"         {note}")
     sketch = read_sketch(args.sketch, topology, collective, console) if args.sketch else None
-    return make_problem(args, topology, collective, sketch)
+    return make_problem(args, topology, collective, sketch), sketch.engine if sketch else ""
 
 
 def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progress) -> None:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ..sketch import Measure
 from ..spans import Span
+from ..spec import Spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +108,22 @@ class Pair(Syntax):
 
 @dataclass(frozen=True, slots=True)
 class BetweenNodes(Syntax):
-    """Pairs of GPUs in different boxes; as the head of a block, numbers are local ranks."""
+    """Pairs of GPUs in different boxes; as the head of a block, numbers are local ranks.
+
+    ``boxes`` names the boxes by number, from which to which; None is from any to any other.
+    """
+
+    boxes: Pair | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WithinNode(Syntax):
-    """Pairs of GPUs in one box; as the head of a block, numbers are local ranks."""
+    """Pairs of GPUs in one box; as the head of a block, numbers are local ranks.
+
+    ``boxes`` names the boxes by number; None is all.
+    """
+
+    boxes: Ranks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +142,43 @@ class Selection(Syntax):
     exceptions: tuple[Selector, ...] = ()
 
 
+# ---- dimensions
+
+
+@dataclass(frozen=True, slots=True)
+class Axis(Syntax):
+    """A dimension of a grid: ``x``, ``y``, ``z`` (a text), or ``dimension 3`` (a number)."""
+
+    which: str | Expression
+
+
 # ---- which symmetry
 
 
 @dataclass(frozen=True, slots=True)
 class Rotate(Syntax):
-    """Ranks r -> r + ``by``, round the machine, each node, or each block of so many ranks."""
+    """Ranks r -> r + ``by``, round the machine, each node, each block of so many ranks, or one
+    dimension of a grid."""
 
     by: Expression
     within_node: bool = False
     blocks: Expression | None = None
+    axis: Axis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reflect(Syntax):
+    """``reflect along x``: a grid turned over in one dimension."""
+
+    axis: Axis
+
+
+@dataclass(frozen=True, slots=True)
+class Swap(Syntax):
+    """``swap x and y``: two dimensions of equal size change places."""
+
+    one: Axis
+    other: Axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +196,7 @@ class Permute(Syntax):
     within_node: bool = False
 
 
-Generator = Rotate | RotateNodes | Permute
+Generator = Rotate | Reflect | Swap | RotateNodes | Permute
 
 # ---- lines
 
@@ -212,6 +251,14 @@ class SizeLine(Line):
     high: int
 
 
+@dataclass(frozen=True, slots=True)
+class EngineLine(Line):
+    """The engine that the sketch proposes, ``packing{trees=4}``; ``spec`` knows its places."""
+
+    text: str
+    spec: Spec | None = field(default=None, compare=False, repr=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLine(Line):
     """A rule; ``label`` is what ``as`` gives it, None if it names itself."""
@@ -240,6 +287,13 @@ class RelayRule(RuleLine):
     sources: Group | Any
     through: tuple[Pair, ...]
     own_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFirstRule(RuleLine):
+    """``own data first``, over some links (None: all that the block is about)."""
+
+    selection: Selection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +336,14 @@ class ChunksRule(RuleLine):
 
 
 @dataclass(frozen=True, slots=True)
+class ChunksBySizeRule(RuleLine):
+    """``chunks 1 up to 64KiB, 8 beyond``: counts with the bytes up to which each holds."""
+
+    steps: tuple[tuple[Expression, int], ...]
+    beyond: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class MaxHopsRule(RuleLine):
     """``max hops N``."""
 
@@ -293,6 +355,15 @@ class MaxStepsRule(RuleLine):
     """``max steps N``."""
 
     count: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class MaxDetourRule(RuleLine):
+    """``max detour 1 hops`` (an expression), or ``max detour 50% of alpha`` (per cent)."""
+
+    measure: Measure
+    more: Expression | None = None
+    percent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +383,67 @@ class SendRule(RuleLine):
     never: bool = False
 
 
+# ---- phases
+
+
+@dataclass(frozen=True, slots=True)
+class ByLocalRank(Syntax):
+    """``across nodes by local rank``: the GPUs at the same place of all boxes."""
+
+
+@dataclass(frozen=True, slots=True)
+class InBlocks(Syntax):
+    """``in blocks of N``: consecutive ranks."""
+
+    size: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class AcrossBlocks(Syntax):
+    """``across blocks of N``: the ranks at the same place of all blocks of consecutive ranks."""
+
+    size: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Along(Syntax):
+    """``along x``: the lines of a grid in one dimension."""
+
+    axis: Axis
+
+
+@dataclass(frozen=True, slots=True)
+class InGroups(Syntax):
+    """``in (0 1)(2 3)``: groups of ranks written out."""
+
+    groups: tuple[tuple[Expression, ...], ...]
+
+
+Place = WithinNode | ByLocalRank | InBlocks | AcrossBlocks | Along | InGroups
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLine(Line):
+    """A collective, and the groups of ranks that do it at the same time."""
+
+    kind: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class PhasesRule(RuleLine):
+    """``phases:`` and its lines; ``tail`` holds the comments after the last one.
+
+    The span is that of the head.
+    """
+
+    phases: tuple[PhaseLine, ...]
+    tail: tuple[str, ...] = ()
+
+
 Rule = (
-    OnlyRule | ForbidRule | RelayRule | SwitchRule | SymmetryRule
-    | ChunksRule | MaxHopsRule | MaxStepsRule | SendRule
+    OnlyRule | ForbidRule | RelayRule | OwnFirstRule | SwitchRule | SymmetryRule | ChunksRule
+    | ChunksBySizeRule | MaxHopsRule | MaxStepsRule | MaxDetourRule | SendRule | PhasesRule
 )  # fmt: skip
 
 
@@ -341,7 +470,7 @@ class Block(Line):
     tail: tuple[str, ...] = ()
 
 
-Header = MachineLine | CollectiveLine | SizeLine
+Header = MachineLine | CollectiveLine | SizeLine | EngineLine
 Statement = Header | Rule | Block
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any as Anything
 
 from lark import Token, Tree, v_args
@@ -13,8 +14,11 @@ from lark.tree import Meta
 from lark.visitors import Transformer_NonRecursive
 
 from ..collective import Kind
+from ..composition import PHASE_KINDS
 from ..errors import SyntaxProblem, UnknownName, UserError, WeftError
+from ..sketch import Measure
 from ..spans import Source, Span
+from ..spec import spec_at
 from ..units import parse_bytes
 from . import ast
 from .ast import Operator
@@ -25,6 +29,8 @@ MAX_DEPTH = 60
 """Deeper expressions and blocks are not written by people."""
 
 Parts = list[Anything]
+
+_ONCE = ast.Header | ast.ChunksRule | ast.ChunksBySizeRule | ast.PhasesRule
 
 
 @v_args(meta=True)
@@ -100,6 +106,14 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
             self._complain("no message has such a size", self._span(meta), hint)
         return ast.SizeLine(low, high, span=self._span(meta))
 
+    def engine(self, meta: Meta, parts: Parts) -> ast.EngineLine:
+        try:
+            spec = spec_at(self._span(parts[0]))
+        except WeftError as error:
+            self.problems.append(error)
+            return ast.EngineLine(str(parts[0]), span=self._span(meta))
+        return ast.EngineLine(str(spec), spec, span=self._span(meta))
+
     def _bytes(self, token: Token) -> int:
         try:
             return parse_bytes(str(token))
@@ -108,10 +122,10 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
             return 1
 
     def _check_headers(self, statements: Sequence[ast.Statement]) -> None:
-        """Each header, and ``chunks``, stands once at most."""
+        """Each header, ``chunks`` and ``phases`` stand once at most."""
         first: dict[str, Span | None] = {}
         for one in statements:
-            if isinstance(one, ast.Header | ast.ChunksRule) and one.span is not None:
+            if isinstance(one, _ONCE) and one.span is not None:
                 word = one.span.text.split()[0]
                 if (before := first.setdefault(word, one.span)) is not one.span and before:
                     message = f"{word!r} stands twice, first on line {before.line}"
@@ -129,14 +143,48 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
     def loop(self, meta: Meta, parts: Parts) -> ast.Loop:
         return ast.Loop(str(parts[0]), parts[1], span=self._span(meta))
 
+    # ---- phases
+
+    def phases(self, meta: Meta, parts: Parts) -> ast.PhasesRule:
+        word, label, *lines = (p for p in parts if not _is_line_end(p))
+        return ast.PhasesRule(tuple(lines), label=_unquoted(label), span=self._span(word))
+
+    def phase(self, meta: Meta, parts: Parts) -> ast.PhaseLine:
+        known = sorted(PHASE_KINDS)
+        if parts[0] not in known:
+            where = self._span(parts[0])
+            self.problems.append(UnknownName("phase", str(parts[0]), known, where=where))
+        return ast.PhaseLine(str(parts[0]), parts[1], span=self._span(meta))
+
+    def by_local_rank(self, meta: Meta, parts: Parts) -> ast.ByLocalRank:
+        return ast.ByLocalRank(span=self._span(meta))
+
+    def groups(self, meta: Meta, parts: Parts) -> ast.InGroups:
+        return ast.InGroups(tuple(parts), span=self._span(meta))
+
+    def blocks(self, meta: Meta, parts: Parts) -> ast.InBlocks:
+        return ast.InBlocks(parts[0], span=self._span(meta))
+
+    def across_blocks(self, meta: Meta, parts: Parts) -> ast.AcrossBlocks:
+        return ast.AcrossBlocks(parts[0], span=self._span(meta))
+
+    def along(self, meta: Meta, parts: Parts) -> ast.Along:
+        return ast.Along(parts[0], span=self._span(meta))
+
+    def inside(self, meta: Meta, parts: Parts) -> ast.WithinNode:
+        return ast.WithinNode(span=self._span(meta))
+
+    def axis_letter(self, meta: Meta, parts: Parts) -> ast.Axis:
+        return ast.Axis(str(parts[0]), span=self._span(meta))
+
+    def axis_number(self, meta: Meta, parts: Parts) -> ast.Axis:
+        return ast.Axis(parts[0], span=self._span(meta))
+
     # ---- rules
 
     def rule(self, meta: Meta, parts: Parts) -> ast.Rule:
         kind, label = parts
-        if label is None:
-            return kind  # type: ignore[no-any-return]
-        text = label[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-        return replace(kind, label=text)  # type: ignore[no-any-return]
+        return kind if label is None else replace(kind, label=_unquoted(label))  # type: ignore[no-any-return]
 
     def only(self, meta: Meta, parts: Parts) -> ast.OnlyRule:
         return ast.OnlyRule(parts[0], span=self._span(meta))
@@ -150,6 +198,9 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
 
     def own_first(self, meta: Meta, parts: Parts) -> bool:
         return True
+
+    def own_order(self, meta: Meta, parts: Parts) -> ast.OwnFirstRule:
+        return ast.OwnFirstRule(parts[0], span=self._span(meta))
 
     def switch(self, meta: Meta, parts: Parts) -> ast.SwitchRule:
         return ast.SwitchRule(parts[0], parts[1], span=self._span(meta))
@@ -169,11 +220,35 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
     def chunks(self, meta: Meta, parts: Parts) -> ast.ChunksRule:
         return ast.ChunksRule(parts[0], span=self._span(meta))
 
+    def up_to(self, meta: Meta, parts: Parts) -> tuple[ast.Expression, int]:
+        return parts[0], self._bytes(parts[1])
+
+    def chunks_by_size(self, meta: Meta, parts: Parts) -> ast.ChunksBySizeRule:
+        *steps, beyond = parts
+        sizes = [size for _, size in steps]
+        if not all(a < b for a, b in pairwise([0, *sizes])):
+            self._complain("these sizes do not grow", self._span(meta),
+                           "chunks 1 up to 64KiB, 2 up to 1MiB, 8 beyond")  # fmt: skip
+        return ast.ChunksBySizeRule(tuple(steps), beyond, span=self._span(meta))
+
     def max_hops(self, meta: Meta, parts: Parts) -> ast.MaxHopsRule:
         return ast.MaxHopsRule(parts[0], span=self._span(meta))
 
     def max_steps(self, meta: Meta, parts: Parts) -> ast.MaxStepsRule:
         return ast.MaxStepsRule(parts[0], span=self._span(meta))
+
+    def detour_hops(self, meta: Meta, parts: Parts) -> ast.MaxDetourRule:
+        return ast.MaxDetourRule(Measure.HOPS, more=parts[0], span=self._span(meta))
+
+    def detour_of_hops(self, meta: Meta, parts: Parts) -> ast.MaxDetourRule:
+        return self._detour(Measure.HOPS, meta, parts)
+
+    def detour_of_alpha(self, meta: Meta, parts: Parts) -> ast.MaxDetourRule:
+        return self._detour(Measure.ALPHA, meta, parts)
+
+    def _detour(self, measure: Measure, meta: Meta, parts: Parts) -> ast.MaxDetourRule:
+        percent = self._number(parts[0].update(value=parts[0][:-1]))
+        return ast.MaxDetourRule(measure, percent=percent, span=self._span(meta))
 
     def send(self, meta: Meta, parts: Parts) -> ast.SendRule:
         return self._send(meta, parts, never=False)
@@ -208,10 +283,10 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
         return tuple(parts)
 
     def between_nodes(self, meta: Meta, parts: Parts) -> ast.BetweenNodes:
-        return ast.BetweenNodes(span=self._span(meta))
+        return ast.BetweenNodes(parts[0], span=self._span(meta))
 
     def within_node(self, meta: Meta, parts: Parts) -> ast.WithinNode:
-        return ast.WithinNode(span=self._span(meta))
+        return ast.WithinNode(parts[0] if parts else None, span=self._span(meta))
 
     def same_local_rank(self, meta: Meta, parts: Parts) -> ast.SameLocalRank:
         return ast.SameLocalRank(span=self._span(meta))
@@ -246,10 +321,15 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
     def rotate(self, meta: Meta, parts: Parts) -> ast.Rotate:
         by, where = parts
         within = isinstance(where, ast.WithinNode)
-        blocks = None if within else where
-        return ast.Rotate(by, within, blocks, span=self._span(meta))
+        blocks = where.size if isinstance(where, ast.InBlocks) else None
+        axis = where.axis if isinstance(where, ast.Along) else None
+        return ast.Rotate(by, within, blocks, axis, span=self._span(meta))
 
-    blocks = one_chunk
+    def reflect(self, meta: Meta, parts: Parts) -> ast.Reflect:
+        return ast.Reflect(parts[0].axis, span=self._span(meta))
+
+    def swap(self, meta: Meta, parts: Parts) -> ast.Swap:
+        return ast.Swap(parts[0], parts[1], span=self._span(meta))
 
     def rotate_nodes(self, meta: Meta, parts: Parts) -> ast.RotateNodes:
         return ast.RotateNodes(parts[0], span=self._span(meta))
@@ -301,6 +381,10 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
 
     def modulo(self, meta: Meta, parts: Parts) -> ast.Binary:
         return self._binary(Operator.MODULO, meta, parts)
+
+
+def _unquoted(label: Token | None) -> str | None:
+    return None if label is None else label[1:-1].replace('\\"', '"').replace("\\\\", "\\")
 
 
 def _is_line_end(part: object) -> bool:

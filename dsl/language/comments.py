@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from .ast import Block, SketchText, Statement, Trivia
+from .ast import Block, PhaseLine, PhasesRule, SketchText, Statement, Trivia
 from .tokens import comments, without_comments
 
-Written = TypeVar("Written", bound=Statement)
+Written = TypeVar("Written", bound=Statement | PhaseLine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,32 @@ class _Attacher:
         # A line that begins on the line of its `for …:` leaves the comments to that.
         done = one if self._next > line else replace(one, trivia=self._trivia(line))
         # A block comes back as a block.
-        return self._block(done) if isinstance(done, Block) else done  # type: ignore[return-value]
+        if isinstance(done, Block):
+            return self._block(done)  # type: ignore[return-value]
+        return self._phases(done) if isinstance(done, PhasesRule) else done  # type: ignore[return-value]
+
+    def _phases(self, rule: PhasesRule) -> PhasesRule:
+        body, tail = self._body(rule.phases)
+        return replace(rule, phases=body, tail=tail)
 
     def _block(self, block: Block) -> Block:
         first = block.body[0]
         if _line_of(first) == _line_of(block):
             return replace(block, body=tuple(map(self._statement, block.body)))
-        body = list(map(self._statement, block.body))
+        body, tail = self._body(block.body)
+        return replace(block, body=body, tail=tail)
+
+    def _body(self, lines: tuple[Written, ...]) -> tuple[tuple[Written, ...], tuple[str, ...]]:
+        """The lines of a block, and the comments after the last one."""
+        first = lines[0]
+        body = list(map(self._statement, lines))
         # A blank line below the head says nothing.
         above = body[0].trivia.above
         start = next((i for i, note in enumerate(above) if note), len(above))
         body[0] = replace(body[0], trivia=replace(body[0].trivia, above=above[start:]))
         assert first.span is not None, "a parsed line knows its place"
         margin = self._column(first.span.start, _line_of(first))
-        return replace(block, body=tuple(body), tail=self._tail(margin))
+        return tuple(body), self._tail(margin)
 
     def _trivia(self, line: int) -> Trivia:
         """What stands above a line and beside it."""
@@ -103,7 +115,7 @@ class _Attacher:
         return len(before.expandtabs(8))
 
 
-def _line_of(one: Statement | SketchText) -> int:
+def _line_of(one: Statement | PhaseLine | SketchText) -> int:
     """The line (from 0) that a statement begins on."""
     assert one.span is not None, "a parsed line knows its place"
     return one.span.line - 1

@@ -10,7 +10,18 @@ from ..errors import SyntaxProblem
 from ..spans import Source, Span
 from .tokens import Rejected, spelling
 
-_HEADERS = ("machine", "collective", "size")
+_HEADERS = ("machine", "collective", "size", "engine", "phases")
+_EXAMPLES: tuple[tuple[set[str], str], ...] = (
+    ({"SKETCH_NAME"}, "the first line is 'sketch' and a name"),
+    ({"QUANTITY"}, "a size is a number and a unit: 64KiB, 1MiB, 2GB"),
+    ({"PHASE_KIND"}, "rules stand outside of 'phases:', and inside collectives"),
+    ({"_ACROSS", "_ALONG", "_IN"},
+     "within node, across nodes by local rank, in blocks of 4, along x, in (0 1)(2 3)"),
+    ({"_FEW", "_MANY"}, "few peers, many peers or at most 4 peers"),
+    ({"_INDENT"}, "what belongs to a line that ends in ':' is indented below it"),
+)  # fmt: skip
+"""What could be written, by terminals that could stand there."""
+
 _ARITHMETIC = frozenset({"+", "-", "*", "//", "%"})
 _KINDS = {
     "INT": "a number",
@@ -19,6 +30,9 @@ _KINDS = {
     "SKETCH_NAME": "a name for the sketch",
     "MACHINE_TEXT": "a machine such as dgx2:nodes=2",
     "QUANTITY": "a size such as 1MiB",
+    "ENGINE_TEXT": "an engine such as packing{trees=4}",
+    "PERCENTAGE": "a share such as 50%",
+    "PHASE_KIND": "a collective such as allgather",
     "LABEL": "a label in quotes",
     "_NL": "the end of the line",
     "_INDENT": "an indented line",
@@ -41,7 +55,7 @@ def explain(source: Source, code: str, rejected: Rejected) -> SyntaxProblem:
     if rejected.found == "_INDENT":
         return SyntaxProblem(
             "this line is indented, but no block begins above it", where=span,
-            hint="blocks begin with 'between nodes:', 'within node:' or 'for … in …:'",
+            hint="blocks begin with 'between nodes:', 'within node:', 'for … in …:' or 'phases:'",
         )  # fmt: skip
     if word == '"':
         return SyntaxProblem(
@@ -115,4 +129,4 @@ def _hint(accepted: Iterable[str], word: str) -> str:
         return f"{word!r} stands at the left margin, outside all blocks"
     if {"only", "forbid"} <= set(keywords):
         return f"a line begins with one of {', '.join(keywords)}"
-    return ""
+    return next((hint for needs, hint in _EXAMPLES if needs <= set(accepted)), "")

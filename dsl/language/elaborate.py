@@ -6,26 +6,34 @@ times says in its label for which values, so that a conflict names the right one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..catalog import topology
 from ..errors import BadSketch, SeveralErrors, UnknownName, UserError, WeftError
+from ..registry import ENGINES
 from ..sketch import (
     Chunks,
+    ChunksBySize,
     FixedSend,
     Forbid,
+    MaxDetour,
     MaxHops,
     MaxSteps,
     Only,
+    OwnFirst,
+    Pair,
     Peers,
+    Phases,
     Relay,
     Rule,
     Sketch,
     SwitchPolicy,
     Symmetry,
 )
+from ..spec import parse_spec
 from ..topology import Topology
 from . import ast
 from .evaluate import Meaning, Reach, number_of
@@ -33,6 +41,7 @@ from .format import generator_text, ranks_text, rule_text
 from .machine import Machine, Mask
 from .moves import image_of
 from .parse import MAX_ERRORS, raise_all
+from .phases import phases_of
 
 MAX_TURNS = 20_000
 """Loops that turn more often than this, all together, are refused."""
@@ -84,15 +93,13 @@ def trace(
     for one in tree.statements:
         if not isinstance(one, ast.Header):
             work.statement(one, Meaning(machine, numbers), ())
+    engine = work.of_headers(lambda: _engine(tree)) or ""
     raise_all(work.problems)
     written = tuple(_with_free_rest(machine, work.written))
     size = next(((s.low, s.high) for s in tree.statements if isinstance(s, ast.SizeLine)), None)
+    rules = tuple(rule for one in written for rule in one.rules)
     sketch = Sketch(
-        tree.name,
-        tuple(rule for one in written for rule in one.rules),
-        _machine_text(tree, numbers),
-        next((s.name for s in tree.statements if isinstance(s, ast.CollectiveLine)), ""),
-        size,
+        tree.name, rules, _machine_text(tree, numbers), _collective(tree, rules), size, engine
     )
     idle = tuple(head for head, turned in work.loops.values() if not turned)
     return Elaboration(sketch, machine, written, idle)
@@ -105,6 +112,21 @@ def machine_text(tree: ast.SketchText, arguments: Mapping[str, int] | None = Non
         BadSketch: a parameter has neither a value nor a default.
     """
     return _machine_text(tree, parameters_of(tree, arguments or {}, {}))
+
+
+def machine_of(tree: ast.SketchText, arguments: Mapping[str, int] | None = None) -> Topology | None:
+    """The machine that a sketch names, None if it names none.
+
+    Raises:
+        As :func:`weft.dsl.catalog.topology` and :func:`machine_text`, at the line of the machine.
+    """
+    text = machine_text(tree, arguments)
+    try:
+        return topology(text) if text else None
+    except UserError as error:
+        line = next(s for s in tree.statements if isinstance(s, ast.MachineLine))
+        error.where = line.span
+        raise
 
 
 def parameters_of(
@@ -145,6 +167,30 @@ def _machine_text(tree: ast.SketchText, numbers: Mapping[str, int]) -> str:
     return f"{line.text}:{','.join(shown)}"
 
 
+def _collective(tree: ast.SketchText, rules: Sequence[Rule]) -> str:
+    """The collective that a line names or that the phases make; if both, they agree."""
+    named = next((s.name for s in tree.statements if isinstance(s, ast.CollectiveLine)), "")
+    for rule in rules:
+        if not isinstance(rule, Phases):
+            continue
+        if named not in ("", rule.kind):
+            raise BadSketch(
+                f"these phases make {rule.kind}, and the sketch is for {named}", where=rule.span,
+                hint=f"collective {rule.kind}, or leave that line out",
+            )  # fmt: skip
+        return str(rule.kind)
+    return named
+
+
+def _engine(tree: ast.SketchText) -> str:
+    """The engine that a line proposes; it must exist and have these options."""
+    line = next((s for s in tree.statements if isinstance(s, ast.EngineLine)), None)
+    if line is None:
+        return ""
+    ENGINES.create(line.spec or parse_spec(line.text))
+    return line.text
+
+
 class _Elaborator:
     """Walks the statements; keeps what they become and what is wrong with them."""
 
@@ -170,6 +216,14 @@ class _Elaborator:
         except UserError as problem:
             self._note(problem)
 
+    def of_headers(self, read: Callable[[], str]) -> str | None:
+        """What a header says, or None and its problem noted."""
+        try:
+            return read()
+        except UserError as problem:
+            self._note(problem)
+            return None
+
     def _note(self, problem: WeftError) -> None:
         """Keep a problem; a loop makes the same one many times."""
         if all((p.message, p.where) != (problem.message, problem.where) for p in self.problems):
@@ -186,10 +240,11 @@ class _Elaborator:
             return
         if meaning.reach is not Reach.MACHINE:
             raise BadSketch(
-                f"a block about links {_reach(head)} inside one {meaning.reach}", where=head.span,
+                f"a block about links {meaning.inside(head).reach} inside one {meaning.reach}",
+                where=head.span,
                 hint="end the outer block first",
             )  # fmt: skip
-        inner = replace(meaning, reach=_reach(head))
+        inner = meaning.inside(head)
         for one in block.body:
             self.statement(one, inner, loops)
 
@@ -212,10 +267,6 @@ class _Elaborator:
         for value in values:
             for one in block.body:
                 self.statement(one, meaning.bound(head.variable, value), (*loops, head.variable))
-
-
-def _reach(head: ast.BetweenNodes | ast.WithinNode) -> Reach:
-    return Reach.BETWEEN if isinstance(head, ast.BetweenNodes) else Reach.WITHIN
 
 
 def _loop_values(meaning: Meaning, loops: Sequence[str]) -> str:
@@ -258,26 +309,36 @@ class _Translation:
                 found = meaning.selection(selection)
                 yield Forbid(found.pair_set(), found.link_set(), label=label, span=span)
             case ast.RelayRule():
-                yield self._relay(line)
+                yield from self._relay(line)
+            case ast.OwnFirstRule(selection=selection):
+                yield OwnFirst(self._ordered(selection), label=label, span=span)
             case ast.SwitchRule():
                 yield from self._switches(line)
             case ast.SymmetryRule():
                 yield from self._symmetries(line)
             case ast.ChunksRule(count=count):
                 yield Chunks(meaning.count(count, "chunks"), label=label, span=span)
+            case ast.ChunksBySizeRule(steps=steps, beyond=beyond):
+                counted = tuple((most, meaning.count(n, "chunks")) for n, most in steps)
+                last = meaning.count(beyond, "chunks")
+                yield ChunksBySize(counted, last, label=label, span=span)
             case ast.MaxHopsRule(count=count):
                 yield MaxHops(meaning.count(count, "max hops"), label=label, span=span)
             case ast.MaxStepsRule(count=count):
                 yield MaxSteps(meaning.count(count, "max steps"), label=label, span=span)
+            case ast.MaxDetourRule():
+                yield self._detour(line)
             case ast.SendRule():
                 yield from self._sends(line)
+            case ast.PhasesRule():
+                yield Phases(*phases_of(line, meaning), label=label, span=span)
 
     def _check_block(self) -> None:
         """Some lines speak of the whole machine, and some of one kind of block only."""
         reach = self.meaning.reach
         fits: tuple[Reach, ...]
         match self.line:
-            case ast.OnlyRule() | ast.ForbidRule():
+            case ast.OnlyRule() | ast.ForbidRule() | ast.OwnFirstRule():
                 fits = tuple(Reach)
             case ast.RelayRule():
                 fits = (Reach.MACHINE, Reach.BETWEEN)
@@ -292,7 +353,7 @@ class _Translation:
                 else "move it out of the block",
             )  # fmt: skip
 
-    def _relay(self, line: ast.RelayRule) -> Relay:
+    def _relay(self, line: ast.RelayRule) -> Iterator[Relay | OwnFirst]:
         meaning, machine = self.meaning, self.meaning.machine
         pairs = np.zeros_like(machine.hops)
         for pair in line.through:
@@ -311,10 +372,39 @@ class _Translation:
         if not pairs.any() and len(machine.boxes) > 1:
             raise BadSketch("this relay goes over no hop", where=line.span)
         sources = {r for box in meaning.places() for r in meaning.ranks(line.sources, box)}
-        through = tuple((int(a), int(b)) for a, b in np.argwhere(pairs))
-        return Relay(
-            frozenset(sources), through, line.own_first, label=self._label(), span=line.span
-        )
+        label, span = self._label(), line.span
+        through, rest = _pairs(pairs), _pairs(self._free_ways_out())
+        ordered = line.own_first and not rest
+        yield Relay(frozenset(sources), (*through, *rest), ordered, label=label, span=span)
+        if line.own_first and not ordered:
+            yield OwnFirst(frozenset(through), label=label, span=span)
+
+    def _free_ways_out(self) -> Mask:
+        """Hops out of the boxes of this block to boxes that it does not speak of: left alone."""
+        machine, meaning = self.meaning.machine, self.meaning
+        free = np.zeros_like(machine.hops)
+        if meaning.boxes is not None:
+            home = np.isin(machine.box_of, [box for box, _ in meaning.boxes])
+            free = machine.hops & ~machine.same_box & ~meaning.speaks_of() & home[:, None]
+        return free
+
+    def _ordered(self, selection: ast.Selection | None) -> frozenset[Pair]:
+        meaning = self.meaning
+        if selection is None:
+            return frozenset(_pairs(meaning.machine.hops & meaning.speaks_of()))
+        found = meaning.selection(selection)
+        if found.links.any():
+            raise BadSketch("an order is for hops from GPU to GPU", where=selection.span)
+        return found.pair_set()
+
+    def _detour(self, line: ast.MaxDetourRule) -> MaxDetour:
+        more = 0 if line.more is None else self.meaning.number(line.more)
+        if more < 0:
+            raise BadSketch(
+                f"a detour of {more} hops is shorter than the shortest path", where=line.span,
+                hint="max detour 0 hops allows shortest paths only",
+            )  # fmt: skip
+        return MaxDetour(line.measure, more, line.percent, label=self._label(), span=line.span)
 
     def _switches(self, line: ast.SwitchRule) -> Iterator[SwitchPolicy]:
         machine = self.meaning.machine
@@ -371,6 +461,10 @@ class _Translation:
             )  # fmt: skip
 
 
+def _pairs(mask: Mask) -> tuple[Pair, ...]:
+    return tuple((int(a), int(b)) for a, b in np.argwhere(mask))
+
+
 def _with_free_rest(machine: Machine, written: Sequence[Written]) -> Iterator[Written]:
     """``only`` in a block restricts the links that the block is about, and no others.
 
@@ -382,7 +476,7 @@ def _with_free_rest(machine: Machine, written: Sequence[Written]) -> Iterator[Wr
     for one in written:
         if isinstance(one.line, ast.OnlyRule):
             free &= ~one.meaning.speaks_of()
-    rest = frozenset((int(a), int(b)) for a, b in np.argwhere(free)) if reaches else frozenset()
+    rest = frozenset(_pairs(free)) if reaches else frozenset()
     for one in written:
         if isinstance(one.line, ast.OnlyRule) and rest:
             rules = tuple(

@@ -7,7 +7,7 @@ of any other box.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -41,11 +41,16 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The machine, the block's reach, and what names stand for: the context of a line."""
+    """The machine, the block's reach, and what names stand for: the context of a line.
+
+    ``boxes`` are the (source, destination) boxes that the block is about, None where the reach
+    alone says it.
+    """
 
     machine: Machine
     numbers: Mapping[str, int]
     reach: Reach = Reach.MACHINE
+    boxes: frozenset[tuple[int, int]] | None = None
 
     def bound(self, name: str, value: int) -> Meaning:
         """The same with one more name."""
@@ -67,6 +72,16 @@ class Meaning:
         if value < 1:
             raise BadSketch(f"{what} must be at least 1, not {value}", where=expression.span)
         return value
+
+    def block_size(self, expression: ast.Expression) -> int:
+        """The size of blocks that the ranks are cut in evenly."""
+        size = self.count(expression, "the size of a block")
+        if self.machine.ranks % size:
+            raise BadSketch(
+                f"{self.machine.ranks} ranks are not cut evenly in blocks of {size}",
+                where=expression.span,
+            )
+        return size
 
     def values(self, group: ast.Group) -> list[int]:
         """The numbers of a list, in order; an empty range has none."""
@@ -107,11 +122,71 @@ class Meaning:
             raise BadSketch(f"{name!r} is not a GPU", where=ranks.span)
         return found
 
+    def inside(self, head: ast.BetweenNodes | ast.WithinNode) -> Meaning:
+        """The context of the lines in a block.
+
+        Raises:
+            BadSketch: a box that is not there, or a pair of boxes that is one box.
+        """
+        reach = Reach.BETWEEN if isinstance(head, ast.BetweenNodes) else Reach.WITHIN
+        boxes = None if head.boxes is None else frozenset(self._box_pairs(head.boxes))
+        return replace(self, reach=reach, boxes=boxes)
+
+    def _box_pairs(self, boxes: ast.Pair | ast.Ranks) -> Iterator[tuple[int, int]]:
+        """The pairs of boxes that ``between nodes 0 -> 1`` and ``within node 0`` name."""
+        if not isinstance(boxes, ast.Pair):
+            yield from ((box, box) for box in self._box_numbers(boxes))
+            return
+        sources, targets = self._box_numbers(boxes.src), self._box_numbers(boxes.dst)
+        if len(sources) == 1 and sources == targets and len(self.machine.boxes) > 1:
+            raise BadSketch(
+                f"nothing is between node {sources[0]} and itself", where=boxes.span,
+                hint="within node, links are named by 'within node'",
+            )  # fmt: skip
+        pairs = [(a, b) for a in sources for b in targets if a != b]
+        yield from pairs
+        if boxes.both_ways:
+            yield from ((b, a) for a, b in pairs)
+
+    def _box_numbers(self, boxes: ast.Ranks) -> list[int]:
+        count = len(self.machine.boxes)
+        if isinstance(boxes, ast.Any):
+            return list(range(count))
+        group = boxes if isinstance(boxes, ast.Group) else ast.Group((boxes,))
+        found = self.values(group)
+        beyond = next((v for v in found if not 0 <= v < count), None)
+        if beyond is not None:
+            raise BadSketch(
+                f"there is no node {beyond} on {self.machine.topology.name}", where=boxes.span,
+                hint=f"nodes are 0 … {count - 1}" if count > 1 else "it has one node, number 0",
+            )  # fmt: skip
+        return found
+
+    @property
+    def joined(self) -> Mask:
+        """Which box goes with which in this block, shape (boxes, boxes)."""
+        count = len(self.machine.boxes)
+        if self.reach is Reach.MACHINE:
+            return np.ones((count, count), np.bool_)
+        same = np.eye(count, dtype=np.bool_)
+        if self.boxes is None:
+            return same if self.reach is Reach.WITHIN else ~same
+        table = np.zeros((count, count), np.bool_)
+        for pair in self.boxes:
+            table[pair] = True
+        return table
+
     def places(self) -> tuple[int | None, ...]:
-        """The boxes that a line speaks of: each one, or None for the machine as one."""
+        """The boxes that links of a line begin in, or None for the machine as one."""
         if self.reach is Reach.MACHINE:
             return (None,)
-        return tuple(range(len(self.machine.boxes)))
+        return tuple(np.flatnonzero(self.joined.any(axis=1)).tolist())
+
+    def targets(self) -> tuple[int | None, ...]:
+        """The boxes that links of a line end in, or None for the machine as one."""
+        if self.reach is Reach.MACHINE:
+            return (None,)
+        return tuple(np.flatnonzero(self.joined.any(axis=0)).tolist())
 
     def _nodes(self, ranks: ast.Ranks, box: int | None) -> Nodes:
         match ranks:
@@ -175,10 +250,8 @@ class Meaning:
         """What one item of a list of links selects, inside the block."""
         machine = self.machine
         match selector:
-            case ast.BetweenNodes():
-                return self._within_reach(~machine.same_box)
-            case ast.WithinNode():
-                return self._within_reach(machine.same_box)
+            case ast.BetweenNodes() | ast.WithinNode():
+                return self._within_reach(self.inside(selector).speaks_of())
             case ast.SameLocalRank():
                 return self._within_reach(machine.same_place & ~machine.same_box)
             case ast.Pair(src=src, dst=dst):
@@ -190,13 +263,8 @@ class Meaning:
 
     def speaks_of(self) -> Mask:
         """The pairs that a line in this block speaks of."""
-        match self.reach:
-            case Reach.MACHINE:
-                return np.ones_like(self.machine.same_box)
-            case Reach.BETWEEN:
-                return ~self.machine.same_box
-            case Reach.WITHIN:
-                return self.machine.same_box
+        box = self.machine.box_of
+        return self.joined[box[:, None], box[None, :]]
 
     def pair(self, written: ast.Pair, src: ast.Ranks, dst: ast.Ranks) -> Selected:
         """The pairs, and the links that touch a switch, from one side to the other.
@@ -204,17 +272,21 @@ class Meaning:
         Ranges and groups select the hops there are; a pair that is named singly must be one.
         """
         machine = self.machine
-        sources = [self._nodes(src, box) for box in self.places()]
-        targets = [self._nodes(dst, box) for box in self.places()]
-        named = self._outer(sources, targets)[: machine.ranks, : machine.ranks] & self.speaks_of()
+        sources = {box: self._nodes(src, box) for box in self.places()}
+        targets = {box: self._nodes(dst, box) for box in self.targets()}
+        named = (
+            self._outer(sources.values(), targets.values())[: machine.ranks, : machine.ranks]
+            & self.speaks_of()
+        )
         links = machine.nothing().links
-        if any(not machine.is_gpu(n) for nodes in (*sources, *targets) for n in nodes):
+        if any(not machine.is_gpu(n) for side in (sources, targets) for nodes in side.values()
+               for n in nodes):  # fmt: skip
             links = self._links(sources, targets)
         if _is_single(src) and _is_single(dst):
             self._must_exist(written, named, links)
         return Selected(named & machine.hops, links)
 
-    def _outer(self, sources: Sequence[Nodes], targets: Sequence[Nodes]) -> Mask:
+    def _outer(self, sources: Iterable[Nodes], targets: Iterable[Nodes]) -> Mask:
         """Everything on the one side with everything on the other, shape (nodes, nodes)."""
         size = len(self.machine.topology.nodes)
         one, other = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -222,29 +294,28 @@ class Meaning:
         other[[n for nodes in targets for n in nodes]] = True
         return one[:, None] & other[None, :]
 
-    def _links(self, sources: Sequence[Nodes], targets: Sequence[Nodes]) -> Mask:
+    def _links(
+        self, sources: Mapping[int | None, Nodes], targets: Mapping[int | None, Nodes]
+    ) -> Mask:
         """The links that touch a switch, from the sources of a box to the targets that it reaches.
 
         A switch may stand for several boxes, so here the boxes are taken pair by pair.
         """
         ends = self.machine.link_ends
         found = np.zeros(len(ends), np.bool_)
-        for box, nodes in enumerate(sources):
-            for other, reached in enumerate(targets):
-                if self._together(box, other):
+        joined = self.joined
+        for box, nodes in sources.items():
+            for other, reached in targets.items():
+                if box is None or other is None or joined[box, other]:
                     found |= np.isin(ends[:, 0], nodes) & np.isin(ends[:, 1], reached)
         touches: Mask = found & (ends >= self.machine.ranks).any(axis=1)
         return touches
-
-    def _together(self, box: int, other: int) -> bool:
-        """Whether a source in one box and a destination in the other make a pair here."""
-        return box != other if self.reach is Reach.BETWEEN else box == other
 
     def _must_exist(self, pair: ast.Pair, named: Mask, links: Mask) -> None:
         missing = np.argwhere(named & ~self.machine.hops)
         if len(missing):
             raise self.no_hop(int(missing[0, 0]), int(missing[0, 1]), pair.span)
-        alone = self.reach is Reach.BETWEEN and len(self.machine.boxes) == 1
+        alone = self.reach is Reach.BETWEEN and not self.joined.any()
         if not (alone or named.any() or links.any()):
             raise BadSketch(
                 f"there is no link {selector_text(pair)} on {self.machine.topology.name}",

@@ -39,18 +39,28 @@ def rule_text(rule: ast.Rule) -> str:
             through = ", ".join(map(selector_text, rule.through))
             own = ", own data first" if rule.own_first else ""
             return f"relay {_values(rule.sources)} through {through}{own}"
+        case ast.OwnFirstRule(selection=selection):
+            return "own data first" + (f" over {_selection(selection)}" if selection else "")
         case ast.SwitchRule():
             return f"switch {ranks_text(rule.switch)}: {_policy(rule.policy)}"
         case ast.SymmetryRule(generators=generators):
             return f"symmetry: {', '.join(map(generator_text, generators))}"
         case ast.ChunksRule(count=count):
             return f"chunks {expression_text(count)}"
+        case ast.ChunksBySizeRule(steps=steps, beyond=beyond):
+            shown = (f"{expression_text(count)} up to {_size(most)}" for count, most in steps)
+            return f"chunks {', '.join(shown)}, {expression_text(beyond)} beyond"
         case ast.MaxHopsRule(count=count):
             return f"max hops {expression_text(count)}"
         case ast.MaxStepsRule(count=count):
             return f"max steps {expression_text(count)}"
+        case ast.MaxDetourRule(measure=measure, more=more, percent=percent):
+            detour = f"{percent}% of {measure}" if more is None else f"{expression_text(more)} hops"
+            return f"max detour {detour}"
         case ast.SendRule():
             return _send(rule)
+        case ast.PhasesRule(phases=phases):
+            return f"phases: {', '.join(map(phase_text, phases))}"
 
 
 def selector_text(selector: ast.Selector) -> str:
@@ -59,28 +69,65 @@ def selector_text(selector: ast.Selector) -> str:
         case ast.Pair(src=src, dst=dst, both_ways=both_ways):
             arrow = "<->" if both_ways else "->"
             return f"{ranks_text(src)} {arrow} {ranks_text(dst)}"
-        case ast.BetweenNodes():
-            return "between nodes"
-        case ast.WithinNode():
-            return "within node"
+        case ast.BetweenNodes() | ast.WithinNode():
+            return _nodes(selector)
         case ast.SameLocalRank():
             return "same local rank"
+
+
+def phase_text(phase: ast.PhaseLine) -> str:
+    """One line of ``phases:``."""
+    return f"{phase.kind} {_place(phase.place)}"
+
+
+def _place(place: ast.Place) -> str:
+    match place:
+        case ast.WithinNode():
+            return "within node"
+        case ast.ByLocalRank():
+            return "across nodes by local rank"
+        case ast.InBlocks(size=size):
+            return f"in blocks of {expression_text(size)}"
+        case ast.AcrossBlocks(size=size):
+            return f"across blocks of {expression_text(size)}"
+        case ast.Along(axis=axis):
+            return f"along {_axis(axis)}"
+        case ast.InGroups(groups=groups):
+            return f"in {_cycles(groups)}"
+
+
+def _axis(axis: ast.Axis) -> str:
+    return axis.which if isinstance(axis.which, str) else f"dimension {expression_text(axis.which)}"
+
+
+def _cycles(cycles: tuple[tuple[ast.Expression, ...], ...]) -> str:
+    return "".join(f"({' '.join(map(expression_text, c))})" for c in cycles)
+
+
+def _nodes(head: ast.BetweenNodes | ast.WithinNode) -> str:
+    if isinstance(head, ast.WithinNode):
+        return "within node" + (f" {ranks_text(head.boxes)}" if head.boxes is not None else "")
+    return "between nodes" + (f" {selector_text(head.boxes)}" if head.boxes is not None else "")
 
 
 def generator_text(generator: ast.Generator) -> str:
     """One move of a symmetry."""
     match generator:
-        case ast.Rotate(by=by, within_node=within, blocks=blocks):
+        case ast.Rotate(by=by, within_node=within, blocks=blocks, axis=axis):
             where = f" in blocks of {expression_text(blocks)}" if blocks is not None else ""
+            where = f" along {_axis(axis)}" if axis is not None else where
             shown = expression_text(by)
             # `rotate nodes` is another move; a parameter of that name stands in parentheses.
             shown = f"({shown})" if re.match(r"nodes\b", shown) else shown
             return f"rotate {shown}{' within node' if within else where}"
+        case ast.Reflect(axis=axis):
+            return f"reflect along {_axis(axis)}"
+        case ast.Swap(one=one, other=other):
+            return f"swap {_axis(one)} and {_axis(other)}"
         case ast.RotateNodes(by=by):
             return "rotate nodes" + (f" by {expression_text(by)}" if by is not None else "")
         case ast.Permute(cycles=cycles, within_node=within):
-            moved = "".join(f"({' '.join(map(expression_text, c))})" for c in cycles)
-            return f"permute {moved}{' within node' if within else ''}"
+            return f"permute {_cycles(cycles)}{' within node' if within else ''}"
 
 
 def ranks_text(ranks: ast.Ranks) -> str:
@@ -132,7 +179,9 @@ def _statement(one: ast.Statement, margin: str) -> Iterator[str]:
     match one:
         case ast.Block():
             yield from _block(one, margin)
-        case ast.MachineLine() | ast.CollectiveLine() | ast.SizeLine():
+        case ast.PhasesRule():
+            yield from _phases(one, margin)
+        case ast.MachineLine() | ast.CollectiveLine() | ast.SizeLine() | ast.EngineLine():
             yield from _with_trivia(one.trivia, _header(one), margin)
         case _:
             yield from _with_trivia(one.trivia, _labelled(one), margin)
@@ -157,6 +206,14 @@ def _block(block: ast.Block, margin: str) -> Iterator[str]:
         yield f"{margin}{INDENT}{note}" if note else ""
 
 
+def _phases(rule: ast.PhasesRule, margin: str) -> Iterator[str]:
+    yield from _with_trivia(rule.trivia, f"phases{_label(rule)}:", margin)
+    for one in rule.phases:
+        yield from _with_trivia(one.trivia, phase_text(one), margin + INDENT)
+    for note in rule.tail:
+        yield f"{margin}{INDENT}{note}" if note else ""
+
+
 def _on_one_line(block: ast.Block) -> str | None:
     """A block of one rule without comments of its own as one line; None for other blocks."""
     (one, *more) = block.body
@@ -167,10 +224,8 @@ def _on_one_line(block: ast.Block) -> str | None:
 
 def _head(head: ast.Scope) -> str:
     match head:
-        case ast.BetweenNodes():
-            return "between nodes"
-        case ast.WithinNode():
-            return "within node"
+        case ast.BetweenNodes() | ast.WithinNode():
+            return _nodes(head)
         case ast.Loop(variable=variable, values=values):
             return f"for {variable} in {_values(values)}"
 
@@ -183,10 +238,14 @@ def _values(values: ast.Group | ast.Any) -> str:
 
 
 def _labelled(rule: ast.Rule) -> str:
+    return rule_text(rule) + _label(rule)
+
+
+def _label(rule: ast.Rule) -> str:
     if rule.label is None:
-        return rule_text(rule)
+        return ""
     label = rule.label.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{rule_text(rule)} as "{label}"'
+    return f' as "{label}"'
 
 
 def _header(one: ast.Header) -> str:
@@ -198,6 +257,8 @@ def _header(one: ast.Header) -> str:
             return f"collective {name}"
         case ast.SizeLine(low=low, high=high):
             return f"size {_size(low)}" + (f"..{_size(high)}" if high != low else "")
+        case ast.EngineLine(text=text):
+            return f"engine {text}"
 
 
 def _size(count: int) -> str:

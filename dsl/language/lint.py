@@ -3,7 +3,7 @@ contradict each other, a machine it was not written for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -17,12 +17,17 @@ from ..errors import UserError, suggest
 from ..hops import find_hops
 from ..sketch import (
     Chunks,
+    ChunksBySize,
     FixedSend,
     Forbid,
+    MaxDetour,
     MaxHops,
     MaxSteps,
+    Measure,
     Only,
     Pair,
+    Phase,
+    Phases,
     Relay,
     Rule,
     Sketch,
@@ -134,19 +139,49 @@ def _unused(done: Elaboration) -> Iterator[Finding]:
     for one in done.written:
         if one.meaning.reach is Reach.BETWEEN and lonely:
             note(one.line, "there is only one node, so nothing is between nodes", False)
-        elif isinstance(one.line, ast.OnlyRule | ast.ForbidRule):
+        elif not one.meaning.joined.any():
+            note(one.line, "this block is about no two nodes", False)
+        elif isinstance(one.line, ast.OnlyRule | ast.ForbidRule | ast.OwnFirstRule):
             for what, message, is_used in _items(one, one.line.selection):
                 note(what, message, is_used)
+        elif isinstance(one.line, ast.PhasesRule):
+            for place, phase in zip(one.line.phases, _phases(one.rules), strict=True):
+                note(
+                    place, "no group of this phase has two ranks", any(map(_several, phase.groups))
+                )
         for rule in one.rules:
             if isinstance(rule, Symmetry) and rule.image == tuple(range(len(rule.image))):
                 note(one.line, "this symmetry moves nothing", False)
+            if isinstance(rule, ChunksBySize):
+                for message in _other_sizes(rule, done.sketch.size):
+                    note(one.line, message, False)
     for what, message, is_used in used.values():
         if not is_used:
             yield Finding(Concern.UNUSED, message, what.span)
 
 
-def _items(one: Written, selection: ast.Selection) -> Iterator[tuple[ast.Syntax, str, bool]]:
+def _several(group: tuple[int, ...]) -> bool:
+    return len(group) > 1
+
+
+def _phases(rules: Iterable[Rule]) -> tuple[Phase, ...]:
+    return next((r.phases for r in rules if isinstance(r, Phases)), ())
+
+
+def _other_sizes(rule: ChunksBySize, sizes: tuple[int, int] | None) -> Iterator[str]:
+    """Numbers of chunks for sizes that the sketch is not for."""
+    if sizes is None:
+        return
+    low, high = sizes
+    edges = [0, *(most for most, _ in rule.steps)]
+    if edges[1] < low or edges[-1] >= high or edges[-2] >= high:
+        yield "some of these numbers are for sizes that the sketch is not for"
+
+
+def _items(one: Written, selection: ast.Selection | None) -> Iterator[tuple[ast.Syntax, str, bool]]:
     """Each item of a list of links, what to say if it is of no use, and whether it is."""
+    if selection is None:
+        return
     total = one.meaning.machine.nothing()
     for selector in selection.selectors:
         found = one.meaning.selector(selector)
@@ -179,6 +214,8 @@ def _contradictions(done: Elaboration) -> Iterator[Finding]:
     yield from _sends(sketch, allowed, distance)
     yield from _lost(sketch, machine, distance)
     yield from _too_far(sketch, distance)
+    yield from _detours(sketch, machine, distance)
+    yield from _torn_phases(sketch, allowed)
     yield from _asymmetric(sketch, allowed)
     yield from _blocked_relays(sketch, allowed)
 
@@ -213,7 +250,8 @@ def _distances(allowed: Mask) -> npt.NDArray[np.float64]:
 def _sends(sketch: Sketch, allowed: Mask, distance: npt.NDArray[np.float64]) -> Iterator[Finding]:
     """Sends that must be and cannot."""
     steps = min((r.count for r in sketch.rules if isinstance(r, MaxSteps)), default=None)
-    chunks = min((r.count for r in sketch.rules if isinstance(r, Chunks)), default=None)
+    counts = [n for r in sketch.rules if isinstance(r, Chunks | ChunksBySize) for n in r.counts]
+    chunks = max(counts, default=None)
     sends = [r for r in sketch.rules if isinstance(r, FixedSend)]
     for rule in sends:
         problem = ""
@@ -311,6 +349,46 @@ def _too_far(sketch: Sketch, distance: npt.NDArray[np.float64]) -> Iterator[Find
             yield Finding(Concern.CONTRADICTION, message, rule.span)
 
 
+def _detours(
+    sketch: Sketch, machine: Machine, distance: npt.NDArray[np.float64]
+) -> Iterator[Finding]:
+    """Detour limits that the links left by other rules do not allow."""
+    if sketch.collective not in _ALL[1:] or np.isinf(distance).any():
+        return
+    shortest = _distances(machine.hops)
+    for rule in sketch.rules:
+        if not isinstance(rule, MaxDetour) or rule.measure is not Measure.HOPS:
+            continue
+        late = np.argwhere(distance > shortest * (100 + rule.percent) / 100 + rule.more)
+        if len(late):
+            src, dst = map(int, late[0])
+            message = (
+                f"with these links rank {dst} is {distance[src, dst]:.0f} hops from rank {src}; "
+                f"the shortest path has {shortest[src, dst]:.0f}"
+            )
+            yield Finding(Concern.CONTRADICTION, message, rule.span)
+
+
+def _torn_phases(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
+    """Groups whose ranks cannot reach each other inside the group."""
+    for rule in sketch.rules:
+        if not isinstance(rule, Phases):
+            continue
+        for number, phase in enumerate(rule.phases, 1):
+            torn = next((g for g in phase.groups if _is_torn(allowed, g)), None)
+            if torn is not None:
+                shown = ", ".join(map(str, torn[:8])) + (", …" if len(torn) > 8 else "")
+                message = (
+                    f"phase {number} ({phase.kind}) stays in groups, and inside {{{shown}}} "
+                    "the links that are allowed do not lead from every rank to every other"
+                )
+                yield Finding(Concern.CONTRADICTION, message, rule.span)
+
+
+def _is_torn(allowed: Mask, group: tuple[int, ...]) -> bool:
+    return len(group) > 1 and bool(np.isinf(_distances(allowed[np.ix_(group, group)])).any())
+
+
 def _asymmetric(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
     """A symmetry that the other rules do not have: what they forbid, it forbids elsewhere too."""
     relays = {_relay_key(r, None) for r in sketch.rules if isinstance(r, Relay)}
@@ -330,6 +408,17 @@ def _asymmetric(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
         elif relays != {_relay_key(r, rule.image) for r in sketch.rules if isinstance(r, Relay)}:
             message = "this symmetry does not map the relays to each other"
             yield Finding(Concern.CONTRADICTION, message, rule.span)
+        elif not _keeps_phases(rule.image, _phases(sketch.rules)):
+            message = "this symmetry does not map the groups of the phases to each other"
+            yield Finding(Concern.CONTRADICTION, message, rule.span)
+
+
+def _keeps_phases(image: tuple[int, ...], phases: tuple[Phase, ...]) -> bool:
+    for phase in phases:
+        groups = set(map(frozenset, phase.groups))
+        if {frozenset(image[r] for r in group) for group in groups} != groups:
+            return False
+    return True
 
 
 def _relay_key(

@@ -11,6 +11,7 @@ from ..symmetry import extend
 from . import ast
 from .evaluate import Meaning
 from .format import generator_text
+from .grid import moved_along, swapped
 
 Image = tuple[int, ...]
 
@@ -20,11 +21,19 @@ def image_of(generator: ast.Generator, meaning: Meaning) -> Image:
 
     Raises:
         BadSketch: blocks that do not divide the ranks, a rank in two cycles, boxes of different
-            size, or a permutation that does not map the machine to itself.
+            size, no such dimension, or a permutation that does not map the machine to itself.
     """
     match generator:
+        case ast.Rotate(by=by, axis=ast.Axis() as axis):
+            # Whoever stands k before a place goes there.
+            turn = -meaning.number(by)
+            image = moved_along(axis, meaning, lambda places, n: np.roll(places, turn, axis=n))
         case ast.Rotate():
             image = _rotation(generator, meaning)
+        case ast.Reflect(axis=axis):
+            image = moved_along(axis, meaning, lambda places, n: np.flip(places, axis=n))
+        case ast.Swap(one=one, other=other):
+            image = swapped(one, other, meaning)
         case ast.RotateNodes():
             image = _node_rotation(generator, meaning)
         case ast.Permute():
@@ -49,12 +58,7 @@ def _rotation(generator: ast.Rotate, meaning: Meaning) -> Image:
         return tuple(image)
     size = ranks
     if generator.blocks is not None:
-        size = meaning.count(generator.blocks, "the size of a block")
-        if ranks % size:
-            raise BadSketch(
-                f"{ranks} ranks are not cut evenly in blocks of {size}",
-                where=generator.blocks.span,
-            )
+        size = meaning.block_size(generator.blocks)
     # TACCL's symmetry_offsets [[by, size]].
     return tuple((r % size + by) % size + r - r % size for r in range(ranks))
 

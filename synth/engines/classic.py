@@ -20,6 +20,7 @@ from ..classic.place import Known, Site, named, names_for
 from ..classic.schedule import to_schedule
 from ..engine import Budget, Observer, Outcome, Point, Status
 from ..simulate import simulate
+from ..verify import verify
 
 LARGE = 1 << 30
 """Bytes of the message that the objective bandwidth looks at."""
@@ -69,10 +70,8 @@ class Classic:
         return None
 
     def refuses(self, problem: Problem) -> str | None:
-        """Sketches, collectives that nobody wrote an algorithm for, nothing to do."""
+        """Collectives that nobody wrote an algorithm for, nothing to do."""
         collective = problem.collective
-        if problem.sketch is not None:
-            return "a classic algorithm is what it is; a sketch guides a search"
         if collective.ranks < 2:
             return "nothing has to move: every rank holds already what it wants"
         if collective.local_reduce or not names_for(collective.kind):
@@ -112,7 +111,9 @@ class Classic:
                 if judge.points and (observer.cancelled() or time.monotonic() > deadline):
                     return judge.outcome("stopped before all algorithms were tried")
                 try:
-                    judge.look_at(one.name, self._schedule(site, one, chunks, problem))
+                    schedule = self._schedule(site, one, chunks, problem)
+                    _require_obedient(one.name, schedule, problem)
+                    judge.look_at(one.name, schedule)
                 except BadAlgorithm:  # ours: it is wrong, not in the wrong place
                     raise
                 except UserError as error:
@@ -162,6 +163,19 @@ class Classic:
             f"no classic algorithm fits {what}: {why[0].message if why else 'none is defined'}",
             hint="another engine may: -e exact",
         )
+
+
+def _require_obedient(name: str, schedule: Schedule, problem: Problem) -> None:
+    """Refuse an algorithm that does not do as the sketch says.
+
+    Raises:
+        UserError: it does not.
+    """
+    if problem.sketch is None:
+        return
+    verdict = verify(schedule, problem.sketch)
+    if not verdict.ok:
+        raise UserError(f"{name} does not obey the sketch: {verdict.problems[0]}")
 
 
 @dataclass(slots=True)

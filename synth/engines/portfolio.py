@@ -101,7 +101,7 @@ def _likely(problem: Problem) -> Iterator[str]:
     if problem.sketch is not None:
         if ranks <= (EXACT_PAIRS if at_a_size else EXACT_RANKS):
             yield "exact"
-        yield from ("sketched", "packing")
+        yield from ("sketched", "packing", "classic")
         return
     custom = problem.collective.kind is Kind.CUSTOM
     if not at_a_size and ranks <= EXACT_RANKS:
@@ -182,18 +182,18 @@ class _Race:
         self.outcomes[engine.name] = outcome
         whole = outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
         proved = engine.name == "exact" and self.problem.objective is Objective.FRONTIER and whole
-        # Under a sketch a proof may be about what the sketch leaves, of which our bounds know nothing.
-        ends = (
-            (Status.INFEASIBLE, Status.OPTIMAL)
-            if engine.name == "sketched"
-            else (Status.INFEASIBLE,)
-        )
-        decided = self.problem.sketch is not None and outcome.status in ends
-        if proved or decided or len(self.engines) == 1:
+        if proved or self._decided(engine, outcome) or len(self.engines) == 1:
             points = tuple(_signed(p, engine) for p in outcome.points)
             self.over = replace(outcome, points=points)
             return
         self._add(engine, outcome.points)
+
+    def _decided(self, engine: Engine, outcome: Outcome) -> bool:
+        """Whether there is a proof about what a sketch leaves, of which our bounds know nothing."""
+        if self.problem.sketch is None:
+            return False
+        best = engine.name == "sketched" and outcome.status is Status.OPTIMAL
+        return best or outcome.status is Status.INFEASIBLE
 
     def _add(self, engine: Engine, points: list[Point] | tuple[Point, ...]) -> None:
         """Points as they will be: each in the order that is quickest at the size in question."""

@@ -15,6 +15,7 @@ from weft.dsl.sketch import (
     Forbid,
     MaxHops,
     Only,
+    OwnFirst,
     Relay,
     Sketch,
     SwitchPolicy,
@@ -44,7 +45,7 @@ MOST_TRANSFERS = 60_000
 SLOWER = 1.02
 """A cut that is so much slower than the best is the last one that is tried."""
 
-FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy, Chunks, MaxHops)
+FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy, Chunks, MaxHops, OwnFirst)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,18 @@ from weft.dsl.errors import Infeasible, UserError
 from weft.dsl.placement import Placement
 from weft.dsl.problem import Problem
 from weft.dsl.schedule import Schedule
-from weft.dsl.sketch import FixedSend, Forbid, Only, Pair, Relay, Rule, Sketch
+from weft.dsl.sketch import (
+    FixedSend,
+    Forbid,
+    Only,
+    OwnFirst,
+    Pair,
+    Phase,
+    Phases,
+    Relay,
+    Rule,
+    Sketch,
+)
 from weft.dsl.topology import Topology
 
 from ..prune import prune
@@ -220,10 +231,28 @@ def _dual_rule(
             yield replace(rule, pairs=frozenset(map(_swap, rule.pairs)))
         case Relay():
             yield from _dual_relay(rule, problem, ends)
+        case Phases():
+            yield _dual_phases(rule)
+        case OwnFirst():
+            raise UserError(
+                f"the rule {rule.label!r} has no meaning for {problem.collective} turned round",
+                where=rule.span, hint="an order of sends is for data that is copied",
+            )  # fmt: skip
         case FixedSend():
             yield from _dual_send(rule, problem.collective, ends, steps)
         case _:
             yield rule
+
+
+_TURNED = {Kind.REDUCE_SCATTER: Kind.ALLGATHER, Kind.ALLGATHER: Kind.REDUCE_SCATTER}
+
+
+def _dual_phases(rule: Phases) -> Phases:
+    """The last phase first; what was scattered is gathered."""
+    turned = tuple(
+        Phase(_TURNED.get(p.kind, p.kind), p.groups) for p in reversed(rule.phases)
+    )  # fmt: skip
+    return replace(rule, phases=turned, kind=_TURNED.get(rule.kind, rule.kind))
 
 
 def _swap(pair: Pair) -> Pair:

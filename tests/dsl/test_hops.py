@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import gpu_routes, hub, ring, topologies
 
-from weft.dsl.hops import find_hops, gpu_neighbours, hop_distances, islands, route_latency
+from weft.dsl.hops import (
+    find_hops,
+    gpu_neighbours,
+    hop_distances,
+    islands,
+    latency_distances,
+    latency_units,
+    route_latency,
+)
 from weft.dsl.topology import Topology, both_ways, gpu, link, switch
 
 MANY = 10**6
@@ -102,3 +111,20 @@ def test_without_links_everybody_is_an_island(ranks: int) -> None:
     machine = replace(ring(4), nodes=tuple(map(gpu, range(ranks))), links=())
     assert islands(machine) == tuple((r,) for r in range(ranks))
     assert find_hops(machine).hops == ()
+
+
+@given(broken())
+def test_latency_distances_are_those_of_the_links(machine: Topology) -> None:
+    size = len(machine.nodes)
+    far = [[Fraction(0) if a == b else None for b in range(size)] for a in range(size)]
+    for x in machine.links:
+        before = far[x.src][x.dst]
+        far[x.src][x.dst] = x.latency if before is None else min(before, x.latency)
+    for k, a, b in product(range(size), repeat=3):
+        one, two, best = far[a][k], far[k][b], far[a][b]
+        if one is not None and two is not None and (best is None or one + two < best):
+            far[a][b] = one + two
+    _, scale = latency_units(machine)
+    n = machine.ranks
+    expected = [[-1 if d is None else d * scale for d in row[:n]] for row in far[:n]]
+    assert latency_distances(machine).tolist() == expected

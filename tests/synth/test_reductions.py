@@ -26,9 +26,13 @@ from weft.dsl.sketch import (
     Chunks,
     FixedSend,
     Forbid,
+    MaxDetour,
     MaxHops,
     MaxSteps,
+    Measure,
     Only,
+    Phase,
+    Phases,
     Relay,
     Rule,
     Sketch,
@@ -246,12 +250,26 @@ SENDS = st.builds(
     target=st.none() | st.integers(0, 3),
 )
 PAIRS = st.frozensets(st.sampled_from([(u, v) for u in range(4) for v in range(4) if u != v]))
+PARTS = st.sampled_from(
+    [((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2)), ((0, 1, 2, 3),), ((0, 1, 2), (3,))]
+)
+PHASES = st.builds(Phase, st.just(Kind.ALLREDUCE), PARTS)
 RULES = st.one_of(
     SENDS,
     st.builds(Only, label=st.just("only"), pairs=PAIRS, links=st.frozensets(st.integers(0, 11))),
     st.builds(Forbid, label=st.just("no"), pairs=PAIRS),
     st.builds(MaxHops, label=st.just("hops"), count=st.integers(1, 3)),
     st.builds(MaxSteps, label=st.just("steps"), count=st.integers(1, 4)),
+    st.builds(
+        MaxDetour, st.sampled_from(Measure), st.integers(0, 1), st.sampled_from([0, 50]),
+        label=st.just("detour"),
+    ),
+    st.builds(
+        Phases,
+        st.lists(PHASES, min_size=1, max_size=3).map(tuple),
+        st.just(Kind.ALLREDUCE),
+        label=st.just("phases"),
+    ),
     st.builds(Chunks, label=st.just("chunks"), count=st.integers(1, 2)),
     st.builds(SwitchPolicy, label=st.just("peers"), switch=st.just(4), limit=st.just(1)),
     st.builds(Symmetry, label=st.just("swap"), image=st.permutations(range(4)).map(tuple)),
@@ -309,6 +327,18 @@ def test_own_data_first_has_no_dual_for_copies() -> None:
     rule = Relay(label="mine first", sources=frozenset({0}), through=((0, 2),), own_first=True)
     with pytest.raises(UserError, match="'mine first' has no meaning"):
         reverse(Problem(two_boxes(), make("gather", 4), Sketch("mine", (rule,))))
+
+
+def test_phases_turned_round_gather_what_was_scattered() -> None:
+    rows, columns = ((0, 1), (2, 3)), ((0, 2), (1, 3))
+    down = (Phase(Kind.REDUCE_SCATTER, rows), Phase(Kind.REDUCE_SCATTER, columns))
+    rule = Phases(down, Kind.REDUCE_SCATTER, label="down")
+    dual, _ = reverse(Problem(two_boxes(), make("reduce_scatter", 4), Sketch("mine", (rule,))))
+    assert dual.sketch is not None
+    (up,) = dual.sketch.rules
+    assert isinstance(up, Phases)
+    assert up.phases == (Phase(Kind.ALLGATHER, columns), Phase(Kind.ALLGATHER, rows))
+    assert up.kind is Kind.ALLGATHER
 
 
 def test_the_dual_sketch_names_the_dual_collective() -> None:

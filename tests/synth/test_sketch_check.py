@@ -8,16 +8,22 @@ import pytest
 from shares import in_pieces
 from strategies import hub, ring
 
-from weft.dsl.collective import custom, make
+from weft.dsl.collective import Kind, custom, make
 from weft.dsl.schedule import Schedule, Transfer
 from weft.dsl.sketch import (
     Chunks,
+    ChunksBySize,
     FixedSend,
     Forbid,
+    MaxDetour,
     MaxHops,
     MaxSteps,
+    Measure,
     Only,
+    OwnFirst,
     Peers,
+    Phase,
+    Phases,
     Relay,
     Rule,
     Sketch,
@@ -232,3 +238,153 @@ def test_pieces_of_unequal_shares_are_counted_in_their_unit() -> None:
         (problem,) = told(s, never(owner, 1, (owner, (owner + 1) % 4)))
         assert f"chunk {(1, 2, 4, 6)[owner]}" in problem
     assert "unequal" in told(s, Chunks(label="two", span=SPAN, count=4))[0]
+
+
+# ---- detours
+
+
+def short_and_long() -> Topology:
+    """A triangle: 0 -> 1 takes 3 µs, 0 -> 2 -> 1 takes 2 µs."""
+    cables = (
+        link(0, 1, 25, 3),
+        link(0, 2, 25, 1),
+        link(2, 1, 25, 1),
+        link(1, 0, 25),
+        link(2, 0, 25),
+    )
+    return Topology("triangle", (gpu(0), gpu(1), gpu(2)), cables)
+
+
+def test_detours_in_hops_and_in_alpha() -> None:
+    around = Schedule.of(
+        short_and_long(),
+        make("broadcast", 3, roots=[0]),
+        [Transfer(0, 0, 2, (1,), 0), Transfer(0, 2, 1, (2,), 1)],
+    )
+    direct = Schedule.of(
+        short_and_long(),
+        make("broadcast", 3, roots=[0]),
+        [Transfer(0, 0, 2, (1,), 0), Transfer(0, 0, 1, (0,), 0)],
+    )
+    hops, alpha = Measure.HOPS, Measure.ALPHA
+    assert told(around, MaxDetour(hops, label="d"))[0].endswith("data comes here by a longer path")
+    assert not told(around, MaxDetour(hops, more=1, label="d"))
+    assert not told(around, MaxDetour(hops, percent=100, label="d"))
+    assert not told(around, MaxDetour(alpha, label="d"))
+    (only,) = told(direct, MaxDetour(alpha, percent=49, label="d"))
+    assert "rank 0 -> 1" in only
+    assert not told(direct, MaxDetour(alpha, percent=50, label="d"))
+    assert not told(direct, MaxDetour(hops, label="d"))
+
+
+def test_a_detour_of_any_part_of_a_sum_counts() -> None:
+    n = 4
+    sums = [Transfer(0, r, r + 1, (r,), r, reduce=True) for r in range(n - 1)]
+    s = Schedule.of(ring(n), make("reduce", n, roots=[n - 1]), sums)
+    assert not told(s, MaxDetour(Measure.HOPS, label="d"))
+    # On a ring of both directions, 3 -> 0 is one hop, and 0's part took three.
+    s = replace(s, topology=two_way_ring(n), route_links=2 * s.route_links)
+    found = told(s, MaxDetour(Measure.HOPS, more=1, label="d"))
+    assert len(found) == 1
+    assert "rank 2 -> 3" in found[0]
+    assert not told(s, MaxDetour(Measure.HOPS, more=2, label="d"))
+
+
+def two_way_ring(n: int) -> Topology:
+    return Topology(
+        "two-way", tuple(map(gpu, range(n))),
+        tuple(x for r in range(n) for x in both_ways(r, (r + 1) % n, 25)),
+    )  # fmt: skip
+
+
+def test_of_equal_copies_the_nearest_start_counts() -> None:
+    c = custom("copies", 3, [(0, 0, [0], 0), (2, 0, [0], 0)], [(1, 0, [0], 0)])
+    line = Topology("line", (gpu(0), gpu(1), gpu(2)), (*both_ways(0, 1, 25), *both_ways(1, 2, 25)))
+    s = Schedule.of(line, c, [Transfer(0, 2, 1, (3,), 0)])
+    assert not told(s, MaxDetour(Measure.HOPS, label="d"))
+
+
+# ---- order
+
+
+def test_own_data_first_over_any_hops() -> None:
+    rule = OwnFirst(label="o", pairs=frozenset({(1, 2)}))
+    assert not told(boxes_gather(), rule)
+    (only,) = told(boxes_gather(late=True), rule)
+    assert "own chunk comes after another's" in only
+    assert not told(boxes_gather(late=True), OwnFirst(label="o", pairs=frozenset({(0, 1)})))
+
+
+# ---- chunks by size
+
+
+def test_chunks_by_size_are_one_of_the_numbers() -> None:
+    rule = ChunksBySize(((64, 1), (1024, 2)), 4, label="c")
+    assert not told(ring_allgather(3, chunks=2), rule)
+    (only,) = told(ring_allgather(3, chunks=3), rule)
+    assert only.endswith("units are cut into 3 chunks")
+
+
+# ---- phases
+
+BOXES, RAILS = ((0, 1), (2, 3)), ((0, 2), (1, 3))
+RAILED = Phases(
+    (
+        Phase(Kind.REDUCE_SCATTER, BOXES),
+        Phase(Kind.ALLREDUCE, RAILS),
+        Phase(Kind.ALLGATHER, BOXES),
+    ),
+    Kind.ALLREDUCE,
+    label="rails",
+)
+
+
+def square() -> Topology:
+    """0-1, 2-3 inside; 0-2, 1-3 across."""
+    cables = [(0, 1), (2, 3), (0, 2), (1, 3)]
+    return Topology(
+        "square", tuple(gpu(r, r // 2) for r in range(4)),
+        tuple(x for a, b in cables for x in both_ways(a, b, 25)),
+    )  # fmt: skip
+
+
+def allreduce(*sends: tuple[int, int, int, int, bool]) -> Schedule:
+    """Of two chunks; sends are (chunk, src, dst, step, reduce)."""
+    machine = square()
+    where = {(x.src, x.dst): i for i, x in enumerate(machine.links)}
+    rows = [Transfer(c, a, b, (where[a, b],), step, reduce=r) for c, a, b, step, r in sends]
+    return Schedule.of(machine, make("allreduce", 4, chunks=2), rows)
+
+
+def railed(skip: int = 0) -> list[tuple[int, int, int, int, bool]]:
+    """Chunk c: summed on ranks c and c + 2, exchanged by them, handed to their neighbours."""
+    found = []
+    for c in (0, 1):
+        found += [(c, 1 - c, c, 0, True), (c, 3 - c, 2 + c, 0, True)]
+        found += [(c, c, c + 2, 1, True), (c, c + 2, c, 2, False)]
+        found += [(c, c, 1 - c, 3, False), (c, c + 2, 3 - c, 2, False)]
+    return found
+
+
+def test_a_schedule_in_phases() -> None:
+    assert not told(allreduce(*railed()), RAILED)
+
+
+def test_phases_in_another_order_are_told() -> None:
+    # Across first, then inside: right as an allreduce, but not so composed.
+    sends = []
+    for c in (0, 1):
+        sends += [(c, 0, 2, 0, True), (c, 1, 3, 0, True), (c, 2, 3, 1, True)]
+        sends += [(c, 3, 2, 2, False), (c, 2, 0, 3, False), (c, 3, 1, 3, False)]
+    found = told(allreduce(*sends), RAILED)
+    assert any("rank 2 -> 3, step 1" in line for line in found)
+    assert all(line.endswith("no phase after that of its data allows it") for line in found)
+
+
+def test_an_allgather_phase_sums_nothing_and_a_scatter_phase_copies_nothing() -> None:
+    inside = tuple(Phase(k, ((0, 1, 2, 3),)) for k in (Kind.REDUCE_SCATTER, Kind.ALLGATHER))
+    assert not told(allreduce(*railed()), Phases(inside, Kind.ALLREDUCE, label="all"))
+    down = replace(RAILED, phases=(Phase(Kind.REDUCE_SCATTER, ((0, 1, 2, 3),)),))
+    assert len(told(allreduce(*railed()), down)) == 6  # the copies
+    up = replace(RAILED, phases=(Phase(Kind.ALLGATHER, ((0, 1, 2, 3),)),))
+    assert len(told(allreduce(*railed()), up)) == 6  # the sums

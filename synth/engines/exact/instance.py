@@ -42,6 +42,17 @@ class PeerLimit:
 
 
 @dataclass(frozen=True)
+class PathLimit:
+    """How far an item may have travelled where it arrives: ``longest``, shape (items, ranks).
+
+    ``lengths`` says how long each hop is.
+    """
+
+    lengths: Ints
+    longest: Ints
+
+
+@dataclass(frozen=True)
 class Space:
     """All that does not depend on chunks, steps and rounds.
 
@@ -72,7 +83,7 @@ class Space:
     given: int = 1
     pinned: tuple[Pinned, ...] = ()
     peers: tuple[PeerLimit, ...] = ()
-    max_hops: int | None = None
+    limits: tuple[PathLimit, ...] = ()
 
     @property
     def items(self) -> int:

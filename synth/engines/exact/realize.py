@@ -28,7 +28,7 @@ import numpy as np
 from weft.dsl.schedule import Transfer
 
 from ...engine import Budget, Observer
-from .instance import Question, Space, possible
+from .instance import PathLimit, Question, Space, possible
 from .orbits import Ints
 
 if TYPE_CHECKING:
@@ -142,20 +142,25 @@ class _Model:
                 self.model.add_at_most_one(sends)
         if targets - arrivals.keys():
             self.model.add_bool_or([])
-        if space.max_hops is not None and steps > space.max_hops:
-            self._depth(item, piece, space.max_hops)
+        for limit in space.limits:
+            if steps * limit.lengths.max(initial=0) > limit.longest[item].min():
+                self._depth(item, piece, limit)
 
-    def _depth(self, item: int, piece: int, limit: int) -> None:
-        """Hop counts along the tree of one chunk, at most ``limit``."""
+    def _depth(self, item: int, piece: int, limit: PathLimit) -> None:
+        """How far one chunk has come along its tree, within the limit."""
         space, steps = self.space, self.question.steps
-        depth = {v: self.model.new_int_var(0, limit, "") for v in range(space.topology.ranks)}
+        far = steps * int(limit.lengths.max(initial=0))
+        depth = [
+            self.model.new_int_var(0, min(far, most), "") for most in limit.longest[item].tolist()
+        ]
         for v in space.sources[item]:
             self.model.add(depth[v] == 0)
         for step in range(1, steps + 1):
             for hop in possible(space, item, step, steps).tolist():
                 send = self.sends[int(self.classes[item, hop]), piece, step]
                 u, v = int(self.src[hop]), int(self.dst[hop])
-                self.model.add(depth[v] >= depth[u] + 1).only_enforce_if(send)
+                further = depth[u] + int(limit.lengths[hop])
+                self.model.add(depth[v] >= further).only_enforce_if(send)
 
     def _capacity(self) -> None:
         if self.rounds is None:

@@ -12,14 +12,19 @@ from dataclasses import replace
 import numpy as np
 
 from weft.dsl import symmetry
+from weft.dsl.hops import latency_units
 from weft.dsl.sketch import (
     Chunks,
     FixedSend,
     Forbid,
+    MaxDetour,
     MaxHops,
     MaxSteps,
+    Measure,
     Only,
+    OwnFirst,
     Peers,
+    Phases,
     Relay,
     Rule,
     Sketch,
@@ -27,16 +32,19 @@ from weft.dsl.sketch import (
     Symmetry,
 )
 
-from .instance import Mask, PeerLimit, Pinned, Space, with_symmetry
+from ...paths import longest_paths
+from .instance import Mask, PathLimit, PeerLimit, Pinned, Space, with_symmetry
 
-NOT_IN_THE_PAPER = (FixedSend, MaxHops, SwitchPolicy, Symmetry)
+NOT_IN_THE_PAPER = (FixedSend, MaxDetour, MaxHops, SwitchPolicy, Symmetry)
 
 
 def refusal(sketch: Sketch, solver: str) -> str | None:
     """Why the engine cannot obey a sketch; None if it can."""
     for rule in sketch.rules:
-        if isinstance(rule, Relay) and rule.own_first:
+        if isinstance(rule, OwnFirst) or (isinstance(rule, Relay) and rule.own_first):
             return f"exact has no order inside a step: it cannot obey {rule.label!r} (own first)"
+        if isinstance(rule, Phases):
+            return f"exact knows steps and no phases: it cannot obey {rule.label!r}"
         if solver == "z3" and isinstance(rule, NOT_IN_THE_PAPER):
             return f"the paper's encoding has no words for {rule.label!r}; solver=cp-sat has"
     return None
@@ -68,13 +76,12 @@ def apply_rules(space: Space, rules: Sequence[Rule]) -> Space:
             allowed &= ~_forbidden_by(space, rule)[None, :]
         elif isinstance(rule, Relay):
             allowed &= _relayed(space, rule)
-    limits = [r.count for r in rules if isinstance(r, MaxHops)]
     narrowed = replace(
         space,
         allowed=allowed,
         pinned=tuple(_pinned(space, r) for r in rules if isinstance(r, FixedSend)),
         peers=tuple(p for r in rules if isinstance(r, SwitchPolicy) for p in _peers(space, r)),
-        max_hops=min(limits, default=None),
+        limits=tuple(_path_limit(space, r) for r in rules if isinstance(r, MaxHops | MaxDetour)),
     )
     images = [_images(space, r) for r in rules if isinstance(r, Symmetry)]
     return with_symmetry(narrowed, images) if images else narrowed
@@ -118,6 +125,20 @@ def _relayed(space: Space, rule: Relay) -> Mask:
             leaves = host[hop.src] in home and host[hop.dst] != host[hop.src]
             allowed[item, i] = not leaves or (hop.src, hop.dst) in through
     return allowed
+
+
+def _path_limit(space: Space, rule: MaxHops | MaxDetour) -> PathLimit:
+    hops, ranks = space.hops.hops, space.topology.ranks
+    lengths = np.ones(len(hops), np.int64)
+    if isinstance(rule, MaxHops):
+        return PathLimit(lengths, np.full((space.items, ranks), rule.count, np.int64))
+    if rule.measure is Measure.ALPHA:
+        alpha, _ = latency_units(space.topology)
+        lengths = np.array([alpha[list(h.route)].sum() for h in hops], np.int64)
+    most = longest_paths(space.topology, rule)
+    # Of several copies the nearest is what counts.
+    nearest = [most[list(sources)].min(axis=0) for sources in space.sources]
+    return PathLimit(lengths, np.array(nearest, np.int64))
 
 
 def _pinned(space: Space, rule: FixedSend) -> Pinned:

@@ -111,3 +111,33 @@ def test_a_sketch_is_for_its_collective(weft: Weft) -> None:
     ran = weft("synth", "-t", "dgx1", "-c", "alltoall", "-s", "dgx1_double_links")
     assert ran.code == 2
     assert "is for allgather, not for alltoall" in ran.err
+
+
+def test_a_sketch_proposes_an_engine(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "trees.sketch"
+    file.write_text("sketch trees\nengine packing{trees=4}\n")
+    problem = ("synth", "-t", "ring:4", "-c", "allgather", "--objective", "bandwidth", "--json")
+    assert weft(*problem, "-s", file).json["engine"] == "packing{trees=4}"
+    assert weft(*problem, "-s", file, "-e", "classic").json["engine"] == "classic"
+    assert weft(*problem).json["engine"] == "portfolio"
+
+
+def test_a_sketch_with_phases_is_for_what_they_make(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "rails.sketch"
+    file.write_text("sketch rails\nphases:\n    allgather along x\n    allgather along y\n")
+    ran = weft("synth", "-t", "torus:2x2", "-c", "alltoall", "-s", file)
+    assert ran.code == 2
+    assert "the sketch rails is for allgather, not for alltoall" in ran.err
+
+
+def test_an_engine_says_what_it_cannot_obey(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "x.sketch"
+    problem = ("synth", "-t", "ring:4", "-c", "allgather", "-e", "exact", "-s", file)
+    for rule, reason in [
+        ("phases: \n    allgather within node", "exact knows steps and no phases"),
+        ("own data first", "exact has no order inside a step"),
+    ]:
+        file.write_text(f"sketch x\n{rule}\n")
+        ran = weft(*problem)
+        assert ran.code == 2
+        assert reason in ran.err

@@ -9,8 +9,9 @@ from weft.dsl.language import ast
 from weft.dsl.language.ast import Operator, Trivia
 from weft.dsl.language.format import format
 from weft.dsl.language.parse import parse
+from weft.dsl.sketch import Measure
 
-WORDS = st.sampled_from(["p", "q", "nodes", "rank", "own", "gpu0", "nic0.1", "e5", "_x", "links"])
+WORDS = st.sampled_from(["p", "q", "nodes", "rank", "data", "gpu0", "nic0.1", "e5", "_x", "links"])
 LEAVES = st.one_of(
     st.integers(0, 99).map(ast.Number), WORDS.map(ast.Name), st.just(ast.Quoted("leaf-3"))
 )
@@ -27,7 +28,11 @@ def groups(least: int) -> st.SearchStrategy[ast.Group]:
 
 SIDES = ITEMS | groups(2) | st.just(ast.Any())
 PAIRS = st.builds(ast.Pair, SIDES, SIDES, st.booleans())
-SELECTORS = PAIRS | st.sampled_from([ast.BetweenNodes(), ast.WithinNode(), ast.SameLocalRank()])
+NODES = st.builds(ast.BetweenNodes, st.none() | PAIRS) | st.builds(
+    ast.WithinNode, st.none() | SIDES
+)
+SELECTORS = PAIRS | NODES | st.just(ast.SameLocalRank())
+AXES = st.builds(ast.Axis, st.sampled_from(["x", "y"]) | EXPRESSIONS)
 
 
 def tuples(of: st.SearchStrategy, least: int = 1, most: int = 3) -> st.SearchStrategy:
@@ -38,6 +43,9 @@ SELECTIONS = st.builds(ast.Selection, tuples(SELECTORS), tuples(SELECTORS, 0, 2)
 GENERATORS = st.one_of(
     st.builds(ast.Rotate, EXPRESSIONS, within_node=st.booleans()),
     st.builds(ast.Rotate, EXPRESSIONS, blocks=EXPRESSIONS),
+    st.builds(ast.Rotate, EXPRESSIONS, axis=AXES),
+    st.builds(ast.Reflect, AXES),
+    st.builds(ast.Swap, AXES, AXES),
     st.builds(ast.RotateNodes, MAYBE),
     st.builds(ast.Permute, tuples(tuples(EXPRESSIONS, 2)), st.booleans()),
 )
@@ -58,6 +66,11 @@ RULES = st.one_of(
     st.builds(ast.OnlyRule, SELECTIONS, **RULE),
     st.builds(ast.ForbidRule, SELECTIONS, **RULE),
     st.builds(ast.RelayRule, SOURCES, tuples(PAIRS), st.booleans(), **RULE),
+    st.builds(ast.OwnFirstRule, st.none() | SELECTIONS, **RULE),
+    st.builds(ast.MaxDetourRule, st.just(Measure.HOPS), EXPRESSIONS, **RULE),
+    st.builds(
+        ast.MaxDetourRule, st.sampled_from(Measure), percent=st.integers(0, 300), **RULE
+    ),
     st.builds(ast.SwitchRule, SWITCHES, POLICIES, **RULE),
     st.builds(ast.SymmetryRule, tuples(GENERATORS), **RULE),
     st.builds(ast.MaxHopsRule, EXPRESSIONS, **RULE),
@@ -67,9 +80,7 @@ RULES = st.one_of(
         st.booleans(), **RULE,
     ),
 )  # fmt: skip
-HEADS = st.one_of(
-    st.just(ast.BetweenNodes()), st.just(ast.WithinNode()), st.builds(ast.Loop, WORDS, groups(1))
-)
+HEADS = NODES | st.builds(ast.Loop, WORDS, groups(1))
 
 
 def no_blank(notes: tuple[str, ...], *, end: bool) -> tuple[str, ...]:
@@ -85,6 +96,23 @@ def first_has_no_blank_above(lines: tuple) -> tuple:
     first = lines[0]
     above = no_blank(first.trivia.above, end=False)
     return (replace(first, trivia=replace(first.trivia, above=above)), *lines[1:])
+
+
+PLACES = st.one_of(
+    st.just(ast.WithinNode()),
+    st.just(ast.ByLocalRank()),
+    st.builds(ast.InBlocks, EXPRESSIONS),
+    st.builds(ast.AcrossBlocks, EXPRESSIONS),
+    st.builds(ast.Along, AXES),
+    st.builds(ast.InGroups, tuples(tuples(EXPRESSIONS, 2))),
+)
+KINDS = st.sampled_from(["reduce_scatter", "allreduce", "allgather", "alltoall"])
+PHASES = st.builds(
+    ast.PhasesRule,
+    tuples(st.builds(ast.PhaseLine, KINDS, PLACES, **LINE)).map(first_has_no_blank_above),
+    ABOVE.map(lambda x: no_blank(x, end=True)),
+    **RULE,
+)
 
 
 def blocks(inner: st.SearchStrategy) -> st.SearchStrategy:
@@ -110,8 +138,14 @@ HEADERS = st.tuples(
     st.integers(1, 1 << 40).flatmap(
         lambda low: st.builds(ast.SizeLine, st.just(low), st.integers(low, 1 << 41), **LINE)
     ),
-    st.builds(ast.ChunksRule, EXPRESSIONS, **RULE),
-)
+    st.builds(ast.EngineLine, st.sampled_from(["exact", "packing{trees=4,paths=a+b}"]), **LINE),
+    st.builds(ast.ChunksRule, EXPRESSIONS, **RULE)
+    | st.builds(
+        ast.ChunksBySizeRule, st.just(((ast.Number(1), 1000), (ast.Name("p"), 1 << 20))),
+        EXPRESSIONS, **RULE,
+    ),
+    PHASES,
+)  # fmt: skip
 PARAMETERS = st.lists(
     st.builds(ast.Parameter, WORDS, MAYBE), max_size=3, unique_by=lambda p: p.name
 ).map(tuple)

@@ -336,7 +336,7 @@ ERRORS = [
         2 |   chunks 2
           |   ^^^^^^
 
-        hint: blocks begin with 'between nodes:', 'within node:' or 'for … in …:'""",
+        hint: blocks begin with 'between nodes:', 'within node:', 'for … in …:' or 'phases:'""",
     ),
     (
         "sketch x\nwithin node:\n        max hops 1\n    max hops 2",
@@ -356,7 +356,9 @@ ERRORS = [
          --> f:3:1
           |
         3 | chunks 2
-          | ^^^^^^""",
+          | ^^^^^^
+
+        hint: what belongs to a line that ends in ':' is indented below it""",
     ),
     (
         "sketch x\nfor p in 0..3:\n",
@@ -365,7 +367,9 @@ ERRORS = [
          --> f:2:15
           |
         2 | for p in 0..3:
-          |               ^""",
+          |               ^
+
+        hint: what belongs to a line that ends in ':' is indented below it""",
     ),
     (
         "sketch x\nfor within in 0..3: max hops 1",

@@ -162,3 +162,17 @@ def test_a_cut_off_search_is_not_called_optimal():
     problem = Problem(box, make("allgather", 8), objective=Objective.BANDWIDTH)
     outcome = synthesize(problem, "exact{max_steps=2}")
     assert outcome.status is Status.FEASIBLE
+
+
+@pytest.mark.parametrize("limit", ["3 hops", "300% of hops", "300% of alpha"])
+def test_a_detour_as_long_as_allowed_is_taken(limit: str):
+    # With 0 -> 1 gone, what rank 0 has comes to rank 1 round the ring: 4 hops instead of 1.
+    outcome = solve("ring:5", "allgather", "forbid links 0 -> 1", f"max detour {limit}")
+    assert outcome.points
+
+
+@pytest.mark.parametrize("limit", ["2 hops", "299% of hops", "299% of alpha"])
+def test_a_detour_too_long_is_infeasible_and_names_both_rules(limit: str):
+    outcome = solve("ring:5", "allgather", "forbid links 0 -> 1", f"max detour {limit}")
+    assert outcome.status is Status.INFEASIBLE
+    assert outcome.conflict == ("forbid links 0 -> 1 (line 2)", f"max detour {limit} (line 3)")

@@ -1,0 +1,64 @@
+"""``phases:`` on one machine: groups of ranks, and what the phases make together."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..collective import Kind
+from ..composition import NoComposition, composed
+from ..errors import BadSketch
+from ..sketch import Phase
+from . import ast
+from .evaluate import Meaning
+from .grid import lines_along
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+def phases_of(line: ast.PhasesRule, meaning: Meaning) -> tuple[tuple[Phase, ...], Kind]:
+    """The phases with their groups, and the collective that they make.
+
+    Raises:
+        BadSketch: a rank in two groups, blocks that do not divide the ranks, no such dimension, or
+            phases that make no collective (``weft.dsl.composition`` says which do).
+    """
+    phases = tuple(Phase(Kind(one.kind), groups_of(one.place, meaning)) for one in line.phases)
+    try:
+        return phases, composed(phases)
+    except NoComposition as error:
+        where = line.phases[error.phase].span
+        raise BadSketch(error.message, where=where, hint=error.hint) from None
+
+
+def groups_of(place: ast.Place, meaning: Meaning) -> Groups:
+    """The groups of ranks that a phase names; ranks it does not name are by themselves."""
+    machine = meaning.machine
+    match place:
+        case ast.WithinNode():
+            return machine.boxes
+        case ast.ByLocalRank():
+            size = max(map(len, machine.boxes))
+            return tuple(tuple(b[i] for b in machine.boxes if i < len(b)) for i in range(size))
+        case ast.InBlocks(size=size):
+            count = meaning.block_size(size)
+            return tuple(
+                tuple(range(start, start + count)) for start in range(0, machine.ranks, count)
+            )
+        case ast.AcrossBlocks(size=size):
+            count = meaning.block_size(size)
+            return tuple(tuple(range(i, machine.ranks, count)) for i in range(count))
+        case ast.Along(axis=axis):
+            return lines_along(axis, meaning)
+        case ast.InGroups(groups=groups):
+            return _written_out(place, groups, meaning)
+
+
+def _written_out(
+    place: ast.InGroups, groups: tuple[tuple[ast.Expression, ...], ...], meaning: Meaning
+) -> Groups:
+    named = tuple(tuple(meaning.rank(e) for e in group) for group in groups)
+    count = Counter(rank for group in named for rank in group)
+    twice = next((rank for rank, n in count.items() if n > 1), None)
+    if twice is not None:
+        raise BadSketch(f"rank {twice} is twice in the groups", where=place.span)
+    return (*named, *((r,) for r in range(meaning.machine.ranks) if r not in count))
