@@ -22,6 +22,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
 from weft.dsl.topology import Topology
 from weft.dsl.units import format_bytes
 
@@ -46,6 +47,9 @@ def whole_chunk_bound(
     """The best bound of paths and cuts for a copying collective in its chunks.
 
     ``usable``: the hops of :func:`machine_of` that some chunk may take. O(sets · hops).
+
+    Raises:
+        UserError: they do not lead to everybody who wants something.
     """
     machine = machine_of(topology, chunk_bytes)
     hops = np.arange(machine.hops) if usable is None else np.flatnonzero(usable)
@@ -96,6 +100,13 @@ class _Field:
             if not len(targets):
                 continue
             way = self.distance[self.held[chunk]].min(axis=0)[targets]
+            if np.isinf(way.max()):
+                source = int(np.flatnonzero(self.held[chunk])[0])
+                raise UserError(
+                    f"rank {source} cannot reach rank {targets[way.argmax()]} by the hops that are "
+                    "left",
+                    hint="weft check SKETCH says which rules are in the way",
+                )
             if int(way.max()) > worst:
                 worst, last = int(way.max()), int(targets[way.argmax()])
                 source = int(np.flatnonzero(self.held[chunk])[0])

@@ -56,7 +56,7 @@ class Sketched:
     Options:
         chunks: pieces that every unit of the collective is cut into; 0: as the sketch says, else a
             few are tried.
-        patience: seconds without a better schedule that end the search of one cut.
+        patience: turns without a better schedule that end the search of one cut.
     """
 
     name: ClassVar[str] = "sketched"
@@ -66,11 +66,11 @@ class Sketched:
     )
 
     chunks: int = 0
-    patience: float = 2.0
+    patience: int = 2000
 
     def __post_init__(self) -> None:
-        if self.chunks < 0 or self.patience <= 0:
-            raise UserError("sketched: chunks is 0 or more, patience a number of seconds")
+        if self.chunks < 0 or self.patience < 1:
+            raise UserError("sketched: chunks is 0 or more, patience a number of turns")
 
     @classmethod
     def availability(cls) -> str | None:

@@ -15,8 +15,14 @@ from .field import Field
 from .search_kernel import Placed, construct, cost, grow_together, improve, nothing_placed
 from .timeline_kernel import Rows, empty_rows
 
-ORDERS = 6
-"""First answers that are made."""
+STARTS = 3
+"""First answers that are improved; a search that is stuck may not be from elsewhere."""
+
+ORDERS = 5
+"""Orders in which a first answer is made: the best one counts."""
+
+FAR = 1 << 20
+"""Between the seeds of two starts."""
 
 MOST_OUT = 6
 """Chunks that are taken out at once."""
@@ -24,8 +30,8 @@ MOST_OUT = 6
 HEAT = 0.002
 """How much worse, in parts, a turn may be that is kept."""
 
-BATCH = 0.1
-"""Seconds between two looks at the clock, about."""
+BATCH = 50
+"""Turns between two looks at the clock; it ends the search and decides nothing else."""
 
 WIDEST = 4096
 """Intervals of a row that there is room for."""
@@ -39,7 +45,6 @@ class Search:
     seed: int
     best: Placed
     rows: Rows
-    turns: int = 0
 
     @staticmethod
     def of(field: Field, seed: int) -> Search:
@@ -49,65 +54,76 @@ class Search:
         return Search(field, seed, nothing_placed(jobs, ranks), rows)
 
     def run(
-        self, seconds: float, patience: float, goal_us: float, cancelled: Callable[[], bool]
+        self, seconds: float, patience: int, goal_us: float, cancelled: Callable[[], bool]
     ) -> None:
-        """Search until the goal is met, the time is over, or nothing was gained for ``patience``
-        seconds.
+        """Search from several first answers, from each until nothing is gained in ``patience``
+        turns; until the goal is met, or the time is over.
 
         Raises:
             UserError: a chunk cannot reach everybody who wants it.
         """
+        if not len(self.field.jobs.root):
+            return
         deadline = time.monotonic() + seconds
-        self._first(deadline)
-        size, gained = 8, time.monotonic()
-        least = cost(self.best)
         goal = goal_us * self.field.machine.unit * (1 + 1e-9)
-        while (now := time.monotonic()) < min(deadline, gained + patience) and not cancelled():
-            if self.best.end.max(initial=0) <= goal:
-                return
-            improve(
-                self.rows, self.field.hops, self.field.jobs, self.best, size, MOST_OUT, HEAT,
-                self.seed + self.turns,
-            )  # fmt: skip
-            self.turns += size
-            if cost(self.best) < least * (1 - 1e-6):
-                least, gained = cost(self.best), time.monotonic()
-            spent = time.monotonic() - now
-            size = max(1, min(4 * size, int(size * BATCH / max(spent, 1e-6))))
+
+        def over(placed: Placed) -> bool:
+            late = time.monotonic() > deadline or cancelled()
+            return late or int(placed.end.max()) <= goal
+
+        found: list[Placed] = []
+        for start in range(STARTS):
+            placed = self._first(start, deadline)
+            self._improved(placed, patience, start, over)
+            found.append(placed)
+            if over(placed):
+                break
+        self.best = min(found, key=cost)
 
     def schedule(self) -> Schedule:
         """The schedule of the best."""
         return self.field.schedule(self.best)
 
-    def _first(self, deadline: float) -> None:
-        """Put everything into empty rows, in several orders, and keep the best."""
+    def _improved(
+        self, placed: Placed, patience: int, start: int, over: Callable[[Placed], bool]
+    ) -> None:
+        """Turns, until none of the last ``patience`` gained anything."""
+        turns, gained, least = 0, 0, cost(placed)
+        self._turns(placed, 0, 0)  # rows as they were left
+        while turns < gained + patience and not over(placed):
+            self._turns(placed, BATCH, start * FAR + turns)
+            turns += BATCH
+            if cost(placed) < least * (1 - 1e-6):
+                least, gained = cost(placed), turns
+
+    def _turns(self, placed: Placed, turns: int, seed: int) -> None:
+        improve(
+            self.rows, self.field.hops, self.field.jobs, placed, turns, MOST_OUT, HEAT,
+            (self.seed + seed) % (1 << 32),
+        )  # fmt: skip
+
+    def _first(self, start: int, deadline: float) -> Placed:
+        """The best of several orders of putting everything into empty rows."""
         jobs, hops = self.field.jobs, self.field.hops
         count = len(jobs.root)
-        rng = np.random.default_rng(self.seed)
-        least = np.inf
-        together = bool(jobs.everywhere.all() and (jobs.root < 0).all())
+        rng = np.random.default_rng((self.seed, start))
+        best, least = nothing_placed(count, self.field.machine.ranks), np.inf
+        together = start == 0 and bool(jobs.everywhere.all() and (jobs.root < 0).all())
         for attempt in range(ORDERS):
             placed = nothing_placed(count, self.field.machine.ranks)
             if together and attempt == 0:
-                done = grow_together(self.rows, hops, jobs, placed, 0, self.seed)
+                done = grow_together(self.rows, hops, jobs, placed, 0, 0)
             else:
-                order = np.arange(count) if attempt < 2 else rng.permutation(count)
-                done = construct(self.rows, hops, jobs, placed, order, 0, self.seed)
+                usual = start == 0 and attempt < 2
+                order = np.arange(count) if usual else rng.permutation(count)
+                done = construct(self.rows, hops, jobs, placed, order, 0, 0)
             if done and cost(placed) < least:
-                least, self.best = cost(placed), placed
+                best, least = placed, cost(placed)
             if least < np.inf and time.monotonic() > deadline:
                 break
-        if not count:
-            return
         if least == np.inf:
             raise UserError(
                 "a chunk cannot reach a rank that wants it by the hops that the sketch leaves",
                 hint="weft check SKETCH says which rules are in the way",
             )
-        self._occupy()
-
-    def _occupy(self) -> None:
-        """Rows as the best leaves them."""
-        improve(
-            self.rows, self.field.hops, self.field.jobs, self.best, 0, MOST_OUT, HEAT, self.seed
-        )
+        return best

@@ -1,0 +1,129 @@
+"""The engine ``sketched``: right on random machines, under rules, as good as what is published."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import topologies
+
+from weft.dsl.catalog import topology
+from weft.dsl.collective import make
+from weft.dsl.errors import UserError
+from weft.dsl.language.elaborate import elaborate
+from weft.dsl.language.parse import parse
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.schedule import Schedule
+from weft.dsl.sketch import Sketch
+from weft.dsl.topology import Topology
+from weft.synth.api import synthesize
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engine import Budget, Outcome, Status
+from weft.synth.simulate import simulate
+from weft.synth.verify import verify
+
+GATES = "between nodes: relay any through 0 -> 1\n"
+NODES = "symmetry: rotate nodes\n"
+
+
+def ruled(machine: Topology, *rules: str) -> Sketch:
+    return elaborate(parse("sketch test\n" + "".join(rules), "test"), machine)
+
+
+def solved(
+    machine: Topology, kind: str, size: int, sketch: Sketch | None = None,
+    engine: str = "sketched{patience=500}", seconds: float = 3,
+) -> Outcome:  # fmt: skip
+    roots = (0,) if kind in ("broadcast", "scatter", "gather", "reduce") else ()
+    collective = make(kind, machine.ranks, roots=roots)
+    problem = Problem(machine, collective, sketch, Objective.TIME, size)
+    return synthesize(problem, engine, Budget(seconds))
+
+
+def best(outcome: Outcome) -> Schedule:
+    return outcome.points[0].schedule
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    topologies(max_ranks=5),
+    st.sampled_from(
+        ["allgather", "alltoall", "allreduce", "broadcast", "reduce_scatter", "gather"]
+    ),
+    st.integers(1, 10**8),
+)
+def test_random_machines(machine: Topology, kind: str, size: int) -> None:
+    schedule = best(solved(machine, kind, size, engine="sketched{patience=50}", seconds=0.5))
+    assert verify(schedule).ok
+    least = lower_bound_us(bounds(machine, schedule.collective.plain()), size)
+    assert simulate(schedule, size).time_us >= float(least) * (1 - 1e-9)
+
+
+def test_one_chunk_per_gpu_through_one_gate_is_proved_best() -> None:
+    """G08 unsplit: 60 ms for 24 chunks on the NIC, then three double links, 1,875 µs."""
+    machine = topology("ndv2:nodes=4")
+    sketch = ruled(machine, "chunks 1\n", GATES, NODES)
+    outcome = solved(machine, "allgather", 10**9, sketch)
+    assert outcome.status is Status.OPTIMAL
+    assert simulate(best(outcome), 10**9).time_us == pytest.approx(61_879.0)
+    assert "24 whole chunks" in outcome.statements[0]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kind", "size", "limit"),
+    [
+        (2, "allgather", 10**9, 40_800),  # TACCL: 53,767 µs, TE-CCL 43,750 µs
+        (2, "alltoall", 10**9, 321_000),
+        (4, "allgather", 10**6, 67),  # TE-CCL: 69.4 µs
+    ],
+)
+def test_published_times_are_met(nodes: int, kind: str, size: int, limit: float) -> None:
+    machine = topology(f"ndv2:nodes={nodes}")
+    sketch = ruled(machine, GATES, NODES)
+    schedule = best(solved(machine, kind, size, sketch, "sketched", 8))
+    assert simulate(schedule, size).time_us <= limit
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+def test_trees_keep_to_a_sketch_too(kind: str) -> None:
+    machine = topology("ndv2:nodes=2")
+    sketch = ruled(machine, GATES, NODES)
+    schedule = best(solved(machine, kind, 10**9, sketch, "packing", 10))
+    assert verify(schedule, sketch).ok
+    hosts = machine.host_of
+    crossing = {
+        (int(u), int(v))
+        for u, v in zip(schedule.src, schedule.dst, strict=True)
+        if hosts[u] != hosts[v]
+    }
+    assert crossing == {(0, 9), (8, 1)}
+    assert simulate(schedule, 10**9).time_us <= 1.02 * (80_000 if kind == "allreduce" else 40_000)
+
+
+def test_rules_of_hops_and_symmetry_hold() -> None:
+    machine = topology("torus:3x3")
+    sketch = ruled(machine, "max hops 2\n", "symmetry: rotate 3\n")
+    outcome = solved(machine, "allgather", 10**6, sketch)
+    assert verify(best(outcome), sketch).ok
+    assert max(best(outcome).step) == 1
+
+
+def test_what_it_cannot_do_is_said() -> None:
+    machine = topology("ring:4")
+    with pytest.raises(UserError, match="max steps 2"):
+        solved(machine, "allgather", 1000, ruled(machine, "max steps 2\n"))
+    cut = ruled(machine, "forbid links 0 <-> 1, 0 <-> 3\n")
+    with pytest.raises(UserError, match="cannot reach"):
+        solved(machine, "allgather", 1000, cut)
+    with pytest.raises(UserError, match="chunks is 0 or more"):
+        solved(machine, "allgather", 1000, engine="sketched{chunks=-1}")
+
+
+def test_the_seed_decides_and_not_the_clock() -> None:
+    machine = topology("mesh:3x3")
+    first, second = (
+        best(solved(machine, "allgather", 10**6, engine="sketched{chunks=2,patience=100}"))
+        for _ in range(2)
+    )
+    for name, column in first.columns().items():
+        assert (column == second.columns()[name]).all(), name
