@@ -76,8 +76,9 @@ def cut_off(topology: Topology, src: int, dst: int, lost: Sequence[int], what: s
     names = [topology.nodes[v].name for v in sorted(side)]
     more = ", …" if len(names) > _SHOWN else ""
     ranks = ", ".join(map(str, lost[:_SHOWN])) + (", …" if len(lost) > _SHOWN else "")
+    plural = "rank" if len(lost) == 1 else "ranks"
     return BadTopology(
-        f"{topology.name}: rank {src} cannot reach rank {ranks}, which {what} needs: "
+        f"{topology.name}: rank {src} cannot reach {plural} {ranks}, which {what} needs: "
         f"no link {way} {{{', '.join(names[:_SHOWN])}{more}}}",
         hint="check the links, or leave those GPUs out of the group",
     )

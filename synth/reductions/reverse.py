@@ -38,6 +38,7 @@ from weft.dsl.sketch import (
 )
 from weft.dsl.topology import Topology
 
+from ..permitted import off_relays
 from ..prune import prune
 
 _DUAL = {
@@ -269,9 +270,12 @@ def _dual_relay(rule: Relay, problem: Problem, ends: npt.NDArray[np.int32]) -> I
     started = {r: set(c.pre.chunks[c.pre.ranks == r].tolist()) for r in sources}
     wanted = set(np.flatnonzero(ends >= 0).tolist())
     around = {r: _leaving(problem.topology, r) - set(rule.through) for r in sources}
-    if all(wanted <= chunks for chunks in started.values()):
-        # Every chunk is everybody's own, so that whose data goes first does not matter.
-        pairs = frozenset(_swap(p) for r in sources for p in around[r])
+    starts = {tuple(sorted(c.pre.ranks[c.pre.chunks == k].tolist())) for k in wanted}
+    if len(starts) == 1:
+        # Every chunk is as much everybody's own, so that whose data goes first does not matter.
+        (ranks,) = starts
+        mine = set().union(*(around[r] for r in sources if r in ranks))
+        pairs = frozenset(_swap(p) for p in mine & _barred(problem, ranks))
         yield Forbid(label=rule.label, span=rule.span, pairs=pairs)
         return
     if c.combining or rule.own_first:
@@ -286,6 +290,15 @@ def _dual_relay(rule: Relay, problem: Problem, ends: npt.NDArray[np.int32]) -> I
                     label=rule.label, span=rule.span, owner=owner, pair=_swap(pair), must=False,
                     target=rank,
                 )  # fmt: skip
+
+
+def _barred(problem: Problem, ranks: tuple[int, ...]) -> set[Pair]:
+    """The pairs that relays keep from chunks that start on all of some ranks."""
+    assert problem.sketch is not None
+    starts = np.zeros(problem.collective.ranks, bool)
+    starts[list(ranks)] = True
+    bad = off_relays(problem.topology, problem.sketch, starts)
+    return {(int(u), int(v)) for u, v in np.argwhere(bad)}
 
 
 def _leaving(topology: Topology, rank: int) -> set[Pair]:

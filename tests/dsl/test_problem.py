@@ -66,12 +66,12 @@ def test_a_pair_is_required_if_and_only_if_nobody_else_has_it(c: Collective) -> 
 
 def test_the_ranks_that_cannot_be_reached_are_named() -> None:
     machine = topology("line:5,dead=2-3")
-    with pytest.raises(BadTopology, match="rank 0 cannot reach rank 3, 4, which allgather needs"):
+    with pytest.raises(BadTopology, match="rank 0 cannot reach ranks 3, 4, which allgather needs"):
         check_connected(machine, make("allgather", 5))
-    with pytest.raises(BadTopology, match="rank 3 cannot reach rank 0, 1, 2, which reduce needs"):
+    with pytest.raises(BadTopology, match="rank 3 cannot reach ranks 0, 1, 2, which reduce needs"):
         check_connected(machine, make("reduce", 5, roots=[1]))
     lonely = custom("mine", 5, [(3, 0, [3], 0)], [(0, 0, [3], 0)])
-    with pytest.raises(BadTopology, match="rank 3 cannot reach rank 0, 1, 2, which mine needs"):
+    with pytest.raises(BadTopology, match="rank 3 cannot reach ranks 0, 1, 2, which mine needs"):
         Problem(machine, lonely)
 
 
@@ -86,7 +86,7 @@ def test_what_the_collective_does_not_need_may_be_missing() -> None:
 
 def test_a_long_list_of_lost_ranks_is_cut() -> None:
     machine = replace(ring(2), nodes=tuple(map(gpu, range(40))))
-    with pytest.raises(BadTopology, match=r"rank 0 cannot reach rank 2, 3, .*17, …, which"):
+    with pytest.raises(BadTopology, match=r"rank 0 cannot reach ranks 2, 3, .*17, …, which"):
         check_connected(machine, make("broadcast", 40))
 
 
