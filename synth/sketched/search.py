@@ -33,9 +33,6 @@ HEAT = 0.002
 BATCH = 50
 """Turns between two looks at the clock; it ends the search and decides nothing else."""
 
-WIDEST = 4096
-"""Intervals of a row that there is room for."""
-
 
 @dataclass(slots=True)
 class Search:
@@ -50,7 +47,9 @@ class Search:
     def of(field: Field, seed: int) -> Search:
         """The search, with nothing placed yet."""
         jobs, ranks = len(field.jobs.root), field.machine.ranks
-        rows = empty_rows(field.rows, min(2 * ranks * jobs + 8, WIDEST))
+        # A tree takes each hop once, up and down; more intervals than that no row can have.
+        holders = int(np.bincount(field.hops.row).max(initial=0))
+        rows = empty_rows(field.rows, jobs * min(2 * ranks, holders) + 1)
         return Search(field, seed, nothing_placed(jobs, ranks), rows)
 
     def run(
