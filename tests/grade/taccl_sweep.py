@@ -54,12 +54,12 @@ class Pair:
         """Bytes that the costs in the topology file are of, as its name says."""
         return parse_bytes(self.topology.stem.rpartition("-")[2].replace("B", "iB"))
 
-    def read(self) -> tuple[Topology, Sketch]:
-        """The machine that the two draw together, and the rules."""
+    def read(self, kind: str) -> tuple[Topology, Sketch]:
+        """The machine that the two draw together, and the rules for a collective."""
         where = str(self.sketch)
         asked = read_taccl_sketch(json.loads(self.sketch.read_text()), where, self.sketch.stem)
         machine = paired(self.topology.read_text(), str(self.topology), asked)
-        return machine, elaborate(parse(translate(asked, machine).text), machine)
+        return machine, elaborate(parse(translate(asked, machine, kind).text), machine)
 
 
 def pairs() -> Iterator[Pair]:
@@ -80,7 +80,7 @@ class Sweep:
     def cells(self, pair: Pair, kind: str) -> list[str]:
         """Size, pieces, time, bound, CPU seconds and the verdict of one collective."""
         started = time.process_time()
-        machine, sketch = pair.read()
+        machine, sketch = pair.read(kind)
         collective = make(kind, machine.ranks)
         size = machine.ranks * pair.chunk
         problem = Problem(machine, collective, sketch, Objective.TIME, size)
