@@ -101,12 +101,10 @@ def cell(rival: Rival, place: int, ours: Answer) -> str:
     us = rival.times_us[place]
     if us is None:
         return ""
-    if rival.range_s is None:
-        least = rival.seconds[place] or 0.0
-        seconds = f"{least:,.4g} s"
-    else:
-        least = rival.range_s[0]
-        seconds = f"{least:,.4g}–{rival.range_s[1]:,.0f} s"
+    least = rival.least_s(place)
+    seconds = (
+        f"{least:,.4g} s" if rival.range_s is None else f"{least:,.4g}–{rival.range_s[1]:,.0f} s"
+    )
     return f"{number(us)} {us / ours.us:.3f}x · {seconds} {times(least / max(ours.seconds, 0.01))}x"
 
 
@@ -125,18 +123,53 @@ def decimal(size: int) -> str:
     return next(f"{size // unit}{name}" for name, unit in UNITS.items() if size >= unit)
 
 
-def lines(asked: Published, question: Question, seconds: float) -> Iterator[list[str]]:
-    """The cells of every size, the largest first."""
+@dataclass(frozen=True)
+class Line:
+    """What we answer at one size: with units cut, without, and the bound."""
+
+    asked: Published
+    place: int
+    ours: Answer
+    whole: Answer
+    bound_us: float
+
+    @property
+    def size(self) -> str:
+        """As it is published."""
+        return decimal(self.asked.sizes[self.place])
+
+    def cells(self) -> list[str]:
+        """For the table."""
+        return [
+            self.size, number(self.bound_us), number(self.ours.us), f"{self.ours.seconds:.1f}",
+            number(self.whole.us), f"{self.whole.seconds:.1f}",
+            *(cell(rival, self.place, self.ours) for rival in self.asked.rivals),
+        ]  # fmt: skip
+
+    def losses(self) -> Iterator[str]:
+        """Where others are quicker."""
+        ours, whole = self.ours, self.whole
+        for rival in self.asked.rivals:
+            us, least = rival.times_us[self.place], rival.least_s(self.place)
+            if us is None:
+                continue
+            if us < ours.us:
+                low = ", whose time is below our bound" if us < self.bound_us else ""
+                yield f"{self.size}: ours takes {ours.us / us - 1:.2%} more than {rival.name}{low}"
+            if us < whole.us:
+                yield f"{self.size}: unsplit takes {whole.us / us - 1:.2%} more than {rival.name}"
+            if least < ours.seconds:
+                yield f"{self.size}: {ours.seconds:.1f} s to find ours, {least} s for {rival.name}"
+
+
+def lines(asked: Published, question: Question, seconds: float) -> Iterator[Line]:
+    """All sizes, the largest first."""
     full = 8 * asked.chassis if asked.machine == "NDv2" else question.machine.ranks
     for place, size in enumerate(asked.sizes):
         own = size * question.machine.ranks // full  # a chunk stays what it is
         ours = question.answer("portfolio", own, seconds)
         whole = question.answer("sketched{chunks=1}", own, seconds)
-        yield [
-            decimal(size), number(question.bound_us(own)), number(ours.us),
-            f"{ours.seconds:.1f}", number(whole.us), f"{whole.seconds:.1f}",
-            *(cell(rival, place, ours) for rival in asked.rivals),
-        ]  # fmt: skip
+        yield Line(asked, place, ours, whole, question.bound_us(own))
 
 
 def main() -> int:
@@ -155,10 +188,14 @@ def main() -> int:
         names = [f"{r.name}: µs, /ours · s, /ours" for r in one.rivals]
         table = Table("size", "bound µs", "ours µs", "CPU s", "unsplit µs", "CPU s", *names,
                       title=head)  # fmt: skip
-        for row in lines(one, question, asked.seconds):
-            table.add_row(*row)
-            console.print(" | ".join(row), style="dim")
+        losses: list[str] = []
+        for line in lines(one, question, asked.seconds):
+            table.add_row(*line.cells())
+            console.print(" | ".join(line.cells()), style="dim")
+            losses += line.losses()
         console.print(table)
+        for loss in losses:
+            console.print(f"  {loss}")
     return 0
 
 

@@ -33,6 +33,10 @@ class Rival:
     seconds: tuple[float | None, ...] = ()
     range_s: tuple[float, float] | None = None
 
+    def least_s(self, place: int) -> float:
+        """The solver's seconds for one size, or the least of their range."""
+        return self.range_s[0] if self.range_s else self.seconds[place] or 0.0
+
 
 @dataclass(frozen=True)
 class Published:
@@ -49,6 +53,12 @@ class Published:
     chassis: int = 2
     shipped: bool = False
     sketch: str = ""
+
+    def __post_init__(self) -> None:
+        for rival in self.rivals:
+            counts = {len(rival.times_us), len(rival.seconds or self.sizes)}
+            if counts != {len(self.sizes)}:
+                raise ValueError(f"{rival.name}: a number for each size is needed")
 
 
 _GATHERED_BY_TACCL = Rival(
