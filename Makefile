@@ -27,6 +27,7 @@ bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/passes.py
 	$(BIN)/python tests/bench/compile_speed.py
 	$(BIN)/python tests/bench/scale.py
+	$(BIN)/python tests/bench/published.py
 
 grade: $(STAMP) ## compare results with the published ones
 	$(BIN)/python tests/grade/run.py
@@ -35,6 +36,7 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 	$(BIN)/python tests/grade/xml_sweep.py
 	$(BIN)/python tests/grade/emission.py
 	$(BIN)/python tests/grade/packing_sweep.py
+	$(BIN)/python tests/grade/taccl_sweep.py
 
 mutants: $(STAMP) ## mutate right programs at random; what the checker accepts must run right
 	$(BIN)/python tests/grade/mutation_sweep.py

@@ -68,8 +68,9 @@ def parse_sketch(text: str, where: str) -> TacclSketch:
     return read_taccl_sketch(data, where, _name(where))
 
 
-def translated(text: str, where: str, topology: Topology) -> Imported:
-    """A TACCL sketch or a TE-CCL input in our language, on its machine.
+def translated(text: str, where: str, topology: Topology, kind: str = "") -> Imported:
+    """A TACCL sketch or a TE-CCL input in our language, on its machine; ``kind`` of collective
+    that it is used for, if that is known.
 
     Raises:
         BadFile: it is neither, wrong, or for another machine.
@@ -80,7 +81,7 @@ def translated(text: str, where: str, topology: Topology) -> Imported:
     data = parse_json(text, where)
     if looks_like_teccl(data):
         return teccl_sketch(read_teccl_input(data, where), topology, _name(where))
-    return translate(parse_sketch(text, where), topology)
+    return translate(parse_sketch(text, where), topology, kind)
 
 
 def _name(where: str) -> str:

@@ -57,7 +57,7 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
     from weft.dsl.language.lint import lint
 
     name, arguments = split_arguments(text)
-    tree = _tree(name, topology, console)
+    tree = _tree(name, topology, str(collective.kind), console)
     sketch = elaborate(tree, topology, arguments)
     if sketch.collective and sketch.collective not in (str(collective.kind), collective.name):
         raise UserError(
@@ -72,7 +72,7 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
     return sketch
 
 
-def _tree(name: str, topology: Topology, console: Console) -> SketchText:
+def _tree(name: str, topology: Topology, kind: str, console: Console) -> SketchText:
     """A sketch by name or from a file; one of TACCL or TE-CCL in our language."""
     from weft.dsl.language.load import find_sketch
     from weft.dsl.language.parse import parse
@@ -82,7 +82,7 @@ def _tree(name: str, topology: Topology, console: Console) -> SketchText:
         return parse(source.text, source.name)
     from .foreign import translated
 
-    found = translated(source.text, source.name, topology)
+    found = translated(source.text, source.name, topology, kind)
     for remark in found.remarks:
         console.say("Remark", str(remark))
     return parse(found.text, f"{source.name}, translated")

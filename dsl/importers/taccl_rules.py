@@ -31,20 +31,20 @@ class Imported:
     remarks: tuple[Remark, ...]
 
 
-def translate(sketch: TacclSketch, topology: Topology) -> Imported:
-    """What a TACCL sketch says, on its machine.
+def translate(sketch: TacclSketch, topology: Topology, kind: str = "") -> Imported:
+    """What a TACCL sketch says, on its machine; for an allreduce, if that is the ``kind``.
 
     Raises:
         BadFile: the machine has other nodes, no such switch or no such symmetry.
     """
-    return _Translation(sketch, Machine(topology)).imported()
+    return _Translation(sketch, Machine(topology), kind).imported()
 
 
 class _Translation:
     """One sketch on its way into our language; keeps the remarks."""
 
-    def __init__(self, sketch: TacclSketch, machine: Machine) -> None:
-        self.sketch, self.machine = sketch, machine
+    def __init__(self, sketch: TacclSketch, machine: Machine, kind: str) -> None:
+        self.sketch, self.machine, self.kind = sketch, machine, kind
         self.remarks = list(sketch.remarks)
         self.gpus = self._gpus()
         name = f"{machine.topology.name} ({self.gpus} GPUs)"
@@ -53,7 +53,7 @@ class _Translation:
 
     def imported(self) -> Imported:
         """The text, formatted, and the remarks in the order of its keys."""
-        rules = [f"chunks {self.sketch.chunks}", "", *self._switches(), *self._between()]
+        rules = [f"chunks {self._chunks()}", "", *self._switches(), *self._between()]
         moves = self._moves(rules)
         if moves:
             rules.append(f"symmetry: {', '.join(moves)}")
@@ -61,6 +61,15 @@ class _Translation:
         lines = [*self._header(rules), name, *rules]
         text = format(parse("\n".join(lines).rstrip() + "\n", self.sketch.name))
         return Imported(text, tuple(dict.fromkeys(self.remarks)))
+
+    def _chunks(self) -> int:
+        """TACCL's allreduce is a reduce_scatter and an allgather of the blocks of all GPUs."""
+        if self.kind != "allreduce":
+            return self.sketch.chunks
+        count = self.sketch.chunks * self.machine.topology.ranks
+        self._remark("hyperparameters.input_chunkup", "of an allreduce TACCL cuts the block of "
+                     f"every GPU, so the buffer is in {count} chunks")  # fmt: skip
+        return count
 
     def _remark(self, where: str, text: str) -> None:
         self.remarks.append(Remark(where, text))

@@ -116,7 +116,9 @@ class Sketched:
             return (self.chunks,)
         most = MOST_TRANSFERS // max(1, _transfers(problem.collective))
         first = problem.collective.ranks if problem.collective.kind is Kind.ALLREDUCE else 1
-        return (1, *(first * k for k in PIECES if 1 < first * k <= most))
+        # No move of a symmetry leaves a piece where it is, so of a sum there is one for each rank.
+        whole = () if first > 1 and _moves(problem) else (1,)
+        return (*whole, *(first * k for k in PIECES if 1 < first * k <= most)) or (first,)
 
 
 @dataclass(slots=True)
@@ -196,6 +198,10 @@ class _Run:
         )  # fmt: skip
         self.observer.incumbent(point)
         return simulate(schedule, size).time_us, point
+
+
+def _moves(problem: Problem) -> bool:
+    return any(isinstance(r, Symmetry) for r in (problem.sketch or Sketch("")).rules)
 
 
 def _transfers(collective: Collective) -> int:

@@ -5,7 +5,8 @@
   are, n times the traffic.
 
 All pairs of points of the two frontiers are combined, so mixed ones (a short reduce_scatter
-with a longer allgather) are found too.
+with a longer allgather) are found too. What breaks a rule of the sketch only as a whole (its number
+of chunks or of steps) is left out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from weft.dsl.collective import make
+from weft.dsl.errors import UserError
 from weft.dsl.problem import Objective, Problem
+from weft.dsl.sketch import Chunks, Rule, Sketch
 from weft.dsl.topology import Topology
 
 from ..bounds import bounds
@@ -27,6 +30,7 @@ from ..engines.exact.flow_bound import flow_bound
 from ..engines.exact.orbits import find_orbits
 from ..order import LARGE, arranged, counted_us
 from ..simulate import simulate
+from ..verify import verify
 from .compose import compose_allreduce, one_shot_allreduce_from
 from .refine import refine
 
@@ -41,6 +45,9 @@ def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Ob
 
     Halves that are perfect alone can hold each other up where they overlap in time; then other
     seeds give other halves, and the quickest combination is kept.
+
+    Raises:
+        UserError: no combination obeys the sketch.
     """
     deadline = time.monotonic() + budget.seconds
     size = problem.bytes or LARGE
@@ -57,6 +64,7 @@ def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Ob
             return gathers
         found = [*map(_direct, gathers.points)]
         found += _composed(scatters.points, gathers.points, problem.collective.ranks)
+        found = _obedient(found, problem.sketch)
         points = [
             replace(p, schedule=arranged(p.schedule, size, budget.seed)) for p in _pareto(found)
         ]
@@ -72,6 +80,7 @@ def _halves(
 ) -> tuple[Outcome, Outcome]:
     """The allgather and, unless only the fewest steps are wanted, the reduce_scatter."""
     n, size = problem.collective.ranks, problem.bytes or LARGE
+    problem = replace(problem, sketch=_for_blocks(problem.sketch, n))
     share = replace(budget, seconds=budget.seconds / 2)
     gathers = solve(replace(problem, collective=make("allgather", n)), share, observer)
     if problem.objective is Objective.LATENCY:
@@ -81,6 +90,35 @@ def _halves(
     )
     scatters = solve(replace(problem, collective=make("reduce_scatter", n)), share, observer)
     return replace(gathers, points=points), scatters
+
+
+def _for_blocks(sketch: Sketch | None, ranks: int) -> Sketch | None:
+    """The sketch for a half, in which each rank has one block: of N chunks of the buffer a block
+    has N / ranks. Where that is no whole number only a sum at home can have N."""
+    if sketch is None:
+        return None
+
+    def rule(of: Rule) -> Rule:
+        if isinstance(of, Chunks) and of.count % ranks == 0:
+            return replace(of, count=of.count // ranks)
+        return of
+
+    return replace(sketch, rules=tuple(map(rule, sketch.rules)))
+
+
+def _obedient(points: Sequence[Point], sketch: Sketch | None) -> list[Point]:
+    """The points that keep all rules as a whole."""
+    if sketch is None:
+        return list(points)
+    verdicts = [verify(p.schedule, sketch) for p in points]
+    kept = [p for p, verdict in zip(points, verdicts, strict=True) if verdict.ok]
+    if points and not kept:
+        why = verdicts[0].problems[0]
+        raise UserError(
+            f"a reduce_scatter and an allgather, put together, break a rule: {why}",
+            hint="drop or loosen it, or choose an engine that knows sums (sketched, classic)",
+        )
+    return kept
 
 
 def _as_counted(point: Point, size: int) -> bool:

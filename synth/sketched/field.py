@@ -118,11 +118,14 @@ def _hop_images(machine: Machine, orbits: Orbits) -> Ints:
 
 def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
     """The image of every chunk, shape (elements, chunks): what starts and ends at the images of
-    the ranks, in the same place among those that do.
+    the ranks, in the same place among those that do. Pieces of a sum are moved as the ranks are
+    that gather them.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or it is the chunk itself.
     """
+    if collective.kind is Kind.ALLREDUCE and collective.combining:
+        return _sum_images(collective, orbits)
     ends = [_ends(collective, c) for c in range(collective.chunks)]
     alike: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     turn = []
@@ -136,9 +139,30 @@ def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
             if turn[c] >= len(others):
                 raise UserError("the symmetry of the sketch is none of the collective")
             found[g, c] = others[turn[c]]
-    if collective.kind is not Kind.ALLREDUCE and (found[1:] == found[0]).any():
+    return _free(found)
+
+
+def _sum_images(collective: Collective, orbits: Orbits) -> Ints:
+    chunk = np.arange(collective.chunks)
+    first, ranks = chunk - _roots(collective), collective.ranks
+    if orbits.order > 1 and collective.chunks % ranks:
+        raise UserError(
+            f"a sum in {collective.chunks} pieces has none for each rank, so the symmetry of the "
+            "sketch leaves some where they are",
+            hint=f"chunks {ranks}, or a multiple of it",
+        )
+    return _free(np.array([first + image[chunk - first] for image in orbits.images]))
+
+
+def _free(images: Ints) -> Ints:
+    if (images[1:] == images[0]).any():
         raise UserError("a move of the sketch's symmetry leaves a chunk where it is")
-    return found
+    return images
+
+
+def _roots(collective: Collective) -> Ints:
+    """The rank that gathers each piece of a sum."""
+    return np.arange(collective.chunks) % collective.ranks
 
 
 def _moved(ranks: frozenset[int], element: Ints) -> frozenset[int]:
@@ -194,7 +218,7 @@ def _jobs(
     holds[collective.pre.chunks, collective.pre.ranks] = True
     wants[collective.post.chunks, collective.post.ranks] = True
     sums = collective.kind is Kind.ALLREDUCE and collective.combining
-    root = np.arange(collective.chunks) % ranks if sums else np.full(collective.chunks, -1)
+    root = _roots(collective) if sums else np.full(collective.chunks, -1)
     usable = np.array([sketch.allows(hop) for hop in _hop_list(machine)])
     kinds, kind = np.unique(holds[chosen], axis=0, return_inverse=True)
     barred = [off_relays(topology, sketch, row)[machine.src, machine.dst] for row in kinds]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from strategies import (
     tree_schedule,
 )
 
+from weft.dsl.catalog import topology
 from weft.dsl.collective import Collective, Kind, custom, make, one_shot_allreduce
 from weft.dsl.errors import Infeasible, UserError
 from weft.dsl.problem import Problem
@@ -41,6 +43,8 @@ from weft.dsl.sketch import (
 )
 from weft.dsl.spans import Source, Span
 from weft.dsl.topology import Topology, both_ways, gpu, link
+from weft.synth.api import synthesize
+from weft.synth.engine import Budget
 from weft.synth.prune import prune
 from weft.synth.reductions.compose import compose_allreduce, one_shot_allreduce_from
 from weft.synth.reductions.refine import refine
@@ -420,3 +424,30 @@ def test_a_planned_order_survives_composing_and_refining() -> None:
     assert (finer.segments, finer.stride, finer.bytes) == (3, 2, 99)
     assert finer.priority is not None
     assert finer.priority.tolist() == np.repeat(scatter.priority, 2).tolist()
+
+
+# --- under a sketch -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "least"),
+    [
+        (Chunks(1, label=""), Fraction(3)),  # at home: three whole buffers come in
+        (Chunks(4, label=""), Fraction(3, 2)),  # a chunk for each block
+        (MaxSteps(1, label=""), Fraction(3)),
+        (MaxSteps(2, label=""), Fraction(3, 2)),
+    ],
+)
+def test_rules_hold_for_the_whole_allreduce(rule: Rule, least: Fraction) -> None:
+    hub = topology("hub:4")
+    sketch = Sketch("s", (rule,))
+    found = synthesize(Problem(hub, make("allreduce", 4), sketch), "exact", Budget(5)).points
+    assert all(verify(p.schedule, sketch).ok for p in found)
+    assert min(p.rounds_per_chunk for p in found) == least
+
+
+def test_an_allreduce_that_no_halves_make_is_refused() -> None:
+    """In a chunk per block it has two halves, of a step each; and one step is all there is."""
+    sketch = Sketch("s", (Chunks(4, label=""), MaxSteps(1, label="")))
+    with pytest.raises(UserError, match="put together, break a rule"):
+        synthesize(Problem(topology("hub:4"), make("allreduce", 4), sketch), "exact", Budget(5))

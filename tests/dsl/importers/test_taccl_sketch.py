@@ -370,6 +370,15 @@ def test_the_split_is_said(tmp_path: Path) -> None:
     assert any("2 times faster than a NIC" in note for note in notes)
 
 
+def test_of_an_allreduce_the_block_of_every_gpu_is_cut(tmp_path: Path) -> None:
+    sketch = read({**TWO, "hyperparameters": {"input_chunkup": 3}})
+    there = machine(tmp_path, sketch)
+    assert "\nchunks 3\n" in translate(sketch, there, "allgather").text
+    found = translate(sketch, there, "allreduce")
+    assert "\nchunks 24\n" in found.text
+    assert any("24 chunks" in remark.text for remark in found.remarks)
+
+
 # ---- what is wrong
 
 

@@ -80,7 +80,7 @@ def test_one_chunk_per_gpu_through_one_gate_is_proved_best() -> None:
 def test_published_times_are_met(nodes: int, kind: str, size: int, limit: float) -> None:
     machine = topology(f"ndv2:nodes={nodes}")
     sketch = ruled(machine, GATES, NODES)
-    schedule = best(solved(machine, kind, size, sketch, "sketched", 8))
+    schedule = best(solved(machine, kind, size, sketch, "sketched", 20))
     assert simulate(schedule, size).time_us <= limit
 
 
@@ -106,6 +106,30 @@ def test_rules_of_hops_and_symmetry_hold() -> None:
     outcome = solved(machine, "allgather", 10**6, sketch)
     assert verify(best(outcome), sketch).ok
     assert max(best(outcome).step) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("ndv2:nodes=2,fabric=direct", (GATES, NODES)),
+        ("dgx2", ("symmetry: rotate 2 within node\n",)),
+        ("ring:4", ("symmetry: reflect along x\n",)),
+    ],
+)
+def test_sums_are_moved_with_the_ranks_that_gather_them(text: str, rules: tuple[str, ...]) -> None:
+    machine = topology(text)
+    sketch = ruled(machine, *rules)
+    schedule = best(solved(machine, "allreduce", 10**9, sketch))
+    assert verify(schedule, sketch).ok
+    least = lower_bound_us(bounds(machine, schedule.collective.plain()), 10**9)
+    assert simulate(schedule, 10**9).time_us <= 1.05 * float(least)
+
+
+def test_a_sum_has_a_piece_for_each_rank_or_no_symmetry() -> None:
+    machine = topology("ring:4")
+    sketch = ruled(machine, "chunks 1\n", "symmetry: rotate 1\n")
+    with pytest.raises(UserError, match="a sum in 1 pieces has none for each rank"):
+        solved(machine, "allreduce", 1000, sketch)
 
 
 def test_what_it_cannot_do_is_said() -> None:
