@@ -90,5 +90,5 @@ def _judged(
 
 def _words(us: float, least: float, why: str) -> str:
     gap = us / least - 1 if least else 0.0
-    above = f"{gap:.3%} above" if gap > 1e-9 else "which is"
+    above = f"at most {gap:.3%} above" if gap > 1e-9 else "which is"
     return f"{us:,.3f} µs, {above} the least of any schedule of whole chunks of this size: {why}"
