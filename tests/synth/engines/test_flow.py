@@ -84,9 +84,18 @@ def test_a_size_between_small_and_large_has_paths_of_its_own() -> None:
     """At 30 kB neither the quickest paths nor those of the best rate are best."""
     machine, size = topology("mi250:nodes=2"), 30_000
     collective = make("alltoall", 16 * 2)
-    mine, other = (solved(machine, collective, size, name) for name in ("flow", "packing"))
+    mine, other = (solved(machine, collective, size, name, 30) for name in ("flow", "packing"))
     assert took(mine, size) < took(other, size)
     assert mine.points[0].schedule.segments == 1
+
+
+def test_the_portfolio_asks_for_paths_of_the_size() -> None:
+    """A scatter of 100 kB over two boxes: at least a tenth less than any packing takes."""
+    machine, size = topology("mi250:nodes=2"), 100_000
+    scatter = make("scatter", machine.ranks, roots=(0,))
+    best, packed = (solved(machine, scatter, size, name, 30) for name in ("portfolio", "packing"))
+    assert best.points[0].schedule.provenance["found_by"].startswith("flow")
+    assert took(best, size) < 0.9 * took(packed, size)
 
 
 def test_the_linear_program_is_the_bound_and_is_met() -> None:
