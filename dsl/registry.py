@@ -98,6 +98,7 @@ ENGINES = Registry("engine", "weft.engines", {
     "exact": "weft.synth.engines.exact:Exact",
     "packing": "weft.synth.engines.packing:Packer",
     "greedy": "weft.synth.engines.greedy:Greedy",
+    "flow": "weft.synth.engines.flow:Flow",
     "sketched": "weft.synth.engines.sketched:Sketched",
     "portfolio": "weft.synth.engines.portfolio:Portfolio",
 })  # fmt: skip

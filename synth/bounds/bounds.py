@@ -186,7 +186,7 @@ def _composites(
         return ()
     latency = farthest.length
     lengths = Lengths.of(topology)
-    found = [_waiting(topology, lengths, flow.certificate, latency, flow.us_per_byte)]
+    found = [waiting(topology, lengths, flow.certificate, latency, flow.us_per_byte)]
     ends = (farthest.nodes[0], farthest.nodes[-1])
     given = flow.certificate.data.get("inside")
     for wants in _wants(collective, demand):
@@ -211,7 +211,7 @@ def _wants(collective: Collective, demand: Demand | None) -> list[Wants]:
     return []
 
 
-def _waiting(
+def waiting(
     topology: Topology,
     lengths: Lengths,
     certificate: Certificate,

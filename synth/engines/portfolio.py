@@ -23,6 +23,7 @@ from weft.dsl.registry import ENGINES
 from ..bounds import Bounds, bounds, lower_bound_us
 from ..engine import Budget, Engine, Observer, Outcome, Point, Status
 from ..order import LARGE, arranged
+from ..packing.demands import moves_pairs
 from ..simulate import latency_us, simulate
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
@@ -41,6 +42,9 @@ WORTH = 0.999
 GREEDY_RANKS = 512
 """From so many ranks on matching competes, and classic algorithms, which it would take minutes to
 simulate, do not."""
+
+FLOW_RANKS = 64
+"""Up to so many ranks paths of the message's own size compete: beyond, packing needs the time."""
 
 NEAR = 1.02
 """Matching is not asked where a packing of the best rate takes less than this times the bound."""
@@ -107,6 +111,8 @@ def _likely(problem: Problem) -> Iterator[str]:
     if not at_a_size and ranks <= EXACT_RANKS:
         yield "exact"
     yield "packing"
+    if _flows(problem):
+        yield "flow"
     if ranks < GREEDY_RANKS:
         yield "classic"
     if at_a_size and (ranks <= EXACT_PAIRS or (custom and ranks <= EXACT_RANKS)):
@@ -115,6 +121,12 @@ def _likely(problem: Problem) -> Iterator[str]:
         yield "greedy"
     if custom and ranks > EXACT_RANKS:
         yield "exact"
+
+
+def _flows(problem: Problem) -> bool:
+    """Whether paths that suit the size of the message may beat those that suit every size."""
+    few = problem.topology.ranks <= FLOW_RANKS and problem.objective is Objective.TIME
+    return few and moves_pairs(problem.collective)
 
 
 @dataclass(slots=True)

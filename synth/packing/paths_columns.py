@@ -80,12 +80,12 @@ def split(
 
     Where ``room`` is None, also the exact rate that they reach, in chunks per GB/s.
     """
-    answer = _generate(task, pool, None, _ROUNDS, seed, until)
+    answer = generate(task, pool, None, _ROUNDS, seed, until)
     prices = Prices(answer.row_price / task.capacity(), answer.excess * float(task.scale))
     if task.room is not None:
         if answer.excess > _SETTLED:
             return None
-        answer = _generate(task, pool, 1e-9, _LATER_ROUNDS, seed, until)
+        answer = generate(task, pool, 1e-9, _LATER_ROUNDS, seed, until)
     uses = pool.uses()
     load = uses @ answer.x
     capacity = task.capacity()
@@ -102,7 +102,7 @@ def split(
     return Split(pool.pair[kept], pool.links[kept], pool.length[kept], weights), rate, prices
 
 
-def _generate(
+def generate(
     task: Task, pool: Pool, excess: float | None, rounds: int, seed: int, until: float
 ) -> Answer:
     """Solve and price in turn; with ``excess`` given, minimise α at that excess."""

@@ -1,0 +1,1 @@
+"""The engine ``flow``: path flows with latency, and epochs whose rounding is undone."""
