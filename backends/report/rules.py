@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.units import format_bytes
 
-from .layout import count, microseconds, number, table
+from .layout import microseconds, number, table
 
 if TYPE_CHECKING:
     from weft.dsl.sketch import Rule
@@ -68,18 +68,17 @@ def cost_text(costs: Costs) -> str:
     whole = float(costs.all_rules.us)
     rows = [
         (named(cost.unit, 1), microseconds(float(cost.without.us)),
-         microseconds(whole - float(cost.without.us)), cost.without.hops)
+         microseconds(whole - float(cost.without.us)))
         for cost in costs.each
     ]  # fmt: skip
-    none = costs.no_rules
-    ends = ("no rules at all", microseconds(float(none.us)), microseconds(whole - float(none.us)),
-            none.hops)  # fmt: skip
+    least = float(costs.no_rules.us)
+    ends = ("no rules at all", microseconds(least), microseconds(whole - least))
     return "\n".join([
         f"at {format_bytes(costs.bytes)} no schedule that obeys the sketch takes less than "
-        f"{microseconds(whole)} µs, over {count(costs.all_rules.hops, 'hop')}:",
+        f"{microseconds(whole)} µs:",
         f"  {costs.all_rules.certificate.text}",
         "",
-        table(("without", "at least µs", "saves µs", "hops"), [*rows, ends]),
+        table(("without", "at least µs", "saves µs"), [*rows, ends]),
         "",
         _dearest(costs),
     ])  # fmt: skip
@@ -117,6 +116,5 @@ def _one(cost: Cost, costs: Costs) -> dict[str, Any]:
         "where": str(cost.unit[0].span) if cost.unit[0].span else None,
         "us_without": number(cost.without.us),
         "saves_us": number(costs.all_rules.us - cost.without.us),
-        "hops_without": cost.without.hops,
         "certificate": cost.without.certificate.text,
     }

@@ -13,6 +13,7 @@ from weft.dsl.sketch import Chunks, Rule, Sketch
 from weft.dsl.topology import Hop, Topology
 
 from ..bounds import binding, bounds
+from ..bounds.ruled_cut import ruled_cut
 from ..bounds.whole_chunks import whole_chunk_bound
 from ..engine import Certificate
 from ..greedy.machine import machine_of
@@ -22,11 +23,10 @@ from .ways import Flags, Ways
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """No schedule takes less than ``us`` µs, for this reason, over so many hops as are left."""
+    """No schedule takes less than ``us`` µs, for this reason."""
 
     us: Fraction
     certificate: Certificate
-    hops: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def costs(topology: Topology, collective: Collective, sketch: Sketch, message_by
 
 
 def least_time(ways: Ways, rules: Sequence[Rule], message_bytes: int) -> Least:
-    """The best bound on the links that the rules leave: that of any cutting, that of the α on the
+    """The best bound on the links that the rules leave: those of any cutting, that of the α on the
     ways they leave, and where they say how units are cut that of whole chunks."""
     topology, collective = ways.topology, ways.collective
     hops, usable = usable_hops(ways, rules)
@@ -78,6 +78,8 @@ def least_time(ways: Ways, rules: Sequence[Rule], message_bytes: int) -> Least:
     alpha, source, target = ways.alpha(rules)
     text = f"what starts on rank {source} needs {float(alpha):g} µs of α to come to rank {target}"
     found.append((alpha, Certificate("path", text)))
+    if not collective.combining:
+        found.append(ruled_cut(topology, collective, hops, usable, message_bytes))
     counts = [r.count for r in rules if isinstance(r, Chunks)]
     if counts and not collective.combining:
         chunks = collective.split(counts[0]) if counts[0] > 1 else collective
@@ -85,7 +87,7 @@ def least_time(ways: Ways, rules: Sequence[Rule], message_bytes: int) -> Least:
         whole = whole_chunk_bound(topology, chunks, grain, usable.repeat(counts[0], axis=0))
         found.append((whole.us, whole.certificate))
     us, certificate = max(found, key=lambda x: x[0])
-    return Least(us, certificate, int(usable.any(axis=0).sum()))
+    return Least(us, certificate)
 
 
 def usable_hops(ways: Ways, rules: Sequence[Rule]) -> tuple[tuple[Hop, ...], Flags]:

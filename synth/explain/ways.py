@@ -32,7 +32,7 @@ from weft.dsl.sketch import (
     SwitchPolicy,
     Symmetry,
 )
-from weft.dsl.topology import Topology
+from weft.dsl.topology import Hop, Topology
 
 from ..paths import UNREACHED, longest_paths
 from ..permitted import off_relays
@@ -82,10 +82,15 @@ class Ways:
         return Fraction(int(needed.max()), scale), int(starts[i].argmax()), int(rank)
 
     @cached_property
+    def routes(self) -> tuple[Hop, ...]:
+        """Every hop of the machine."""
+        return find_hops(self.topology).hops
+
+    @cached_property
     def hops(self) -> tuple[Ints, Ints, Ints]:
         """Source, destination and α (in units of the machine) of every hop."""
         alpha, _ = latency_units(self.topology)
-        found = find_hops(self.topology).hops
+        found = self.routes
         ends = np.array([(h.src, h.dst) for h in found], np.int64).reshape(-1, 2)
         return ends[:, 0], ends[:, 1], np.array([alpha[list(h.route)].sum() for h in found])
 
@@ -93,7 +98,7 @@ class Ways:
         """α of the quickest hop that ``only`` and ``forbid`` leave from rank to rank."""
         src, dst, alpha = self.hops
         sketch = Sketch("", tuple(rules))
-        keeps = [sketch.allows(h) for h in find_hops(self.topology).hops]
+        keeps = [sketch.allows(h) for h in self.routes]
         found = np.full((self.topology.ranks, self.topology.ranks), UNREACHED)
         np.minimum.at(found, (src[keeps], dst[keeps]), alpha[keeps])
         return found
@@ -388,7 +393,7 @@ class _Question:
         """Pairs all of whose hops pass a switch."""
         topology = self.ways.topology
         found = np.ones((topology.ranks, topology.ranks), bool)
-        for hop in find_hops(topology).hops:
+        for hop in self.ways.routes:
             if all(topology.links[i].dst != switch for i in hop.route):
                 found[hop.src, hop.dst] = False
         return found
