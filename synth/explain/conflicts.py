@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from weft.dsl.collective import Collective
-from weft.dsl.errors import Refusal
+from weft.dsl.errors import UserError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.sketch import Only, Rule, Sketch
 from weft.dsl.topology import Topology
@@ -98,7 +98,7 @@ def prove_conflict(
         return None
     try:
         outcome = solve(problem, engine, Budget(seconds), Silent())
-    except Refusal:
+    except UserError:  # it cannot take such a problem
         return None
     if outcome.status is not Status.INFEASIBLE or not outcome.conflict:
         return None

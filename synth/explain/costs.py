@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
 from weft.dsl.sketch import Chunks, Rule, Sketch
 from weft.dsl.topology import Hop, Topology
 
@@ -56,6 +57,8 @@ def costs(topology: Topology, collective: Collective, sketch: Sketch, message_by
     """
     ways = Ways(topology, collective)
     rules = sketch.at(message_bytes).rules
+    if why := ways.obstacle(rules):
+        raise UserError(f"no schedule obeys the sketch: {why}")
 
     def least(left: Sequence[Rule]) -> Least:
         return least_time(ways, left, message_bytes)

@@ -6,10 +6,15 @@ import pytest
 
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make
+from weft.dsl.errors import UserError
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
 from weft.dsl.language.parse import parse
+from weft.dsl.problem import Objective, Problem
+from weft.synth.api import synthesize
+from weft.synth.engine import Budget
 from weft.synth.explain.costs import Costs, costs
+from weft.synth.simulate import simulate
 
 GIB = 1 << 30
 
@@ -72,3 +77,28 @@ def test_the_first_is_the_dearest() -> None:
     assert found.each[0].unit[0].label.startswith("relay")
     assert [x.without.us for x in found.each] == sorted(x.without.us for x in found.each)
     assert all(found.no_rules.us <= x.without.us <= found.all_rules.us for x in found.each)
+
+
+@pytest.mark.parametrize(
+    ("machine", "lines"),
+    [
+        ("dgx-a100:nodes=2", ["chunks 1", "between nodes: relay any through 0 -> 0"]),
+        ("ndv2:nodes=2", ["chunks 2", "between nodes: relay any through 0 -> 1", "max hops 5"]),
+        ("dgx1", ["chunks 2", "forbid links 0..3 <-> 4..7 except 0 <-> 4"]),
+    ],
+)
+def test_no_schedule_that_obeys_is_quicker(machine: str, lines: list[str]) -> None:
+    box = topology(machine)
+    sketch = elaborate(parse("sketch test\n" + "\n".join(lines) + "\n"), box)
+    collective = make("allgather", box.ranks)
+    for size in (1 << 10, 1 << 26):
+        least = float(costs(box, collective, sketch, size).all_rules.us)
+        problem = Problem(box, collective, sketch, Objective.TIME, size)
+        outcome = synthesize(problem, "sketched{patience=50}", Budget(1.0))
+        took = simulate(outcome.points[0].schedule, size).time_us
+        assert least * (1 - 1e-9) <= took < 2 * least
+
+
+def test_where_nothing_is_possible_nothing_has_a_cost() -> None:
+    with pytest.raises(UserError, match="cannot come to rank"):
+        of("ndv2:nodes=2", "allgather", "between nodes: relay any through 0 -> 1", "max hops 2")
