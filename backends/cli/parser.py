@@ -14,6 +14,7 @@ from .console import Console
 VERBS = {
     "synth": "find schedules for a topology and a collective",
     "bound": "lower bounds, with their certificates",
+    "explain": "why a sketch cannot hold, what its rules cost, what binds a schedule",
     "check": "prove a schedule, algorithm, program, XML or plan; lint the rest",
     "compile": "make a runnable artefact of a schedule, an algorithm or a program",
     "simulate": "predicted time and bandwidth of a schedule, an algorithm or a program",

@@ -46,18 +46,24 @@ def whole_chunk_bound(
 ) -> WholeChunks:
     """The best bound of paths and cuts for a copying collective in its chunks.
 
-    ``usable``: the hops of :func:`machine_of` that some chunk may take. O(sets · hops).
+    ``usable``: the hops of :func:`machine_of` that some chunk may take, shape (hops,); or which
+    each chunk may take, shape (chunks, hops), which proves more. O(sets · hops).
 
     Raises:
         UserError: they do not lead to everybody who wants something.
     """
     machine = machine_of(topology, chunk_bytes)
-    hops = np.arange(machine.hops) if usable is None else np.flatnonzero(usable)
+    rows = np.ones((1, machine.hops), bool) if usable is None else np.atleast_2d(usable)
+    kinds, kind = np.unique(rows, axis=0, return_inverse=True)
     held = np.zeros((collective.chunks, collective.ranks), bool)
     wanted = held.copy()
     held[collective.pre.chunks, collective.pre.ranks] = True
     wanted[collective.post.chunks, collective.post.ranks] = True
-    field = _Field(topology, machine, hops, _distances(machine, hops), held, wanted & ~held)
+    field = _Field(
+        topology, machine, kinds, np.broadcast_to(kind.reshape(-1), (collective.chunks,)),
+        np.stack([_distances(machine, np.flatnonzero(row)) for row in kinds]),
+        held, wanted & ~held,
+    )  # fmt: skip
     ticks, certificate = max(field.bounds(chunk_bytes), key=lambda x: x[0])
     return WholeChunks(Fraction(ticks, machine.unit), certificate)
 
@@ -76,9 +82,13 @@ def _distances(machine: Machine, hops: Ints) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Field:
+    """Chunks come in kinds: ``usable[kind]`` are their hops, ``distance[kind]`` the ticks from rank
+    to rank over these."""
+
     topology: Topology
     machine: Machine
-    hops: Ints
+    usable: Flags
+    kind: Ints
     distance: Floats
     held: Flags
     wanted: Flags
@@ -99,7 +109,7 @@ class _Field:
             targets = np.flatnonzero(self.wanted[chunk])
             if not len(targets):
                 continue
-            way = self.distance[self.held[chunk]].min(axis=0)[targets]
+            way = self.distance[self.kind[chunk]][self.held[chunk]].min(axis=0)[targets]
             if np.isinf(way.max()):
                 source = int(np.flatnonzero(self.held[chunk])[0])
                 raise UserError(
@@ -132,15 +142,18 @@ class _Field:
             (self.wanted & inside).any(axis=1) & ~(self.held & inside).any(axis=1)
         )
         count = int(entering.sum())
-        doors = self.hops[~inside[m.src[self.hops]] & inside[m.dst[self.hops]]]
+        kinds = np.unique(self.kind[entering])
+        usable = self.usable[kinds].any(axis=0)
+        doors = np.flatnonzero(usable & ~inside[m.src] & inside[m.dst])
         if not count or not len(doors):
             return None
         rows = self._rows(doors)
         outside = self.held[entering].any(axis=0)
-        startup = int(self.distance[outside][:, np.unique(m.src[doors])].min())
+        distance = self.distance[kinds].min(axis=0)
+        startup = int(distance[outside][:, np.unique(m.src[doors])].min())
         busy = _shared_out(count, list(rows.values()))
         alpha = int(m.alpha[doors].min())
-        tail, last = self._tail(inside, entering, doors, rows)
+        tail, last = self._tail(distance, self._wanting(inside, entering), doors, rows)
         names = ", ".join(self._row_name(r) for r in sorted(rows)[:4])
         names += ", …" if len(rows) > 4 else ""
         text = (
@@ -171,15 +184,18 @@ class _Field:
         most = int(m.hold[mine].max())
         return {int(r): most for r, t in zip(m.row[mine], m.hold[mine], strict=True) if t == most}
 
+    def _wanting(self, inside: Flags, entering: Flags) -> Ints:
+        """The ranks of a set that want every chunk that must come into it."""
+        return np.flatnonzero((self.wanted[entering] & inside).all(axis=0))
+
     def _tail(
-        self, inside: Flags, entering: Flags, doors: Ints, rows: dict[int, int]
+        self, distance: Floats, wanting: Ints, doors: Ints, rows: dict[int, int]
     ) -> tuple[int, int]:
         """From where the last chunk came in to the last who wants it, whichever chunk it is."""
         entries = np.unique(self.machine.dst[doors])
-        wanting = np.flatnonzero((self.wanted[entering] & inside).all(axis=0))
         if not len(wanting):
             return 0, -1
-        way = self.distance[np.ix_(entries, wanting)]
+        way = distance[np.ix_(entries, wanting)]
         if len(rows) == 1:  # once through the door, or once more, which takes the row again
             way = np.minimum(way, min(rows.values()) + way.min(axis=0))
             k = int(way.max(axis=1).argmin())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from weft.dsl.errors import UserError
 from weft.dsl.hops import find_hops
-from weft.dsl.topology import Topology
+from weft.dsl.topology import Hop, Topology
 from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
 Ints = npt.NDArray[np.int64]
@@ -64,6 +64,12 @@ class Machine:
         return bool(
             alone and len(set(self.hold.tolist())) <= 1 and len(set(self.alpha.tolist())) <= 1
         )
+
+    def each_hop(self) -> Iterator[Hop]:
+        """The hops with their routes, in order."""
+        for h in range(self.hops):
+            route = tuple(self.links[self.route[h] : self.route[h + 1]].tolist())
+            yield Hop(int(self.src[h]), int(self.dst[h]), route)
 
     def us(self, ticks: int | Fraction) -> float:
         """Ticks in µs."""

@@ -6,7 +6,6 @@ each other are one row, which is held for as long as all images hold it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,7 +17,7 @@ from weft.dsl.orbits import Orbits
 from weft.dsl.problem import Problem
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import MaxHops, Sketch
-from weft.dsl.topology import Hop, Topology
+from weft.dsl.topology import Topology
 
 from ..greedy.machine import Ints, Machine, machine_of
 from ..greedy.plan import Plan, schedule_of
@@ -219,7 +218,7 @@ def _jobs(
     wants[collective.post.chunks, collective.post.ranks] = True
     sums = collective.kind is Kind.ALLREDUCE and collective.combining
     root = _roots(collective) if sums else np.full(collective.chunks, -1)
-    usable = np.array([sketch.allows(hop) for hop in _hop_list(machine)])
+    usable = np.array([sketch.allows(hop) for hop in machine.each_hop()])
     kinds, kind = np.unique(holds[chosen], axis=0, return_inverse=True)
     barred = [off_relays(topology, sketch, row)[machine.src, machine.dst] for row in kinds]
     allowed = usable & ~np.array(barred)
@@ -229,9 +228,3 @@ def _jobs(
         holds[chosen], wants[chosen], root[chosen].astype(np.int64),
         kind.reshape(-1).astype(np.int64), reached, allowed, most,
     )  # fmt: skip
-
-
-def _hop_list(machine: Machine) -> Iterator[Hop]:
-    for h in range(machine.hops):
-        route = tuple(machine.links[machine.route[h] : machine.route[h + 1]].tolist())
-        yield Hop(int(machine.src[h]), int(machine.dst[h]), route)

@@ -8,9 +8,9 @@ from typing import ClassVar
 from weft.dsl.errors import UserError
 from weft.dsl.problem import Objective, Problem
 
+from ...conflict import smallest_conflict
 from ...engine import Budget, Observer, Outcome, Status
 from . import paper, realize, rules
-from .conflict import smallest_conflict
 from .demands import demands
 from .ending import how_it_ended, never_ends
 from .frontier import Clock, Solver, any_point, first_at_best, walk

@@ -1,0 +1,90 @@
+"""What must enter a box by the hops that a sketch leaves to it, however it is cut.
+
+Every byte of a chunk that starts outside of a box and is wanted inside comes in over some hop that
+this chunk may take. Each such hop holds one row for all its bytes: here the narrowest one. So those
+rows together carry all of it, and the last byte arrives no sooner than a hop's α after that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective
+from weft.dsl.hops import route_latency
+from weft.dsl.topology import Hop, Topology
+from weft.dsl.units import BYTES_PER_US_PER_GBPS
+
+from ..engine import Certificate
+
+Flags = npt.NDArray[np.bool_]
+
+
+def ruled_cut(
+    topology: Topology,
+    collective: Collective,
+    hops: tuple[Hop, ...],
+    usable: Flags,
+    message_bytes: int,
+) -> tuple[Fraction, Certificate]:
+    """The best bound in µs of one box, for a copying collective; 0 where there is only one.
+
+    ``usable``: which hops each chunk may take, shape (chunks, hops). O(boxes · chunks · hops).
+    """
+    found = _cuts(topology, collective, hops, usable, message_bytes)
+    return max(found, key=lambda x: x[0], default=(Fraction(0), Certificate("cut", "one box")))
+
+
+def _cuts(
+    topology: Topology,
+    collective: Collective,
+    hops: tuple[Hop, ...],
+    usable: Flags,
+    message_bytes: int,
+) -> Iterator[tuple[Fraction, Certificate]]:
+    hosts = np.array([str(h) for h in topology.host_of])
+    held = np.zeros((collective.chunks, collective.ranks), bool)
+    wanted = held.copy()
+    held[collective.pre.chunks, collective.pre.ranks] = True
+    wanted[collective.post.chunks, collective.post.ranks] = True
+    for host in dict.fromkeys(hosts.tolist()):
+        inside = hosts == host
+        entering = (wanted & inside).any(axis=1) & ~(held & inside).any(axis=1)
+        doors = [
+            hop
+            for hop, ok in zip(hops, usable[entering].any(axis=0), strict=True)
+            if ok and inside[hop.dst] and not inside[hop.src]
+        ]
+        if not doors:
+            continue
+        rows = _narrowest(topology, doors)
+        bytes_in = Fraction(message_bytes, collective.message_chunks) * int(
+            collective.grains[entering].sum()
+        )
+        wide = sum((topology.capacities()[row] for row in rows), Fraction(0))
+        alpha = min(route_latency(topology, hop.route) for hop in doors)
+        us = bytes_in / (wide * BYTES_PER_US_PER_GBPS) + alpha
+        count = int(entering.sum())
+        text = (
+            f"{count} chunk{'s' * (count > 1)} (M is {collective.message_chunks}) must enter the "
+            f"box of rank {int(inside.argmax())} by {len(doors)} hop{'s' * (len(doors) > 1)}, "
+            f"{float(wide):g} GB/s together"
+            + (f"; the last byte takes an α of {float(alpha):g} µs" if alpha else "")
+        )
+        yield us, Certificate("cut", text)
+
+
+def _narrowest(topology: Topology, doors: list[Hop]) -> set[int]:
+    """For each hop its narrowest row; of several the one that most hops share."""
+    capacities = topology.capacities()
+    shared: dict[int, list[int]] = {}
+    for row, resource in enumerate(topology.resources, len(topology.links)):
+        for i in resource.links:
+            shared.setdefault(i, []).append(row)
+    held = [{row for i in hop.route for row in (i, *shared.get(i, ()))} for hop in doors]
+    often = Counter(row for rows in held for row in rows)
+    return {min(rows, key=lambda r: (capacities[r], -often[r], r)) for rows in held}

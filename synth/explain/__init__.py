@@ -1,0 +1,1 @@
+"""Why not: rules that exclude each other, what a rule costs, what a schedule waits for."""

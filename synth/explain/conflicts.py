@@ -1,0 +1,109 @@
+"""Which rules of a sketch exclude each other: the smallest set, and why it cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.sketch import Only, Rule, Sketch
+from weft.dsl.topology import Topology
+
+from ..conflict import smallest_conflict
+from .ways import Ways
+
+Unit = tuple[Rule, ...]
+"""Rules that are left out together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Rules none of which can stay with all the others.
+
+    ``why``: what is impossible. ``cures``: those of them without which the whole sketch is possible
+    (where there are none, the sketch has another conflict besides).
+    """
+
+    rules: tuple[Rule, ...]
+    why: str
+    cures: tuple[Rule, ...]
+
+
+def statements(rules: Iterable[Rule]) -> tuple[Unit, ...]:
+    """Rules by the statement that they come from, in order.
+
+    ``only`` adds up: with one of several left out less is allowed. So all of them are one.
+    """
+    found: dict[object, list[Rule]] = {}
+    for rule in rules:
+        key = Only if isinstance(rule, Only) else rule.span or rule.label
+        found.setdefault(key, []).append(rule)
+    return tuple(map(tuple, found.values()))
+
+
+def find_conflict(topology: Topology, collective: Collective, sketch: Sketch) -> Conflict | None:
+    """A minimal set of rules that leaves some chunk no way; None if all have one.
+
+    First statements are left out one by one, then the single rules that they stand for (the turns
+    of a loop). Each question takes a :class:`Ways`.
+
+    Raises:
+        UserError: the collective is too large to be looked at chunk by chunk.
+    """
+    ways = Ways(topology, collective)
+    lines = smallest_conflict(statements(sketch.rules), _impossible(ways))
+    if not lines:
+        return None
+    units = smallest_conflict([part for line in lines for part in _single(line)], _impossible(ways))
+    rules = _flat(units)
+    cures = [
+        unit for unit in units
+        if not ways.obstacle([r for r in sketch.rules if not any(r is x for x in unit)])
+    ]  # fmt: skip
+    return Conflict(rules, ways.obstacle(rules), _flat(cures))
+
+
+def _impossible(ways: Ways) -> Callable[[Sequence[Unit]], bool]:
+    return lambda units: bool(ways.obstacle(_flat(units)))
+
+
+def _single(unit: Unit) -> list[Unit]:
+    return [unit] if isinstance(unit[0], Only) else [(rule,) for rule in unit]
+
+
+def _flat(units: Sequence[Unit]) -> tuple[Rule, ...]:
+    return tuple(rule for unit in units for rule in unit)
+
+
+PROVABLE = 128
+"""Chunks times ranks of a problem that is given to the exact engine."""
+
+
+def prove_conflict(
+    topology: Topology, collective: Collective, sketch: Sketch, seconds: float
+) -> Conflict | None:
+    """Rules that exclude each other though each chunk by itself has a way, as the engine ``exact``
+    proves it; None where it does not, or the machine is too large for that."""
+    from ..api import solve
+    from ..engine import Budget, Silent, Status
+    from ..engines.exact import Exact
+
+    if collective.chunks * collective.ranks > PROVABLE:
+        return None
+    problem = Problem(topology, collective, sketch, Objective.LATENCY)
+    engine = Exact()
+    if engine.availability() is not None:
+        return None
+    try:
+        outcome = solve(problem, engine, Budget(seconds), Silent())
+    except UserError:  # it cannot take such a problem
+        return None
+    if outcome.status is not Status.INFEASIBLE or not outcome.conflict:
+        return None
+    rules = tuple(rule for rule in sketch.rules if rule.label in outcome.conflict)
+    return Conflict(rules, "; ".join(outcome.statements) or TOGETHER, ())
+
+
+TOGETHER = "every chunk by itself has a way, but not all of them together (proved by search)"

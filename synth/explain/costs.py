@@ -1,0 +1,112 @@
+"""What the rules of a sketch cost: the least time under all of them, and without each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
+from weft.dsl.sketch import Chunks, Rule, Sketch
+from weft.dsl.topology import Hop, Topology
+
+from ..bounds import binding, bounds
+from ..bounds.ruled_cut import ruled_cut
+from ..bounds.whole_chunks import whole_chunk_bound
+from ..engine import Certificate
+from ..greedy.machine import machine_of
+from .conflicts import Unit, statements
+from .ways import Flags, Ways
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """No schedule takes less than ``us`` µs, for this reason."""
+
+    us: Fraction
+    certificate: Certificate
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A statement of a sketch, and the bound without it."""
+
+    unit: Unit
+    without: Least
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The bound of a message of ``bytes`` under all rules, under none, and without each statement,
+    the dearest first."""
+
+    bytes: int
+    all_rules: Least
+    no_rules: Least
+    each: tuple[Cost, ...]
+
+
+def costs(topology: Topology, collective: Collective, sketch: Sketch, message_bytes: int) -> Costs:
+    """The bounds of a sketch that leaves every chunk a way; one for each statement and two more.
+
+    Raises:
+        UserError: it leaves some chunk none, or is too large to be looked at chunk by chunk.
+    """
+    ways = Ways(topology, collective)
+    rules = sketch.at(message_bytes).rules
+    if why := ways.obstacle(rules):
+        raise UserError(f"no schedule obeys the sketch: {why}")
+
+    def least(left: Sequence[Rule]) -> Least:
+        return least_time(ways, left, message_bytes)
+
+    each = []
+    for unit in statements(rules):
+        left = [rule for rule in rules if not any(rule is x for x in unit)]
+        each.append(Cost(unit, least(left)))
+    each.sort(key=lambda cost: cost.without.us)
+    return Costs(message_bytes, least(rules), least(()), tuple(each))
+
+
+def least_time(ways: Ways, rules: Sequence[Rule], message_bytes: int) -> Least:
+    """The best bound on the links that the rules leave: those of any cutting, that of the α on the
+    ways they leave, and where they say how units are cut that of whole chunks."""
+    topology, collective = ways.topology, ways.collective
+    hops, usable = usable_hops(ways, rules)
+    machine = _without_unused(topology, hops, np.asarray(usable.any(axis=0)))
+    found = [binding(bounds(machine, collective), message_bytes)]
+    alpha, source, target = ways.alpha(rules)
+    text = f"what starts on rank {source} needs {float(alpha):g} µs of α to come to rank {target}"
+    found.append((alpha, Certificate("path", text)))
+    if not collective.combining:
+        found.append(ruled_cut(topology, collective, hops, usable, message_bytes))
+    counts = [r.count for r in rules if isinstance(r, Chunks)]
+    if counts and not collective.combining:
+        chunks = collective.split(counts[0]) if counts[0] > 1 else collective
+        grain = Fraction(message_bytes, chunks.message_chunks)
+        whole = whole_chunk_bound(topology, chunks, grain, usable.repeat(counts[0], axis=0))
+        found.append((whole.us, whole.certificate))
+    us, certificate = max(found, key=lambda x: x[0])
+    return Least(us, certificate)
+
+
+def usable_hops(ways: Ways, rules: Sequence[Rule]) -> tuple[tuple[Hop, ...], Flags]:
+    """The hops of :func:`machine_of`, and which of them each chunk may take: (chunks, hops)."""
+    hops = tuple(machine_of(ways.topology, Fraction(1)).each_hop())
+    sketch = Sketch("", tuple(rules))
+    pairs = ways.pairs(rules)[:, [h.src for h in hops], [h.dst for h in hops]]
+    usable: Flags = pairs & np.array([sketch.allows(h) for h in hops], bool)
+    return hops, usable
+
+
+def _without_unused(topology: Topology, hops: tuple[Hop, ...], usable: Flags) -> Topology:
+    """The machine without the links that only hops need which nobody may take."""
+
+    def links(which: Flags) -> set[int]:
+        return {i for hop, ok in zip(hops, which, strict=True) if ok for i in hop.route}
+
+    dead = links(~usable) - links(usable)
+    return topology.without_links(dead) if dead else topology

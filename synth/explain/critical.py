@@ -1,0 +1,197 @@
+"""What binds a schedule: the resource that is busy longest, and the chain of transfers that makes
+the time what it is.
+
+The chain is followed from the last arrival back to the start of the clock. A transfer starts when
+its data is there or, if it had to wait, when what it waits for is freed; whichever was last is the
+link of the chain. So the links of the chain follow each other without a gap, and to quicken the
+schedule one of them has to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.errors import UserError
+from weft.dsl.schedule import Schedule
+from weft.dsl.units import BYTES_PER_US_PER_GBPS
+
+from ..bounds import Bounds, binding, bounds
+from ..engine import Certificate
+from ..occupancy import Ints, LinkTable, row_name, transfer_of_link
+from ..replay import replay
+from ..simulate import Simulation, simulate
+
+Floats = npt.NDArray[np.float64]
+
+EQUAL = 1e-9
+"""Times are exact before they are rounded; two that differ by no more parts are one."""
+
+
+class Waits(StrEnum):
+    """Why a transfer did not start sooner."""
+
+    START = "start"  #: it starts with the clock
+    DATA = "data"  #: what it sends has just arrived
+    RESOURCE = "resource"  #: something that it needs has just been freed
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One transfer of the chain: when it starts and arrives, in µs, and what it waited for.
+
+    ``row``: the link or resource that was freed (−1: none); ``freed_by``: the transfer that held it
+    or brought the data (−1: none).
+    """
+
+    transfer: int
+    start_us: float
+    end_us: float
+    waits: Waits
+    row: int
+    freed_by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What binds a schedule at one size.
+
+    Attributes:
+        simulation: its time.
+        busiest: the row that is occupied longest, and ``busy_us`` for how long.
+        bound_us, certificate: what any schedule takes.
+        chain: the critical path, from the start of the clock.
+    """
+
+    schedule: Schedule
+    simulation: Simulation
+    busiest: int
+    busy_us: float
+    bound_us: float
+    certificate: Certificate
+    chain: tuple[Link, ...]
+
+    @property
+    def share(self) -> float:
+        """Of the time, how much the busiest row is occupied."""
+        return self.busy_us / self.simulation.time_us if self.simulation.time_us else 0.0
+
+    @property
+    def name(self) -> str:
+        """The busiest row in words."""
+        return row_name(self.schedule.topology, self.busiest)
+
+
+def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = None) -> Binding:
+    """Simulate a verified schedule by the documented rule and say what its time is made of.
+
+    Raises:
+        UserError: nothing moves in it.
+    """
+    if not len(schedule):
+        raise UserError("the schedule moves nothing, so nothing binds it")
+    bound = bound or bounds(schedule.topology, schedule.collective)
+    least, certificate = binding(bound, message_bytes)
+    run = simulate(schedule, message_bytes, bound_us=float(least))
+    busiest = int(run.busy_us.argmax())
+    chain = tuple(_Chain(schedule, run).links()) if schedule.segments == 1 else ()
+    return Binding(schedule, run, busiest, float(run.busy_us[busiest]), float(least), certificate,
+                   chain)  # fmt: skip
+
+
+class _Chain:
+    """Who freed what, and who brought what, of one run."""
+
+    def __init__(self, schedule: Schedule, run: Simulation) -> None:
+        self.schedule, self.run = schedule, run
+        self.near = run.time_us * EQUAL
+        self.owner, self.row, hold = _occupied(schedule, run.message_bytes)
+        self.free = run.start_us[self.owner] + hold
+        self.brings = ~replay(schedule).redundant
+
+    def links(self) -> Iterator[Link]:
+        """The chain from its beginning."""
+        found = []
+        transfer = int(self.run.end_us.argmax())
+        while transfer >= 0:
+            link = self._link(transfer)
+            found.append(link)
+            transfer = link.freed_by
+        yield from reversed(found)
+
+    def _link(self, i: int) -> Link:
+        start, end = float(self.run.start_us[i]), float(self.run.end_us[i])
+        if start <= self.near:
+            return Link(i, start, end, Waits.START, -1, -1)
+        source = self._source(i)
+        if source >= 0:
+            return Link(i, start, end, Waits.DATA, -1, source)
+        row, holder = self._holder(i)
+        return Link(i, start, end, Waits.RESOURCE, row, holder)
+
+    def _source(self, i: int) -> int:
+        """The transfer that brought the data just when this one started, or −1."""
+        s = self.schedule
+        came = (s.chunk == s.chunk[i]) & (s.dst == s.src[i]) & (s.step < s.step[i]) & self.brings
+        there = np.flatnonzero(came & (np.abs(self.run.end_us - self.run.start_us[i]) <= self.near))
+        return int(there[0]) if len(there) else -1
+
+    def _holder(self, i: int) -> tuple[int, int]:
+        """The row that was freed just when this one started, and who held it."""
+        mine = np.isin(self.row, self.row[self.owner == i])
+        just = np.abs(self.free - self.run.start_us[i]) <= self.near
+        there = np.flatnonzero(mine & just & (self.owner != i))
+        assert len(there), "a transfer starts when its data comes or a row is freed"
+        return int(self.row[there[0]]), int(self.owner[there[0]])
+
+
+def _occupied(schedule: Schedule, message_bytes: int) -> tuple[Ints, Ints, Floats]:
+    """What each transfer holds: columns (transfer, row, µs)."""
+    table = LinkTable.of(schedule.topology)
+    position, rows = table.rows_of(schedule.route_links.astype(np.int64))
+    owner = transfer_of_link(schedule)[position]
+    width = len(schedule.topology.links) + len(schedule.topology.resources)
+    keys, times = np.unique(owner * width + rows, return_counts=True)
+    owner, rows = keys // width, keys % width
+    speed = np.array([float(b) for b in schedule.topology.capacities()]) * BYTES_PER_US_PER_GBPS
+    grain = message_bytes / schedule.collective.message_chunks
+    hold = times * grain * schedule.collective.grains[schedule.chunk[owner]] / speed[rows]
+    return owner, rows, hold
+
+
+# --- the gap in words -----------------------------------------------------------------------------
+
+
+def gap_words(found: Binding) -> list[str]:
+    """Where the time beyond the bound goes, a sentence each."""
+    time, least, busy = found.simulation.time_us, found.bound_us, found.busy_us
+    if time <= least * (1 + EQUAL):
+        return ["the time is the bound: no schedule is quicker"]
+    over = time / least - 1 if least else float("inf")
+    said = [f"{time - least:,.3f} µs ({over:.2%}) above the bound"]
+    idle = time - busy
+    if busy > least * (1 + EQUAL):
+        said.append(
+            f"{found.name} alone is busy for {busy - least:,.3f} µs more than the bound: other "
+            "routes, or fewer bytes over it, are the way to be quicker"
+        )
+    elif busy >= idle:
+        said.append(
+            f"{found.name} is idle for {idle:,.3f} µs: to start earlier and to leave no gaps on it "
+            "is the way to be quicker (finer chunks, another order)"
+        )
+    else:
+        said.append(
+            f"nothing is busy for half of the time; {_counted(found)} make it: fewer hops in a row "
+            "are the way to be quicker"
+        )
+    return said
+
+
+def _counted(found: Binding) -> str:
+    hops = sum(link.waits is not Waits.RESOURCE for link in found.chain)
+    return f"{hops} hops one after the other" if found.chain else "hops one after the other"

@@ -1,0 +1,425 @@
+"""Whether some rules leave every chunk a way to everybody who wants it.
+
+What is asked here is necessary, cheap and no search: a way over hops that the rules leave, short
+enough and early enough, for each chunk by itself (of a sum: for each contribution). Where there is
+none no schedule obeys the rules; so any subset of them can be tried in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
+from weft.dsl.hops import find_hops, hop_distances, latency_units
+from weft.dsl.placement import Placement
+from weft.dsl.sketch import (
+    Chunks,
+    FixedSend,
+    MaxDetour,
+    MaxHops,
+    MaxSteps,
+    Measure,
+    Phases,
+    Rule,
+    Sketch,
+    SwitchPolicy,
+    Symmetry,
+)
+from weft.dsl.topology import Hop, Topology
+
+from ..paths import UNREACHED, longest_paths
+from ..permitted import off_relays
+
+Flags = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+LARGEST = 1 << 27
+"""Chunks times pairs of ranks that are looked at."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """A machine and a collective, of which subsets of rules are asked."""
+
+    topology: Topology
+    collective: Collective
+
+    def __post_init__(self) -> None:
+        cells = self.collective.chunks * self.topology.ranks**2
+        if cells > LARGEST:
+            raise UserError(
+                f"{self.collective} on {self.topology.ranks} ranks is too large to be explained",
+                hint="the same sketch on fewer nodes conflicts alike",
+            )
+
+    def obstacle(self, rules: Sequence[Rule]) -> str:
+        """Why no schedule obeys these rules, in words; empty if nothing is in the way."""
+        return next(_Question(self, tuple(rules)).obstacles(), "")
+
+    def pairs(self, rules: Sequence[Rule]) -> Flags:
+        """The pairs of ranks that each chunk (of the collective as it is) may cross: (chunks,
+        ranks, ranks)."""
+        asked = _Question(self, tuple(rules))
+        parts = asked.allowed.reshape(
+            self.collective.chunks, asked.pieces, *[self.topology.ranks] * 2
+        )
+        return np.asarray(parts.any(axis=1))
+
+    def alpha(self, rules: Sequence[Rule]) -> tuple[Fraction, int, int]:
+        """The most α in µs that some chunk needs on its quickest way, from one rank to another."""
+        asked = _Question(self, tuple(rules))
+        chunk, starts = asked.items
+        needed = np.where(asked.wants[chunk], asked.least, 0)
+        i, rank = np.unravel_index(int(needed.argmax()), needed.shape)
+        _, scale = latency_units(self.topology)
+        return Fraction(int(needed.max()), scale), int(starts[i].argmax()), int(rank)
+
+    @cached_property
+    def routes(self) -> tuple[Hop, ...]:
+        """Every hop of the machine."""
+        return find_hops(self.topology).hops
+
+    @cached_property
+    def hops(self) -> tuple[Ints, Ints, Ints]:
+        """Source, destination and α (in units of the machine) of every hop."""
+        alpha, _ = latency_units(self.topology)
+        found = self.routes
+        ends = np.array([(h.src, h.dst) for h in found], np.int64).reshape(-1, 2)
+        return ends[:, 0], ends[:, 1], np.array([alpha[list(h.route)].sum() for h in found])
+
+    def rates(self, rules: Sequence[Rule]) -> Ints:
+        """α of the quickest hop that ``only`` and ``forbid`` leave from rank to rank."""
+        src, dst, alpha = self.hops
+        sketch = Sketch("", tuple(rules))
+        keeps = [sketch.allows(h) for h in self.routes]
+        found = np.full((self.topology.ranks, self.topology.ranks), UNREACHED)
+        np.minimum.at(found, (src[keeps], dst[keeps]), alpha[keeps])
+        return found
+
+
+@dataclass(frozen=True)
+class _Question:
+    """One subset of the rules."""
+
+    ways: Ways
+    rules: tuple[Rule, ...]
+
+    def obstacles(self) -> Iterator[str]:
+        """Everything that is in the way, the plainest first."""
+        counts = {r.count for r in self.rules if isinstance(r, Chunks)}
+        if len(counts) > 1:
+            yield f"units cannot be cut into {' and into '.join(map(str, sorted(counts)))} chunks"
+            return
+        yield from self._missing_chunks()
+        if any(None is one for one in self.images):
+            yield "a move of the symmetry does not map the collective to itself"
+            return
+        yield from self._double_sends()
+        yield from self._unreached()
+        yield from self._sends_in_vain()
+        yield from self._out_of_phase()
+        yield from self._too_few_peers()
+
+    # -- the chunks ------------------------------------------------------------------------------
+
+    @cached_property
+    def pieces(self) -> int:
+        """Pieces of a unit: as a rule says, else as many as fixed sends name."""
+        named = [r.piece for r in self.rules if isinstance(r, FixedSend) and r.piece is not None]
+        counts = [r.count for r in self.rules if isinstance(r, Chunks)]
+        # Pieces that no send names are alike: one of them stands for all.
+        wanted = max(named, default=-1) + 2
+        return min([wanted, *counts])
+
+    @cached_property
+    def collective(self) -> Collective:
+        plain = self.ways.collective
+        return plain.split(self.pieces) if self.pieces > 1 else plain
+
+    @cached_property
+    def holds(self) -> Flags:
+        return _table(self.collective, self.collective.pre)
+
+    @cached_property
+    def wants(self) -> Flags:
+        return _table(self.collective, self.collective.post)
+
+    def chosen(self, rule: FixedSend) -> Ints:
+        """The chunks that a send is about."""
+        own = self.holds[:, rule.owner].copy()
+        if rule.target is not None:
+            own &= self.wants[:, rule.target]
+        if rule.piece is not None:
+            own &= np.arange(len(own)) % self.pieces == rule.piece
+        if rule.must and not self.collective.combining:
+            own &= (self.wants & ~self.holds).any(axis=1)
+        return np.flatnonzero(own)
+
+    @cached_property
+    def musts(self) -> list[tuple[FixedSend, int]]:
+        """Sends that must be, chunk by chunk."""
+        rules = [r for r in self.rules if isinstance(r, FixedSend) and r.must]
+        return [(r, int(c)) for r in rules for c in self.chosen(r)]
+
+    def _missing_chunks(self) -> Iterator[str]:
+        for rule in self.rules:
+            if isinstance(rule, FixedSend) and rule.must and not len(self.chosen(rule)):
+                yield f"rank {rule.owner} has no such chunk to send"
+
+    def _double_sends(self) -> Iterator[str]:
+        """What brings something new can be sent to one place once; and not if that is forbidden."""
+        never = {
+            (int(c), r.pair, r.step)
+            for r in self.rules
+            if isinstance(r, FixedSend) and not r.must
+            for c in self.chosen(r)
+        }
+        brought: dict[tuple[int, int], tuple[int, int | None]] = {}
+        for rule, chunk in self.musts:
+            (src, dst), step = rule.pair, rule.step
+            if (chunk, rule.pair, step) in never or (chunk, rule.pair, None) in never:
+                yield f"rank {rule.owner}'s chunk must go over {src} -> {dst}, and must not"
+            if self.collective.combining:
+                continue
+            if self.holds[chunk, dst]:
+                yield f"rank {dst} has from the start what must be sent to it over {src} -> {dst}"
+            other = brought.setdefault((chunk, dst), (src, step))
+            if other[0] != src or (None not in (other[1], step) and other[1] != step):
+                yield f"what rank {rule.owner} has can come to rank {dst} anew only once"
+
+    # -- hops ------------------------------------------------------------------------------------
+
+    @cached_property
+    def rates(self) -> Ints:
+        return self.ways.rates(self.rules)
+
+    @cached_property
+    def allowed(self) -> Flags:
+        """Pairs of ranks that each chunk may cross: (chunks, ranks, ranks)."""
+        topology, sketch = self.ways.topology, Sketch("", self.rules)
+        open_pairs = self.rates < UNREACHED
+        kinds, kind = np.unique(self.holds, axis=0, return_inverse=True)
+        by_kind = np.array([open_pairs & ~off_relays(topology, sketch, row) for row in kinds])
+        found: Flags = by_kind[kind.reshape(-1)]
+        for rule in self.rules:
+            if isinstance(rule, FixedSend) and not rule.must and rule.step is None:
+                found[self.chosen(rule), rule.pair[0], rule.pair[1]] = False
+        if not self.collective.combining:
+            for rule, chunk in self.musts:  # it comes by this send, and by no other one
+                src, dst = rule.pair
+                kept = found[chunk, src, dst]
+                found[chunk, :, dst] = False
+                found[chunk, src, dst] = kept
+        return self._symmetric(found)
+
+    @cached_property
+    def images(self) -> list[tuple[Ints, Ints] | None]:
+        """For each move the images of ranks and of chunks (None: there are none)."""
+        moves = [np.array(r.image) for r in self.rules if isinstance(r, Symmetry)]
+        return [_moved(self.holds, self.wants, move) for move in moves]
+
+    def _symmetric(self, allowed: Flags) -> Flags:
+        """A send is possible if all its images are."""
+        if self.collective.combining and self.pieces > 1:
+            return allowed  # pieces of a sum may be moved to any other
+        before = -1
+        while before != (before := int(allowed.sum())):
+            for move in self.images:
+                assert move is not None, "asked before"
+                ranks, chunks = move
+                allowed = allowed & allowed[np.ix_(chunks, ranks, ranks)]
+        return allowed
+
+    # -- ways ------------------------------------------------------------------------------------
+
+    @cached_property
+    def items(self) -> tuple[Ints, Flags]:
+        """(chunk, where it starts): chunks, or of sums every contribution by itself."""
+        if not self.collective.combining:
+            return np.arange(len(self.holds)), self.holds
+        chunk, rank = np.nonzero(self.holds)
+        return chunk, np.eye(self.collective.ranks, dtype=bool)[rank]
+
+    @cached_property
+    def most_steps(self) -> int:
+        return min((r.count for r in self.rules if isinstance(r, MaxSteps)), default=1 << 30)
+
+    def _limits(self) -> tuple[Ints, Ints]:
+        """Hops, and α, that a way to each rank may have: (items, ranks) each."""
+        _, starts = self.items
+        hops = min((r.count for r in self.rules if isinstance(r, MaxHops)), default=1 << 30)
+        found = {m: np.full(starts.shape, UNREACHED) for m in Measure}
+        found[Measure.HOPS][:] = min(hops, self.most_steps)
+        for rule in self.rules:
+            if isinstance(rule, MaxDetour):
+                most = longest_paths(self.ways.topology, rule)
+                nearest = np.array([most[row].min(axis=0) for row in starts])
+                found[rule.measure] = np.minimum(found[rule.measure], nearest)
+        return found[Measure.HOPS], found[Measure.ALPHA]
+
+    @property
+    def reached(self) -> Flags:
+        """Which ranks each item reaches."""
+        found: Flags = self.least < UNREACHED
+        return found
+
+    @cached_property
+    def least(self) -> Ints:
+        """The least α of a way of each item to each rank, in units of the machine, UNREACHED where
+        there is none: Bellman-Ford, so that hops and α are limited together."""
+        chunk, starts = self.items
+        hops, alpha = self._limits()
+        least = np.where(starts, 0, UNREACHED)
+        for level in range(1, self.collective.ranks):
+            came = np.empty_like(least)
+            for i, c in enumerate(chunk.tolist()):
+                step = np.where(self.allowed[c], self.rates, UNREACHED)
+                came[i] = (least[i][:, None] + step).min(axis=0)
+            came[(level > hops) | (came > alpha)] = UNREACHED
+            if (came >= least).all():
+                break
+            least = np.minimum(least, came)
+        return least
+
+    def _unreached(self) -> Iterator[str]:
+        chunk, starts = self.items
+        lost = np.argwhere(self.wants[chunk] & ~self.reached)
+        for i, rank in lost[:1].tolist():
+            yield self._lost(int(np.flatnonzero(starts[i])[0]), rank)
+
+    def _lost(self, source: int, rank: int) -> str:
+        near = int(hop_distances(self.ways.topology)[source, rank])
+        limit = min(int(self._limits()[0].max()), 1 << 30)
+        far = f", {near} hops away on the machine" if near > 1 else ""
+        within = f" in {limit} hop{'s' * (limit > 1)}" if limit < 1 << 30 else ""
+        return f"what starts on rank {source} cannot come to rank {rank}{within}{far}"
+
+    def _sends_in_vain(self) -> Iterator[str]:
+        """Fixed sends that cannot be, or not at their step; and who comes too late because of
+        them."""
+        if not self.musts:
+            return
+        chunk, _ = self.items
+        for rule, c in self.musts:
+            src, dst = rule.pair
+            first = self.soonest[chunk == c].min(axis=0)
+            if not self.allowed[c, src, dst]:
+                yield f"rank {rule.owner}'s chunk may not be sent over {src} -> {dst}"
+            elif first[src] + 1 > min(rule.step or self.most_steps, self.most_steps):
+                yield f"rank {src} cannot have rank {rule.owner}'s chunk in time to send it"
+            elif (rule.step or 0) > self.most_steps:
+                yield f"step {rule.step} is none of {self.most_steps}"
+        late = np.argwhere(self.wants[chunk] & (self.soonest > self.most_steps))
+        for i, rank in late[:1].tolist():
+            yield f"chunk {chunk[i]} comes to rank {rank} in step {self.soonest[i, rank]} at best"
+
+    @cached_property
+    def soonest(self) -> Ints:
+        """The step in which each item comes to each rank at best (0: it starts there)."""
+        chunk, starts = self.items
+        pinned = np.zeros((len(self.holds), self.collective.ranks), np.int64)
+        if not self.collective.combining:
+            for rule, c in self.musts:
+                pinned[c, rule.pair[1]] = rule.step or 0
+        last = int(pinned.max(initial=0)) + self.collective.ranks
+        came = np.where(starts, 0, last + 1)
+        for step in range(1, last + 1):
+            there = came < step
+            now = np.stack([there[i] @ self.allowed[c] for i, c in enumerate(chunk.tolist())])
+            came = np.where(now & ~there & (step >= pinned[chunk]), np.minimum(came, step), came)
+        return came
+
+    # -- phases, peers ---------------------------------------------------------------------------
+
+    def _out_of_phase(self) -> Iterator[str]:
+        """Through the phases in their order, each inside its groups."""
+        chunk, starts = self.items
+        for rule in self.rules:
+            if not isinstance(rule, Phases):
+                continue
+            there = starts.copy()
+            for phase in rule.phases:
+                group = np.full(self.collective.ranks, -1)
+                for number, members in enumerate(phase.groups):
+                    group[list(members)] = number
+                inside = self.allowed & (group[:, None] == group[None, :])
+                for _ in range(self.collective.ranks):
+                    more = [there[i] @ inside[c] for i, c in enumerate(chunk.tolist())]
+                    before, there = there, there | np.stack(more)
+                    if (before == there).all():
+                        break
+            for i, rank in np.argwhere(self.wants[chunk] & ~there)[:1].tolist():
+                source = int(np.flatnonzero(starts[i])[0])
+                yield (
+                    f"what starts on rank {source} cannot come to rank {rank} through the phases "
+                    "in their order"
+                )
+
+    def _too_few_peers(self) -> Iterator[str]:
+        """Who sends to k others has told at most 1 + k + k² + … ranks after so many hops."""
+        hops = int(self._limits()[0].max(initial=0))
+        open_pairs = self.rates < UNREACHED
+        for rule in self.rules:
+            if not isinstance(rule, SwitchPolicy) or rule.limit is None:
+                continue
+            beside = open_pairs & ~self._through(rule.switch)
+            spread = int(
+                (np.minimum(open_pairs.sum(axis=1), rule.limit + beside.sum(axis=1))).max()
+            )
+            told, layer = 1, 1
+            for _ in range(min(hops, self.collective.ranks)):
+                layer = min(layer * spread, self.collective.ranks)
+                told += layer
+            chunk, starts = self.items
+            one = starts.sum(axis=1) == 1
+            needs = np.zeros((self.collective.ranks, self.collective.ranks), bool)
+            for i in np.flatnonzero(one).tolist():
+                needs[starts[i]] |= self.wants[chunk[i]] | starts[i]
+            if (needs.sum(axis=1) > told).any():
+                source = int(needs.sum(axis=1).argmax())
+                yield (
+                    f"rank {source} must tell {int(needs[source].sum()) - 1} others; with "
+                    f"{spread} peers each, {hops} hops reach {told - 1}"
+                )
+
+    def _through(self, switch: int) -> Flags:
+        """Pairs all of whose hops pass a switch."""
+        topology = self.ways.topology
+        found = np.ones((topology.ranks, topology.ranks), bool)
+        for hop in self.ways.routes:
+            if all(topology.links[i].dst != switch for i in hop.route):
+                found[hop.src, hop.dst] = False
+        return found
+
+
+def _table(collective: Collective, where: Placement) -> Flags:
+    found = np.zeros((collective.chunks, collective.ranks), bool)
+    found[where.chunks, where.ranks] = True
+    return found
+
+
+def _moved(holds: Flags, wants: Flags, move: Ints) -> tuple[Ints, Ints] | None:
+    """The images of ranks and chunks under a move: the k-th of those that start and end alike."""
+    here: dict[bytes, list[int]] = {}
+    ends = np.concatenate([holds, wants], axis=1)
+    for c, row in enumerate(ends):
+        here.setdefault(row.tobytes(), []).append(c)
+    after = np.zeros_like(ends)
+    n = holds.shape[1]
+    after[:, np.concatenate([move, n + move])] = ends
+    turn: dict[bytes, int] = {}
+    images = []
+    for row in after:
+        key = row.tobytes()
+        place = turn[key] = turn.get(key, -1) + 1
+        if place >= len(here.get(key, ())):
+            return None
+        images.append(here[key][place])
+    return move, np.array(images, np.int64)

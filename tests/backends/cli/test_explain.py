@@ -1,0 +1,108 @@
+"""``weft explain``: conflicts at their lines, costs of rules, what binds a schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Weft
+
+SKETCH = """\
+sketch near
+machine ring:8
+collective allgather
+
+max hops 4
+chunks 1
+forbid links 0 -> 1
+"""
+PROBLEM = ("-t", "ring:8", "-c", "allgather")
+
+
+@pytest.fixture
+def sketch(tmp_path: Path) -> Path:
+    file = tmp_path / "near.sketch"
+    file.write_text(SKETCH)
+    return file
+
+
+def test_rules_that_exclude_each_other_are_shown_at_their_lines(weft: Weft, sketch: Path) -> None:
+    ran = weft("explain", *PROBLEM, "-s", sketch)
+    assert ran.code == 1
+    assert f" --> {sketch}:5:1\n  |\n5 | max hops 4\n  | ^^^^^^^^^^\n" in ran.out
+    assert f" --> {sketch}:7:1\n" in ran.out
+    assert "chunks 1" not in ran.out
+    assert "what starts on rank 0 cannot come to rank 1 in 4 hops" in ran.out
+    assert "any one of them may go" in ran.out
+
+
+def test_a_conflict_in_json(weft: Weft, sketch: Path) -> None:
+    ran = weft("explain", *PROBLEM, "-s", sketch, "--json")
+    assert ran.code == 1
+    assert ran.json["status"] == "infeasible"
+    assert ran.json["conflict"] == ["max hops 4 (line 5)", "forbid links 0 -> 1 (line 7)"]
+    assert ran.json["where"] == [f"{sketch}:5:1", f"{sketch}:7:1"]
+    assert ran.json["cures"] == ran.json["conflict"]
+    assert ran.json["why"]
+
+
+def test_what_rules_cost(weft: Weft, sketch: Path) -> None:
+    sketch.write_text(SKETCH.replace("hops 4", "hops 7"))
+    ran = weft("explain", *PROBLEM, "-s", sketch, "--size", "1KiB:4KiB", "--json")
+    assert ran.code == 0
+    assert [x["bytes"] for x in ran.json["sizes"]] == [1024, 2048, 4096]
+    for size in ran.json["sizes"]:
+        first = size["rules"][0]
+        assert first["where"] == f"{sketch}:7:1"
+        assert first["us_without"] + first["saves_us"] == pytest.approx(size["us"])
+        assert size["without_rules_us"] <= first["us_without"] < size["us"]
+    text = weft("explain", *PROBLEM, "-s", sketch, "--size", "1KiB").out
+    assert "forbid links 0 -> 1 (line 7) costs most" in text
+
+
+def test_a_sketch_is_explained_at_the_sizes_it_is_for(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "s.sketch"
+    file.write_text("sketch s\nsize 1KiB..1MiB\nmax hops 4\n")
+    ran = weft("explain", "-t", "ring:4", "-c", "allgather", "-s", file, "--json")
+    assert [x["bytes"] for x in ran.json["sizes"]] == [1 << 10, 1 << 20]
+
+
+def test_what_binds_a_schedule(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "ag.json"
+    flags = ("--objective", "latency", "-o", file)
+    assert weft("synth", "-t", "ring:4", "-c", "allgather", "-e", "exact", *flags).code == 0
+    ran = weft("explain", file, "--size", "1MiB", "--json")
+    (size,) = ran.json["sizes"]
+    timed = weft("simulate", file, "--size", "1MiB", "--json").json["sizes"][0]
+    assert size["us"] == timed["us"]
+    assert size["of_bound"] == pytest.approx(timed["of_bound"])
+    assert size["chain"][0]["waits"] == "start"
+    assert size["chain"][-1]["end_us"] == size["us"]
+    text = weft("explain", file, "--size", "1MiB").out
+    for word in ("busiest", "bound", "gap", "the clock starts"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "required: -t/--topology, -c/--collective, -s/--sketch"),
+        (("-t", "ring:4", "-c", "allgather"), "required: -s/--sketch"),
+        (("{file}", "-t", "ring:4"), "a schedule has its own machine"),
+        (("{file}",), "a schedule is needed, not a sketch"),
+    ],
+)
+def test_wrong_questions(
+    weft: Weft, sketch: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    ran = weft("explain", *(a.format(file=sketch) for a in arguments))
+    assert ran.code == 2
+    assert message in ran.err
+
+
+def test_a_sketch_without_rules_has_nothing_to_explain(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "s.sketch"
+    file.write_text("sketch s\nengine exact\n")
+    ran = weft("explain", "-t", "ring:4", "-c", "allgather", "-s", file)
+    assert ran.code == 2
+    assert "has no rules" in ran.err
