@@ -47,9 +47,9 @@ class Search:
     def of(field: Field, seed: int) -> Search:
         """The search, with nothing placed yet."""
         jobs, ranks = len(field.jobs.root), field.machine.ranks
-        # A tree takes each hop once, up and down; more intervals than that no row can have.
+        # A job takes each hop at most once on the way up and once on the way down.
         holders = int(np.bincount(field.hops.row).max(initial=0))
-        rows = empty_rows(field.rows, jobs * min(2 * ranks, holders) + 1)
+        rows = empty_rows(field.rows, 2 * jobs * min(ranks, holders) + 1)
         return Search(field, seed, nothing_placed(jobs, ranks), rows)
 
     def run(
