@@ -16,7 +16,7 @@ is verified here, always: engines are not trusted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ from weft.dsl.version import version
 
 from .bounds.bounds import fewest_steps
 from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
+from .frontier import pareto
 from .occupancy import rounds_per_chunk
 from .order import LARGE, arranged, mirrored
 from .reductions.allreduce import solve_allreduce
@@ -68,7 +69,11 @@ def synthesize(
     except KeyboardInterrupt:
         if not recorder.found:
             raise
-        outcome = Outcome(Status.FEASIBLE, pareto(recorder.found), ("interrupted",))
+        outcome = Outcome(
+            Status.FEASIBLE,
+            tuple(pareto(sorted(recorder.found, key=lambda p: p.factor))),
+            ("interrupted",),
+        )
     recorder.stage("verify")
     stamp = provenance(problem, chosen, budget)
     size = problem.bytes or LARGE
@@ -146,15 +151,6 @@ def problem_digest(problem: Problem) -> str:
         "bytes": problem.bytes,
     }
     return hashlib.sha256(compact(parts).encode()).hexdigest()[:16]
-
-
-def pareto(points: Iterable[Point]) -> tuple[Point, ...]:
-    """The points that no other one beats in both steps and rounds per chunk, by steps."""
-    best: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk, p.factor)):
-        if not best or point.rounds_per_chunk < best[-1].rounds_per_chunk:
-            best.append(point)
-    return tuple(best)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from ..classic.model import Flat
 from ..classic.place import Known, Site, named, names_for
 from ..classic.schedule import to_schedule
 from ..engine import Budget, Observer, Outcome, Point, Status
+from ..frontier import pareto
 from ..simulate import simulate
 from ..verify import verify
 
@@ -192,7 +193,7 @@ class _Judge:
         """Keep the schedule if it is better than what is there."""
         point = self._point(name, schedule)
         if self.problem.objective is Objective.FRONTIER:
-            kept = _frontier([*self.points, point])
+            kept = pareto([*self.points, point])
             if point not in kept:
                 return
             self.points = kept
@@ -248,12 +249,3 @@ def latency_us(schedule: Schedule) -> float:
     links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
     machine = replace(schedule.topology, links=links, resources=())
     return round(simulate(replace(schedule, topology=machine), 1).time_us, 6)
-
-
-def _frontier(points: list[Point]) -> list[Point]:
-    """Those that none beats in steps and rounds per chunk, by steps; the first of equals."""
-    kept: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk)):
-        if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
-            kept.append(point)
-    return kept

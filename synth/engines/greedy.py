@@ -16,6 +16,7 @@ from weft.dsl.problem import Objective, Problem
 
 from ..bounds import Bounds, bounds, lower_bound_us
 from ..engine import Budget, Observer, Outcome, Point, Status
+from ..frontier import pareto
 from ..greedy.demand import Demand, demand_of, refusal
 from ..greedy.joint import joint_plans
 from ..greedy.lists import plans, tree_jobs
@@ -193,7 +194,7 @@ class _Search:
         plans = [plan for _, plan in sorted(self.best.items())]
         if self.problem.objective is not Objective.FRONTIER:
             plans = [min(plans, key=lambda plan: plan.time_us)]
-        points = _frontier([self._point(plan) for plan in plans])
+        points = pareto([self._point(plan) for plan in plans])
         return Outcome(Status.FEASIBLE, tuple(points), tuple(self.said))
 
     def _point(self, plan: Plan) -> Point:
@@ -208,15 +209,6 @@ class _Search:
         )  # fmt: skip
         self.observer.incumbent(point)
         return point
-
-
-def _frontier(points: list[Point]) -> list[Point]:
-    """Those that none beats in steps and rate, by steps."""
-    kept: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk)):
-        if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
-            kept.append(point)
-    return kept
 
 
 @dataclass(frozen=True, slots=True)

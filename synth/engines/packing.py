@@ -23,6 +23,7 @@ from weft.dsl.topology import Topology, both_ways, gpu
 from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
 from ..engine import COMPILING, Budget, Observer, Outcome, Point, Status
+from ..frontier import sizes_of
 from ..occupancy import us_per_byte
 from ..packing.demands import moves_pairs
 from ..packing.matching import in_rounds
@@ -38,9 +39,6 @@ from ..packing.words import low, said
 from ..permitted import orbits_for, same_for_all
 from ..prepare import prepare
 from ..warm import is_cold
-
-LARGE = 1 << 30
-"""Bytes of the message that the objective bandwidth looks at."""
 
 LADDER = (1 << 30, 1 << 25, 1 << 20, 1 << 16, 1 << 10)
 """Message sizes in bytes that the objective frontier looks at, the largest first."""
@@ -163,7 +161,7 @@ class Packer:
         observer.stage("order")
         points: list[Point] = []
         kept: list[Planned] = []
-        for size in _sizes(problem):
+        for size in sizes_of(problem, LADDER):
             if kept and effort.over():
                 break
             found = quickest(quotients, size, effort)
@@ -352,18 +350,6 @@ def _quick(found: Sequence[Packing]) -> Packing:
     best = max(found, key=lambda p: p.bound)
     group = Group(found[0].images, found[0].link_images)
     return quick_packing(best.topology, best.collective, best.bound, best.certificate, group)
-
-
-def _sizes(problem: Problem) -> tuple[int, ...]:
-    match problem.objective:
-        case Objective.LATENCY:
-            return (1,)
-        case Objective.BANDWIDTH:
-            return (problem.bytes or LARGE,)
-        case Objective.TIME:
-            return (problem.bytes or 1,)
-        case _:
-            return LADDER
 
 
 def _time(planned: Planned, size: int) -> float:

@@ -25,15 +25,13 @@ from weft.dsl.sketch import (
 from ..bounds import Bounds, bounds, lower_bound_us
 from ..bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ..engine import Budget, Observer, Outcome, Point, Status
+from ..frontier import pareto, sizes_of
 from ..occupancy import rounds_per_chunk
 from ..simulate import simulate
 from ..sketched.field import Field
 from ..sketched.search import Search
 
-LARGE = 1 << 30
-"""Bytes of the message that the objective bandwidth looks at."""
-
-LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, LARGE)
+LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
 """Message sizes in bytes that the frontier is judged at."""
 
 PIECES = (1, 2, 4, 8, 16)
@@ -101,11 +99,11 @@ class Sketched:
             UserError: a chunk cannot reach everybody who wants it, or the rules exclude each other.
         """
         run = _Run(self, problem, budget, observer)
-        sizes = _sizes(problem)
+        sizes = sizes_of(problem, LADDER)
         points = [run.best(size, budget.seconds / len(sizes)) for size in sizes]
         proved = run.met and problem.objective is Objective.TIME
         status = Status.OPTIMAL if proved else Status.FEASIBLE
-        return Outcome(status, tuple(_distinct(points)), tuple(run.said))
+        return Outcome(status, tuple(pareto(points)), tuple(run.said))
 
     def cuts(self, problem: Problem) -> tuple[int, ...]:
         """Into how many pieces units may be cut."""
@@ -209,24 +207,3 @@ def _transfers(collective: Collective) -> int:
     if collective.kind is Kind.ALLREDUCE:
         return 2 * (collective.ranks - 1) * collective.chunks
     return len(collective.post)
-
-
-def _sizes(problem: Problem) -> tuple[int, ...]:
-    match problem.objective:
-        case Objective.LATENCY:
-            return (1,)
-        case Objective.BANDWIDTH:
-            return (problem.bytes or LARGE,)
-        case Objective.TIME:
-            return (problem.bytes or 1,)
-        case _:
-            return LADDER
-
-
-def _distinct(points: list[Point]) -> list[Point]:
-    """Those that no other equals or beats in steps and rate."""
-    kept: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk)):
-        if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
-            kept.append(point)
-    return kept

@@ -28,6 +28,7 @@ from ..engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..engines.exact.demands import demands, reach
 from ..engines.exact.flow_bound import flow_bound
 from ..engines.exact.orbits import find_orbits
+from ..frontier import pareto
 from ..order import LARGE, arranged, counted_us
 from ..simulate import simulate
 from ..verify import verify
@@ -66,7 +67,7 @@ def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Ob
         found += _composed(scatters.points, gathers.points, problem.collective.ranks)
         found = _obedient(found, problem.sketch)
         points = [
-            replace(p, schedule=arranged(p.schedule, size, budget.seed)) for p in _pareto(found)
+            replace(p, schedule=arranged(p.schedule, size, budget.seed)) for p in pareto(found)
         ]
         best = _quicker(best, points, size)
         if observer.cancelled() or all(_as_counted(p, size) for p in best):
@@ -133,7 +134,7 @@ def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Poin
     def key(p: Point) -> tuple[int, Fraction, float]:
         return p.steps, p.rounds_per_chunk, simulate(p.schedule, size).time_us
 
-    return _pareto(sorted([*old, *new], key=key))
+    return pareto(sorted([*old, *new], key=key))
 
 
 def _outcome(
@@ -189,15 +190,6 @@ def _composed(scatters: Sequence[Point], gathers: Sequence[Point], ranks: int) -
                 schedule, a.steps + b.steps, sum(schedule.rounds), factor * ranks,
                 Fraction(0), a.certificate,
             )  # fmt: skip
-
-
-def _pareto(points: Sequence[Point]) -> list[Point]:
-    """Fewer steps first; each next point needs fewer rounds per chunk."""
-    kept: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk)):  # stable
-        if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
-            kept.append(point)
-    return kept
 
 
 def _certified(point: Point, problem: Problem, static: Fraction, certificate: Certificate) -> Point:

@@ -125,7 +125,7 @@ def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
     """
     if collective.kind is Kind.ALLREDUCE and collective.combining:
         return _sum_images(collective, orbits)
-    ends = [_ends(collective, c) for c in range(collective.chunks)]
+    ends = _ends(collective)
     alike: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     turn = []
     for c, key in enumerate(ends):
@@ -168,12 +168,13 @@ def _moved(ranks: frozenset[int], element: Ints) -> frozenset[int]:
     return frozenset(int(element[v]) for v in ranks)
 
 
-def _ends(collective: Collective, chunk: int) -> tuple[frozenset[int], frozenset[int]]:
-    pre, post = collective.pre, collective.post
-    return (
-        frozenset(pre.ranks[pre.chunks == chunk].tolist()),
-        frozenset(post.ranks[post.chunks == chunk].tolist()),
-    )
+def _ends(collective: Collective) -> list[tuple[frozenset[int], frozenset[int]]]:
+    """Where every chunk starts and where it is wanted."""
+    starts, wants = ([set[int]() for _ in range(collective.chunks)] for _ in range(2))
+    for placement, sides in ((collective.pre, starts), (collective.post, wants)):
+        for rank, chunk in zip(placement.ranks.tolist(), placement.chunks.tolist(), strict=True):
+            sides[chunk].add(rank)
+    return [(frozenset(a), frozenset(b)) for a, b in zip(starts, wants, strict=True)]
 
 
 def _quotient(machine: Machine, orbits: Orbits) -> tuple[Hops, int]:

@@ -75,7 +75,7 @@ CASES = (
     Case("G08", FOUR, "allgather", ((KB, 5.6), (MB, 67), (GB, 61000)), 5.4, 60,
          sketch="ndv2_gates", engine=ANY),
     Case("G08", FOUR, "alltoall", ((GB, 485000),), 5.4, 480, sketch="ndv2_gates", engine=ANY),
-    Case("G08", FOUR, "allreduce", ((GB, 122500),), 5.4, 120, sketch="ndv2_sums", engine=ANY),
+    Case("G08", FOUR, "allreduce", ((GB, 122500),), 5.4, 120, sketch="ndv2_gates", engine=ANY),
     Case("G09", DGX2S, "allgather", ((KB, 4.006), (256 * KB, 5.376), (MB, 9.5), (GB, 7750)), 4,
          7.75, sketch="dgx2_pairs", engine=ANY, seconds=120),
     Case("G10", DGX2S, "alltoall", ((KB, 4.06), (MB, 84), (GB, 80500)), 4, 80,
