@@ -25,7 +25,7 @@ def test_a_lost_rank_is_named_with_the_cut():
     for judge in (bounds, Problem):
         with pytest.raises(BadTopology) as caught:
             judge(lost, make("allgather", 4))
-        assert "rank 0 cannot reach rank 2" in caught.value.message
+        assert "rank 0 cannot reach ranks 2, 3, which" in caught.value.message
         assert "no link enters {gpu2, gpu3}" in caught.value.message
 
 
