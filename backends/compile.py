@@ -97,7 +97,7 @@ def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) 
     """
     o = _settled(options or CompileOptions(), 1, Protocol.SIMPLE)
     c = schedule.collective
-    o = replace(o, name=o.name or _label([schedule.topology.name, str(c.kind)], c, o))
+    o = replace(o, name=o.name or label([schedule.topology.name, str(c.kind)], c, o))
     journal = o.journal()
     flow = journal.run(Lower(o.in_place), _in_order(unrolled(schedule, o.segments), o.target))
     return compile_flow(flow, o, journal)
@@ -128,7 +128,7 @@ def compile_algorithm(
             f"the algorithm {algorithm.name} is written out of place",
             hint="compile it without in_place, or write it with in_place=True",
         )
-    o = replace(o, name=o.name or _label(algorithm.name.split("_"), algorithm.collective, o))
+    o = replace(o, name=o.name or label(algorithm.name.split("_"), algorithm.collective, o))
     journal = journal or o.journal()
     algorithm = replace(algorithm, moves=canonical(algorithm))
     for one in of_form(o.passes, "algorithm", "algorithm"):
@@ -283,7 +283,7 @@ def _refuse_large(steps: int, blocks: int, target: Target) -> None:
             )
 
 
-def _label(words: list[str], collective: Collective, options: CompileOptions) -> str:
+def label(words: list[str], collective: Collective, options: CompileOptions) -> str:
     """What the file calls itself; with the roots, which the format has no other place for."""
     if collective.kind in ROOTED:
         words.append(f"root{collective.roots[0]}")

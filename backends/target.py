@@ -97,6 +97,12 @@ PORTABLE = Target(
 )  # fmt: skip
 """What all of them read and execute alike. Not reduce_scatter: it has two spellings."""
 
+P2P = Target(
+    "p2p", frozenset(Op) - FUSED, max_steps=1 << 30, max_blocks=1 << 30, max_channels=1,
+    max_dependence=1 << 30, collectives=_ALL_SPELL_ALIKE, max_count=1 << 30, max_nodes=1 << 30,
+)  # fmt: skip
+"""Point-to-point programs: no thread blocks, no limits, and sums apart from messages."""
+
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {t.name: t for t in (MSCCL, RCCL, EXECUTOR, PORTABLE)}
 )

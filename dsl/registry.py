@@ -131,6 +131,7 @@ BACKENDS = Registry(
         "msccl-xml": "weft.backends.msccl:MscclXml",
         "mscclpp-json": "weft.backends.mscclpp.backend:MscclppJson",
         "program": "weft.backends.program_file:ProgramFile",
+        "mpi": "weft.backends.p2p.backend:Mpi",
     },
 )
 """What turns a program into artefacts that a runtime reads."""

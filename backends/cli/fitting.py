@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from weft.dsl.program import Program
     from weft.dsl.schedule import Schedule
 
+    from ..p2p.model import Script
+
 MOST_GRAINS = 1024
 """Chunks of a message, for formats of equal chunks: calls must have sizes that divide into them."""
 
@@ -30,7 +32,7 @@ class Remark:
     """What became of the input, for people and for ``--json``; ``program`` may add to the words."""
 
     label: str
-    text: Callable[[Program], str]
+    text: Callable[[Program | Script], str]
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -71,10 +73,12 @@ def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Remark
         return []
     slices = schedule.segments
 
-    def text(program: Program) -> str:
+    def text(program: Program | Script) -> str:
+        from weft.dsl.program import Program
+
         if pieces > 1:
             return f"every chunk is cut into {pieces} pieces that follow each other"
-        if to == "msccl-xml":
+        if to == "msccl-xml" and isinstance(program, Program):
             return _looped(program, target, slices, schedule.bytes)
         if to == BY_OFFSETS:
             return f"the program is what is done to each of the schedule's {slices} segments"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..compile import CompileOptions
     from ..msccl import Backend
+    from ..p2p.compile import Noun
 
 AUTO = "auto"
 """The number of instances that is chosen by simulation."""
@@ -75,6 +76,7 @@ class Compilable:
 
     ``schedule``: what was given, where it is one.
     ``remarks``: what became of a schedule that the format cannot express as it is.
+    ``noun``: what is compiled, for backends that have no use for thread blocks.
     """
 
     compile: Callable[[CompileOptions], Program]
@@ -83,6 +85,7 @@ class Compilable:
     topology: Topology | None = None
     schedule: Schedule | None = None
     remarks: tuple[Remark, ...] = ()
+    noun: Noun | None = None
 
 
 def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
@@ -125,7 +128,7 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> Compilable:
     remarks += sliced(schedule, to, args.target, args.segments)
     return Compilable(
         lambda o: compile_schedule(schedule, o), coarsest(schedule.collective).in_grains(),
-        topology=schedule.topology, schedule=given, remarks=tuple(remarks),
+        topology=schedule.topology, schedule=given, remarks=tuple(remarks), noun=schedule,
     )  # fmt: skip
 
 
@@ -134,8 +137,9 @@ def _algorithm(subject: Subject, args: argparse.Namespace) -> Compilable:
 
     algorithm = subject.algorithm(in_place=args.in_place or None)
     return Compilable(
-        lambda o: compile_algorithm(algorithm, o), algorithm.collective, topology=subject.machine()
-    )
+        lambda o: compile_algorithm(algorithm, o), algorithm.collective,
+        topology=subject.machine(), noun=algorithm,
+    )  # fmt: skip
 
 
 def _xml(subject: Subject, args: argparse.Namespace) -> Compilable:
@@ -156,7 +160,7 @@ def _xml(subject: Subject, args: argparse.Namespace) -> Compilable:
     sizes = None
     if algo.max_bytes is not None:
         sizes = SizeRange(max(1, algo.min_bytes or 0), max(1, algo.max_bytes))
-    return Compilable(lambda o: compile_program(program, o), collective, sizes)
+    return Compilable(lambda o: compile_program(program, o), collective, sizes, noun=program)
 
 
 def _program(subject: Subject) -> Compilable:
@@ -165,7 +169,7 @@ def _program(subject: Subject) -> Compilable:
 
     program = subject.program()
     require_good(check_program(program), subject.where)
-    return Compilable(lambda o: compile_program(program, o), program.collective)
+    return Compilable(lambda o: compile_program(program, o), program.collective, noun=program)
 
 
 def lower_and_emit(

@@ -29,6 +29,7 @@ class Kind(StrEnum):
     PROGRAM = "program"
     XML = "msccl-xml"
     PLAN = "mscclpp-json"
+    SCRIPT = "script"
     SKETCH = "sketch"
 
 
@@ -173,7 +174,11 @@ _ALGORITHM = re.compile(r"(.+\.py)(?::\w*)?(?:\{.*\})?", re.DOTALL)
 
 
 def _python_kind(content: str, where: str) -> Kind:
-    """An algorithm if the file defines one; else it must describe a collective."""
+    """A script, or an algorithm if the file defines one; else it must describe a collective."""
+    from ..p2p.read import looks_like_script
+
+    if looks_like_script(content):
+        return Kind.SCRIPT
     from weft.dsl.collective import Collective
     from weft.dsl.python_file import run_python
     from weft.dsl.recipe import algorithms, nothing_in

@@ -14,6 +14,7 @@ from .inputs import add_problem
 from .judging import Check, checks_text, of_report
 from .plans import check_plan_file
 from .programs import asked_collective
+from .scripts import check_script_file
 from .sketches import lint_sketch, read_sketch, split_arguments
 from .streams import check_stream, is_stream
 from .subjects import Kind, Subject, read_subject
@@ -34,8 +35,8 @@ GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a schedule, algorithm, program, MSCCL XML, "
-                        "MSCCL++ plan, sketch, topology or collective (told by its content), "
-                        "the folder of a stream, or -")  # fmt: skip
+                        "MSCCL++ plan, point-to-point program, sketch, topology or collective "
+                        "(told by its content), the folder of a stream, or -")  # fmt: skip
     parser.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a schedule must obey this sketch too")  # fmt: skip
     parser.add_argument("-t", "--topology", metavar="TOPO",
@@ -159,6 +160,7 @@ _CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace, Console], list[Chec
     Kind.PROGRAM: _program,
     Kind.XML: _xml,
     Kind.PLAN: check_plan_file,
+    Kind.SCRIPT: check_script_file,
     Kind.TOPOLOGY: _topology,
     Kind.COLLECTIVE: _collective,
     Kind.SKETCH: _sketch,

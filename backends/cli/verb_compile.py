@@ -18,6 +18,7 @@ from .inputs import add_problem, size_flag, valued, whole
 from .lowering import AUTO, add_lowering, lower_and_emit, options_of, source_of
 from .outputs import check_file_output
 from .program_timing import Timing, all_instances, clock_for, quickest, timing_of
+from .scripts import compile_to_script
 from .stages import telling
 from .subjects import Kind, Subject, read_subject
 
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from weft.dsl.files import write_text
 
     from ..msccl import ForMachine
+    from ..p2p.backend import ScriptFile
 
     check_file_output(args, console)
     backend: Backend = BACKENDS.make(args.to, "--to")
@@ -81,6 +83,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise UserError("-c and --root say what an MSCCL XML file is for", where=subject.where,
                         hint="leave them out: other files say it themselves")  # fmt: skip
     source = source_of(subject, args)
+    if isinstance(backend, ScriptFile):
+        return compile_to_script(subject, source, backend, args, console)
     if isinstance(backend, ForMachine) and source.topology is not None:
         backend = backend.on(source.topology)
     if isinstance(backend, ForMachine):

@@ -21,9 +21,9 @@ from .verb_list import describe
 EXAMPLES = "exit code 4 if something that weft cannot do without is missing"
 
 NEEDED = {
-    "defusedxml": "defusedxml", "flint": "python-flint", "igraph": "igraph", "lark": "lark",
-    "numba": "numba", "numpy": "numpy", "orjson": "orjson", "ortools": "ortools",
-    "pulp": "pulp", "rich": "rich", "scipy": "scipy", "z3": "z3-solver",
+    "defusedxml": "defusedxml", "flint": "python-flint", "igraph": "igraph", "jinja2": "jinja2",
+    "lark": "lark", "numba": "numba", "numpy": "numpy", "orjson": "orjson",
+    "ortools": "ortools", "pulp": "pulp", "rich": "rich", "scipy": "scipy", "z3": "z3-solver",
 }  # fmt: skip
 """Modules that weft needs, and the package that has them."""
 

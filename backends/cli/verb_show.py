@@ -8,6 +8,7 @@ from typing import Any
 from .console import Console
 from .exit_codes import Exit
 from .plans import view_plan
+from .scripts import view_script
 from .streams import is_stream, view_stream
 from .subjects import Kind, Subject, read_subject
 
@@ -63,6 +64,8 @@ def _view(subject: Subject) -> tuple[str, dict[str, Any]]:
         return subject.text.rstrip("\n"), {"text": subject.text}
     if subject.kind is Kind.PLAN:
         return view_plan(subject)
+    if subject.kind is Kind.SCRIPT:
+        return view_script(subject)
     return _xml(subject)
 
 

@@ -1,0 +1,89 @@
+"""Read a script back from its file, by its syntax alone: nothing in it is executed."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from weft.dsl import collective_json
+from weft.dsl.collective import Collective, Kind, make
+from weft.dsl.errors import BadFile, UserError
+from weft.dsl.files import require_kind
+
+from .model import Script
+from .text import parse
+
+
+def looks_like_script(text: str) -> bool:
+    """Whether a Python text may be one that :func:`~weft.backends.p2p.emit.emit` wrote."""
+    return '"weft": "script"' in text.replace("'", '"')
+
+
+def read_script(text: str, where: str) -> Script:
+    """The script in a file; well formed, not proved.
+
+    Raises:
+        BadFile: not such a file, or one that was edited into something else.
+    """
+    try:
+        found = _constants(ast.parse(text))
+    except (SyntaxError, ValueError) as error:
+        raise BadFile(f"not a Python file: {error}", where=where) from None
+    missing = [name for name in ("HEADER", "CODE", "SHAPE") if name not in found]
+    if missing:
+        raise BadFile(f"{missing[0]} is missing, or not made of plain values", where=where,
+                      hint="compile the file anew")  # fmt: skip
+    header, shape = found["HEADER"], found["SHAPE"]
+    require_kind(header, "script", where)
+    try:
+        collective = _collective(header, int(shape["ranks"]), int(shape["unit"]))
+        code = tuple(
+            tuple(parse(line, f"{where}: rank {rank} round {number}")
+                  for number, line in enumerate(own, 1))
+            for rank, own in enumerate(found["CODE"])
+        )  # fmt: skip
+        script = Script(str(header["name"]), collective, shape["shift"] is not None,
+                        tuple(map(int, shape["scratch"])), code)  # fmt: skip
+        _require_shape(script, shape, where)
+    except (KeyError, TypeError, ValueError, UserError) as error:
+        if isinstance(error, BadFile):
+            raise
+        raise BadFile(f"HEADER, SHAPE or CODE make no sense: {error}", where=where,
+                      hint="compile the file anew") from None  # fmt: skip
+    return script
+
+
+def _constants(tree: ast.Module) -> dict[str, Any]:
+    """The values of HEADER and CODE, and the arguments of SHAPE."""
+    found: dict[str, Any] = {}
+    for node in tree.body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        name = node.targets[0].id
+        if name in ("HEADER", "CODE"):
+            found[name] = ast.literal_eval(node.value)
+        elif name == "SHAPE" and isinstance(node.value, ast.Call):
+            found[name] = {str(k.arg): ast.literal_eval(k.value) for k in node.value.keywords}
+    return found
+
+
+def _collective(header: dict[str, Any], ranks: int, unit: int) -> Collective:
+    kind = Kind(header["collective"])
+    if kind is Kind.CUSTOM:
+        return collective_json.load(header["definition"], "HEADER")
+    return make(kind, ranks, roots=tuple(header["roots"])).split(unit)
+
+
+def _require_shape(script: Script, shape: dict[str, Any], where: str) -> None:
+    """What the file's code is told of its buffers must be what the collective says.
+
+    Raises:
+        BadFile: it is not.
+    """
+    from .emit import shape_of
+
+    said = {key: tuple(value) if isinstance(value, list) else value for key, value in shape.items()}
+    if said != shape_of(script):
+        differ = [key for key, value in shape_of(script).items() if said.get(key) != value]
+        raise BadFile(f"SHAPE does not fit the collective: {', '.join(differ) or 'other keys'}",
+                      where=where, hint="compile the file anew")  # fmt: skip

@@ -1,0 +1,1 @@
+"""The runtimes, one module each; emitted files contain the one they are for."""

@@ -1,0 +1,65 @@
+"""MPI, through mpi4py."""
+
+from __future__ import annotations
+
+from .arrays import Arrays
+
+# --- in every file for MPI from here on ---
+import time  # isort: skip
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Ends = Sequence[tuple[Any, int]]
+
+
+class Mpi(Arrays):
+    """MPI. A message's tag is its round, its bytes are counted, and waiting may have an end."""
+
+    def __init__(self, comm: Any = None, timeout: float | None = None) -> None:
+        from mpi4py import MPI  # here, so that the file can be read where there is no MPI
+
+        self.mpi: Any = MPI
+        self.comm = (comm or MPI.COMM_WORLD).Dup()  # nobody else's messages are on this one
+        self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
+        self.timeout = timeout
+
+    def exchange(self, number: int, sends: Ends, recvs: Ends) -> None:
+        """Post all receives and sends of a round, then wait for them."""
+        byte, comm = self.mpi.BYTE, self.comm
+        begun = [comm.Irecv([x.view(np.uint8), byte], peer, number) for x, peer in recvs]
+        begun += [comm.Isend([x.view(np.uint8), byte], peer, number) for x, peer in sends]
+        states = [self.mpi.Status() for _ in begun]
+        ways = [f"from rank {peer}" for _, peer in recvs] + [f"to rank {peer}" for _, peer in sends]
+        here = f"rank {self.rank}, round {number}"
+        try:
+            self._wait(begun, states, ways, here)
+        except self.mpi.Exception as error:
+            text = f"{here}: {error} ({', '.join(ways)}): do all ranks call with the same sizes?"
+            raise RuntimeError(text) from error
+        for (array, peer), state in zip(recvs, states, strict=False):
+            came = state.Get_count(byte)
+            if came != array.nbytes:
+                raise RuntimeError(f"{here}: {came} bytes came from rank {peer}, {array.nbytes} "
+                                   "are due: do all ranks call with the same sizes?")  # fmt: skip
+
+    def _wait(self, begun: list[Any], states: list[Any], ways: list[str], here: str) -> None:
+        if self.timeout is None:
+            self.mpi.Request.Waitall(begun, states)
+            return
+        end = time.monotonic() + self.timeout
+        while not self.mpi.Request.Testall(begun, states):
+            if time.monotonic() > end:
+                late = [way for way, one in zip(ways, begun, strict=True) if not one.Test()]
+                raise TimeoutError(f"{here}: after {self.timeout} s still waiting for messages "
+                                   f"{', '.join(late)}")  # fmt: skip
+            time.sleep(0)  # let the ranks that share this core go on
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.comm.Barrier()
+
+    def clock(self) -> float:
+        """Seconds."""
+        return float(self.mpi.Wtime())
