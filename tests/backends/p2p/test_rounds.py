@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,7 +15,10 @@ from weft.backends.p2p.compile import compile_script
 from weft.backends.p2p.execute import execute
 from weft.backends.p2p.model import Script
 from weft.backends.p2p.read import read_script
+from weft.backends.p2p.rounds import script_of
 from weft.backends.p2p.text import parse, write
+from weft.backends.passes.trace import Trace
+from weft.backends.target import P2P
 from weft.dsl.algorithm import Algorithm, Moves
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make
@@ -94,7 +100,10 @@ def test_what_comes_where_something_is_sent_waits_in_scratch_memory():
         (1, 0, SCRATCH, 0, OUTPUT + 1, NONE, NONE, NONE, NONE),
     ]
     swap = Algorithm("swap", make("alltoall", 2), Moves.of(rows), [1, 0], in_place=True)
-    script = compile_script(swap)
+    flow = Trace().apply(swap, P2P)
+    at_once = replace(flow.messages, step=np.zeros(2, np.int64))
+    work = replace(flow.local, step=np.zeros(1, np.int64))
+    script = script_of(replace(flow, messages=at_once, local=work), "swap")
     assert [write(one) for one in script.ranks[0]] == ["o[1] > 1, s[0] < 1; o[1] = s[0]"]
     assert [write(one) for one in script.ranks[1]] == ["o[0] > 0, s[0] < 0; o[0] = s[0]"]
     right(script)
