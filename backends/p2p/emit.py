@@ -20,6 +20,7 @@ from weft.dsl.collective import Collective, Kind
 from weft.dsl.files import SCHEMA
 
 from .model import Script
+from .regular import code_of
 from .text import write
 
 MARKER = re.compile(r"^# --- in every file.*---\n", re.MULTILINE)
@@ -81,6 +82,7 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = ()) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     c, to = script.collective, RUNTIMES[runtime]
+    formulas = code_of(script)
     module = re.sub(r"\W+", "_", script.name).strip("_").lower() or "program"
     machine, wire, trial = (
         _sections(x) for x in (("machine.py",), to.sections, ("trial.py",) if tried(c) else ())
@@ -96,8 +98,10 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = ()) -> str:
         title=f"{c} by {script.name}", to=to, rounds=script.rounds, messages=script.messages,
         module=module, function=function_of(c), kind=str(c.kind), root=root, ranks=c.ranks,
         combining=c.combining, command=to.command.format(ranks=c.ranks, file=f"{module}.py"),
-        provenance=list(provenance), imports=_imports(machine, wire, trial), header=header(script),
-        shape=shape_of(script), code=[[_quoted(write(x)) for x in own] for own in script.ranks],
+        provenance=list(provenance),
+        imports=_imports(machine, wire, trial, *([_YIELDS] if formulas else [])),
+        header=header(script), shape=shape_of(script), formulas=formulas,
+        code=[[_quoted(write(x)) for x in own] for own in script.ranks],
         doc=doc.format(ranks=c.ranks, root=root), lengths=lengths.format(ranks=c.ranks),
         machine=machine.body, wire=wire.body, trial=trial.body,
     )  # fmt: skip
@@ -140,6 +144,10 @@ class _Section:
 
     imports: frozenset[str]
     body: str
+
+
+_YIELDS = _Section(frozenset({"from collections.abc import Iterator"}), "")
+"""What a file whose rounds are formulas needs besides."""
 
 
 def _sections(files: Iterable[str]) -> _Section:

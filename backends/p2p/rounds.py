@@ -210,6 +210,9 @@ def _written(talk: _Talk, work: _Work, ranks: int, rounds: int) -> tuple[tuple[R
         local[rank, number].append(
             Work(_part(into, count), tuple(_part(term, count) for term in terms))
         )
+    for (rank, _), own in (*sends.items(), *recvs.items()):
+        # Everybody's nearest comes first: all ranks alike, and no two begin with the same one.
+        own.sort(key=lambda m: (m.peer - rank) % ranks)
     every = [
         tuple(
             Round(tuple(sends[r, n]), tuple(recvs[r, n]), tuple(local[r, n])) for n in range(rounds)
