@@ -67,3 +67,9 @@ class Mpi(ScriptFile):
     """A Python file for mpi4py; NumPy arrays."""
 
     name: ClassVar[str] = "mpi"
+
+
+class CupyNccl(ScriptFile):
+    """A Python file for NCCL through CuPy; arrays on GPUs."""
+
+    name: ClassVar[str] = "cupy-nccl"

@@ -54,6 +54,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
         "mpi": Runtime("mpi", "MPI", ("arrays", "mpi"),
                        "mpiexec -n {ranks} python -m mpi4py {file}"),
+        "cupy-nccl": Runtime("cupy-nccl", "NCCL", ("nccl",),
+                             "mpiexec -n {ranks} python -m mpi4py {file}"),
     }
 )  # fmt: skip
 

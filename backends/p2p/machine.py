@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # --- in every file from here on ---
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -46,8 +46,13 @@ def parse(line: str) -> Line:
     return sends, recvs, [chunks(text) for text in work.split(",") if text]
 
 
-def play(wire: Any, code: Sequence[str], memory: dict[str, Any], size: int, op: str) -> None:
-    """Carry out the rounds; ``memory``: the buffers by letter, ``size``: elements of a chunk."""
+def play(
+    wire: Any, code: Sequence[str], memory: dict[str, Any], size: int, op: str
+) -> Iterator[int]:
+    """Carry out the rounds, stopping after the messages of each.
+
+    ``memory``: the buffers by letter, ``size``: elements of a chunk.
+    """
 
     def at(chunks: Chunks) -> Any:
         name, first, end = chunks
@@ -58,6 +63,7 @@ def play(wire: Any, code: Sequence[str], memory: dict[str, Any], size: int, op: 
         if sends or recvs:
             given = [(at(chunks), peer) for chunks, peer in sends]
             wire.exchange(number, given, [(at(chunks), peer) for chunks, peer in recvs])
+        yield number
         for into, *terms in work:
             if len(terms) > 1:
                 wire.combine(op, at(into), at(terms[0]), at(terms[1]))
@@ -73,6 +79,14 @@ def call(
     Raises:
         ValueError, TypeError: the arrays do not fit each other, or the job has other ranks.
     """
+    for _ in stages(wire, shape, code, send, recv, op):
+        pass
+
+
+def stages(
+    wire: Any, shape: Shape, code: Sequence[Sequence[str]], send: Any, recv: Any, op: str
+) -> Iterator[int]:
+    """As :func:`call`, for who does something else between the rounds."""
     if wire.ranks != shape.ranks:
         raise ValueError(f"the program is for {shape.ranks} ranks; this job has {wire.ranks}")
     ins, outs = shape.input // shape.unit, shape.output // shape.unit
@@ -99,7 +113,7 @@ def call(
         first = shape.shift[wire.rank] * size
         memory |= {"i": whole[first : first + shape.input * size], "o": whole}
         buffers.move(memory["i"], send, ins)
-    play(wire, code[wire.rank], memory, size, op)
+    yield from play(wire, code[wire.rank], memory, size, op)
     buffers.move(recv, memory["o"], outs)
 
 
