@@ -251,7 +251,7 @@ class _Owner:
     """Whose end is the end of the memory, once its stream has come so far."""
 
     def __init__(self, machine: Machine, memory: np.ndarray) -> None:
-        base = memory.__array_interface__["data"][0]
+        base, size = memory.__array_interface__["data"][0], len(memory)
         stream = machine.stream
         with machine.lock:
             machine.blocks[base] = memory
@@ -259,7 +259,13 @@ class _Owner:
 
         def free() -> None:
             with machine.lock:
-                stream.queue.append(Op("free", stream, lambda: machine.blocks.__delitem__(base)))
+                op = Op("free", stream)
+                op.body = lambda: gone(op)
+                stream.queue.append(op)
+
+        def gone(op: Op) -> None:
+            machine.touch(op, base, base + size, True)
+            del machine.blocks[base]
 
         weakref.finalize(self, free)
 
