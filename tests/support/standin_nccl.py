@@ -322,7 +322,8 @@ def standin(seed: int = 0) -> Standin:
         runtime=types.SimpleNamespace(getDeviceCount=lambda: 1),
     )  # fmt: skip
     cupy = _module(
-        "cupy", __version__="14.2.0", cuda=cuda, empty=lambda n, dtype: empty(machine, n, dtype), zeros=zeros,
+        "cupy", __version__="14.2.0", cuda=cuda,
+        empty=lambda n, dtype: empty(machine, n, dtype), zeros=zeros,
         asarray=lambda value: asarray(machine, value), asnumpy=lambda array: array.get(),
         byte_bounds=lambda array: array.span, ndarray=Array,
         ElementwiseKernel=type("ElementwiseKernel", (ElementwiseKernel,), {"machine": machine}),

@@ -301,7 +301,7 @@ def on_device(array: Any, name: str) -> tuple[Any, str]:
 
     if array is None:
         return None, ""
-    numbers = str(array.dtype).removeprefix("torch.")
+    numbers = str(getattr(array, "dtype", "")).removeprefix("torch.")
     if _of_torch(array):
         array = array.detach()
         array = array.view(sys.modules["torch"].int16) if numbers == "bfloat16" else array

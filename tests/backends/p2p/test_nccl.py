@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -276,6 +277,51 @@ def test_tensors_of_torch_on_its_current_stream(gpu, monkeypatch):
             own["stream"][gpu.machine.null] = own["stream"][stream]
             program.allreduce(tensor, tensor, comm=comm, stream=own["stream"][stream])
         assert (array.get().astype(float) == 12).all()
+
+    _each(gpu, 4, main)
+
+
+def test_arrays_with_gaps_are_used_as_they_are(gpu):
+    program = loaded(written(classic(RING)))
+
+    def main(rank: int, comm: Any, cupy: Any) -> None:
+        array = cupy.asarray(np.arange(20, dtype="f4") * (rank + 1))
+        program.allreduce(array[::2], array[1::2], comm=comm)
+        wanted = np.arange(20, dtype="f4")
+        assert (array.get()[::2] == (rank + 1) * wanted[::2]).all()
+        assert (array.get()[1::2] == 10 * wanted[::2]).all()
+
+    _each(gpu, 4, main)
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "reduce_scatter"])
+def test_a_file_tries_itself(kind, gpu):
+    program = loaded(written(classic(f"classic:ring{{collective={kind},ranks=4}}")))
+    verdicts: list[bool] = []
+
+    def main(rank: int, comm: Any, cupy: Any) -> None:
+        wire = program.Nccl(program.on_comm(comm), gpu.machine.stream, "uint8")
+        collective = partial(getattr(program, kind), comm=comm)
+        units = program.SHAPE.input // program.SHAPE.unit
+        right, seconds = program.attempt(
+            wire, collective, cupy.asarray, cupy.asnumpy, kind, 0, units, 7
+        )
+        assert seconds > 0
+        verdicts.append(right)
+
+    _each(gpu, 4, main)
+    assert verdicts == [True] * 4
+
+
+def test_scratch_memory_of_old_sizes_goes(gpu):
+    program = loaded(written(classic(RING)))
+
+    def main(rank: int, comm: Any, cupy: Any) -> None:
+        for length in (*range(1, 12), 5):
+            array = cupy.zeros(length, "int32")
+            program.allreduce(array, array, comm=comm)
+        assert len(program.on_comm(comm).rooms) <= program.KEPT
+        array.get()
 
     _each(gpu, 4, main)
 
