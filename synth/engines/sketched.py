@@ -80,6 +80,8 @@ class Sketched:
         collective = problem.collective
         for rule in problem.sketch.rules if problem.sketch else ():
             limited = isinstance(rule, SwitchPolicy) and rule.limit is not None
+            if isinstance(rule, MaxHops) and rule.count < 2 and collective.combining:
+                return f"a sum that goes to one rank and back takes two hops, not {rule.label!r}"
             if limited or not isinstance(rule, FOLLOWED):
                 return f"its search cannot follow the rule {rule.label!r}"
         if collective.ranks < 2:
