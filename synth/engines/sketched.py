@@ -41,7 +41,8 @@ MOST_TRANSFERS = 60_000
 """Finer cuts are not tried where they make more."""
 
 SLOWER = 1.02
-"""A cut that is so much slower than the best is the last one that is tried."""
+"""Two cuts in a row that are so much slower than the best are the last ones that are tried; one
+may be bad luck of a search that is cut short."""
 
 FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy, Chunks, MaxHops, OwnFirst)
 
@@ -80,6 +81,8 @@ class Sketched:
         collective = problem.collective
         for rule in problem.sketch.rules if problem.sketch else ():
             limited = isinstance(rule, SwitchPolicy) and rule.limit is not None
+            if isinstance(rule, MaxHops) and rule.count < 2 and collective.combining:
+                return f"a sum that goes to one rank and back takes two hops, not {rule.label!r}"
             if limited or not isinstance(rule, FOLLOWED):
                 return f"its search cannot follow the rule {rule.label!r}"
         if collective.ranks < 2:
@@ -148,7 +151,7 @@ class _Run:
             self.met = self.met or took <= goal
             found.append((took, point))
             least = min(took for took, _ in found)
-            if least <= goal or took > SLOWER * least:
+            if least <= goal or all(took > SLOWER * least for took, _ in found[-2:]):
                 break
         took, best = min(found, key=lambda x: x[0])
         if len(cuts) == 1:

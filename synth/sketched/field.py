@@ -224,6 +224,8 @@ def _jobs(
     barred = [off_relays(topology, sketch, row)[machine.src, machine.dst] for row in kinds]
     allowed = usable & ~np.array(barred)
     most = min([r.count for r in sketch.rules if isinstance(r, MaxHops)], default=UNLIMITED)
+    if sums:  # there and back
+        most //= 2
     reached = np.asarray((holds | wants)[chosen].all(axis=1), bool)
     return Jobs(
         holds[chosen], wants[chosen], root[chosen].astype(np.int64),

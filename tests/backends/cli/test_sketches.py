@@ -44,6 +44,7 @@ def test_the_catalogue_is_listed_shown_and_canonical(weft: Weft) -> None:
     names = [s["name"] for s in listed]
     assert {"dgx1_double_links", "dgx2_relay"} <= set(names)
     assert all(s["summary"] for s in listed)
+    assert all(0 <= s["promise"]["gap"] < 0.5 and s["promise"]["bytes"] for s in listed)
     for name in names:
         text = weft("sketch", "show", name).out
         assert f"sketch {name}" in text

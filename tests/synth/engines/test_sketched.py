@@ -151,3 +151,11 @@ def test_the_seed_decides_and_not_the_clock() -> None:
     )
     for name, column in first.columns().items():
         assert (column == second.columns()[name]).all(), name
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_a_sum_there_and_back_takes_hops_both_ways(hops: int) -> None:
+    machine = topology("full:8")
+    sketch = ruled(machine, f"max hops {hops}\n", "symmetry: rotate 1\n")
+    for engine in ("sketched{patience=500}", "portfolio"):
+        assert verify(best(solved(machine, "allreduce", 1 << 20, sketch, engine)), sketch).ok
