@@ -38,6 +38,7 @@ from .frontier import pareto
 from .occupancy import rounds_per_chunk
 from .order import LARGE, arranged, mirrored
 from .reductions.allreduce import solve_allreduce
+from .reductions.phases import phases_of, solve_phases
 from .reductions.reverse import reverse
 from .simulate import simulate
 from .verify import verify
@@ -96,6 +97,12 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
     reason = engine.refuses(problem)
     if reason is None:
         return engine.solve(problem, budget, observer)
+    if phases_of(problem) is not None:
+
+        def phase(part: Problem, share: Budget, watcher: Observer) -> Outcome:
+            return solve(part, engine, share, watcher)
+
+        return solve_phases(problem, phase, budget, observer)
     if problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining:
 
         def half(part: Problem, share: Budget, watcher: Observer) -> Outcome:

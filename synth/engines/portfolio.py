@@ -24,6 +24,7 @@ from ..bounds import Bounds, bounds, lower_bound_us
 from ..engine import Budget, Engine, Observer, Outcome, Point, Status
 from ..order import LARGE, arranged
 from ..packing.demands import moves_pairs
+from ..reductions.phases import phases_of, solve_phases
 from ..simulate import latency_us, simulate
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
@@ -95,7 +96,32 @@ class Portfolio:
     def _runners(self, problem: Problem) -> list[Engine]:
         names = self.engines or tuple(_likely(problem))
         made: list[Engine] = [ENGINES.make(name) for name in names]
+        if phases_of(problem) is not None:  # one engine per phase: whoever is best at it
+            made = [*(e for e in made if e.refuses(problem) is None), InPhases(self)]
         return [engine for engine in made if engine.availability() is None]
+
+
+@dataclass(frozen=True, slots=True)
+class InPhases:
+    """Races the engines for each phase of a sketch, and puts the winners together."""
+
+    name: ClassVar[str] = "phases"
+    cites: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; each phase names who found it"
+
+    race: Portfolio
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """As the portfolio."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """What has no phases."""
+        return None if phases_of(problem) else "the sketch has no phases that make the collective"
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """As :func:`~weft.synth.reductions.phases.solve_phases`."""
+        return solve_phases(problem, self.race.solve, budget, observer)
 
 
 def _likely(problem: Problem) -> Iterator[str]:
