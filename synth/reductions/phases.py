@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from weft.dsl.collective import make
-from weft.dsl.errors import UserError
+from weft.dsl.errors import BadTopology, UserError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import Phases, Sketch
@@ -128,7 +128,14 @@ def _tasks(problem: Problem) -> list[_Task]:
 
 def _problem(of: tuple[Part, GroupMachine], sketch: Sketch | None) -> Problem:
     part, machine = of
-    return Problem(machine.topology, make(part.kind, len(part.ranks)), sketch)
+    try:
+        return Problem(machine.topology, make(part.kind, len(part.ranks)), sketch)
+    except BadTopology:
+        ranks = ", ".join(map(str, part.ranks))
+        raise UserError(
+            f"phase {part.phase + 1}: no links join ranks {ranks}, which are to {part.kind}",
+            hint="data moves inside the groups of a phase only",
+        ) from None
 
 
 @dataclass(slots=True)
