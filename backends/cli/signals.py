@@ -1,8 +1,13 @@
-"""``kill`` ends a command as Ctrl-C does: what was found is written, nothing stays half-written."""
+"""``kill`` ends a command as Ctrl-C does: what was found is written, nothing stays half-written.
+
+Once a command has done its work nothing changes how the process ends.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +31,29 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def final(*, process: bool) -> Iterator[None]:
+    """Leave Ctrl-C as it is found; where the process ends with the block (``process``), ignore it
+    from then on: the interpreter takes a moment to end, and what was done is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN if process else before)
+
+
+def leave(code: int) -> None:
+    """End the process at once if an engine that was asked to stop is still at work."""
+    patience = sys.modules.get("weft.synth.patience")
+    if patience is not None and patience.engine_at_work():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _as_interrupt(_: int, frame: FrameType | None) -> None:

@@ -22,6 +22,7 @@ from weft.dsl.registry import ENGINES
 
 from ..bounds import Bounds, bounds, lower_bound_us
 from ..engine import Budget, Engine, Observer, Outcome, Point, Status
+from ..incumbents import Incumbents
 from ..order import LARGE, arranged
 from ..packing.demands import moves_pairs
 from ..reductions.phases import phases_of, solve_phases
@@ -183,12 +184,12 @@ class _Race:
                 return
             if self.found and self._needless(engine):
                 continue
-            watch = _Watch(self.observer)
+            watch = _Watch(self.observer, engine, Incumbents(self.problem))
             try:
                 self._ask(engine, self._seconds(engine, place, left), watch)
             except KeyboardInterrupt:
                 self.interrupted = True
-                self._add(engine, watch.heard)
+                self._add(engine, watch.heard.points)
                 if not self.found:
                     raise
                 return
@@ -381,14 +382,15 @@ class _Watch:
     """Passes everything on, and remembers what was found in case the engine is cut short."""
 
     inner: Observer
-    heard: list[Point] = field(default_factory=list)
+    engine: Engine
+    heard: Incumbents
 
     def stage(self, name: str) -> None:
         self.inner.stage(name)
 
     def incumbent(self, point: Point) -> None:
-        self.heard.append(point)
-        self.inner.incumbent(point)
+        if self.heard.add(point):
+            self.inner.incumbent(_signed(point, self.engine))
 
     def cancelled(self) -> bool:
         return self.inner.cancelled()

@@ -30,6 +30,14 @@ PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))
 SQUARES = ((0, 2), (1, 3), (4, 6), (5, 7))
 HALVES = ((0, 4), (1, 5), (2, 6), (3, 7))
 
+RAILS = """sketch rails
+machine ndv2:nodes=2
+phases:
+    reduce_scatter within node
+    allreduce across nodes by local rank
+    allgather within node
+"""
+
 R, A, G, T = Kind.REDUCE_SCATTER, Kind.ALLREDUCE, Kind.ALLGATHER, Kind.ALLTOALL
 
 COMPOSITIONS = [
@@ -90,8 +98,7 @@ def test_an_engine_refuses_a_part_in_its_own_words() -> None:
 
 def test_the_portfolio_takes_the_better_of_phases_and_classic() -> None:
     where = topology("ndv2:nodes=2")
-    text = parse("sketch s\nmachine ndv2:nodes=2\nphases:\n    reduce_scatter within node\n"
-                 "    allreduce across nodes by local rank\n    allgather within node\n", "s")  # fmt: skip
+    text = parse(RAILS, "rails")
     collective = make("allreduce", where.ranks)
     asked = Problem(where, collective, elaborate(text, where),
                     Objective.TIME, 64 << 20)  # fmt: skip
