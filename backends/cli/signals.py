@@ -5,16 +5,18 @@ Once a command has done its work nothing changes how the process ends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 
+from .exit_codes import Exit
 
-@contextmanager
+
+@contextlib.contextmanager
 def terminable() -> Iterator[None]:
     """SIGTERM is handled as SIGINT is at that moment; afterwards it does what it did before.
 
@@ -33,7 +35,7 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@contextmanager
+@contextlib.contextmanager
 def final(*, process: bool) -> Iterator[None]:
     """Leave Ctrl-C as it is found; where the process ends with the block (``process``), ignore it
     from then on: the interpreter takes a moment to end, and what was done is done."""
@@ -48,11 +50,14 @@ def final(*, process: bool) -> Iterator[None]:
 
 
 def leave(code: int) -> None:
-    """End the process at once if an engine that was asked to stop is still at work."""
+    """End the process at once where the interpreter's own end would not do: an engine that was
+    asked to stop is still at work; or after Ctrl-C, for which Python ends by the signal itself if
+    it came while some module was made (its ``exec`` remembers that, whoever caught it)."""
     patience = sys.modules.get("weft.synth.patience")
-    if patience is not None and patience.engine_at_work():
-        sys.stdout.flush()
-        sys.stderr.flush()
+    if code == Exit.INTERRUPTED or (patience is not None and patience.engine_at_work()):
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 
