@@ -13,11 +13,15 @@ from weft.dsl.problem import Objective, Problem
 from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import (
     Chunks,
+    FixedSend,
     Forbid,
+    MaxDetour,
     MaxHops,
+    MaxSteps,
     Only,
     OwnFirst,
     Relay,
+    Rule,
     Sketch,
     SwitchPolicy,
     Symmetry,
@@ -30,6 +34,7 @@ from ..frontier import pareto, sizes_of
 from ..occupancy import rounds_per_chunk
 from ..simulate import simulate
 from ..sketched.field import Field
+from ..sketched.limits import refused
 from ..sketched.search import Search
 from ..sketched.search_kernel import Placed
 
@@ -45,7 +50,10 @@ MOST_TRANSFERS = 60_000
 SLOWER = 1.02
 """A cut that is so much slower than the best is the last one that is tried."""
 
-FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy, Chunks, MaxHops, OwnFirst)
+FOLLOWED = (
+    Only, Forbid, Relay, Symmetry, SwitchPolicy, Chunks, MaxHops, MaxSteps, MaxDetour, FixedSend,
+    OwnFirst,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +89,9 @@ class Sketched:
         """Rules that it cannot keep, sums other than allreduce, too much to search."""
         collective = problem.collective
         for rule in problem.sketch.rules if problem.sketch else ():
-            limited = isinstance(rule, SwitchPolicy) and rule.limit is not None
-            if limited or not isinstance(rule, FOLLOWED):
-                return f"its search cannot follow the rule {rule.label!r}"
+            why = _refused(rule, problem)
+            if why:
+                return f"its search cannot follow the rule {rule.label!r}: {why}"
         if collective.ranks < 2:
             return "nothing has to move: every rank holds already what it wants"
         if collective.sizes or collective.local_reduce:
@@ -212,6 +220,14 @@ class _Run:
             step_optimal=schedule.steps == self.bound.steps, bandwidth_optimal=rate == limit,
             rate=rate, us=took, least_us=goal,
         )  # fmt: skip
+
+
+def _refused(rule: Rule, problem: Problem) -> str | None:
+    if isinstance(rule, SwitchPolicy) and rule.limit is not None:
+        return "who talks to whom is chosen for all chunks together, and it places one at a time"
+    if not isinstance(rule, FOLLOWED):
+        return "it knows no such rules"
+    return refused(rule, problem)
 
 
 def _moves(problem: Problem) -> bool:

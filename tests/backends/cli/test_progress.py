@@ -26,8 +26,8 @@ def point() -> Any:
 
 def test_a_point_in_words() -> None:
     assert describe(point()) == "3 steps, 5/4 rounds per chunk (bound 7/6, gap 7.1%)"
-    timed = SimpleNamespace(**{**vars(point()), "us": 1234.5, "least_us": 1000.0})
-    assert describe(timed) == "1,234.500 µs (gap 23.5%), 3 steps"
+    timed = SimpleNamespace(**{**vars(point()), "us": 1250.0, "least_us": 1000.0})
+    assert describe(timed) == "1,250.000 µs (gap 25.0%), 3 steps"
 
 
 def test_the_live_line_says_best_bound_and_gap() -> None:
