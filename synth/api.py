@@ -103,7 +103,7 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
         def phase(part: Problem, share: Budget, watcher: Observer) -> Outcome:
             return solve(part, engine, share, watcher)
 
-        return solve_phases(problem, phase, budget, observer)
+        return solve_phases(problem, phase, budget, observer, engine.name)
     if problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining:
 
         def half(part: Problem, share: Budget, watcher: Observer) -> Outcome:

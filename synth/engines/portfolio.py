@@ -122,7 +122,7 @@ class InPhases:
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """As :func:`~weft.synth.reductions.phases.solve_phases`."""
-        return solve_phases(problem, self.race.solve, budget, observer)
+        return solve_phases(problem, self.race.solve, budget, observer, self.race.name)
 
 
 def _likely(problem: Problem) -> Iterator[str]:

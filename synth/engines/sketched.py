@@ -223,8 +223,6 @@ class _Run:
 
 
 def _refused(rule: Rule, problem: Problem) -> str | None:
-    if isinstance(rule, SwitchPolicy) and rule.limit is not None:
-        return "who talks to whom is chosen for all chunks together, and it places one at a time"
     if not isinstance(rule, FOLLOWED):
         return "it knows no such rules"
     return refused(rule, problem)

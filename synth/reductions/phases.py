@@ -68,13 +68,17 @@ def _required(problem: Problem) -> Phases:
     return rule
 
 
-def solve_phases(problem: Problem, solve: Solve, budget: Budget, observer: Observer) -> Outcome:
+def solve_phases(
+    problem: Problem, solve: Solve, budget: Budget, observer: Observer, solver: str
+) -> Outcome:
     """Solve what the groups do in each phase with ``solve``, and put the answers together.
+
+    ``solver``: who that is, for schedules that do not say who found them.
 
     Raises:
         UserError: a part cannot be solved, or what is put together breaks a rule.
     """
-    run = _Run(problem, _tasks(problem), solve, budget, observer)
+    run = _Run(problem, _tasks(problem), solve, budget, observer, solver)
     plan = run.plan()
     for place, (size, finer) in enumerate(plan):
         if run.found and (observer.cancelled() or run.left() <= 0):
@@ -147,6 +151,7 @@ class _Run:
     solve: Solve
     budget: Budget
     observer: Observer
+    solver: str
     started: float = field(default_factory=time.monotonic)
     found: list[Point] = field(default_factory=list)
 
@@ -177,7 +182,8 @@ class _Run:
             point = self._part(part, task, share)
             if point is None:
                 return
-            said.append(f"{task.name} by {_finder(point)}")
+            finder = point.schedule.provenance.get("found_by", self.solver)
+            said.append(f"{task.name} by {finder}")
             placed += [Placed(p, machine, point.schedule) for p, machine in task.parts]
         self.observer.stage("phases put together")
         joined = in_turn(self.problem.topology, self.problem.collective, placed, cells)
@@ -243,11 +249,6 @@ class _Run:
             case _:
                 points = pareto(points)
         return Outcome(Status.FEASIBLE, tuple(points), tuple(p.words for p in points))
-
-
-def _finder(point: Point) -> str:
-    entries = point.schedule.provenance
-    return str(entries.get("found_by") or entries.get("algorithm") or "the engine")
 
 
 def _require_obedient(schedule: Schedule, problem: Problem) -> None:

@@ -23,6 +23,7 @@ from ..greedy.machine import Ints, Machine, machine_of
 from ..greedy.plan import Plan, schedule_of
 from ..permitted import off_relays, orbits_for
 from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
+from .peers import beyond_peers
 from .place_kernel import Flags
 from .search_kernel import Jobs, Placed
 from .timeline_kernel import Hops
@@ -224,6 +225,7 @@ def _jobs(
     sums = collective.kind is Kind.ALLREDUCE and collective.combining
     root = _roots(collective)[chosen] if sums else np.full(len(chosen), -1)
     usable = np.array([sketch.allows(hop) for hop in machine.each_hop()])
+    usable &= ~beyond_peers(topology, sketch, machine, moved)
     kinds, kind = np.unique(holds[chosen], axis=0, return_inverse=True)
     barred = [off_relays(topology, sketch, row)[machine.src, machine.dst] for row in kinds]
     allowed, kind = usable & ~np.array(barred), kind.reshape(-1).astype(np.int64)

@@ -29,8 +29,9 @@ from weft.dsl.sketch import (
 )
 from weft.dsl.topology import Topology, gpu, link
 from weft.synth.api import synthesize
-from weft.synth.engine import Budget
+from weft.synth.engine import Budget, Status
 from weft.synth.engines.sketched import Sketched
+from weft.synth.sketched.peers import _distances, _spread
 from weft.synth.verify import verify
 
 KINDS = ("allgather", "alltoall", "broadcast", "allreduce", "reduce_scatter", "scatter")
@@ -146,7 +147,6 @@ def test_the_images_of_a_fixed_send_are_fixed_too() -> None:
         ("allreduce", MaxDetour(Measure.HOPS, 1, label="no detour"), "no detour.*root"),
         ("allreduce", FixedSend(0, (0, 1), True, label="a send"), "up or down"),
         ("allgather", FixedSend(0, (1, 2), True, step=2, label="late"), "plans times"),
-        ("allgather", SwitchPolicy(4, limit=2, label="two peers"), "all chunks together"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_words(kind: str, rule: Rule, why: str) -> None:
@@ -162,3 +162,34 @@ def test_a_send_of_what_is_there_already_is_a_mistake_of_the_sketch() -> None:
 
 def test_sums_turn_into_halves_where_a_detour_is_limited() -> None:
     solved(topology("full:4"), "allreduce", MaxDetour(Measure.HOPS, 1, label="one more"))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 7])
+@pytest.mark.parametrize("kind", ["allgather", "alltoall", "allreduce"])
+def test_peers_over_a_switch_are_few(kind: str, limit: int) -> None:
+    solved(topology("hub:8"), kind, SwitchPolicy(8, limit=limit, label="few"), chunks=8)
+
+
+def test_peers_are_chosen_so_that_all_are_near() -> None:
+    for count, limit, hops in ((16, 4, 3), (8, 2, 3), (8, 7, 1), (9, 1, 8)):
+        assert _spread(count, _distances(count, limit))[0] == hops
+    assert len(set(_distances(144, 8))) == 8
+    assert _spread(144, _distances(144, 8))[0] <= 8
+
+
+def test_few_peers_cost_nothing_where_messages_are_large() -> None:
+    """As `dgx2_four_peers` says: the allgather of a DGX-2 at its bound, with four peers each."""
+    machine = topology("dgx2")
+    text = "sketch s\nswitch nvswitch: at most 4 peers\nsymmetry: rotate 2 within node\n"
+    sketch = elaborate(parse(text, "s"), machine)
+    problem = Problem(machine, make("allgather", 16), sketch, Objective.TIME, 64 << 20)
+    outcome = synthesize(problem, "sketched", Budget(20))
+    assert outcome.status is Status.OPTIMAL
+    assert outcome.points[0].schedule.topology is machine
+
+
+def test_a_symmetry_that_does_not_keep_the_peers_is_named() -> None:
+    machine = topology("hub:8")
+    turn = elaborate(parse("sketch s\nsymmetry: permute (0 2)(1 3)(4 5)(6 7)\n", "s"), machine).rules
+    with pytest.raises(UserError, match="not mapped to each other"):
+        solved(machine, "allgather", SwitchPolicy(8, limit=2, label="two"), *turn)
