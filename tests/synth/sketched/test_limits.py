@@ -190,6 +190,8 @@ def test_few_peers_cost_nothing_where_messages_are_large() -> None:
 
 def test_a_symmetry_that_does_not_keep_the_peers_is_named() -> None:
     machine = topology("hub:8")
-    turn = elaborate(parse("sketch s\nsymmetry: permute (0 2)(1 3)(4 5)(6 7)\n", "s"), machine).rules
+    turn = elaborate(
+        parse("sketch s\nsymmetry: permute (0 2)(1 3)(4 5)(6 7)\n", "s"), machine
+    ).rules
     with pytest.raises(UserError, match="not mapped to each other"):
         solved(machine, "allgather", SwitchPolicy(8, limit=2, label="two"), *turn)
