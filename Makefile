@@ -26,6 +26,7 @@ bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/passes.py
 	$(BIN)/python tests/bench/compile_speed.py
+	$(BIN)/python tests/bench/with_sketch.py
 	$(BIN)/python tests/bench/scale.py
 	$(BIN)/python tests/bench/published.py
 

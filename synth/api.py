@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -34,10 +34,12 @@ from weft.dsl.version import version
 
 from .bounds.bounds import fewest_steps
 from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
-from .frontier import pareto
+from .incumbents import Incumbents
 from .occupancy import rounds_per_chunk
 from .order import LARGE, arranged, mirrored
+from .patience import patiently
 from .reductions.allreduce import solve_allreduce
+from .reductions.phases import phases_of, solve_phases
 from .reductions.reverse import reverse
 from .simulate import simulate
 from .verify import verify
@@ -63,18 +65,18 @@ def synthesize(
     """
     budget = budget or Budget()
     chosen = choose_engine(engine)
-    recorder = _Recorder(observer or Silent())
+    recorder = _Recorder(observer or Silent(), Incumbents(problem))
     try:
-        outcome = solve(problem, chosen, budget, recorder)
+        outcome = patiently(
+            lambda: solve(problem, chosen, budget, recorder), recorder.cancelled,
+            lambda: bool(recorder.found.points),
+        )  # fmt: skip
     except KeyboardInterrupt:
-        if not recorder.found:
+        recorder.close()
+        if not recorder.found.points:
             raise
-        outcome = Outcome(
-            Status.FEASIBLE,
-            tuple(pareto(sorted(recorder.found, key=lambda p: p.factor))),
-            ("interrupted",),
-        )
-    recorder.stage("verify")
+        outcome = Outcome(Status.FEASIBLE, recorder.found.best(), ("interrupted",))
+    (observer or Silent()).stage("verify")
     stamp = provenance(problem, chosen, budget)
     size = problem.bytes or LARGE
     points = [
@@ -96,6 +98,12 @@ def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) 
     reason = engine.refuses(problem)
     if reason is None:
         return engine.solve(problem, budget, observer)
+    if phases_of(problem) is not None:
+
+        def phase(part: Problem, share: Budget, watcher: Observer) -> Outcome:
+            return solve(part, engine, share, watcher)
+
+        return solve_phases(problem, phase, budget, observer, engine.name)
     if problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining:
 
         def half(part: Problem, share: Budget, watcher: Observer) -> Outcome:
@@ -158,17 +166,23 @@ class _Recorder:
     """Passes everything on, and remembers incumbents in case the engine is cut short."""
 
     inner: Observer
-    found: list[Point] = field(default_factory=list)
+    found: Incumbents
+    closed: bool = False
 
     def stage(self, name: str) -> None:
-        self.inner.stage(name)
+        if not self.closed:
+            self.inner.stage(name)
 
     def incumbent(self, point: Point) -> None:
-        self.found.append(point)
-        self.inner.incumbent(point)
+        if not self.closed and self.found.add(point):
+            self.inner.incumbent(point)
 
     def cancelled(self) -> bool:
-        return self.inner.cancelled()
+        return self.closed or self.inner.cancelled()
+
+    def close(self) -> None:
+        """Hear nothing more of an engine that is left to itself, and ask it to stop."""
+        self.closed = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,8 @@ class Point:
     number of steps has fewer rounds per chunk. ``rate``: the same figure, in the limit of many
     segments, of a schedule that is not made of rounds: the load of its busiest row. ``words``:
     what its engine says of it. ``sizes``: messages in bytes, of those that were looked at, that no
-    other schedule of the answer moves sooner.
+    other schedule of the answer moves sooner. ``us``: its time at the size that its engine looked
+    at, as that one counts it, and ``least_us``, below which it knows that nothing is.
     """
 
     schedule: Schedule
@@ -103,6 +104,8 @@ class Point:
     rate: Fraction | None = None
     words: str = ""
     sizes: tuple[int, ...] = ()
+    us: float | None = None
+    least_us: float | None = None
 
     @property
     def rounds_per_chunk(self) -> Fraction:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: that of the process) and return its exit code."""
-    from .entry import run
-
+    try:
+        from .entry import run
+    except KeyboardInterrupt:  # it takes a moment, too
+        return 130
     return run(argv)

@@ -14,7 +14,7 @@ from weft.dsl.errors import AnswerIsNo, Infeasible, NothingFound, UserError, Wef
 from .console import Console, stdout_errors
 from .exit_codes import Exit
 from .parser import build_parser, verb_of
-from .signals import terminable
+from .signals import final, leave, terminable
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -22,13 +22,15 @@ def run(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Known before parsing, because a parse error is reported in the form that was asked for.
     console = Console("--json" in arguments, _has(arguments, "q"), _count(arguments, "v"))
-    with terminable():
+    with final(process=argv is None), terminable():
         try:
             code = _dispatch(arguments, console)
             with stdout_errors():
                 sys.stdout.flush()
         except BaseException as error:
             code = _ending(error, arguments, console)
+    if argv is None:
+        leave(code)
     return code
 
 

@@ -96,7 +96,10 @@ class Progress:
 
 
 def describe(point: Point) -> str:
-    """``3 steps, 7/6 rounds per chunk (bound 7/6, gap 0%)``."""
+    """``3 steps, 7/6 rounds per chunk (bound 7/6, gap 0%)``; with a time ``14.033 µs (gap 2%)``."""
+    if point.us is not None:
+        above = f" (gap {point.us / point.least_us - 1:.1%})" if point.least_us else ""
+        return f"{point.us:,.3f} µs{above}, {count(point.steps, 'step')}"
     gap = float(point.rounds_per_chunk / point.bound - 1) if point.bound else 0.0
     return (
         f"{count(point.steps, 'step')}, {point.rounds_per_chunk} rounds per chunk "
@@ -137,7 +140,31 @@ def interruptible(progress: Progress, console: Console) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = signal.signal(signal.SIGINT, _asking(progress, console))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
+
+@contextmanager
+def finishing(progress: Progress, console: Console) -> Iterator[None]:
+    """As :func:`interruptible`, while the answer is written. From its end on Ctrl-C is ignored
+    until the command has ended (:func:`~weft.backends.cli.signals.final`): a command that has
+    written its file does not fail."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _asking(progress, console))
+    try:
+        yield
+    except BaseException:
+        signal.signal(signal.SIGINT, before)
+        raise
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _asking(progress: Progress, console: Console) -> Callable[..., None]:
     def on_interrupt(*_: Any) -> None:
         if progress.stopped:
             raise KeyboardInterrupt
@@ -145,8 +172,4 @@ def interruptible(progress: Progress, console: Console) -> Iterator[None]:
         if not console.quiet:
             sys.stderr.write("\nstopping; once more to abort\n")
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return on_interrupt

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 GOOD = ("no wrong address, unmatched message or buffer in use twice; "
         "every output is proved")  # fmt: skip
 
+MOST_EXECUTED = 128
+"""Ranks beyond which a file is proved only: each is a thread."""
+
 FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
 """Flags of lowering that say nothing where there are no thread blocks."""
 
@@ -48,7 +51,7 @@ def compile_to_script(
     with telling(console, "Compiling") as tell:
         tell("rounds")
         script = script_of_source(subject, source, args)
-        text = backend.write(script, provenance_of(source))
+        text = backend.write(script, provenance_of(subject, source))
         tell("prove")
         require_good(backend.findings(text, "the file"), "the file")
     console.say("Lowered", size_of(script))
@@ -56,7 +59,10 @@ def compile_to_script(
         console.say(remark.label, remark.text(script))
     console.say("Checked", GOOD)
     checks = [{"name": "script", "ok": True, "detail": GOOD}]
-    if not args.no_run:
+    ranks = source.collective.ranks
+    if not args.no_run and ranks > MOST_EXECUTED:
+        console.say("Executed", f"not: {ranks} ranks are proved only")
+    elif not args.no_run:
         with telling(console, "Executing") as tell:
             done = backend.execute(text, "the file", source.collective, seed=args.seed, tell=tell)
         if not done.ok:
@@ -96,9 +102,9 @@ def script_of_source(subject: Subject, source: Compilable, args: argparse.Namesp
     return script
 
 
-def provenance_of(source: Compilable) -> list[str]:
+def provenance_of(subject: Subject, source: Compilable) -> list[str]:
     """Where a script is from, in lines for people."""
-    lines = [f"Made by weft {version()}."]
+    lines = [f"Made by weft {version()} from {subject.named or subject.where}."]
     if source.topology is not None:
         lines.append(f"Machine: {source.topology.name}, digest {source.topology.digest()[:16]}.")
     if source.schedule is not None:

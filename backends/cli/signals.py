@@ -1,15 +1,22 @@
-"""``kill`` ends a command as Ctrl-C does: what was found is written, nothing stays half-written."""
+"""``kill`` ends a command as Ctrl-C does: what was found is written, nothing stays half-written.
+
+Once a command has done its work nothing changes how the process ends.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 
+from .exit_codes import Exit
 
-@contextmanager
+
+@contextlib.contextmanager
 def terminable() -> Iterator[None]:
     """SIGTERM is handled as SIGINT is at that moment; afterwards it does what it did before.
 
@@ -26,6 +33,32 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def final(*, process: bool) -> Iterator[None]:
+    """Leave Ctrl-C as it is found; where the process ends with the block (``process``), ignore it
+    from then on: the interpreter takes a moment to end, and what was done is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN if process else before)
+
+
+def leave(code: int) -> None:
+    """End the process at once where the interpreter's own end would not do: an engine that was
+    asked to stop is still at work; or after Ctrl-C, for which Python ends by the signal itself if
+    it came while some module was made (its ``exec`` remembers that, whoever caught it)."""
+    patience = sys.modules.get("weft.synth.patience")
+    if code == Exit.INTERRUPTED or (patience is not None and patience.engine_at_work()):
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
 
 
 def _as_interrupt(_: int, frame: FrameType | None) -> None:

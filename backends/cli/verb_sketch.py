@@ -4,6 +4,8 @@ import of TACCL's and TE-CCL's."""
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import UserError, an
 
@@ -11,6 +13,9 @@ from .console import Console, columns
 from .exit_codes import Exit
 from .parser import Parser, common
 from .subjects import Kind, read_subject
+
+if TYPE_CHECKING:
+    from weft.dsl.language.ast import SketchText
 
 EXAMPLES = """examples:
   weft sketch list
@@ -68,15 +73,25 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _list(console: Console) -> int:
-    from weft.dsl.language.load import sketch_names
+    from weft.dsl.language.load import load_sketch, sketch_names
 
     from ..report.layout import table
 
     rows = list(sketch_names().items())
-    data = [{"name": name, "summary": summary} for name, summary in rows]
+    data = [
+        {"name": name, "summary": summary, "promise": _promise(load_sketch(name))}
+        for name, summary in rows
+    ]
     text = table(("name", "what it is"), rows, columns())
     console.result(text, {"status": "ok", "sketches": data})
     return Exit.DONE
+
+
+def _promise(tree: SketchText) -> dict[str, Any] | None:
+    from weft.dsl.language.promise import promised
+
+    promise = promised(tree)
+    return None if promise is None else {**asdict(promise), "gap": float(promise.gap)}
 
 
 def _format(text: str, args: argparse.Namespace, console: Console) -> int:

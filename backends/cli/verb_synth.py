@@ -14,7 +14,7 @@ from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem, make_problem, read_problem, seconds, size_flag, valued, whole
 from .outputs import check_file_output, check_folder_output
-from .progress import Measure, Progress, interruptible, watching
+from .progress import Measure, Progress, finishing, watching
 from .sketches import conflicting, read_sketch
 from .streams import add_stream, require_holdable, synth_stream
 
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     budget = Budget(args.time, args.threads, args.seed)
     with watching(console, args.time, _measure(problem)) as progress:
         outcome = synthesize(problem, args.engine, budget, progress)
-    with interruptible(progress, console):  # to tell of a large schedule takes seconds, too
+    with finishing(progress, console):  # to tell of a large schedule takes seconds, too
         return _tell(args, problem, outcome, progress, console)
 
 

@@ -90,7 +90,8 @@ def check_script(script: Script) -> list[Finding]:
 
 
 def _error(check: str, text: str, rank: int | None = None, number: int | None = None) -> Finding:
-    return Finding(check, Severity.ERROR, text, rank, step=number)
+    # Rounds count from 1 where people see them: the file's lines, and errors of a run.
+    return Finding(check, Severity.ERROR, text, rank, step=None if number is None else number + 1)
 
 
 def _form(script: Script) -> list[Finding]:

@@ -99,7 +99,8 @@ def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
     for node in ast.walk(formulas):
         ranges = isinstance(node, ast.Call) and ast.unparse(node.func) == "range"
         if not ranges and not isinstance(node, _ARITHMETIC):
-            raise ValueError(f"the function code contains {ast.unparse(node) or type(node).__name__!r}")
+            what = ast.unparse(node) or type(node).__name__
+            raise ValueError(f"the function code contains {what!r}")
     names: dict[str, Any] = {"__builtins__": {"range": range}}
     module = ast.fix_missing_locations(ast.Module([formulas], type_ignores=[]))
     exec(compile(module, "<code>", "exec"), names)

@@ -238,6 +238,8 @@ def _circuit(pairs: Pairs, floors: Floats, box: npt.NDArray[np.int64]) -> tuple[
     if len(np.unique(nanoseconds[fits])) > 1:
         model.minimize(sum(int(nanoseconds[u, v]) * x for u, v, x in arcs))
     solver = cp_model.CpSolver()
+    # Its handler is for the thread that solves; Ctrl-C comes to the main one, and ends the process.
+    solver.parameters.catch_sigint_signal = False
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.max_deterministic_time = EFFORT * max(1.0, n / 32)

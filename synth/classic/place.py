@@ -74,11 +74,13 @@ class Site:
     """A machine as classic algorithms see it: its rings, its tree orders, its levels.
 
     ``shape``: sizes of the levels to use instead of the machine's own, innermost first; ranks
-    fill them in their order. Everything is found when it is first asked for.
+    fill them in their order. ``grid``: these levels, where ranks fill them otherwise. Everything
+    is found when it is first asked for.
     """
 
-    def __init__(self, topology: Topology, shape: Shape = ()) -> None:
-        self.topology, self.shape = topology, shape
+    def __init__(self, topology: Topology, shape: Shape = (), grid: Grid | None = None) -> None:
+        self.topology = topology
+        self.told = plain_grid(shape) if shape else grid
 
     @cached_property
     def routes(self) -> Routes:
@@ -101,20 +103,19 @@ class Site:
     @cached_property
     def torus(self) -> Grid | None:
         """The machine as a torus, if it is one."""
-        return plain_grid(self.shape) if self.shape else torus(self.topology)
+        return self.told or torus(self.topology)
 
     @cached_property
     def levels(self) -> Levels:
         """Nested groups."""
-        if not self.shape:
+        if self.told is None:
             return levels(self.topology)
-        grid = plain_grid(self.shape)
-        size, partitions = 1, []
-        for side in grid.shape[:-1]:
+        ranks, size, partitions = self.told.ranks, 1, []
+        for side in self.told.shape[:-1]:
             size *= side
-            starts = range(0, len(grid.ranks), size)
-            partitions.append(tuple(tuple(range(at, at + size)) for at in starts))
-        return Levels(len(grid.ranks), tuple(partitions))
+            starts = range(0, len(ranks), size)
+            partitions.append(tuple(ranks[at : at + size] for at in starts))
+        return Levels(len(ranks), tuple(partitions))
 
     @cached_property
     def boxes(self) -> Grid:
@@ -123,12 +124,12 @@ class Site:
         Raises:
             UserError: there are none, or they are uneven.
         """
-        return plain_grid(self.shape) if self.shape else boxes(self.topology)
+        return self.told or boxes(self.topology)
 
     @cached_property
     def two_levels(self) -> Grid:
         """Local ranks and boxes."""
-        return plain_grid(self.shape) if self.shape else boxes(self.topology, 1)
+        return self.told or boxes(self.topology, 1)
 
     def algorithm(
         self, name: str, kind: str | Kind, *, chunks: int = 1, root: int = 0,

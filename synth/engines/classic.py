@@ -12,14 +12,17 @@ from weft.dsl.collective import Collective, Kind
 from weft.dsl.errors import BadAlgorithm, UserError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.schedule import Schedule
+from weft.dsl.sketch import Chunks, Sketch
 from weft.dsl.topology import BANDWIDTHS
 
 from ..bounds import Bounds, bounds, lower_bound_us
+from ..classic.levels import grid_of_phases
 from ..classic.model import Flat
 from ..classic.place import Known, Site, named, names_for
 from ..classic.schedule import to_schedule
 from ..engine import Budget, Observer, Outcome, Point, Status
 from ..frontier import pareto
+from ..occupancy import rounds_per_chunk
 from ..simulate import simulate
 from ..verify import verify
 
@@ -33,6 +36,16 @@ PIPELINES = {
     Objective.FRONTIER: (1, 4, 16),
 }
 """Pieces that are tried where an algorithm sends a pipeline of them."""
+
+SLICES = (2, 4, 8, 16, 32, 64)
+"""Slices of the message that are tried where phases follow each other: those of one slice overlap
+with those of the next."""
+
+SLICED = 100_000
+"""Finer slices are not tried where they make more transfers."""
+
+BETTER = 0.99
+"""Finer slices are not tried where the last did not come below this share of the time."""
 
 MOST_TRANSFERS = 400_000
 """``auto`` passes over schedules that are larger: to simulate one takes minutes."""
@@ -104,25 +117,40 @@ class Classic:
             UserError: the named algorithm does not fit the machine, or none does.
         """
         deadline = time.monotonic() + budget.seconds
-        site = Site(problem.topology, self.shape)
+        sites = [Site(problem.topology, self.shape)]
+        if not self.shape and (grid := grid_of_phases(problem)) is not None:
+            sites.append(Site(problem.topology, grid=grid))
         judge = _Judge(problem, bounds(problem.topology, problem.collective), observer)
         why: list[UserError] = []
+        for site in sites:
+            if judge.points:  # the machine's own levels are those of the sketch
+                break
+            if not self._look_around(site, problem, judge, why, deadline):
+                return judge.outcome("stopped before all algorithms were tried")
+        if not judge.points:
+            raise self._none(problem, why)
+        return judge.outcome()
+
+    def _look_around(
+        self, site: Site, problem: Problem, judge: _Judge, why: list[UserError], deadline: float
+    ) -> bool:
+        """Show the judge all algorithms on a site; False if the time ended before."""
         for one in self._tried(site, problem.collective.kind):
             for chunks in self._pieces(one, problem.objective):
-                if judge.points and (observer.cancelled() or time.monotonic() > deadline):
-                    return judge.outcome("stopped before all algorithms were tried")
+                if judge.points and (judge.observer.cancelled() or time.monotonic() > deadline):
+                    return False
                 try:
                     schedule = self._schedule(site, one, chunks, problem)
                     _require_obedient(one.name, schedule, problem)
                     judge.look_at(one.name, schedule)
+                    if not one.pipelined:
+                        judge.look_at_slices(one.name, schedule, deadline)
                 except BadAlgorithm:  # ours: it is wrong, not in the wrong place
                     raise
                 except UserError as error:
                     why.append(error)
                     break
-        if not judge.points:
-            raise self._none(problem, why)
-        return judge.outcome()
+        return True
 
     def _tried(self, site: Site, kind: Kind) -> Iterator[Known]:
         if self.algorithm == "auto":
@@ -205,10 +233,33 @@ class _Judge:
             self.points, self.value = [point], value
         self.observer.incumbent(point)
 
+    def look_at_slices(self, name: str, schedule: Schedule, deadline: float) -> None:
+        """Look at it in finer and finer slices of the message, while they gain something."""
+        if self.problem.objective is not Objective.TIME or _counted(self.problem.sketch):
+            return
+        least = self._value(schedule)
+        for slices in SLICES:
+            late = self.observer.cancelled() or time.monotonic() > deadline
+            if late or slices * len(schedule) > SLICED:
+                return
+            sliced = replace(schedule, segments=slices)
+            self.look_at(name, sliced)
+            took, least = self._value(sliced), BETTER * least
+            if took > least:
+                return
+            least = took
+
     def _point(self, name: str, schedule: Schedule) -> Point:
         schedule, rounds = schedule.with_provenance(algorithm=name), schedule.rounds
         factor = schedule.collective.factor
         limit = self.bound.rounds_per_chunk
+        if schedule.segments > 1:
+            rate = rounds_per_chunk(schedule)
+            return Point(
+                schedule, schedule.steps, sum(rounds), factor, limit, self.bound.certificate,
+                step_optimal=schedule.steps == self.bound.steps, bandwidth_optimal=rate == limit,
+                rate=rate,
+            )  # fmt: skip
         return Point(
             schedule, schedule.steps, sum(rounds), factor, limit, self.bound.certificate,
             step_optimal=schedule.steps == self.bound.steps,
@@ -242,6 +293,11 @@ class _Judge:
                 return self.value <= float(least) * exact
             case _:
                 return len(self.points) == 1 and first.step_optimal and first.bandwidth_optimal
+
+
+def _counted(sketch: Sketch | None) -> bool:
+    """Whether a sketch says into how many pieces the message is cut."""
+    return any(isinstance(rule, Chunks) for rule in (sketch.rules if sketch else ()))
 
 
 def latency_us(schedule: Schedule) -> float:

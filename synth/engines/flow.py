@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from weft.dsl.errors import UserError
 from weft.dsl.problem import Objective, Problem
-from weft.dsl.sketch import Chunks
+from weft.dsl.sketch import Chunks, MaxDetour, MaxHops, MaxSteps
 from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
 from ..bounds import Bounds, bounds, lower_bound_us
@@ -85,6 +85,9 @@ class Flow:
             return self._refuses_paths(problem)
         if collective.ranks > MOST_RANKS:
             return f"copies in epochs are for {MOST_RANKS} ranks at most, not {collective.ranks}"
+        for rule in problem.sketch.rules if problem.sketch else ():
+            if isinstance(rule, MaxHops | MaxSteps | MaxDetour):
+                return f"its program does not count how far chunks come ({rule.label!r})"
         return Sketched().refuses(problem)
 
     def _refuses_paths(self, problem: Problem) -> str | None:

@@ -22,8 +22,10 @@ from weft.dsl.registry import ENGINES
 
 from ..bounds import Bounds, bounds, lower_bound_us
 from ..engine import Budget, Engine, Observer, Outcome, Point, Status
+from ..incumbents import Incumbents
 from ..order import LARGE, arranged
 from ..packing.demands import moves_pairs
+from ..reductions.phases import phases_of, solve_phases
 from ..simulate import latency_us, simulate
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
@@ -95,7 +97,32 @@ class Portfolio:
     def _runners(self, problem: Problem) -> list[Engine]:
         names = self.engines or tuple(_likely(problem))
         made: list[Engine] = [ENGINES.make(name) for name in names]
+        if phases_of(problem) is not None:  # one engine per phase: whoever is best at it
+            made = [*(e for e in made if e.refuses(problem) is None), InPhases(self)]
         return [engine for engine in made if engine.availability() is None]
+
+
+@dataclass(frozen=True, slots=True)
+class InPhases:
+    """Races the engines for each phase of a sketch, and puts the winners together."""
+
+    name: ClassVar[str] = "phases"
+    cites: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; each phase names who found it"
+
+    race: Portfolio
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """As the portfolio."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """What has no phases."""
+        return None if phases_of(problem) else "the sketch has no phases that make the collective"
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """As :func:`~weft.synth.reductions.phases.solve_phases`."""
+        return solve_phases(problem, self.race.solve, budget, observer, self.race.name)
 
 
 def _likely(problem: Problem) -> Iterator[str]:
@@ -157,12 +184,12 @@ class _Race:
                 return
             if self.found and self._needless(engine):
                 continue
-            watch = _Watch(self.observer)
+            watch = _Watch(self.observer, engine, Incumbents(self.problem))
             try:
                 self._ask(engine, self._seconds(engine, place, left), watch)
             except KeyboardInterrupt:
                 self.interrupted = True
-                self._add(engine, watch.heard)
+                self._add(engine, watch.heard.points)
                 if not self.found:
                     raise
                 return
@@ -355,14 +382,15 @@ class _Watch:
     """Passes everything on, and remembers what was found in case the engine is cut short."""
 
     inner: Observer
-    heard: list[Point] = field(default_factory=list)
+    engine: Engine
+    heard: Incumbents
 
     def stage(self, name: str) -> None:
         self.inner.stage(name)
 
     def incumbent(self, point: Point) -> None:
-        self.heard.append(point)
-        self.inner.incumbent(point)
+        if self.heard.add(point):
+            self.inner.incumbent(_signed(point, self.engine))
 
     def cancelled(self) -> bool:
         return self.inner.cancelled()

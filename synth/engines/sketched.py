@@ -10,13 +10,18 @@ from typing import ClassVar
 from weft.dsl.collective import Collective, Kind
 from weft.dsl.errors import UserError, WeftError
 from weft.dsl.problem import Objective, Problem
+from weft.dsl.schedule import Schedule
 from weft.dsl.sketch import (
     Chunks,
+    FixedSend,
     Forbid,
+    MaxDetour,
     MaxHops,
+    MaxSteps,
     Only,
     OwnFirst,
     Relay,
+    Rule,
     Sketch,
     SwitchPolicy,
     Symmetry,
@@ -29,7 +34,9 @@ from ..frontier import pareto, sizes_of
 from ..occupancy import rounds_per_chunk
 from ..simulate import simulate
 from ..sketched.field import Field
+from ..sketched.limits import refused
 from ..sketched.search import Search
+from ..sketched.search_kernel import Placed
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
 """Message sizes in bytes that the frontier is judged at."""
@@ -41,9 +48,13 @@ MOST_TRANSFERS = 60_000
 """Finer cuts are not tried where they make more."""
 
 SLOWER = 1.02
-"""A cut that is so much slower than the best is the last one that is tried."""
+"""Two cuts in a row that are so much slower than the best are the last ones that are tried; one
+may be bad luck of a search that is cut short."""
 
-FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy, Chunks, MaxHops, OwnFirst)
+FOLLOWED = (
+    Only, Forbid, Relay, Symmetry, SwitchPolicy, Chunks, MaxHops, MaxSteps, MaxDetour, FixedSend,
+    OwnFirst,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +90,9 @@ class Sketched:
         """Rules that it cannot keep, sums other than allreduce, too much to search."""
         collective = problem.collective
         for rule in problem.sketch.rules if problem.sketch else ():
-            limited = isinstance(rule, SwitchPolicy) and rule.limit is not None
-            if limited or not isinstance(rule, FOLLOWED):
-                return f"its search cannot follow the rule {rule.label!r}"
+            why = _refused(rule, problem)
+            if why:
+                return f"its search cannot follow the rule {rule.label!r}: {why}"
         if collective.ranks < 2:
             return "nothing has to move: every rank holds already what it wants"
         if collective.sizes or collective.local_reduce:
@@ -148,7 +159,7 @@ class _Run:
             self.met = self.met or took <= goal
             found.append((took, point))
             least = min(took for took, _ in found)
-            if least <= goal or took > SLOWER * least:
+            if least <= goal or all(took > SLOWER * least for took, _ in found[-2:]):
                 break
         took, best = min(found, key=lambda x: x[0])
         if len(cuts) == 1:
@@ -185,17 +196,37 @@ class _Run:
         if not collective.combining:
             goal = max(goal, float(self._whole(collective, size).us))
         search = Search.of(field, self.budget.seed)
-        search.run(seconds, self.engine.patience, goal, self.observer.cancelled)
-        schedule = search.schedule()
+
+        found: list[tuple[float, Point]] = []
+
+        def improved(placed: Placed) -> None:
+            """Judge it by the simulator, which follows the planned order, not the planned times:
+            where something waits for two rows, others may pass it."""
+            schedule = field.schedule(placed)
+            took = simulate(schedule, size).time_us
+            if not found or took < found[0][0]:
+                found[:] = [(took, self._point(schedule, took, goal))]
+                self.observer.incumbent(found[0][1])
+
+        search.run(seconds, self.engine.patience, goal, self.observer.cancelled, improved)
+        if not found:  # nothing has to move
+            improved(search.best)
+        return found[0]
+
+    def _point(self, schedule: Schedule, took: float, goal: float) -> Point:
         assert self.bound is not None, "best comes first"
         rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
-        point = Point(
+        return Point(
             schedule, schedule.steps, 0, schedule.collective.factor, limit, self.bound.certificate,
             step_optimal=schedule.steps == self.bound.steps, bandwidth_optimal=rate == limit,
-            rate=rate,
+            rate=rate, us=took, least_us=goal,
         )  # fmt: skip
-        self.observer.incumbent(point)
-        return simulate(schedule, size).time_us, point
+
+
+def _refused(rule: Rule, problem: Problem) -> str | None:
+    if not isinstance(rule, FOLLOWED):
+        return "it knows no such rules"
+    return refused(rule, problem)
 
 
 def _moves(problem: Problem) -> bool:

@@ -60,7 +60,7 @@ def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Ob
         if attempt and left < budget.seconds / 2:
             break
         seeded = replace(budget, seed=budget.seed + attempt, seconds=left)
-        gathers, scatters = _halves(problem, solve, seeded, _Quiet(observer))
+        gathers, scatters = _halves(problem, solve, seeded, Quiet(observer))
         if not gathers.points:
             return gathers
         found = [*map(_direct, gathers.points)]
@@ -159,18 +159,20 @@ def _outcome(
 
 
 @dataclass(frozen=True, slots=True)
-class _Quiet:
+class Quiet:
     """Passes on all but incumbents: those of the halves are none of the whole."""
 
     inner: Observer
 
     def stage(self, name: str) -> None:
+        """Pass it on."""
         self.inner.stage(name)
 
     def incumbent(self, point: Point) -> None:
         """Not a schedule of the allreduce."""
 
     def cancelled(self) -> bool:
+        """Pass it on."""
         return self.inner.cancelled()
 
 

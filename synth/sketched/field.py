@@ -16,17 +16,17 @@ from weft.dsl.errors import UserError
 from weft.dsl.orbits import Orbits
 from weft.dsl.problem import Problem
 from weft.dsl.schedule import Schedule
-from weft.dsl.sketch import MaxHops, Sketch
+from weft.dsl.sketch import Sketch
 from weft.dsl.topology import Topology
 
 from ..greedy.machine import Ints, Machine, machine_of
 from ..greedy.plan import Plan, schedule_of
 from ..permitted import off_relays, orbits_for
+from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
+from .peers import beyond_peers
 from .place_kernel import Flags
 from .search_kernel import Jobs, Placed
 from .timeline_kernel import Hops
-
-UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,8 @@ class Field:
         images = _chunk_images(collective, orbits)
         chosen = np.flatnonzero(images.min(axis=0) == np.arange(collective.chunks))
         hops, rows = _quotient(machine, orbits)
-        jobs = _jobs(topology, collective, sketch, machine, chosen)
+        alike = (np.array(orbits.images, np.int64), images[:, chosen], moved)
+        jobs = _jobs(topology, collective, sketch, machine, alike)
         return Field(topology, collective, machine, hops, rows, jobs, images[:, chosen].T, moved)
 
     @property
@@ -210,22 +211,37 @@ def _quotient(machine: Machine, orbits: Orbits) -> tuple[Hops, int]:
 
 
 def _jobs(
-    topology: Topology, collective: Collective, sketch: Sketch, machine: Machine, chosen: Ints
-) -> Jobs:
+    topology: Topology, collective: Collective, sketch: Sketch, machine: Machine,
+    images: tuple[Ints, Ints, Ints],
+) -> Jobs:  # fmt: skip
+    """One job per orbit; ``images``: of nodes (elements, nodes), of chunks and of hops."""
+    nodes, chunks, moved = images
     ranks = collective.ranks
     holds = np.zeros((collective.chunks, ranks), bool)
     wants = np.zeros((collective.chunks, ranks), bool)
     holds[collective.pre.chunks, collective.pre.ranks] = True
     wants[collective.post.chunks, collective.post.ranks] = True
+    chosen = chunks[0]
     sums = collective.kind is Kind.ALLREDUCE and collective.combining
-    root = _roots(collective) if sums else np.full(collective.chunks, -1)
+    root = _roots(collective)[chosen] if sums else np.full(len(chosen), -1)
     usable = np.array([sketch.allows(hop) for hop in machine.each_hop()])
+    usable &= ~beyond_peers(topology, sketch, machine, moved)
     kinds, kind = np.unique(holds[chosen], axis=0, return_inverse=True)
     barred = [off_relays(topology, sketch, row)[machine.src, machine.dst] for row in kinds]
-    allowed = usable & ~np.array(barred)
-    most = min([r.count for r in sketch.rules if isinstance(r, MaxHops)], default=UNLIMITED)
+    allowed, kind = usable & ~np.array(barred), kind.reshape(-1).astype(np.int64)
+    fixed = fixed_sends(collective, sketch, holds, wants, machine)
+    if fixed is not None:  # what holds for one chunk of an orbit holds for all
+        open_for, through = fixed
+        mine = np.array([open_for[row][:, moved[g]] for g, row in enumerate(chunks)])
+        allowed, kind = allowed[kind] & mine.all(axis=0), np.arange(len(chosen))
+        passed = np.array([through[row][:, nodes[g, :ranks]] for g, row in enumerate(chunks)])
+        wants[chosen] |= passed.any(axis=0)
+    length, most = limits_of(topology, sketch, machine, holds[chosen])
+    up = np.full(len(chosen), UNLIMITED)
+    if sums and len(most):
+        up = most[0, :, 0] - hops_down(machine, allowed[kind], root)
     reached = np.asarray((holds | wants)[chosen].all(axis=1), bool)
     return Jobs(
-        holds[chosen], wants[chosen], root[chosen].astype(np.int64),
-        kind.reshape(-1).astype(np.int64), reached, allowed, most,
+        holds[chosen], wants[chosen], root.astype(np.int64), kind, reached, allowed, length, most,
+        up,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from weft.dsl.errors import UserError
 from weft.dsl.schedule import Schedule
 
 from .field import Field
+from .place_kernel import NEVER
 from .search_kernel import Placed, construct, cost, grow_together, improve, nothing_placed
 from .timeline_kernel import Rows, empty_rows
 
@@ -33,6 +34,13 @@ HEAT = 0.002
 BATCH = 50
 """Turns between two looks at the clock; it ends the search and decides nothing else."""
 
+WORTH = 0.995
+"""What is to be heard of takes less than this share of the time of what was heard of before."""
+
+
+def _unheard(_: Placed) -> None:
+    """Nobody asks for what is found on the way."""
+
 
 @dataclass(slots=True)
 class Search:
@@ -42,6 +50,7 @@ class Search:
     seed: int
     best: Placed
     rows: Rows
+    told: int = NEVER
 
     @staticmethod
     def of(field: Field, seed: int) -> Search:
@@ -53,10 +62,12 @@ class Search:
         return Search(field, seed, nothing_placed(jobs, ranks), rows)
 
     def run(
-        self, seconds: float, patience: int, goal_us: float, cancelled: Callable[[], bool]
-    ) -> None:
+        self, seconds: float, patience: int, goal_us: float, cancelled: Callable[[], bool],
+        improved: Callable[[Placed], None] = _unheard,
+    ) -> None:  # fmt: skip
         """Search from several first answers, from each until nothing is gained in ``patience``
-        turns; until the goal is met, or the time is over.
+        turns; until the goal is met, or the time is over. ``improved`` hears of first answers, of
+        what is clearly better than the last one it heard of, and of what each of them becomes.
 
         Raises:
             UserError: a chunk cannot reach everybody who wants it.
@@ -66,14 +77,18 @@ class Search:
         deadline = time.monotonic() + seconds
         goal = goal_us * self.field.machine.unit * (1 + 1e-9)
 
+        def late() -> bool:
+            return time.monotonic() > deadline or cancelled()
+
         def over(placed: Placed) -> bool:
-            late = time.monotonic() > deadline or cancelled()
-            return late or int(placed.end.max()) <= goal
+            self._tell(placed, improved, WORTH)
+            return late() or int(placed.end.max()) <= goal
 
         found: list[Placed] = []
         for start in range(STARTS):
-            placed = self._first(start, deadline)
+            placed, self.told = self._first(start, late), NEVER
             self._improved(placed, patience, start, over)
+            self._tell(placed, improved, 1)
             found.append(placed)
             if over(placed):
                 break
@@ -82,6 +97,16 @@ class Search:
     def schedule(self) -> Schedule:
         """The schedule of the best."""
         return self.field.schedule(self.best)
+
+    def _tell(self, placed: Placed, improved: Callable[[Placed], None], share: float) -> None:
+        """Report what takes less than a share of the time of the last report.
+
+        The clock has no say in it, so that an engine may choose among what it hears of.
+        """
+        end = int(placed.end.max())
+        if end < share * self.told:
+            self.told = end
+            improved(placed)
 
     def _improved(
         self, placed: Placed, patience: int, start: int, over: Callable[[Placed], bool]
@@ -101,7 +126,7 @@ class Search:
             (self.seed + seed) % (1 << 32),
         )  # fmt: skip
 
-    def _first(self, start: int, deadline: float) -> Placed:
+    def _first(self, start: int, late: Callable[[], bool]) -> Placed:
         """The best of several orders of putting everything into empty rows."""
         jobs, hops = self.field.jobs, self.field.hops
         count = len(jobs.root)
@@ -118,7 +143,7 @@ class Search:
                 done = construct(self.rows, hops, jobs, placed, order, 0, 0)
             if done and cost(placed) < least:
                 best, least = placed, cost(placed)
-            if least < np.inf and time.monotonic() > deadline:
+            if least < np.inf and late():
                 break
         if least == np.inf:
             raise UserError(

@@ -14,7 +14,18 @@ import numpy as np
 
 from ..greedy.jit import compiled
 from ..greedy.machine import Ints
-from .place_kernel import NEVER, Flags, deliver, flood, gather, undo
+from .place_kernel import (
+    BY_ARRIVAL,
+    NEVER,
+    Flags,
+    Limits,
+    deliver,
+    flood,
+    gather,
+    go,
+    undo,
+    within,
+)
 from .timeline_kernel import Hops, Rows, Whole, earliest, reserve
 
 
@@ -26,7 +37,10 @@ class Jobs(NamedTuple):
         root: where a sum is formed, or -1 for copies.
         kind: which of the rows of ``allowed`` (kinds, hops) holds for it.
         everywhere: whether every rank has or wants it.
-        most: hops that a chunk may travel.
+        length: shape (measures, hops): the length of every hop in each measure that is limited.
+        most: shape (measures, jobs, ranks): the longest way to each rank. Sums have at most one
+            measure, hops.
+        up: hops of the way up to the root of a sum: those that leave enough for the way down.
     """
 
     holds: Flags
@@ -35,7 +49,9 @@ class Jobs(NamedTuple):
     kind: Ints
     everywhere: Flags
     allowed: Flags
-    most: int
+    length: Ints
+    most: Ints
+    up: Ints
 
 
 class Placed(NamedTuple):
@@ -62,13 +78,16 @@ _PIVOTS = 40
 
 
 @compiled
-def _sum(rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int) -> int:
+def _sum(
+    rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int,
+    shortest: bool, depth: Ints,
+) -> int:  # fmt: skip
     """Add a chunk up as early as it goes from ``pivot`` on; when it is done, or -1."""
     allowed = jobs.allowed[jobs.kind[j]]
     for attempt in range(_PIVOTS):
         made = gather(
-            rows, hops, jobs.root[j], pivot, allowed, bias, jobs.most, placed.hop[j],
-            placed.start[j],
+            rows, hops, jobs.root[j], pivot, allowed, bias, jobs.up[j], shortest, placed.hop[j],
+            placed.start[j], depth,
         )  # fmt: skip
         if made < 0:
             return -1
@@ -87,17 +106,33 @@ def _sum(rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int,
 def place(
     rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int
 ) -> bool:
-    """Put a job into the gaps; False if it cannot be done, and then nothing has changed."""
+    """Put a job into the gaps; False if it cannot be done, and then nothing has changed.
+
+    The quickest ways may be too long to be passed on; then the shortest ones are taken.
+    """
+    for by in range(BY_ARRIVAL, len(jobs.length)):
+        if _placed_by(rows, hops, jobs, bias, placed, j, pivot, by):
+            return True
+    return False
+
+
+@compiled
+def _placed_by(
+    rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int, by: int
+) -> bool:
     n = len(hops.out) - 1
-    ready, depth = np.full(n, NEVER), np.zeros(n, np.int64)
+    ready, depth = np.full(n, NEVER), np.zeros((len(jobs.length), n), np.int64)
     allowed = jobs.allowed[jobs.kind[j]]
+    limits = Limits(jobs.length, jobs.most[:, j])
     placed.length[j] = placed.sums[j] = 0
     if jobs.root[j] >= 0:
-        moment = _sum(rows, hops, jobs, bias, placed, j, pivot)
+        up = np.zeros(n, np.int64)
+        moment = _sum(rows, hops, jobs, bias, placed, j, pivot, by >= 0, up)
         if moment < 0:
             return False
         placed.pivot[j] = moment
         ready[jobs.root[j]] = moment
+        depth[:, jobs.root[j]] = up.max()  # a sum has come as far as its farthest part
     else:
         for v in range(n):
             if jobs.holds[j, v]:
@@ -105,10 +140,10 @@ def place(
     before = placed.length[j]
     hop, start = placed.hop[j, before:], placed.start[j, before:]
     if jobs.everywhere[j]:
-        made = flood(rows, hops, ready, depth, allowed, bias, jobs.most, hop, start)
+        made = flood(rows, hops, ready, depth, allowed, bias, limits, by, hop, start)
     else:
         made = deliver(
-            rows, hops, ready, depth, jobs.wants[j], allowed, bias, jobs.most, hop, start
+            rows, hops, ready, depth, jobs.wants[j], allowed, bias, limits, by, hop, start
         )
     if made < 0:
         undo(rows, hops, placed.hop[j], placed.start[j], before)
@@ -172,7 +207,8 @@ def grow_together(
     rows.used[:] = 0
     total, n = len(placed.length), len(hops.out) - 1
     bias = biases(len(hops.src), scale)
-    ready, depth = np.full((total, n), NEVER), np.zeros((total, n), np.int64)
+    ready = np.full((total, n), NEVER)
+    depth = np.zeros((total, len(jobs.length), n), np.int64)
     heap: Any = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
     heap.pop()
     left = 0
@@ -200,7 +236,8 @@ def grow_together(
         at = placed.length[j]
         placed.hop[j, at], placed.start[j, at] = h, begin
         placed.length[j] += 1
-        ready[j, v], depth[j, v] = begin + hops.arrives[h], depth[j, u] + 1
+        ready[j, v] = begin + hops.arrives[h]
+        go(Limits(jobs.length, jobs.most[:, j]), depth[j], u, v, h)
         placed.end[j] = max(placed.end[j], ready[j, v])
         left -= 1
         _offer_one(heap, rows, hops, jobs, bias, ready, depth, j, v)
@@ -213,12 +250,17 @@ def _offer_one(
     j: Whole, v: Whole,
 ) -> None:  # fmt: skip
     """Put the hops by which chunk j can leave rank v on the heap."""
-    if depth[j, v] < jobs.most:
-        for i in range(hops.out[v], hops.out[v + 1]):
-            h = hops.outs[i]
-            if jobs.allowed[jobs.kind[j], h] and ready[j, hops.dst[h]] == NEVER:
-                arrival = earliest(rows, hops, h, ready[j, v]) + hops.arrives[h]
-                heapq.heappush(heap, (arrival + bias[h], hops.turn[h], np.int64(h), np.int64(j)))
+    limits = Limits(jobs.length, jobs.most[:, j])
+    for i in range(hops.out[v], hops.out[v + 1]):
+        h = hops.outs[i]
+        w = hops.dst[h]
+        if (
+            jobs.allowed[jobs.kind[j], h]
+            and ready[j, w] == NEVER
+            and within(limits, depth[j], v, w, h)
+        ):
+            arrival = earliest(rows, hops, h, ready[j, v]) + hops.arrives[h]
+            heapq.heappush(heap, (arrival + bias[h], hops.turn[h], np.int64(h), np.int64(j)))
 
 
 @compiled

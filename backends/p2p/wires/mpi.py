@@ -48,17 +48,23 @@ class Mpi(Arrays):
         if self.timeout is None:
             self.mpi.Request.Waitall(begun, states)
             return
-        end = time.monotonic() + self.timeout
+        begin = time.monotonic()
         while not self.mpi.Request.Testall(begun, states):
-            if time.monotonic() > end:
+            waited = time.monotonic() - begin
+            if waited > self.timeout:
                 late = [way for way, one in zip(ways, begun, strict=True) if not one.Test()]
                 raise TimeoutError(f"{here}: after {self.timeout} s still waiting for messages "
                                    f"{', '.join(late)}")  # fmt: skip
-            time.sleep(0)  # let the ranks that share this core go on
+            # Ranks may share a core: let the others go on, and rest when it takes long.
+            time.sleep(0 if waited < 1e-3 else 1e-4)
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        self.comm.Barrier()
+        if self.timeout is None:
+            self.comm.Barrier()
+        else:
+            here = f"rank {self.rank}, barrier"
+            self._wait([self.comm.Ibarrier()], [self.mpi.Status()], ["of all ranks"], here)
 
     def clock(self) -> float:
         """Seconds."""

@@ -20,11 +20,14 @@ from weft.synth.engine import COMPILING
 
 
 def point() -> Any:
-    return SimpleNamespace(steps=3, rounds_per_chunk=Fraction(5, 4), bound=Fraction(7, 6))
+    bound = Fraction(7, 6)
+    return SimpleNamespace(steps=3, rounds_per_chunk=Fraction(5, 4), bound=bound, us=None)
 
 
 def test_a_point_in_words() -> None:
     assert describe(point()) == "3 steps, 5/4 rounds per chunk (bound 7/6, gap 7.1%)"
+    timed = SimpleNamespace(**{**vars(point()), "us": 1250.0, "least_us": 1000.0})
+    assert describe(timed) == "1,250.000 µs (gap 25.0%), 3 steps"
 
 
 def test_the_live_line_says_best_bound_and_gap() -> None:

@@ -44,6 +44,7 @@ def test_the_catalogue_is_listed_shown_and_canonical(weft: Weft) -> None:
     names = [s["name"] for s in listed]
     assert {"dgx1_double_links", "dgx2_relay"} <= set(names)
     assert all(s["summary"] for s in listed)
+    assert all(0 <= s["promise"]["gap"] < 0.5 and s["promise"]["bytes"] for s in listed)
     for name in names:
         text = weft("sketch", "show", name).out
         assert f"sketch {name}" in text
@@ -132,12 +133,12 @@ def test_a_sketch_with_phases_is_for_what_they_make(weft: Weft, tmp_path: Path) 
 
 def test_an_engine_says_what_it_cannot_obey(weft: Weft, tmp_path: Path) -> None:
     file = tmp_path / "x.sketch"
-    problem = ("synth", "-t", "ring:4", "-c", "allgather", "-e", "exact", "-s", file)
-    for rule, reason in [
-        ("phases: \n    allgather within node", "exact knows steps and no phases"),
-        ("own data first", "exact has no order inside a step"),
+    problem = ("synth", "-t", "ring:4", "-c", "allgather", "-s", file)
+    for engine, rule, reason in [
+        ("packing", "max hops 3", "packings cannot follow the rule 'max hops 3"),
+        ("exact", "own data first", "exact has no order inside a step"),
     ]:
         file.write_text(f"sketch x\n{rule}\n")
-        ran = weft(*problem)
+        ran = weft(*problem, "-e", engine)
         assert ran.code == 2
         assert reason in ran.err

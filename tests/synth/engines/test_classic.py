@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,10 +10,13 @@ import pytest
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make, one_shot_allreduce
 from weft.dsl.errors import BadAlgorithm, CheckFailed, UnknownName, UserError, WeftError
+from weft.dsl.language.elaborate import elaborate
+from weft.dsl.language.parse import parse
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.schedule import dumps
 from weft.synth.api import synthesize
 from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.classic.levels import grid_of_phases
 from weft.synth.engine import Outcome, Status
 from weft.synth.simulate import simulate
 from weft.synth.verify import verify
@@ -167,3 +171,37 @@ def test_a_wrong_algorithm_of_ours_is_not_said_not_to_fit(
     monkeypatch.setattr("weft.synth.classic.place.Site.algorithm", wrong)
     with pytest.raises(type(mistake), match=mistake.message):
         solved("hub:4", "allreduce", Objective.LATENCY)
+
+
+def test_phases_of_one_slice_overlap_with_those_of_the_next() -> None:
+    size = 1 << 30
+    outcome = solved("dgx-a100:nodes=2", "allreduce", Objective.TIME,
+                     "classic{algorithm=two_level}", size)  # fmt: skip
+    point = outcome.points[0]
+    assert point.schedule.segments > 1
+    assert verify(point.schedule).ok
+    where = point.schedule.topology
+    least = float(lower_bound_us(bounds(where, make("allreduce", where.ranks)), size))
+    took = simulate(point.schedule, size).time_us
+    assert least <= took < 1.02 * least
+    assert simulate(replace(point.schedule, segments=1), size).time_us > 1.5 * least
+
+
+def test_levels_are_those_of_the_sketch_where_the_machine_has_others() -> None:
+    where = topology("dragonfly:p=2,a=2,h=1")
+    text = """sketch groups
+phases:
+    reduce_scatter in blocks of 4
+    allreduce across blocks of 4
+    allgather in blocks of 4
+"""
+    sketch = elaborate(parse(text), where)
+    problem = Problem(where, make("allreduce", where.ranks), sketch, Objective.TIME, 1 << 20)
+    schedule = synthesize(problem, "classic").points[0].schedule
+    assert verify(schedule, sketch).ok
+    uneven = replace(problem, sketch=None)
+    assert grid_of_phases(uneven) is None
+    grid = grid_of_phases(problem)
+    assert grid is not None
+    assert grid.shape == (4, 3)
+    assert set(grid.lines(0)) == {(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11)}

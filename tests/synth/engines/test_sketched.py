@@ -134,8 +134,8 @@ def test_a_sum_has_a_piece_for_each_rank_or_no_symmetry() -> None:
 
 def test_what_it_cannot_do_is_said() -> None:
     machine = topology("ring:4")
-    with pytest.raises(UserError, match="max steps 2"):
-        solved(machine, "allgather", 1000, ruled(machine, "max steps 2\n"))
+    with pytest.raises(UserError, match="cannot reach"):
+        solved(machine, "allgather", 1000, ruled(machine, "max steps 1\n"))
     cut = ruled(machine, "forbid links 0 <-> 1, 0 <-> 3\n")
     with pytest.raises(UserError, match="cannot reach"):
         solved(machine, "allgather", 1000, cut)
@@ -151,3 +151,11 @@ def test_the_seed_decides_and_not_the_clock() -> None:
     )
     for name, column in first.columns().items():
         assert (column == second.columns()[name]).all(), name
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_a_sum_there_and_back_takes_hops_both_ways(hops: int) -> None:
+    machine = topology("full:8")
+    sketch = ruled(machine, f"max hops {hops}\n", "symmetry: rotate 1\n")
+    for engine in ("sketched{patience=500}", "portfolio"):
+        assert verify(best(solved(machine, "allreduce", 1 << 20, sketch, engine)), sketch).ok

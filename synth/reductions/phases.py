@@ -1,0 +1,257 @@
+"""Phases: what every group does in every phase is a problem of its own; the answers one after the
+other are a schedule of the whole (as BlueConnect, Cho et al., SysML 2019, puts rings together).
+
+Applying gives one problem for all groups of a phase that are wired alike, on their share of what
+they have in common; undoing gives each cell (:mod:`.phase_parts`) its pieces, and the transfers of
+all groups their places. Phases of different slices of the message then run at once: as many slices
+are taken as are quickest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from weft.dsl.collective import make
+from weft.dsl.errors import BadTopology, UserError
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.schedule import Schedule
+from weft.dsl.sketch import Phases, Sketch
+
+from ..bounds import bounds
+from ..engine import Budget, Observer, Outcome, Point, Status
+from ..frontier import pareto
+from ..occupancy import rounds_per_chunk
+from ..order import LARGE, arranged
+from ..simulate import simulate
+from ..verify import verify
+from .allreduce import Quiet
+from .group_machine import GroupMachine, group_machines
+from .group_rules import group_sketch
+from .in_turn import Placed, in_turn, planned, whole_sums
+from .phase_parts import Part, cells_of, parts_of
+
+FRONTIER = (1 << 10, 1 << 20, 1 << 30)
+"""Message sizes in bytes that a frontier is put together for."""
+
+MOST_SLICES = 128
+"""Slices of the message, at most."""
+
+FINER = 16
+"""Parts are solved for the message, and for so small a part of it: slices are small messages."""
+
+LEAST_CUT = 1 << 18
+"""Bytes below which parts are solved for the whole message only."""
+
+MOST_SENDS = 1_000_000
+"""Transfers times slices that are simulated; more take too long."""
+
+Solve = Callable[[Problem, Budget, Observer], Outcome]
+
+
+def phases_of(problem: Problem) -> Phases | None:
+    """The phases that the sketch asks for, if they make the collective."""
+    sketch, collective = problem.sketch, problem.collective
+    plain = collective.factor == 1 and not collective.sizes and not collective.local_reduce
+    for rule in sketch.rules if sketch else ():
+        if isinstance(rule, Phases) and rule.kind is collective.kind and plain:
+            return rule
+    return None
+
+
+def _required(problem: Problem) -> Phases:
+    rule = phases_of(problem)
+    assert rule is not None, "whoever calls has looked"
+    return rule
+
+
+def solve_phases(
+    problem: Problem, solve: Solve, budget: Budget, observer: Observer, solver: str
+) -> Outcome:
+    """Solve what the groups do in each phase with ``solve``, and put the answers together.
+
+    ``solver``: who that is, for schedules that do not say who found them.
+
+    Raises:
+        UserError: a part cannot be solved, or what is put together breaks a rule.
+    """
+    run = _Run(problem, _tasks(problem), solve, budget, observer, solver)
+    plan = run.plan()
+    for place, (size, finer) in enumerate(plan):
+        if run.found and (observer.cancelled() or run.left() <= 0):
+            break
+        run.look_at(size, finer, run.left() / (len(plan) - place))
+    return run.outcome()
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """Parts that are alike, and the problem that they are (without a size)."""
+
+    problem: Problem
+    parts: tuple[tuple[Part, GroupMachine], ...]
+
+    @property
+    def name(self) -> str:
+        """``allreduce in 8 groups of 2``."""
+        kind, ranks = self.problem.collective.kind, self.problem.collective.ranks
+        many = f"{len(self.parts)} groups" if len(self.parts) > 1 else "a group"
+        return f"{kind} in {many} of {ranks}"
+
+    def at(self, whole: Problem, size: int, cells: int) -> Problem:
+        """The problem at the size that it has where the whole message has ``size`` bytes."""
+        cell = Fraction(size, whole.collective.message_chunks * cells)
+        copies = self.parts[0][0].cells.shape[1]
+        own = int(cell * copies * self.problem.collective.message_chunks)
+        latency = whole.objective is Objective.LATENCY
+        objective = Objective.LATENCY if latency else Objective.TIME
+        return replace(self.problem, objective=objective, bytes=None if latency else max(1, own))
+
+
+def _tasks(problem: Problem) -> list[_Task]:
+    rule, sketch = _required(problem), problem.sketch or Sketch("")
+    ranks = problem.collective.ranks
+    cells = cells_of(rule.phases, rule.kind, ranks)
+    alike: dict[tuple[Any, ...], list[tuple[Part, GroupMachine]]] = {}
+    rules: dict[tuple[Any, ...], Sketch | None] = {}
+    parts = parts_of(rule.phases, rule.kind, ranks)
+    for number, phase in enumerate(rule.phases):
+        mine = [p for p in parts if p.phase == number]
+        groups = [p.ranks for p in mine]
+        machines = group_machines(problem.topology, groups, f"{phase.kind}{number + 1}")
+        for part, machine in zip(mine, machines, strict=True):
+            own = group_sketch(sketch, machine, cells)
+            key = (number, part.cells.shape, machine.likeness, own and own.rules)
+            alike.setdefault(key, []).append((part, machine))
+            rules[key] = own
+    return [_Task(_problem(x[0], rules[key]), tuple(x)) for key, x in alike.items()]
+
+
+def _problem(of: tuple[Part, GroupMachine], sketch: Sketch | None) -> Problem:
+    part, machine = of
+    try:
+        return Problem(machine.topology, make(part.kind, len(part.ranks)), sketch)
+    except BadTopology:
+        ranks = ", ".join(map(str, part.ranks))
+        raise UserError(
+            f"phase {part.phase + 1}: no links join ranks {ranks}, which are to {part.kind}",
+            hint="data moves inside the groups of a phase only",
+        ) from None
+
+
+@dataclass(slots=True)
+class _Run:
+    """One problem, its tasks, and what was put together so far."""
+
+    problem: Problem
+    tasks: list[_Task]
+    solve: Solve
+    budget: Budget
+    observer: Observer
+    solver: str
+    started: float = field(default_factory=time.monotonic)
+    found: list[Point] = field(default_factory=list)
+
+    def left(self) -> float:
+        """Seconds of the budget."""
+        return self.budget.seconds - (time.monotonic() - self.started)
+
+    def plan(self) -> list[tuple[int, int]]:
+        """Sizes that schedules are put together for, and the parts of them to solve for."""
+        match self.problem.objective:
+            case Objective.LATENCY:
+                return [(1, 1)]
+            case Objective.FRONTIER:
+                return [(size, 1) for size in FRONTIER]
+            case _:
+                size = self.problem.bytes or LARGE
+                return [(size, 1), *([(size, FINER)] if size >= LEAST_CUT else [])]
+
+    def look_at(self, size: int, finer: int, seconds: float) -> None:
+        """Solve the parts for a slice of the message, and put them together for the message."""
+        cells = self._cells()
+        placed: list[Placed] = []
+        said = []
+        end = time.monotonic() + seconds
+        for turn, task in enumerate(self.tasks):
+            part = task.at(self.problem, max(1, size // finer), cells)
+            share = max(0.1, (end - time.monotonic()) / (len(self.tasks) - turn))
+            point = self._part(part, task, share)
+            if point is None:
+                return
+            finder = point.schedule.provenance.get("found_by", self.solver)
+            said.append(f"{task.name} by {finder}")
+            placed += [Placed(p, machine, point.schedule) for p, machine in task.parts]
+        self.observer.stage("phases put together")
+        joined = in_turn(self.problem.topology, self.problem.collective, placed, cells)
+        joined = joined.with_provenance(reduction="phases", parts=said)
+        _require_obedient(joined, self.problem)
+        point = self._point(self._sliced(joined, size), "; ".join(said))
+        self.found.append(point)
+        self.observer.incumbent(point)
+
+    def _cells(self) -> int:
+        rule = _required(self.problem)
+        return cells_of(rule.phases, rule.kind, self.problem.collective.ranks)
+
+    def _part(self, problem: Problem, task: _Task, seconds: float) -> Point | None:
+        """The quickest point of a part in which nobody sums at home."""
+        self.observer.stage(task.name)
+        share = replace(self.budget, seconds=seconds)
+        outcome = self.solve(problem, share, Quiet(self.observer))
+        size = problem.bytes or 1
+        usable = []
+        for point in outcome.points:
+            schedule = whole_sums(arranged(point.schedule, size, self.budget.seed))
+            if schedule is not None:
+                usable.append(replace(point, schedule=schedule))
+        if outcome.points and not usable:
+            raise UserError(f"{task.name}: its sums are formed at home, not on the way")
+        return min(usable, key=lambda p: simulate(p.schedule, size).time_us, default=None)
+
+    def _sliced(self, schedule: Schedule, size: int) -> Schedule:
+        """In as many slices as are quickest at a size; more are tried until they are slower."""
+        best, least = schedule, simulate(schedule, size).time_us
+        slices = 2
+        while slices <= MOST_SLICES and slices * len(schedule) <= MOST_SENDS and size > LEAST_CUT:
+            timed = [(simulate(s, size).time_us, s) for s in planned(schedule, slices)]
+            took, one = min(timed, key=lambda x: x[0])
+            if took < least:
+                best, least = one, took
+            elif took > 1.05 * least:
+                break
+            slices *= 2
+        return best
+
+    def _point(self, schedule: Schedule, words: str) -> Point:
+        limit = bounds(self.problem.topology, self.problem.collective)
+        rate = rounds_per_chunk(schedule)
+        return Point(
+            schedule, schedule.steps, 0, schedule.collective.factor, limit.rounds_per_chunk,
+            limit.certificate, step_optimal=schedule.steps == limit.steps,
+            bandwidth_optimal=rate == limit.rounds_per_chunk, rate=rate, words=words,
+        )  # fmt: skip
+
+    def outcome(self) -> Outcome:
+        """What is best for the objective."""
+        if not self.found:
+            return Outcome(Status.NOTHING)
+        points = self.found
+        match self.problem.objective:
+            case Objective.TIME:
+                size = self.problem.bytes or 1
+                points = [min(points, key=lambda p: simulate(p.schedule, size).time_us)]
+            case Objective.BANDWIDTH:
+                points = [min(points, key=lambda p: p.rounds_per_chunk)]
+            case _:
+                points = pareto(points)
+        return Outcome(Status.FEASIBLE, tuple(points), tuple(p.words for p in points))
+
+
+def _require_obedient(schedule: Schedule, problem: Problem) -> None:
+    verdict = verify(schedule, problem.sketch)
+    if not verdict.ok:
+        raise UserError(f"the phases, one after the other, break a rule: {verdict.problems[0]}")

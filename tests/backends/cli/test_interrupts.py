@@ -1,0 +1,74 @@
+"""Ctrl-C at any moment: the best so far, whole, verified and with its gap; or nothing at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WEFT = [sys.executable, "-m", "weft.backends.cli"]
+
+CASES = {
+    "exact": "-t dgx1 -c allgather -e exact --objective time --size 1MiB",
+    "flow": "-t dgx1 -c allgather -e flow{chunks=2} --objective time --size 1MB",
+    "flow-paths": "-t dgx1 -c alltoall -e flow --objective time --size 1MB",
+    "packing": "-t torus:4x4,dead=0-1 -c allgather -e packing --objective time --size 1MiB",
+    "sketched": "-t ndv2:nodes=4 -c allgather -e sketched --objective time --size 64MiB",
+    "sketched-sums": "-t dgx2:nodes=2 -c allreduce -e sketched --objective time --size 64MiB",
+    "sketched-turned": "-t ndv2:nodes=2 -c reduce_scatter -e sketched --objective time --size 1MiB",
+    "portfolio": "-t ndv2:nodes=2 -c allreduce -e portfolio --objective time --size 64MiB",
+    "phases": "-t ndv2:nodes=2 -c allreduce -s ndv2_phases --objective time --size 64MiB",
+}
+MOMENTS = (0.3, 3.0)
+"""Seconds between which Ctrl-C comes."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ctrl_c_leaves_a_verified_file_or_none(tmp_path: Path, name: str) -> None:
+    """Sent to the whole group of processes, as a terminal does."""
+    moment = random.Random(name).uniform(*MOMENTS)
+    out = tmp_path / "out" / "best.json"
+    out.parent.mkdir()
+    command = [*WEFT, "synth", *CASES[name].split(), "--time", "6s", "--json", "-o", str(out)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
+        try:
+            process.wait(moment)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGINT)
+        told, said = process.communicate(timeout=60)
+    assert "Traceback" not in said, said
+    files = list(out.parent.iterdir())
+    if process.returncode == 130:
+        assert not files
+    else:
+        assert process.returncode == 0, said
+        assert files == [out]
+        assert json.loads(told)["gap"] >= 0
+        checked = subprocess.run([*WEFT, "check", str(out)], capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stdout
+    with pytest.raises(ProcessLookupError):  # no solver is left behind
+        os.killpg(process.pid, 0)
+
+
+def test_an_interrupt_while_modules_load_is_no_end_by_a_signal(tmp_path: Path) -> None:
+    """Python remembers a KeyboardInterrupt that an ``exec`` lets through, whoever catches it."""
+    code = (
+        "import sys\n"
+        "sys.argv = ['weft', 'doctor']\n"
+        "import weft.backends.cli.entry as entry\n"
+        "def verb(*_):\n"
+        "    exec('raise KeyboardInterrupt')\n"
+        "entry._dispatch = verb\n"
+        "from weft.backends.cli import main\n"
+        "sys.exit(main())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert ran.returncode == 130, ran.stderr
+    assert "interrupted" in ran.stderr

@@ -1,0 +1,49 @@
+"""Every sketch that comes with weft keeps what the comment at its head promises."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from weft.dsl.collective import Kind, make
+from weft.dsl.language.elaborate import elaborate, machine_of
+from weft.dsl.language.load import load_sketch, sketch_names
+from weft.dsl.language.promise import Promise, promised
+from weft.dsl.problem import Objective, Problem
+from weft.synth.api import synthesize
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engine import Budget
+from weft.synth.explain.costs import least_time
+from weft.synth.explain.ways import Ways
+from weft.synth.simulate import simulate
+
+LOOSE = Fraction(3, 20)
+"""More than this is no promise."""
+
+
+def least_us(problem: Problem, promise: Promise) -> float:
+    """The bound that a promise speaks of."""
+    machine, collective = problem.topology, problem.collective
+    if promise.ruled:
+        assert problem.sketch is not None
+        rules = problem.sketch.rules
+        return float(least_time(Ways(machine, collective), rules, promise.bytes).us)
+    return float(lower_bound_us(bounds(machine, collective), promise.bytes))
+
+
+@pytest.mark.parametrize("name", sorted(sketch_names()))
+def test_a_shipped_sketch_keeps_its_promise(name: str) -> None:
+    tree = load_sketch(name)
+    promise, machine = promised(tree), machine_of(tree, {})
+    assert promise is not None, "no line # Promise: …"
+    assert machine is not None
+    assert promise.gap <= LOOSE
+    sketch = elaborate(tree, machine)
+    assert sketch.collective in ("", promise.collective)
+    collective = make(Kind(promise.collective), machine.ranks)
+    problem = Problem(machine, collective, sketch, Objective.TIME, promise.bytes)
+    outcome = synthesize(problem, sketch.engine or "portfolio", Budget(promise.seconds))
+    took = simulate(outcome.points[0].schedule, promise.bytes).time_us
+    least = least_us(problem, promise)
+    assert least * (1 - 1e-9) <= took <= least * float(1 + promise.gap)
