@@ -297,8 +297,8 @@ class Array:
     def __setitem__(self, key: Any, value: Any) -> None:
         out = self._seen(self._host[key])
         inputs = [value] if isinstance(value, Array) else []
-        source = value._host if inputs else value
-        kernel(self._machine, "assign", inputs, [out], lambda: out._host.__setitem__(..., source))
+        source, host = value._host if inputs else value, out._host  # not what owns the memory
+        kernel(self._machine, "assign", inputs, [out], lambda: host.__setitem__(..., source))
 
     def reshape(self, *shape: int) -> Array:
         seen = self._host.view()

@@ -23,6 +23,7 @@ from weft.backends.p2p.data import Exam, type_named, units_of
 from weft.backends.p2p.emit import function_of
 from weft.backends.p2p.execute import arguments, loaded
 from weft.backends.p2p.model import Script
+from weft.backends.p2p.read import read_script
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make
 from weft.dsl.problem import Objective, Problem
@@ -41,7 +42,9 @@ def gpu(request) -> Iterator[Standin]:
 
 def written(script: Script) -> str:
     assert check_script(script) == []
-    return CupyNccl().write(script)
+    text = CupyNccl().write(script)
+    assert read_script(text, "file") == script
+    return text
 
 
 def classic(name: str) -> Script:
@@ -82,6 +85,8 @@ CLASSICS = [
     "classic:ring{collective=reduce_scatter,ranks=4}",
     "classic:double_tree{collective=allreduce,ranks=6}",
     "classic:one_shot{ranks=5}",
+    "classic:two_shot{ranks=6}",
+    "classic:two_level{collective=allreduce,ranks=6,shape=3+2}",
     "classic:two_step{on=dgx-a100:nodes=2}",
 ]
 
