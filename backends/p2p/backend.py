@@ -67,3 +67,9 @@ class Mpi(ScriptFile):
     """A Python file for mpi4py; NumPy arrays."""
 
     name: ClassVar[str] = "mpi"
+
+
+class Torch(ScriptFile):
+    """A Python file for torch.distributed; tensors on the host (gloo) or on GPUs (NCCL)."""
+
+    name: ClassVar[str] = "torch"

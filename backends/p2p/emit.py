@@ -53,6 +53,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
         "mpi": Runtime("mpi", "MPI", ("arrays", "mpi"),
                        "mpiexec -n {ranks} python -m mpi4py {file}"),
+        "torch": Runtime("torch", "torch.distributed", ("torch",),
+                         "torchrun --nproc-per-node {ranks} {file}"),
     }
 )  # fmt: skip
 
@@ -96,7 +98,8 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = ()) -> str:
         title=f"{c} by {script.name}", to=to, rounds=script.rounds, messages=script.messages,
         module=module, function=function_of(c), kind=str(c.kind), root=root, ranks=c.ranks,
         combining=c.combining, command=to.command.format(ranks=c.ranks, file=f"{module}.py"),
-        provenance=list(provenance), imports=_imports(machine, wire, trial), header=header(script),
+        provenance=list(provenance), imports=_imports(machine, wire, trial),
+        header=header(script) | {"runtime": runtime},
         shape=shape_of(script), code=[[_quoted(write(x)) for x in own] for own in script.ranks],
         doc=doc.format(ranks=c.ranks, root=root), lengths=lengths.format(ranks=c.ranks),
         machine=machine.body, wire=wire.body, trial=trial.body,

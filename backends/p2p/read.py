@@ -53,6 +53,12 @@ def read_script(text: str, where: str) -> Script:
     return script
 
 
+def runtime_of(text: str) -> str | None:
+    """The runtime that a file is for, if it says so."""
+    found = _constants(ast.parse(text)).get("HEADER", {}).get("runtime")
+    return None if found is None else str(found)
+
+
 def _constants(tree: ast.Module) -> dict[str, Any]:
     """The values of HEADER and CODE, and the arguments of SHAPE."""
     found: dict[str, Any] = {}

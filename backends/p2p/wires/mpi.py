@@ -36,8 +36,13 @@ class Mpi(Arrays):
         try:
             self._wait(begun, states, ways, here)
         except self.mpi.Exception as error:
-            text = f"{here}: {error} ({', '.join(ways)}): do all ranks call with the same sizes?"
-            raise RuntimeError(text) from error
+            known = (self.mpi.SUCCESS, self.mpi.ERR_PENDING)
+            wrong = [way for way, state in zip(ways, states, strict=True)
+                     if state.Get_error() not in known]  # fmt: skip
+            raise RuntimeError(
+                f"{here}: a message {', '.join(wrong or ways)} failed "
+                f"({error}): do all ranks call with the same sizes?"
+            ) from error
         for (array, peer), state in zip(recvs, states, strict=False):
             came = state.Get_count(byte)
             if came != array.nbytes:
@@ -52,7 +57,7 @@ class Mpi(Arrays):
         while not self.mpi.Request.Testall(begun, states):
             if time.monotonic() > end:
                 late = [way for way, one in zip(ways, begun, strict=True) if not one.Test()]
-                raise TimeoutError(f"{here}: after {self.timeout} s still waiting for messages "
+                raise TimeoutError(f"{here}: after {self.timeout:g} s still waiting for messages "
                                    f"{', '.join(late)}")  # fmt: skip
             time.sleep(0)  # let the ranks that share this core go on
 
