@@ -39,10 +39,9 @@ class Mpi(Arrays):
             known = (self.mpi.SUCCESS, self.mpi.ERR_PENDING)
             wrong = [way for way, state in zip(ways, states, strict=True)
                      if state.Get_error() not in known]  # fmt: skip
-            raise RuntimeError(
-                f"{here}: a message {', '.join(wrong or ways)} failed "
-                f"({error}): do all ranks call with the same sizes?"
-            ) from error
+            text = (f"{here}: a message {', '.join(wrong or ways)} failed: do all ranks call "
+                    "with the same sizes?")  # fmt: skip
+            raise RuntimeError(text) from error
         for (array, peer), state in zip(recvs, states, strict=False):
             came = state.Get_count(byte)
             if came != array.nbytes:
