@@ -115,8 +115,8 @@ class Failure:
 
     @property
     def waiting(self) -> bool:
-        """Whether it only waited for others in vain."""
-        return self.kind == "TimeoutError"
+        """Whether it only waited for others in vain, or they have given up."""
+        return self.kind in ("TimeoutError", "ConnectionError")
 
 
 @dataclass(frozen=True, slots=True)

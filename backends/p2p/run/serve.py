@@ -82,7 +82,7 @@ def told(error: BaseException) -> str:
     kind, text = type(error).__name__, str(error).strip()
     if not text:
         return kind
-    spoken = isinstance(error, TimeoutError | RuntimeError | WeftError)
+    spoken = isinstance(error, OSError | RuntimeError | WeftError)
     return text if spoken else f"{kind}: {text}"
 
 

@@ -86,6 +86,9 @@ class TorchMember:
         try:
             work.wait(timedelta(seconds=self.crew.timeout))
         except RuntimeError as error:
+            if "onnection" in str(error):
+                text = f"rank {self.rank}: a rank has ended or given up, seen at the barrier"
+                raise ConnectionError(text) from error
             if "imed out" not in str(error):
                 raise
             raise TimeoutError(f"rank {self.rank}: after {self.crew.timeout:g} s still waiting at "

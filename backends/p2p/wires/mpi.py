@@ -21,9 +21,11 @@ class Mpi(Arrays):
         from mpi4py import MPI  # here, so that the file can be read where there is no MPI
 
         self.mpi: Any = MPI
-        self.comm = (comm or MPI.COMM_WORLD).Dup()  # nobody else's messages are on this one
-        self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
+        comm = comm or MPI.COMM_WORLD
+        self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
         self.timeout = timeout
+        self.comm, request = comm.Idup()  # nobody else's messages are on this one
+        self._wait([request], [MPI.Status()], ["to connect"], f"rank {self.rank}")
 
     def exchange(self, number: int, sends: Ends, recvs: Ends) -> None:
         """Post all receives and sends of a round, then wait for them."""

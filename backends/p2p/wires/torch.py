@@ -85,6 +85,10 @@ class Torch:
             raise TimeoutError(
                 f"{here}: after {after} still waiting for messages {', '.join(late)}"
             ) from cause
+        if cause is not None and "onnection" in str(cause):
+            raise ConnectionError(
+                f"{here}: a rank has ended or given up, among those of messages {', '.join(late)}"
+            ) from cause
         if cause is not None:
             raise RuntimeError(f"{here}: {cause} ({', '.join(late)})") from cause
 
