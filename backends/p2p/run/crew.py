@@ -21,7 +21,7 @@ from .serve import ALIVE
 Launcher = Callable[[Path, int, float], Start]
 
 STARTING = 60.0
-"""Seconds in which all ranks must be connected."""
+"""Seconds in which all ranks must be connected, and in which a rank makes its data."""
 
 GRACE = 1.5
 """Seconds for the other ranks to say what they wait for, once one has given up or is lost."""
@@ -102,10 +102,16 @@ def _watched(job: Job, folder: Path, process: subprocess.Popen[bytes]) -> bool:
         newest = max((path.stat().st_mtime_ns for path in states), default=0) + len(reports)
         if newest != before:
             moved, before = now, newest
-        connected = len(states) == job.ranks
-        if now - moved > (job.timeout + GRACE if connected else max(STARTING, job.timeout)):
+        working = len(states) < job.ranks or _working(folder, reports)
+        if now - moved > (max(STARTING, job.timeout) if working else job.timeout + GRACE):
             return True
     return False
+
+
+def _working(folder: Path, reports: dict[int, Report]) -> bool:
+    """Whether a rank does something that keeps nobody waiting in vain: makes data, compares …"""
+    states = {rank: text for rank, text in _states(folder).items() if rank not in reports}
+    return any(not text.startswith(("is in call", "is at the barrier")) for text in states.values())
 
 
 def _ended(folder: Path, process: subprocess.Popen[bytes]) -> None:
@@ -145,6 +151,14 @@ def _is_rank(pid: int, folder: Path) -> bool:
         return False
 
 
+def _states(folder: Path) -> dict[int, str]:
+    """The last that was heard of each rank."""
+    return {
+        int(path.name.removeprefix("state-")): path.read_text("utf-8", "replace").strip()
+        for path in folder.glob("state-*")
+    }
+
+
 def _reports(folder: Path) -> dict[int, Report]:
     found = [Report.from_json(path.read_text("utf-8")) for path in folder.glob("report-*")]
     return {report.rank: report for report in found}
@@ -173,9 +187,5 @@ def _how(status: int) -> str:
 def _ending(job: Job, folder: Path, *, silent: bool, code: int | None) -> Ending:
     stderr = (folder / "stderr").read_text("utf-8", "replace")
     reports, lost = _reports(folder), _exits(folder)
-    states = {
-        int(path.name.removeprefix("state-")): path.read_text("utf-8", "replace").strip()
-        for path in folder.glob("state-*")
-    }
     gone = {rank: how for rank, how in lost.items() if rank not in reports}
-    return Ending(reports, states, gone, silent, code, stderr)
+    return Ending(reports, _states(folder), gone, silent, code, stderr)

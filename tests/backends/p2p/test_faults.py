@@ -104,6 +104,20 @@ def test_ranks_end_when_whoever_started_them_is_killed(on, mark, tmp_path):
     assert ranks_left(mark) == []
 
 
+@pytest.mark.parametrize("on", RUNTIMES)
+def test_a_rank_that_hangs_while_nobody_waits_for_it(on, mark):
+    """A broadcast's last rank sends nothing: all others are through."""
+    whole = piece(on, algorithm("chain{collective=broadcast,ranks=3}"))
+    text = f"{whole.text}\n\nright = call\n\n\ndef call(wire, *all):\n    right(wire, *all)\n"
+    text += "    import time\n    time.sleep(600 if wire.rank == 2 else 0)\n"
+    job = Job((Piece(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 3, TIMEOUT)
+    begin = time.monotonic()
+    with pytest.raises(CheckFailed, match="rank 2 is in call 1 of broadcast"):
+        require_whole(job, carry_out(job, LAUNCHERS[on]))
+    assert time.monotonic() - begin < TIMEOUT + GRACE + PARTING + SLACK
+    assert ranks_left(mark) == []
+
+
 def test_a_rank_that_raises_ends_the_threads_of_all():
     whole = piece("numpy", algorithm("ring{collective=allreduce,ranks=4}"))
     job = Job((whole,), (Case(0, 8, "int32"),), 5, TIMEOUT)
