@@ -57,7 +57,9 @@ def mixed(count: int) -> list[Case]:
     for number in range(count):
         for place, dtype in itertools.product((False, True), TYPES):
             rough = dtype.startswith(("float", "bfloat")) and place
-            cases.append(Case(number, next(lengths), dtype, place, rough, repeat=1, seed=number))
+            cases.append(
+                Case(number, next(lengths), dtype, place, rough, int(dtype == "int32"), number)
+            )
         next(lengths)  # so that a type does not meet the same lengths again
     return cases
 
