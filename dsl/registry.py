@@ -132,6 +132,7 @@ BACKENDS = Registry(
         "mscclpp-json": "weft.backends.mscclpp.backend:MscclppJson",
         "program": "weft.backends.program_file:ProgramFile",
         "mpi": "weft.backends.p2p.backend:Mpi",
+        "torch": "weft.backends.p2p.backend:Torch",
         "cupy-nccl": "weft.backends.p2p.backend:CupyNccl",
     },
 )

@@ -101,6 +101,12 @@ def sizes(text: str) -> SizeRange:
     return size
 
 
+def several_sizes(text: str) -> tuple[int, ...]:
+    """Sizes and ranges of them with commas between, each size once, in order."""
+    found = {size for part in text.split(",") for size in sizes(part.strip()).powers()}
+    return tuple(sorted(found))
+
+
 def seconds(text: str) -> float:
     """A positive time in seconds."""
     value = parse_microseconds(text)

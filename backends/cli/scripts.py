@@ -42,12 +42,7 @@ def compile_to_script(
     """
     from weft.dsl.files import write_text
 
-    for name in FOR_THREAD_BLOCKS:
-        if getattr(args, name):
-            raise UserError(
-                f"--{name.replace('_', '-')} says nothing about a point-to-point program",
-                where=f"--to {backend.name}", hint="it has no thread blocks; leave it out",
-            )  # fmt: skip
+    refuse_thread_blocks(args, f"--to {backend.name}")
     with telling(console, "Compiling") as tell:
         tell("rounds")
         script = script_of_source(subject, source, args)
@@ -79,6 +74,20 @@ def compile_to_script(
         console.result("", {"status": "ok", **facts_of(script), "to": backend.name,
                             "file": args.output, **remarks, "checks": checks})  # fmt: skip
     return Exit.DONE
+
+
+def refuse_thread_blocks(args: argparse.Namespace, where: str) -> None:
+    """Refuse flags that say nothing about a point-to-point program.
+
+    Raises:
+        UserError: one was given.
+    """
+    for name in FOR_THREAD_BLOCKS:
+        if getattr(args, name):
+            raise UserError(
+                f"--{name.replace('_', '-')} says nothing about a point-to-point program",
+                where=where, hint="it has no thread blocks; leave it out",
+            )  # fmt: skip
 
 
 def script_of_source(subject: Subject, source: Compilable, args: argparse.Namespace) -> Script:

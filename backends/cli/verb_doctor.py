@@ -27,14 +27,12 @@ NEEDED = {
 }  # fmt: skip
 """Modules that weft needs, and the package that has them."""
 
-OPTIONAL = {"mpi4py": "mpi4py", "torch": "torch", "cupy": "cupy-cuda12x"}
-"""Modules that single backends need."""
-
-TOOLS = {
-    "mpirun": "an MPI such as Open MPI, for --on mpi",
-    "nvidia-smi": "the NVIDIA driver, to run on GPUs",
+OPTIONAL = {
+    "mpi4py": ("mpi4py", "weft[mpi]", "weft run --on mpi, and the files of compile --to mpi"),
+    "torch": ("torch", "weft[torch]", "weft run --on torch, and the files of compile --to torch"),
+    "cupy": ("cupy-cuda12x", "weft[cuda]", "programs on CuPy arrays, with NCCL"),
 }
-"""Programs that single backends need, and what brings them."""
+"""Modules that single backends need: their package, the extra that has it, what it allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +74,45 @@ def _findings() -> Iterator[Finding]:
     new_enough = sys.version_info >= (3, 11)
     yield Finding("python", new_enough, platform.python_version(), True)
     for module, package in NEEDED.items():
-        yield _package(module, package, needed=True)
-    for module, package in OPTIONAL.items():
-        yield _package(module, package, needed=False)
-    for tool, remedy in TOOLS.items():
-        path = shutil.which(tool)
-        yield Finding(tool, path is not None, path or f"not found; comes with {remedy}", False)
+        yield _package(module, package, package, "")
+    for module, (package, extra, use) in OPTIONAL.items():
+        yield _package(module, package, f"'{extra}'", use)
+    yield from _runtimes()
     for name in ENGINES.names():
         entry = describe(ENGINES, name)
         detail = "can run" if entry["available"] else str(entry["reason"])
         yield Finding(f"engine {name}", bool(entry["available"]), detail, True)
 
 
-def _package(module: str, package: str, *, needed: bool) -> Finding:
+def _runtimes() -> Iterator[Finding]:
+    """What no package of Python's is: the MPI itself, NVIDIA's driver, NCCL."""
+    from ..p2p.run.launch import mpiexec
+
+    starter, driver = mpiexec(), shutil.which("nvidia-smi")
+    wheels = [f"nvidia-nccl-cu{major}" for major in (13, 12)]
+    nccl = next((f"{name} {found}" for name in wheels if (found := _version(name))), None)
+    lacks = {
+        "mpiexec": "no MPI: pip install 'weft[mpi]' brings MPICH; for weft run --on mpi",
+        "nvidia-smi": "not found: comes with NVIDIA's driver; to run on GPUs",
+        "nccl": "no wheel of NCCL: pip install nvidia-nccl-cu12, or torch's CUDA build, brings it; "
+        "for messages between GPUs",
+    }
+    for name, found in (("mpiexec", starter), ("nvidia-smi", driver), ("nccl", nccl)):
+        yield Finding(name, found is not None, found or lacks[name], False)
+
+
+def _package(module: str, package: str, install: str, use: str) -> Finding:
+    """``use``: what it allows; nothing if weft cannot do without it."""
+    allows = f"; for {use}" if use else ""
+    if find_spec(module) is None:
+        return Finding(package, False, f"not installed: pip install {install}{allows}", not use)
+    return Finding(package, True, _version(package) or "installed, version unknown", not use)
+
+
+def _version(package: str) -> str | None:
     from importlib import metadata
 
-    if find_spec(module) is None:
-        return Finding(package, False, f"not installed: pip install {package}", needed)
     try:
-        return Finding(package, True, metadata.version(package), needed)
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return Finding(package, True, "installed, version unknown", needed)
+        return None

@@ -11,24 +11,26 @@ from weft.dsl.errors import UserError, an
 from ..telling import Telling
 from .console import Console
 from .exit_codes import Exit
-from .inputs import add_problem, size_flag, valued, whole
+from .inputs import add_problem, several_sizes, valued, whole
 from .judging import Check, checks_text, of_findings
 from .lowering import COMPILED, add_lowering, lower_and_emit, options_of, source_of
 from .plans import run_plan_file
 from .programs import asked_collective
+from .running import ON, add_job, refuse_job_flags, run_job
 from .stages import telling
 from .subjects import Kind, Subject, read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
-    from weft.dsl.units import SizeRange
 
     from ..read import XmlAlgo
 
 EXAMPLES = """examples:
   weft run allgather.xml --on numpy
   weft run custom.xml --on numpy -c gather --root 2
-  weft run allgather.json --on numpy --in-place --interleavings 200"""
+  weft run allgather.json --on numpy --in-place --interleavings 200
+  weft run allreduce.json --on mpi --size 1KiB:1MiB --dtype float32,bfloat16 --repeat 20
+  weft run allreduce.py --on torch --size 64MiB --timeout 60s --json"""
 
 LARGEST_BYTES = 1 << 28
 """Bytes of one rank's message beyond which the interpreter is the wrong tool."""
@@ -43,9 +45,11 @@ LOWERING: dict[str, Any] = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="MSCCL XML, an MSCCL++ plan, a schedule, "
-                        "an algorithm (FILE.py), a program, or -")  # fmt: skip
-    parser.add_argument("--on", choices=("numpy",), default="numpy",
-                        help="what executes it (default: numpy)")  # fmt: skip
+                        "an algorithm (FILE.py), a program, a point-to-point program, "
+                        "or -")  # fmt: skip
+    parser.add_argument("--on", choices=ON, default="numpy",
+                        help="what executes it: numpy in this process, or real processes of mpi "
+                        "or torch (default: numpy)")  # fmt: skip
     parser.add_argument("--dtype", metavar="TYPE,TYPE", default="float32,int32",
                         help="data types (default: float32,int32)")  # fmt: skip
     parser.add_argument("--interleavings", metavar="N", default=200,
@@ -54,16 +58,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
                         help="of the orders and the data (default: 0)")  # fmt: skip
     add_problem(parser, topology=False, required=False)
+    add_job(parser)
     add_lowering(parser)
     # None tells a flag that was given from one that was not: an XML program is lowered already.
     parser.set_defaults(**dict.fromkeys(LOWERING))
-    parser.add_argument("--size", **size_flag())
+    parser.add_argument("--size", metavar="SIZE,SIZE", type=valued("--size", several_sizes),
+                        help="message sizes or ranges: 1MiB, 1KiB,64KiB, 1KiB:1GiB")  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Check it, execute it, compare."""
     started = time.monotonic()
     subject = read_subject(args.file)
+    if args.on != "numpy" or subject.kind is Kind.SCRIPT:
+        with_defaults(args)
+        return run_job(subject, args, console)
+    refuse_job_flags(args)
     with telling(console, "Running") as tell:
         if subject.kind is Kind.PLAN:
             checks, plan = run_plan_file(subject, args, (*LOWERING, "size"), tell)
@@ -135,9 +145,7 @@ def _program(
         if rooted and not args.collective:
             raise UserError(f"the {noun} has its own collective and roots", where=subject.where,
                             hint="leave --root out, or name a collective with -c")  # fmt: skip
-        for name, value in LOWERING.items():
-            if getattr(args, name) is None:
-                setattr(args, name, value)
+        with_defaults(args)
         source = source_of(subject, args)
         options = options_of(args, subject, tell)
         return lower_and_emit(source, MscclXml(), options, None)[1], source.collective
@@ -145,6 +153,13 @@ def _program(
         f"a schedule, an algorithm or a program is needed, not {an(subject.kind)}",
         where=subject.where,
     )
+
+
+def with_defaults(args: argparse.Namespace) -> None:
+    """The flags of lowering that were not given, as they are by default."""
+    for name, value in LOWERING.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
 
 
 def _asked(args: argparse.Namespace, algo: XmlAlgo) -> Collective | None:
@@ -163,7 +178,7 @@ def _elements(args: argparse.Namespace, algo: XmlAlgo) -> int:
     """Four-byte elements per chunk for a message of ``--size`` bytes; few without one."""
     if args.size is None:
         return 5
-    size: SizeRange = args.size
-    if size.high > LARGEST_BYTES:
+    size: int = max(args.size)
+    if size > LARGEST_BYTES:
         raise UserError("the interpreter takes messages up to 256MiB", where="--size")
-    return max(1, size.high // (4 * max(1, algo.message_chunks)))
+    return max(1, size // (4 * max(1, algo.message_chunks)))

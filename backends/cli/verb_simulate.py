@@ -158,7 +158,7 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> _Timed:
     _refuse(args, _RUNTIME, "is for programs; a schedule has none of its own", subject.where)
     schedule: Schedule = subject.schedule()
     if args.topology:
-        schedule = _on(schedule, args.topology)
+        schedule = on_machine(schedule, args.topology)
     require_valid(schedule)
     model = CostModel(args.alpha_occupies, args.store_and_forward, args.overhead, args.barrier)
 
@@ -170,8 +170,12 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> _Timed:
     )
 
 
-def _on(schedule: Schedule, text: str) -> Schedule:
-    """The schedule with the costs of another machine of the same shape."""
+def on_machine(schedule: Schedule, text: str) -> Schedule:
+    """The schedule with the costs of another machine of the same shape.
+
+    Raises:
+        UserError: it has other links.
+    """
     machine = read_topology(text)
     own = schedule.topology
     shape = [(x.src, x.dst) for x in machine.links]

@@ -69,6 +69,12 @@ class Mpi(ScriptFile):
     name: ClassVar[str] = "mpi"
 
 
+class Torch(ScriptFile):
+    """A Python file for torch.distributed; tensors on the host (gloo) or on GPUs (NCCL)."""
+
+    name: ClassVar[str] = "torch"
+
+
 class CupyNccl(ScriptFile):
     """A Python file for NCCL through CuPy; arrays on GPUs."""
 

@@ -54,6 +54,8 @@ RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
         "mpi": Runtime("mpi", "MPI", ("arrays", "mpi"),
                        "mpiexec -n {ranks} python -m mpi4py {file}"),
+        "torch": Runtime("torch", "torch.distributed", ("torch",),
+                         "torchrun --nproc-per-node {ranks} {file}"),
         "cupy-nccl": Runtime("cupy-nccl", "NCCL", ("nccl",),
                              "mpiexec -n {ranks} python -m mpi4py {file}"),
     }
@@ -102,7 +104,8 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = ()) -> str:
         combining=c.combining, command=to.command.format(ranks=c.ranks, file=f"{module}.py"),
         provenance=list(provenance),
         imports=_imports(machine, wire, trial, *([_YIELDS] if formulas else [])),
-        header=header(script), shape=shape_of(script), formulas=formulas,
+        header=header(script) | {"runtime": runtime},
+        shape=shape_of(script), formulas=formulas,
         code=[[_quoted(write(x)) for x in own] for own in script.ranks],
         doc=doc.format(ranks=c.ranks, root=root), lengths=lengths.format(ranks=c.ranks),
         machine=machine.body, wire=wire.body, trial=trial.body,

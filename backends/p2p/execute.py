@@ -68,9 +68,7 @@ def _run(program: Any, exam: Exam, in_place: bool) -> str | None:
     def main(wire: Threads) -> None:
         send, recv = arguments(exam, wire.rank, in_place)
         before = None if send is None or in_place else send.copy()
-        if send is None and recv is None:
-            recv = np.zeros(0, exam.dtype)
-        program.call(wire, program.SHAPE, program.CODE, send, recv)
+        call_on(wire, program, send, recv)
         wrong = exam.wrong(wire.rank, recv)
         if before is not None and send is not None and not np.array_equal(before, send):
             wrong = wrong or f"the input of rank {wire.rank} was overwritten"
@@ -86,9 +84,19 @@ def _run(program: Any, exam: Exam, in_place: bool) -> str | None:
     return wrongs[0] if wrongs else f"nobody took what rank {left[0][0]} sent" if left else None
 
 
+def call_on(wire: Threads, program: Any, send: Array | None, recv: Array | None) -> None:
+    """What the file's function does, on another wire than its own."""
+    program.call(wire, program.SHAPE, program.CODE, send, recv)
+
+
 def arguments(exam: Exam, rank: int, in_place: bool) -> tuple[Array | None, Array | None]:
-    """The input and the output of a rank, None where it has none; in place in one memory."""
+    """The input and the output of a rank, None where it has none; in place in one memory.
+
+    A rank that only passes things on has an output that nobody reads: it must know the length.
+    """
     send, recv = exam.given(rank), exam.empty(rank)
+    if send is None and recv is None:
+        recv = np.zeros(exam.units.output_chunks * exam.length, exam.dtype)
     if not in_place or send is None or recv is None:
         return send, recv
     shift = exam.units.in_place_shift(rank) * exam.length

@@ -58,6 +58,12 @@ def read_script(text: str, where: str) -> Script:
     return script
 
 
+def runtime_of(text: str) -> str | None:
+    """The runtime that a file is for, if it says so."""
+    found = _constants(ast.parse(text)).get("HEADER", {}).get("runtime")
+    return None if found is None else str(found)
+
+
 def _constants(tree: ast.Module) -> dict[str, Any]:
     """HEADER and CODE, of which the lines or the function that yields them; SHAPE's arguments."""
     found: dict[str, Any] = {}

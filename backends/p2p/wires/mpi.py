@@ -21,9 +21,11 @@ class Mpi(Arrays):
         from mpi4py import MPI  # here, so that the file can be read where there is no MPI
 
         self.mpi: Any = MPI
-        self.comm = (comm or MPI.COMM_WORLD).Dup()  # nobody else's messages are on this one
-        self.rank, self.ranks = self.comm.Get_rank(), self.comm.Get_size()
+        comm = comm or MPI.COMM_WORLD
+        self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
         self.timeout = timeout
+        self.comm, request = comm.Idup()  # nobody else's messages are on this one
+        self._wait([request], [MPI.Status()], ["to connect"], f"rank {self.rank}")
 
     def exchange(self, number: int, sends: Ends, recvs: Ends) -> None:
         """Post all receives and sends of a round, then wait for them."""
@@ -36,7 +38,11 @@ class Mpi(Arrays):
         try:
             self._wait(begun, states, ways, here)
         except self.mpi.Exception as error:
-            text = f"{here}: {error} ({', '.join(ways)}): do all ranks call with the same sizes?"
+            known = (self.mpi.SUCCESS, self.mpi.ERR_PENDING)
+            wrong = [way for way, state in zip(ways, states, strict=True)
+                     if state.Get_error() not in known]  # fmt: skip
+            text = (f"{here}: a message {', '.join(wrong or ways)} failed: do all ranks call "
+                    "with the same sizes?")  # fmt: skip
             raise RuntimeError(text) from error
         for (array, peer), state in zip(recvs, states, strict=False):
             came = state.Get_count(byte)
@@ -53,7 +59,7 @@ class Mpi(Arrays):
             waited = time.monotonic() - begin
             if waited > self.timeout:
                 late = [way for way, one in zip(ways, begun, strict=True) if not one.Test()]
-                raise TimeoutError(f"{here}: after {self.timeout} s still waiting for messages "
+                raise TimeoutError(f"{here}: after {self.timeout:g} s still waiting for messages "
                                    f"{', '.join(late)}")  # fmt: skip
             # Ranks may share a core: let the others go on, and rest when it takes long.
             time.sleep(0 if waited < 1e-3 else 1e-4)

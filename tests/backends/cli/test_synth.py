@@ -344,6 +344,23 @@ def test_the_doctor_is_not_content_without_an_engine(weft: Weft) -> None:
     assert bad == ["engine absent"]
 
 
+def test_the_doctor_says_what_a_missing_runtime_would_allow(weft: Weft, monkeypatch) -> None:
+    from weft.backends.cli import verb_doctor
+    from weft.backends.p2p.run import launch
+
+    real = verb_doctor.find_spec
+    gone = ("mpi4py", "torch", "cupy")
+    monkeypatch.setattr(verb_doctor, "find_spec", lambda name: None if name in gone else real(name))
+    monkeypatch.setattr(launch, "mpiexec", lambda: None)
+    ran = weft("doctor", "--json")
+    told = {check["name"]: check for check in ran.json["checks"]}
+    for name, words in [("mpi4py", "weft run --on mpi"), ("torch", "weft run --on torch"),
+                        ("cupy-cuda12x", "NCCL"), ("mpiexec", "brings MPICH")]:  # fmt: skip
+        assert not told[name]["ok"]
+        assert words in told[name]["detail"]
+        assert not told[name]["needed"]
+
+
 def test_the_doctor_is_content_here(weft: Weft) -> None:
     ran = weft("doctor")
     assert ran.code == 0

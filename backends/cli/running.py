@@ -1,0 +1,282 @@
+"""``weft run`` on real ranks: a point-to-point program on processes of MPI or torch, or on threads.
+
+The file of such a program is run as it is; whatever can be compiled becomes one first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import UserError
+from weft.dsl.registry import BACKENDS
+from weft.dsl.units import format_bytes
+
+from ..report.layout import microseconds, number, table
+from .console import Console
+from .exit_codes import Exit
+from .inputs import seconds, valued, whole
+from .judging import Check, checks_text, require_good
+from .lowering import source_of
+from .scripts import GOOD, refuse_thread_blocks, script_of_source
+from .stages import telling
+from .subjects import Kind, Subject
+
+if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+    from weft.dsl.schedule import Schedule
+
+    from ..p2p.run.job import Case, Job, Piece, Report
+    from ..p2p.run.verdict import Result
+
+ON = ("numpy", "mpi", "torch")
+"""What executes: threads of this process, or processes of a runtime."""
+
+SIZES = (1 << 10, 1 << 16, 1 << 20)
+REPEAT = 5
+TIMEOUT = 60.0
+LARGEST = 1 << 30
+"""Bytes of a message; the data of all ranks is on this machine, several times."""
+
+LARGEST_ROUGH = 1 << 24
+"""Bytes beyond which sums of numbers of all sizes are not compared: their bounds take memory."""
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """The flags that only real ranks know."""
+    group = parser.add_argument_group("real ranks (--on mpi, --on torch; point-to-point programs)")
+    group.add_argument("-t", "--topology", metavar="TOPO",
+                       help="predict a schedule's time with the costs of this machine "
+                       "(default: those in the schedule)")  # fmt: skip
+    group.add_argument("--repeat", metavar="N", type=valued("--repeat", whole(1, 100_000)),
+                       help=f"timed calls of each size and type (default: {REPEAT})")  # fmt: skip
+    group.add_argument("--timeout", metavar="TIME", type=valued("--timeout", seconds),
+                       help="how long a rank waits for another (default: 60s)")  # fmt: skip
+
+
+def refuse_job_flags(args: argparse.Namespace) -> None:
+    """Refuse flags that say nothing where there are no ranks to wait for.
+
+    Raises:
+        UserError: one was given.
+    """
+    for name in ("topology", "repeat", "timeout"):
+        if getattr(args, name) is not None:
+            raise UserError(f"--{name} is for real ranks, and point-to-point programs",
+                            where=f"--{name}", hint="--on mpi or --on torch")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be run, and the schedule it came from, if it did, with the machine's costs."""
+
+    piece: Piece
+    collective: Collective
+    schedule: Schedule | None
+
+
+def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int:
+    """Prove it, run it, compare, measure."""
+    from ..p2p.run import joined
+
+    if args.on != "numpy" and joined.is_joined(args.on):
+        return joined.as_one_rank(
+            args.on, args.timeout or TIMEOUT,
+            lambda crew: _as_rank(crew, subject, args, console),
+        )  # fmt: skip
+    started = time.monotonic()
+    with telling(console, "Running") as tell:
+        tell("compile")
+        plan = _planned(subject, args)
+        job = _job(plan, args)
+        tell(f"run {len(job.cases)} cases on {job.ranks} ranks")
+        reports = _reports(job, args.on)
+    return _told(plan, job, reports, args, console, started)
+
+
+def _as_rank(crew: Any, subject: Subject, args: argparse.Namespace, console: Console) -> int:
+    """Be one of the ranks that somebody else started; the first of them tells."""
+    from ..p2p.run.joined import attend_joined
+
+    started = time.monotonic()
+    plan = _planned(subject, args)
+    job = _job(plan, args)
+    reports = attend_joined(job, crew)
+    return _told(plan, job, reports, args, console, started) if reports is not None else Exit.DONE
+
+
+def _reports(job: Job, on: str) -> dict[int, Report]:
+    from ..p2p.run import crew, launch
+    from ..p2p.run.threads import run_threads
+    from ..p2p.run.verdict import require_whole
+
+    if on == "numpy":
+        return run_threads(job)
+    launchers: dict[str, crew.Launcher] = {"mpi": launch.mpi, "torch": launch.torch}
+    ending = crew.carry_out(job, launchers[on])
+    require_whole(job, ending)
+    return ending.reports
+
+
+# --- what is run ----------------------------------------------------------------------------------
+
+
+def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
+    """The file to run, proved.
+
+    Raises:
+        UserError: a file for another runtime, or a flag that says nothing here.
+        CheckFailed: it is wrong.
+    """
+    from ..p2p.run.job import Piece
+
+    refuse_thread_blocks(args, f"--on {args.on}")
+    for name in ("collective", "root", "roots"):
+        if subject.kind is not Kind.XML and getattr(args, name) is not None:
+            raise UserError(f"--{name} is for MSCCL XML: other files say it themselves",
+                            where=subject.where)  # fmt: skip
+    schedule = None
+    if subject.kind is Kind.SCRIPT:
+        text = subject.text
+        _require_runtime(text, args.on, subject.where)
+    else:
+        in_place, args.in_place = args.in_place, None  # the function takes one buffer or two
+        source = source_of(subject, args)
+        schedule = source.schedule
+        text = _backend(args.on).write(script_of_source(subject, source, args))
+        args.in_place = in_place
+    require_good(_backend(args.on).findings(text, subject.where), subject.where)
+    piece = Piece.of(text, subject.where)
+    if args.topology:
+        schedule = _costs(schedule, args.topology, subject.where)
+    return _Plan(piece, piece.units, schedule)
+
+
+def _backend(on: str) -> Any:
+    return BACKENDS.make("mpi" if on == "numpy" else on)
+
+
+def _require_runtime(text: str, on: str, where: str) -> None:
+    from ..p2p.read import read_script, runtime_of
+
+    read_script(text, where)
+    made_for = runtime_of(text)
+    if on != "numpy" and made_for not in (on, None):
+        raise UserError(f"the file is for {made_for}", where=where,
+                        hint=f"--on {made_for}, or compile it --to {on}")  # fmt: skip
+
+
+def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
+    from .verb_simulate import on_machine
+
+    if schedule is None:
+        raise UserError("only a schedule says over which links it goes; nothing is predicted",
+                        where=where, hint="leave -t out, or run the schedule's file")  # fmt: skip
+    return on_machine(schedule, topology)
+
+
+def _job(plan: _Plan, args: argparse.Namespace) -> Job:
+    from ..p2p.run.job import whole_job
+
+    sizes = args.size or SIZES
+    if max(sizes) > LARGEST:
+        raise UserError("messages of up to 1GiB are run", where="--size")
+    types = tuple(dict.fromkeys(t.strip() for t in args.dtype.split(",") if t.strip()))
+    cases = [case for t in types for size in sizes for case in _cases(plan, args, t, size)]
+    return whole_job([plan.piece], cases, args.timeout or TIMEOUT)
+
+
+def _cases(plan: _Plan, args: argparse.Namespace, dtype: str, size: int) -> list[Case]:
+    """The timed case of a size and type, and for sums of floats one with rough numbers."""
+    from ..p2p.data import type_named
+    from ..p2p.run.job import Case
+
+    unit = type_named(dtype).itemsize * plan.collective.message_chunks
+    more = {"length": max(1, size // unit), "dtype": dtype, "in_place": bool(args.in_place),
+            "seed": args.seed}  # fmt: skip
+    cases = [Case(0, **more, repeat=args.repeat or REPEAT)]
+    if type_named(dtype).kind not in "iu" and plan.collective.combining and size <= LARGEST_ROUGH:
+        cases.append(Case(0, **more, rough=True))
+    return cases
+
+
+# --- what came of it ------------------------------------------------------------------------------
+
+
+def _told(
+    plan: _Plan, job: Job, reports: dict[int, Report], args: argparse.Namespace, console: Console,
+    started: float,
+) -> int:  # fmt: skip
+    from ..p2p.run.verdict import results
+
+    found = results(job, reports)
+    checks = [Check("program", True, GOOD), _compared(found)]
+    predict = _prediction(plan.schedule)
+    sizes = [_entry(plan.collective, one, predict) for one in found if one.us]
+    good = all(check.ok for check in checks)
+    console.result(f"{checks_text(checks)}\n\n{_timed_text(sizes)}", {
+        "status": "ok" if good else "failed", "on": args.on,
+        "topology": plan.schedule.topology.name if plan.schedule else None,
+        "collective": plan.collective.name or str(plan.collective.kind),
+        "ranks": job.ranks, "in_place": bool(args.in_place),
+        "seconds": round(time.monotonic() - started, 3),
+        "checks": [check.to_json() for check in checks], "sizes": sizes,
+    })  # fmt: skip
+    return Exit.DONE if good else Exit.NO
+
+
+def _compared(found: Sequence[Result]) -> Check:
+    wrong = [(one, text) for one in found for text in one.wrong]
+    if wrong:
+        one, text = wrong[0]
+        more = f", and {len(wrong) - 1} results more" if len(wrong) > 1 else ""
+        return Check("results", False, f"{text} ({one.case}){more}")
+    rough = " and within the error bound of summation" if any(x.case.rough for x in found) else ""
+    place = "in place" if found[0].case.in_place else "out of place"
+    return Check("results", True, f"{len(found)} cases {place}: all right, exactly{rough}")
+
+
+Predict = Callable[[int], float | None]
+
+
+def _prediction(schedule: Schedule | None) -> Predict:
+    """The simulated µs of a size, where a machine is known."""
+    if schedule is None:
+        return lambda _: None
+    from weft.synth.simulate import simulate
+
+    return lambda size: simulate(schedule, size).time_us
+
+
+def _entry(collective: Collective, one: Result, predict: Predict) -> dict[str, Any]:
+    """One entry of ``sizes``."""
+    from weft.synth.simulate import Timing, bus_factor
+
+    width = one.case.exam(collective).dtype.itemsize
+    size = one.case.length * width * collective.message_chunks
+    assert one.median_us is not None
+    timing = Timing(message_bytes=size, time_us=one.median_us, bus_factor=bus_factor(collective))
+    predicted = predict(size)
+    return {
+        "bytes": size, "dtype": one.case.dtype, "us": number(round(one.median_us, 3)),
+        "least_us": number(round(one.least_us or 0.0, 3)),
+        "algbw_GBps": number(timing.algbw_GBps), "busbw_GBps": number(timing.busbw_GBps),
+        "predicted_us": number(predicted),
+        "of_predicted": number(one.median_us / predicted) if predicted else None,
+        "ok": not one.wrong,
+    }  # fmt: skip
+
+
+def _timed_text(sizes: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        (format_bytes(s["bytes"]), s["dtype"], microseconds(s["us"]), microseconds(s["least_us"]),
+         s["algbw_GBps"], s["busbw_GBps"],
+         "-" if s["predicted_us"] is None else microseconds(s["predicted_us"]),
+         "-" if s["of_predicted"] is None else f"{s['of_predicted']:.1f}")
+        for s in sizes
+    ]  # fmt: skip
+    head = ("size", "type", "µs", "least µs", "algbw GB/s", "busbw GB/s", "predicted µs", "times")
+    return table(head, rows)

@@ -1,0 +1,7 @@
+"""Run emitted files on ranks that are processes (MPI, torch) or threads, and compare and time them.
+
+A **job** (:mod:`.job`) is what to call with which data. :mod:`.rank` is what one rank does with it,
+the same on every runtime; :mod:`.mpi`, :mod:`.torch` and :mod:`.threads` connect the ranks.
+:mod:`.crew` starts processes, watches them and ends them, :mod:`.joined` is for ranks that somebody
+else started. :mod:`.verdict` says what came of it.
+"""

@@ -1,0 +1,130 @@
+"""``weft run`` of point-to-point programs: on threads, on processes, and as one of the ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from jobs import RUNTIMES, faulty, no_mpi, no_torch
+
+from weft.backends.p2p.run import joined, launch
+
+RING = "classic:ring{collective=allreduce,ranks=4}"
+
+
+@pytest.fixture
+def ring(weft, tmp_path):
+    """The file of a ring for a runtime."""
+
+    def make(on: str):
+        path = tmp_path / f"ring_{on}.py"
+        assert weft("compile", RING, "--to", on, "-o", path).code == 0
+        return path
+
+    return make
+
+
+def test_a_file_runs_on_threads(weft, ring):
+    flags = ("--size", "1KiB,3KiB", "--dtype", "int32", "--repeat", 3, "--json")
+    ran = weft("run", ring("mpi"), *flags)
+    assert ran.code == 0
+    assert [s["bytes"] for s in ran.json["sizes"]] == [1024, 3072]
+    assert all(s["ok"] and s["us"] >= s["least_us"] > 0 for s in ran.json["sizes"])
+    first = ran.json["sizes"][0]
+    assert first["algbw_GBps"] == pytest.approx(1024 / first["us"] / 1000)
+    assert first["busbw_GBps"] == pytest.approx(first["algbw_GBps"] * 1.5)
+    assert first["predicted_us"] is None
+
+
+@pytest.mark.parametrize("on", RUNTIMES)
+def test_a_schedule_runs_on_processes_beside_its_prediction(weft, triangle, on):
+    ran = weft("run", triangle, "--on", on, "--size", "3KiB", "--dtype", "int32", "--json")
+    assert ran.code == 0
+    simulated = weft("simulate", triangle, "--size", "3KiB", "--json").json["sizes"][0]
+    (size,) = ran.json["sizes"]
+    assert size["predicted_us"] == pytest.approx(simulated["us"])
+    assert size["of_predicted"] == pytest.approx(size["us"] / simulated["us"], rel=1e-3)
+    assert [c["ok"] for c in ran.json["checks"]] == [True, True]
+
+
+@pytest.mark.parametrize("on", RUNTIMES)
+def test_a_failed_run_is_a_no(weft, ring, on):
+    path = ring(on)
+    path.write_text(faulty(on, path.read_text(), 1, "raises"))
+    ran = weft("run", path, "--on", on, "--size", "1KiB", "--dtype", "int32", "--json")
+    assert ran.code == 1
+    assert "rank 1: ArithmeticError: out of luck" in ran.json["error"]["message"]
+
+
+def test_questions_that_are_wrong(weft, ring, triangle):
+    file = ring("torch")
+    for arguments, words in [
+        ((file, "--on", "mpi"), "the file is for torch"),
+        ((file, "-t", "ring:4"), "only a schedule says"),
+        ((triangle, "--repeat", 3), "--repeat is for real ranks"),
+        ((file, "--size", "2GiB"), "up to 1GiB"),
+        ((file, "--instances", 2), "--instances says nothing"),
+        ((file, "--dtype", "complex64"), "not a number type"),
+        ((file, "-c", "allreduce"), "--collective is for MSCCL XML"),
+    ]:
+        ran = weft("run", *arguments)
+        assert (ran.code, words in ran.err) == (2, True), ran.err
+
+
+def test_what_is_missing_is_named(weft, triangle, monkeypatch):
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    for on, package in (("mpi", "mpi4py"), ("torch", "torch")):
+        ran = weft("run", triangle, "--on", on)
+        assert ran.code == 4
+        assert package in ran.err
+        assert f"weft[{on}]" in ran.err
+
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node")
+
+JOIN = {
+    "mpi": lambda n: [launch.mpiexec(), "-n", str(n), sys.executable, "-m", "mpi4py", "-m"],
+    "torch": lambda n: [*TORCHRUN, str(n), "-m"],
+}
+
+
+def start(on: str, ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [*JOIN[on](ranks), "weft.backends.cli", "run", *map(str, arguments), "--on", on]
+    environment = {**os.environ, "MPIEXEC_TIMEOUT": "100", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+
+
+@pytest.mark.parametrize("on", RUNTIMES)
+def test_ranks_that_somebody_else_started_are_joined(ring, on):
+    done = start(on, 4, ring(on), "--size", "1KiB", "--dtype", "int32", "--json")
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert json.loads(line)["sizes"][0]["ok"]
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(no_mpi, reason="no MPI")
+def test_a_joined_job_of_another_size_is_refused(ring):
+    done = start("mpi", 3, ring("mpi"), "--size", "1KiB")
+    assert done.returncode == 1
+    assert "the program is for 4 ranks; this job has 3" in done.stderr
+
+
+def test_a_rank_is_known_by_its_environment(monkeypatch):
+    for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert not joined.is_joined("mpi")
+    assert not joined.is_joined("torch")
+    monkeypatch.setenv("PMI_RANK", "0")
+    assert joined.is_joined("mpi")
+
+
+@pytest.mark.skipif(no_torch, reason="no torch")
+def test_a_torch_file_runs_by_hand(ring):
+    command = [*TORCHRUN, "4", ring("torch")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("right") == 5

@@ -1,0 +1,101 @@
+"""Pieces for jobs, and faults written into them, for the tests that run real ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from weft.backends.p2p.backend import Mpi, ScriptFile, Torch
+from weft.backends.p2p.compile import Noun, compile_script
+from weft.backends.p2p.run import launch
+from weft.backends.p2p.run.crew import Launcher, carry_out
+from weft.backends.p2p.run.job import Case, Job, Piece, Report
+from weft.backends.p2p.run.verdict import require_whole, results
+from weft.dsl.algorithm import Algorithm
+from weft.synth.classic.text import named_algorithm
+
+WRITERS: Mapping[str, ScriptFile] = {"numpy": Mpi(), "mpi": Mpi(), "torch": Torch()}
+LAUNCHERS: Mapping[str, Launcher] = {"mpi": launch.mpi, "torch": launch.torch}
+
+no_mpi = find_spec("mpi4py") is None or launch.mpiexec() is None
+no_torch = find_spec("torch") is None
+
+RUNTIMES = [
+    pytest.param("mpi", marks=[pytest.mark.mpi, pytest.mark.skipif(no_mpi, reason="no MPI")]),
+    pytest.param("torch", marks=pytest.mark.skipif(no_torch, reason="no torch")),
+]
+"""Both runtimes with real processes; each skips itself where it is not installed."""
+
+
+def piece(on: str, noun: Noun, *, in_place: bool = False, segments: int = 1) -> Piece:
+    """The file of something for a runtime."""
+    return Piece.of(WRITERS[on].write(compile_script(noun, in_place=in_place, segments=segments)))
+
+
+def algorithm(name: str) -> Algorithm:
+    """A classic algorithm."""
+    return named_algorithm(f"classic:{name}").algorithm
+
+
+def all_right(job: Job, reports: Mapping[int, Report]) -> None:
+    """Every case of every rank came out right, and somebody took part in each."""
+    found = results(job, dict(reports))
+    wrong = [(job.pieces[one.case.piece].function, str(one.case), one.wrong) for one in found]
+    assert [entry for entry in wrong if entry[2]] == []
+    assert all(len(one.us) == one.case.repeat for one in found)
+
+
+def run_right(on: str, pieces: list[Piece], cases: list[Case], timeout: float = 60.0) -> None:
+    """Run a job on real processes; all of it is right, and nobody is left."""
+    ranks = max(one.units.ranks for one in pieces)
+    job = Job(tuple(pieces), tuple(cases), ranks, timeout)
+    ending = carry_out(job, LAUNCHERS[on])
+    require_whole(job, ending)
+    all_right(job, ending.reports)
+
+
+FAULTS = {
+    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "stopped": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
+    "raises": "raise ArithmeticError('out of luck')",
+    "leaves": "return",
+    "sleeps": "import time; time.sleep(600)",
+    "ends": "import os; os._exit(7)",
+    "shorter": "send, recv = send[:-8], recv[:-8]",
+}
+"""What a rank does in place of its call, or before it."""
+
+
+def faulty(on: str, text: str, rank: int, fault: str, call: int = 1) -> str:
+    """The file of an allreduce in which one rank does something else in its n-th call."""
+    group = {"mpi": "comm", "torch": "group"}[on]
+    number = {"mpi": "comm.Get_rank()", "torch": "__import__('torch').distributed.get_rank()"}[on]
+    return f"""{text}
+
+right, calls = allreduce, []
+
+
+def allreduce(send, recv, {group}=None, timeout=None):
+    calls.append(1)
+    if {number} == {rank} and len(calls) == {call}:
+        {FAULTS[fault]}
+    right(send, recv, {group}={group}, timeout=timeout)
+"""
+
+
+def ranks_left(mark: str) -> list[str]:
+    """The command lines of processes whose environment has the mark, but for this one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            inside = mark.encode() in (folder / "environ").read_bytes()
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if inside and int(folder.name) != os.getpid():
+            found.append(" ".join(words))
+    return found
