@@ -11,9 +11,10 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft.dsl import collective_json
 from weft.dsl.collective import Collective, Kind
@@ -22,6 +23,9 @@ from weft.dsl.files import SCHEMA
 from .model import Script
 from .regular import code_of
 from .text import write
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MARKER = re.compile(r"^# --- in every file.*---\n", re.MULTILINE)
 
@@ -83,8 +87,6 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = ()) -> str:
 
     The first lines of two files of one script and runtime differ in nothing but those.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     c, to = script.collective, RUNTIMES[runtime]
     formulas = code_of(script)
     module = re.sub(r"\W+", "_", script.name).strip("_").lower() or "program"
@@ -93,12 +95,7 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = ()) -> str:
     )
     root = c.roots[0] if c.roots else 0
     doc, lengths = DOCS.get(c.kind, (f"Carry out {c}.", ""))
-    environment = Environment(
-        loader=PackageLoader("weft.backends.p2p"), trim_blocks=True, lstrip_blocks=True,
-        undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False,
-    )  # fmt: skip
-    environment.filters["literal"] = repr
-    return environment.get_template(f"{runtime}.py.j2").render(
+    return _templates().get_template(f"{runtime}.py.j2").render(
         title=f"{c} by {script.name}", to=to, rounds=script.rounds, messages=script.messages,
         module=module, function=function_of(c), kind=str(c.kind), root=root, ranks=c.ranks,
         combining=c.combining, command=to.command.format(ranks=c.ranks, file=f"{module}.py"),
@@ -110,6 +107,19 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = ()) -> str:
         doc=doc.format(ranks=c.ranks, root=root), lengths=lengths.format(ranks=c.ranks),
         machine=machine.body, wire=wire.body, trial=trial.body,
     )  # fmt: skip
+
+
+@cache
+def _templates() -> Environment:
+    """The templates of this package; plain text, in which nothing may be missing."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("weft.backends.p2p"), trim_blocks=True, lstrip_blocks=True,
+        undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False,
+    )  # fmt: skip
+    made.filters["literal"] = repr
+    return made
 
 
 def function_of(collective: Collective) -> str:
@@ -155,7 +165,8 @@ _YIELDS = _Section(frozenset({"from collections.abc import Iterator"}), "")
 """What a file whose rounds are formulas needs besides."""
 
 
-def _sections(files: Iterable[str]) -> _Section:
+@cache
+def _sections(files: tuple[str, ...]) -> _Section:
     """Some modules of this package, from their markers on."""
     imports: set[str] = set()
     bodies = []
