@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from ..p2p.run.job import Case, Job, Piece, Report
     from ..p2p.run.verdict import Result
 
-ON = ("numpy", "mpi", "torch")
-"""What executes: threads of this process, or processes of a runtime."""
+ON = ("numpy", "mpi", "torch", "nccl")
+"""What executes: threads of this process, processes of a runtime, or GPUs of this process."""
+
+BACKEND = {"numpy": "mpi", "nccl": "cupy-nccl"}
+"""Whose files run there, where they are called differently; threads take any."""
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
 REPEAT = 5
@@ -82,7 +85,7 @@ def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int
     """Prove it, run it, compare, measure."""
     from ..p2p.run import joined
 
-    if args.on != "numpy" and joined.is_joined(args.on):
+    if args.on in ("mpi", "torch") and joined.is_joined(args.on):
         return joined.as_one_rank(
             args.on, args.timeout or TIMEOUT,
             lambda crew: _as_rank(crew, subject, args, console),
@@ -110,11 +113,14 @@ def _as_rank(crew: Any, subject: Subject, args: argparse.Namespace, console: Con
 
 def _reports(job: Job, on: str) -> dict[int, Report]:
     from ..p2p.run import crew, launch
+    from ..p2p.run.nccl import run_on_gpus
     from ..p2p.run.threads import run_threads
     from ..p2p.run.verdict import require_whole
 
     if on == "numpy":
         return run_threads(job)
+    if on == "nccl":
+        return run_on_gpus(job)
     launchers: dict[str, crew.Launcher] = {"mpi": launch.mpi, "torch": launch.torch}
     ending = crew.carry_out(job, launchers[on])
     require_whole(job, ending)
@@ -156,7 +162,7 @@ def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
 
 
 def _backend(on: str) -> Any:
-    return BACKENDS.make("mpi" if on == "numpy" else on)
+    return BACKENDS.make(BACKEND.get(on, on))
 
 
 def _require_runtime(text: str, on: str, where: str) -> None:
@@ -164,9 +170,10 @@ def _require_runtime(text: str, on: str, where: str) -> None:
 
     read_script(text, where)
     made_for = runtime_of(text)
-    if on != "numpy" and made_for not in (on, None):
+    if on != "numpy" and made_for not in (BACKEND.get(on, on), None):
+        place = made_for if made_for in ON else "nccl"
         raise UserError(f"the file is for {made_for}", where=where,
-                        hint=f"--on {made_for}, or compile it --to {on}")  # fmt: skip
+                        hint=f"--on {place}, or compile it --to {BACKEND.get(on, on)}")  # fmt: skip
 
 
 def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:

@@ -152,14 +152,13 @@ def read(subject: Subject) -> Script:
 
 def check_script_file(subject: Subject, args: argparse.Namespace, _: object) -> list[Check]:
     """The checks of a point-to-point program."""
-    from ..p2p.check import check_script
+    from ..p2p.judge import judge
 
     if args.target:
         raise UserError("--target is for MSCCL XML", where=subject.where)
-    script = read(subject)
+    script, found = judge(subject.text, subject.where)
     form = Check("form", True, f"{script.collective}, {size_of(script)}")
-    found = of_findings(check_script(script), GOOD)
-    return [form, *found]
+    return [form, *of_findings(found, GOOD)]
 
 
 def view_script(subject: Subject) -> tuple[str, dict[str, Any]]:

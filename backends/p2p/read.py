@@ -74,6 +74,8 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue
         name = node.targets[0].id
+        if name in found:
+            raise ValueError(f"{name} is there twice")
         if name == "CODE" and formulas is not None:
             found[name] = formulas
         elif name in ("HEADER", "CODE"):

@@ -28,21 +28,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from gpu_arrays import on_gpu
-
 from weft.backends.p2p.backend import CupyNccl
 from weft.backends.p2p.compile import compile_script
 from weft.backends.p2p.data import Exam, type_named, units_of
 from weft.backends.p2p.emit import function_of
 from weft.backends.p2p.execute import aliases, arguments, loaded
 from weft.backends.p2p.model import Script
+from weft.backends.p2p.run.gpu_arrays import on_gpu
+from weft.backends.p2p.run.nccl import SETTINGS, unusable
 from weft.synth.classic.text import named_algorithm
-
-SETTINGS = {
-    "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2",
-    # Kernels of ranks wait for each other: none may stand in another's queue.
-    "CUDA_DEVICE_MAX_CONNECTIONS": "32",
-}  # fmt: skip
 
 PROGRAMS = (
     "ring{collective=allreduce,ranks=N}", "one_shot{ranks=N}", "two_shot{ranks=N}",
@@ -50,9 +44,6 @@ PROGRAMS = (
     "ring{collective=reduce_scatter,ranks=N}", "spread_out{ranks=N}",
     "binomial{collective=broadcast,ranks=N}",
 )  # fmt: skip
-
-MULTI_RANK = 23000
-"""The first version of NCCL that puts several ranks on one GPU."""
 
 
 @dataclass(eq=False)
@@ -218,27 +209,6 @@ def current(device: int) -> Any:
         return cupy.cuda.get_current_stream()
 
 
-def unusable() -> str | None:
-    """Why there is nothing to run on, or None."""
-    try:
-        import cupy
-    except ImportError:
-        return "CuPy is not installed: pip install cupy-cuda12x (or cupy-cuda13x)"
-    return None if cupy.cuda.is_available() else "CuPy sees no GPU"
-
-
-def no_nccl(ranks: int, gpus: int) -> str | None:
-    """Why NCCL cannot run that many ranks here, or None."""
-    from cupy.cuda import nccl
-
-    if not nccl.available:
-        return "CuPy finds no NCCL: pip install nvidia-nccl-cu12 (or -cu13)"
-    if ranks > gpus and nccl.get_version() < MULTI_RANK:
-        return (f"{ranks} ranks on {gpus} GPU need NCCL 2.30; this is {nccl.get_version()} "
-                "(LD_PRELOAD=…/libnccl.so.2 chooses another)")  # fmt: skip
-    return None
-
-
 def main(argv: list[str] | None = None) -> int:
     """Check all; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -266,8 +236,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Both parts; the exit code."""
-    if reason := unusable():
-        print(f"Nothing was checked: {reason}", file=sys.stderr)
+    if no_gpu := unusable(0):
+        print(f"Nothing was checked: {no_gpu.message}", file=sys.stderr)
         return 4
     import cupy
     from cupy.cuda import nccl
@@ -277,8 +247,8 @@ def run(args: argparse.Namespace) -> int:
     failed = check(f"{args.virtual} virtual ranks", comms, [0] * args.virtual, args.lengths)
     gpus = cupy.cuda.runtime.getDeviceCount()
     for ranks in args.ranks:
-        if reason := no_nccl(ranks, gpus):
-            print(f"NCCL, {ranks} ranks: not run: {reason}")
+        if missing := unusable(ranks):
+            print(f"NCCL, {ranks} ranks: not run: {missing.message}")
             continue
         devices = [rank % gpus for rank in range(ranks)]
         comms = nccl.NcclCommunicator.initAll(devices)

@@ -119,7 +119,7 @@ def _one(program: types.ModuleType, piece: Piece, case: Case, member: Member, sa
     seconds: list[float] = []
     for turn in range(1 + case.repeat):
         if turn:
-            _again(exam, member.rank, send, recv, before, in_place=case.in_place)
+            restored(exam, member.rank, send, recv, before, in_place=case.in_place)
         loan.refresh()
         say(f"is at the barrier before call {turn + 1} of")
         member.barrier()
@@ -131,11 +131,11 @@ def _one(program: types.ModuleType, piece: Piece, case: Case, member: Member, sa
             say("compares")
             loan.fetch()
             kept = before if not case.in_place else None
-            wrong = wrong or _wrong(exam, member.rank, send, recv, kept)
+            wrong = wrong or wrong_result(exam, member.rank, send, recv, kept)
     return Done(wrong, tuple(seconds))
 
 
-def _again(
+def restored(
     exam: Exam, rank: int, send: Array | None, recv: Array | None, before: Array | None, *,
     in_place: bool,
 ) -> None:  # fmt: skip
@@ -147,7 +147,7 @@ def _again(
         send[...] = before
 
 
-def _wrong(
+def wrong_result(
     exam: Exam, rank: int, send: Array | None, recv: Array | None, before: Array | None
 ) -> str | None:
     """What is wrong with a result; ``before``: what the input must still be."""

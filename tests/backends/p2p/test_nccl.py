@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_arrays import on_gpu
 from standin_gpu import Deadlock, Violation
 from standin_nccl import Standin, installed
 
@@ -24,6 +23,7 @@ from weft.backends.p2p.emit import function_of
 from weft.backends.p2p.execute import arguments, loaded
 from weft.backends.p2p.model import Script
 from weft.backends.p2p.read import read_script
+from weft.backends.p2p.run.gpu_arrays import on_gpu
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make
 from weft.dsl.problem import Objective, Problem

@@ -1,4 +1,4 @@
-"""Arrays of a test, on the device."""
+"""A rank's arrays on a GPU."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..data import Array
 
-def on_gpu(send: np.ndarray | None, recv: np.ndarray | None) -> tuple[Any, Any]:
+
+def on_gpu(send: Array | None, recv: Array | None) -> tuple[Any, Any]:
     """Both on the device, in one memory if they are in one here."""
     import cupy
 
@@ -20,5 +22,5 @@ def on_gpu(send: np.ndarray | None, recv: np.ndarray | None) -> tuple[Any, Any]:
     return (whole, part) if big is send else (part, whole)
 
 
-def _copied(cupy: Any, array: np.ndarray | None) -> Any:
+def _copied(cupy: Any, array: Array | None) -> Any:
     return None if array is None else cupy.asarray(array)
