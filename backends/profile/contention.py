@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import binomtest
 
 from .model import Flow, Line, Numbers, Shared
 from .noise import Known, classes, pooled, standard_errors
@@ -18,6 +19,10 @@ from .plan import Trial
 
 SLOWED = 1.25
 """Flows that take so many times longer together share something."""
+
+
+OFTEN = 0.005
+"""The probability with which samples that only vary are all slower than they should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +86,19 @@ def _candidates(trials: Sequence[Trial], alone: Numbers, together: Numbers) -> I
         for name in np.unique(label):
             some = [rows[i] for i in np.flatnonzero(label == name)]
             slowed = pooled(slower[some]).at_least(usual / np.sqrt(len(some)))
-            # Most sweeps must say so, not only their median: a few samples hide their own noise.
-            often = np.quantile(slower[some], 0.2) > np.log(SLOWED) / 2
-            least = np.log(SLOWED) / 2
-            certain = slowed.value > SLOWED and bool(often) and slowed.above(least, alone.shape[1])
+            certain = _certain(slower[some], slowed)
             yield _Candidate(
                 tuple(trials[i] for i in some), pooled(together[some]), slowed, certain
             )
+
+
+def _certain(slower: Numbers, slowed: Known) -> bool:
+    """Whether most samples say so, and so clearly or so often that it is no chance."""
+    least = np.log(SLOWED) / 2
+    if slowed.value < SLOWED or np.quantile(slower, 0.2) < least:
+        return False
+    often = binomtest(int((slower > least).sum()), slower.size, alternative="greater").pvalue
+    return slowed.above(least, slower.shape[1]) or bool(often < OFTEN)
 
 
 def _explained(

@@ -77,35 +77,48 @@ def classes(samples: Numbers, alike: float = ALIKE) -> npt.NDArray[np.intp]:
     """A class for each row, numbered from the least.
 
     A set of rows is split in two, where that leaves least variance, if its medians vary more than
-    the noise allows (χ²), and by more than ``alike``; the parts likewise.
+    the noise allows (χ²), by more than ``alike``, and if either half of the sweeps alone would
+    split it so that the other half agrees: noise that lasts for some sweeps tells nobody apart.
+    The parts are split likewise.
     """
     medians = np.median(samples, axis=1)
-    # What slows a whole sweep slows all of them, and tells nobody apart.
+    # What slows a whole sweep slows all of them.
     common = np.median(samples - medians[:, None], axis=0) if len(samples) > 2 else 0.0
-    errors = standard_errors(samples - common)
-    errors = np.maximum(errors, max(float(np.median(errors)), 1e-6))
+    samples = samples - common
+    order = np.argsort(medians, kind="stable")
     label = np.zeros(len(medians), np.intp)
-    for number, rows in enumerate(_split(np.argsort(medians, kind="stable"), medians, errors,
-                                         np.log1p(alike))):  # fmt: skip
+    errors = standard_errors(samples)
+    errors = np.maximum(errors, max(float(np.median(errors)), 1e-6))
+    for number, rows in enumerate(_split(order, samples, errors, np.log1p(alike))):
         label[rows] = number
     return label
 
 
 def _split(
-    rows: npt.NDArray[np.intp], medians: Numbers, errors: Numbers, matters: float
+    rows: npt.NDArray[np.intp], samples: Numbers, errors: Numbers, matters: float
 ) -> list[npt.NDArray[np.intp]]:
     """Parts of rows that are sorted by their medians."""
     if len(rows) < 2:
         return [rows]
-    values, weights = medians[rows], errors[rows] ** -2
+    own = samples[rows]
+    values, weights = np.median(own, axis=1), errors[rows] ** -2
     mean = float(np.average(values, weights=weights))
     if float((weights * (values - mean) ** 2).sum()) < chi2.ppf(1 - CHANCE, len(rows) - 1):
         return [rows]
-    cut = _best_cut(values)
-    left, right = rows[:cut], rows[cut:]
-    if np.median(medians[right]) - np.median(medians[left]) < matters:
+    half = own.shape[1] // 2
+    first, second = np.median(own[:, :half], axis=1), np.median(own[:, half:], axis=1)
+    if min(_apart(values, values), _apart(first, second), _apart(second, first)) < matters:
         return [rows]
-    return [part for half in (left, right) for part in _split(half, medians, errors, matters)]
+    cut = _best_cut(values)
+    parts = (rows[:cut], rows[cut:])
+    return [x for part in parts for x in _split(part, samples, errors, matters)]
+
+
+def _apart(found: Numbers, judged: Numbers) -> float:
+    """How far apart the two parts that one half finds are by the other."""
+    order = np.argsort(found, kind="stable")
+    cut = _best_cut(found[order])
+    return float(np.median(judged[order[cut:]]) - np.median(judged[order[:cut]]))
 
 
 def _best_cut(values: Numbers) -> int:

@@ -20,6 +20,9 @@ ALPHA_SHARE = 0.05
 
 FIRST_LARGE = 1 << 18
 
+CROWDS = 7
+"""Times that all ranks are asked for small messages at once."""
+
 FOR_PAIRS = 0.6
 """Share of the time that pairs get."""
 
@@ -111,8 +114,8 @@ def _crowd(probe: Probe) -> float:
     if probe.ranks < 3:
         return 0.0
     ring = tuple((r, (r + 1) % probe.ranks) for r in range(probe.ranks))
-    row = probe.session((Echo(ring, SMALL),), [10])[0]
-    return float(np.median(probe.collect(row)))
+    rows = [probe.collect(probe.session((Echo(ring, SMALL),), [10])[0]) for _ in range(CROWDS)]
+    return float(np.median(rows))
 
 
 def _of_small(us: float, lines: Mapping[Flow, Line]) -> list[str]:
