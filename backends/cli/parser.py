@@ -20,6 +20,7 @@ VERBS = {
     "simulate": "predicted time and bandwidth of a schedule, an algorithm or a program",
     "run": "execute on real data and compare with the expected result",
     "profile": "measure a machine, and write its topology",
+    "bench": "time plans against the runtime's own collective",
     "show": "look at anything",
     "topo": "topologies: list, show, import",
     "sketch": "sketches: list, show, fmt",

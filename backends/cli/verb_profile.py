@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import asdict
 from typing import Any
 
 from weft.dsl.errors import UserError
@@ -48,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Measure on ranks that are there, or on new ones."""
     from ..profile.model import Effort
-    from ..profile.start import is_joined, measured
+    from ..profile.start import carry_out, is_joined
 
     started = time.monotonic()
     effort = Effort(seconds=args.time)
@@ -62,7 +63,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
             found = written(_name(args, ranks), measure_threads(ranks, effort, args.seed, tell))
         else:
-            found = measured(args.on, ranks, _name(args, ranks), effort, args.seed, tell)
+            plan = {
+                "effort": asdict(effort),
+                "seed": args.seed,
+                "name": _name(args, ranks),
+                "ranks": ranks,
+            }
+            program = "weft.backends.profile.ranks"
+            found = carry_out(program, args.on, ranks, plan, 3 * effort.seconds, tell)
     return _told(found, args, console, started)
 
 

@@ -26,6 +26,7 @@ from ..p2p.wires.threads import Hub, Threads
 from .machine import topology_of
 from .model import Effort, Findings
 from .probe import Probe
+from .start import FOUND, PLAN, leave
 from .survey import survey
 
 Tell = Callable[[str], None]
@@ -36,8 +37,8 @@ WAIT = 120.0
 REST = 2e-3
 """Seconds that a patient rank sleeps at most between two looks."""
 
-PLAN, FOUND, STORE = "plan.json", "found.json", "store"
-"""Files in the folder."""
+STORE = "store"
+"""The file through which ranks of torch find each other."""
 
 
 class Patient(Mpi):
@@ -139,9 +140,7 @@ def serve(on: str, place: str) -> None:
     else:
         found = measure_torch(effort, seed, tell, folder)
     if found is not None:
-        part = folder / "part"
-        part.write_text(json.dumps(written(plan["name"], found)), "utf-8")
-        part.rename(folder / FOUND)
+        leave(folder / FOUND, written(plan["name"], found))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Start the ranks of a measurement as processes, and end every one of them, whatever happens."""
+"""Start the ranks of a program as processes, and end every one of them, whatever happens."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,20 +14,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from weft.dsl.errors import CheckFailed, Missing
 
-from .model import Effort
-from .ranks import FOUND, PLAN
-
 STARTING = 60.0
 """Seconds that ranks may take to start, and to end."""
 
-SAID = "stdout"
+PLAN, FOUND, SAID = "plan.json", "found.json", "stdout"
+"""Files in the folder of the ranks."""
 
 _JOINED = {
     "mpi": (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",)),
@@ -40,50 +38,64 @@ def is_joined(on: str) -> bool:
     return any(all(name in os.environ for name in group) for group in _JOINED.get(on, ()))
 
 
-def measured(
-    on: str, ranks: int, name: str, effort: Effort, seed: int, tell: Callable[[str], None]
-) -> dict[str, Any]:
-    """What processes of a runtime find, as :func:`.ranks.written` says it.
+def carry_out(
+    program: str, on: str, ranks: int, plan: dict[str, Any], seconds: float,
+    tell: Callable[[str], None],
+) -> Any:  # fmt: skip
+    """What rank 0 of a program leaves: a module that is run with the runtime's name and a folder.
+
+    ``plan`` is what it finds there; ``seconds`` how long it may take, starting not counted.
 
     Raises:
         Missing: the runtime is not installed. CheckFailed: a rank failed, or it takes too long.
     """
-    with tempfile.TemporaryDirectory(prefix="weft-profile-", ignore_cleanup_errors=True) as place:
+    with tempfile.TemporaryDirectory(prefix="weft-ranks-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
-        plan = {"effort": asdict(effort), "seed": seed, "name": name, "ranks": ranks}
         (folder / PLAN).write_text(json.dumps(plan), "utf-8")
-        with _started(_commands(on, ranks, folder), folder) as processes:
-            _wait(processes, 3 * effort.seconds + 2 * STARTING, folder / SAID, tell)
+        with _started(_commands(program, on, ranks, folder), folder) as processes:
+            _wait(processes, seconds + 2 * STARTING, folder / SAID, tell)
         if not (folder / FOUND).exists():
-            words = (folder / "stderr").read_text("utf-8", "replace").strip().splitlines()
-            raise CheckFailed(f"the ranks did not end: {words[-1][:300] if words else 'in time'}",
+            raise CheckFailed(f"the ranks did not end well: {_last_words(folder)}",
                               hint="does weft run work with the same --on?")  # fmt: skip
-        found: dict[str, Any] = json.loads((folder / FOUND).read_text("utf-8"))
-        return found
+        return json.loads((folder / FOUND).read_text("utf-8"))
+
+
+def _last_words(folder: Path) -> str:
+    """The error that a rank ended with."""
+    words = (folder / "stderr").read_text("utf-8", "replace").splitlines()
+    errors = [line for line in words if re.match(r"\w+(\.\w+)*(Error|Exception)\b", line)]
+    told = [*(line.strip() for line in words if line.strip()), *errors[:1]]
+    return told[-1][:300] if told else "nothing was heard of them in time"
+
+
+def leave(place: Path, found: Any) -> None:
+    """Leave what was found; it appears whole or not at all."""
+    part = place.with_suffix(".part")
+    part.write_text(json.dumps(found), "utf-8")
+    part.rename(place)
 
 
 def _commands(
-    on: str, ranks: int, folder: Path
+    program: str, on: str, ranks: int, folder: Path
 ) -> list[tuple[Sequence[str], dict[str, str]]]:  # fmt: skip
     """Commands and what they need in their environment."""
-    rank = (sys.executable, "-m", f"{__package__}.ranks", on, str(folder))
+    rank = ("-m", program, on, str(folder))
     if on == "torch":
         if find_spec("torch") is None:
             raise Missing("torch is not installed", hint="pip install 'weft[torch]'")
-        return [(rank, {"WEFT_RANK": str(number)}) for number in range(ranks)]
+        return [((sys.executable, *rank), {"WEFT_RANK": str(number)}) for number in range(ranks)]
     beside = Path(sys.executable).parent / "mpiexec"
-    program = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if find_spec("mpi4py") is None or program is None:
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if find_spec("mpi4py") is None or mpiexec is None:
         raise Missing("MPI needs the Python package mpi4py, and mpiexec",
                       hint="install both: pip install 'weft[mpi]'")  # fmt: skip
     # As a module of mpi4py: an exception in one rank ends the job.
-    inside = ("-m", "mpi4py", "-m", f"{__package__}.ranks", on, str(folder))
     more = {
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }  # fmt: skip
-    return [((program, "-n", str(ranks), sys.executable, *inside), more)]
+    return [((mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *rank), more)]
 
 
 @contextmanager
