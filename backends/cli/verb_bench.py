@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import UserError
-from weft.dsl.units import SizeRange, format_bytes, parse_size_range
+from weft.dsl.units import SizeRange, format_bytes, parse_microseconds, parse_size_range
 
 from ..report.layout import microseconds, number, table
 from .console import Console
@@ -60,6 +61,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="no more turns of a size after so long (default: 10s)")  # fmt: skip
     parser.add_argument("-t", "--topology", metavar="TOPO",
                         help="predict times with the costs of this machine")  # fmt: skip
+    parser.add_argument("--overhead", metavar="TIME", default=Fraction(0),
+                        type=valued("--overhead", parse_microseconds),
+                        help="predicted: of every message, added to what it occupies "
+                        "(default: 0us)")  # fmt: skip
     parser.add_argument("--timeout", metavar="TIME", default=60.0,
                         type=valued("--timeout", seconds),
                         help="how long a rank waits for another (default: 60s)")  # fmt: skip
@@ -156,15 +161,15 @@ def _predictions(
         return {}
     machine = read_topology(args.topology)
     return {
-        one.name: partial(_time_us, script, machine)
+        one.name: partial(_time_us, script, machine, float(args.overhead))
         for one, (_, script) in zip(bench.contestants, plans, strict=True)
     }
 
 
-def _time_us(script: Script, machine: Topology, size: int) -> float:
+def _time_us(script: Script, machine: Topology, overhead: float, size: int) -> float:
     from ..p2p.predict import predict
 
-    return predict(script, machine, size).time_us
+    return predict(script, machine, size, overhead_us=overhead).time_us
 
 
 def _text(found: list[Entry]) -> str:

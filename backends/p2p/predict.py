@@ -5,7 +5,8 @@ both its ends are in the round and all links and shared resources of its route a
 each of them for bytes ÷ that one's own bandwidth, leaves when the slowest is done, and arrives α
 later. Of those that wait the first ready is the first served, and one that must wait keeps nobody
 else from starting. A rank's messages are through when what it sends has left and what it receives
-has arrived. Local sums take bytes ÷ ``sum_GBps``; copies take no time.
+has arrived. Local sums take bytes ÷ ``sum_GBps``; copies take no time. ``overhead_us`` is added to
+what a message occupies, of everything that it holds: LogP's o, as the simulator has it.
 
 Times are whole ticks, so that equal times are equal.
 """
@@ -37,23 +38,24 @@ class Prediction:
 
 
 def predict(
-    script: Script, topology: Topology, message_bytes: int, *, sum_GBps: float = 0.0
-) -> Prediction:
+    script: Script, topology: Topology, message_bytes: int, *, sum_GBps: float = 0.0,
+    overhead_us: float = 0.0,
+) -> Prediction:  # fmt: skip
     """The time of a call with a message of so many bytes; ``sum_GBps``: 0 means at once.
 
     Cost: O(messages · log), some µs each.
 
     Raises:
         BadTopology: other ranks than the script has, or no way between two that talk.
-        UserError: a size below one byte, or a rate below 0.
+        UserError: a size below one byte, or a rate or an overhead below 0.
     """
     if topology.ranks != script.collective.ranks:
         raise BadTopology(f"the script is for {script.collective.ranks} ranks, "
                           f"{topology.name} has {topology.ranks}")  # fmt: skip
-    if message_bytes < 1 or sum_GBps < 0:
-        raise UserError("a message has bytes, and a rate is not negative")
+    if message_bytes < 1 or min(sum_GBps, overhead_us) < 0:
+        raise UserError("a message has bytes; rates and overheads are not negative")
     chunk = message_bytes / script.collective.message_chunks
-    run = _Run(_plan(script, topology, chunk, sum_GBps), topology.ranks)
+    run = _Run(_plan(script, topology, chunk, sum_GBps, overhead_us), topology.ranks)
     run.go()
     ends = tuple(x / TICKS for x in run.time)
     return Prediction(max(ends), ends)
@@ -79,7 +81,9 @@ class _Plan:
     rows: int
 
 
-def _plan(script: Script, topology: Topology, chunk: float, sum_GBps: float) -> _Plan:
+def _plan(
+    script: Script, topology: Topology, chunk: float, sum_GBps: float, overhead_us: float
+) -> _Plan:
     messages: list[tuple[int, int, int, int]] = []
     of_round: list[list[list[int]]] = [[[] for _ in own] for own in script.ranks]
     for number in range(script.rounds):
@@ -101,7 +105,7 @@ def _plan(script: Script, topology: Topology, chunk: float, sum_GBps: float) -> 
 
     @cache
     def cost(links: Route, count: int) -> _Cost:
-        holds: dict[int, int] = defaultdict(int)
+        holds: dict[int, int] = defaultdict(lambda: round(overhead_us * TICKS))
         for link in links:
             for row in (link, *shared[link]):
                 holds[row] += max(1, round(per_byte[row] * chunk * count))

@@ -47,22 +47,27 @@ class _Candidate:
 
 
 def shared(
-    trials: Sequence[Trial], alone: Numbers, together: Numbers, lines: dict[Flow, Line]
-) -> tuple[list[Shared], list[str]]:
+    trials: Sequence[Trial], alone: Numbers, together: Numbers, lines: dict[Flow, Line],
+    *, crowded: bool = False,
+) -> tuple[list[Shared], list[str]]:  # fmt: skip
     """What flows share, and what could not be told, in words.
+
+    ``crowded``: all ranks are in each other's way with small messages, so the whole is one of the
+    shared things, whatever else explains its bandwidth.
 
     ``alone``, ``together``: µs per byte of each trial, shape (sweeps, trials).
     """
     candidates = list(_candidates(trials, np.log(alone).T, np.log(together).T))
-    kept = [c for c in candidates if c.certain]
+    whole = [c for c in candidates if crowded and c.trials[0].kind == "everybody"]
+    kept = [c for c in candidates if c.certain or c in whole]
     remarks = [
         f"{_name(c)}: {c.slowed.value:.1f} times slower together, which is within the noise"
-        for c in candidates if not c.certain and c.slowed.value > SLOWED
+        for c in candidates if c not in kept and c.slowed.value > SLOWED
     ]  # fmt: skip
     gone: list[_Candidate] = []
     for one in reversed(tuple(kept)):  # wide before narrow: mixtures go first
         rest = [c for c in kept if c is not one]
-        if all(_explained(trial, one, rest, lines) for trial in one.trials):
+        if one not in whole and all(_explained(trial, one, rest, lines) for trial in one.trials):
             kept, gone = rest, [*gone, one]
     if gone:
         remarks.append(f"{', '.join(map(_name, gone))}: slower together, as "

@@ -57,6 +57,12 @@ def notes_of(found: Findings) -> tuple[str, ...]:
                  "only the sum can be measured")  # fmt: skip
     if found.sum_rate is not None:
         lines.append(f"a rank sums {rounded_text(found.sum_rate * GB_PER_S)} GB/s by itself")
+    if found.overhead:
+        cost = rounded_text(found.overhead)
+        lines.append(
+            f"when all ranks send, each message costs all of them {cost} µs, for which a "
+            f"topology has no word: --overhead {cost}us of weft simulate and weft bench"
+        )
     return (*lines, *found.remarks)
 
 

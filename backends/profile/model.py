@@ -97,6 +97,8 @@ class Findings:
         shared: bandwidths of several flows.
         noise: the relative spread of a time from sweep to sweep.
         sweeps: over pairs, and over what they share.
+        overhead: µs that the whole machine spends on a message when all ranks send at once, and
+            that :attr:`shared` bandwidths do not explain; 0 where they hardly disturb each other.
         sum_rate: bytes per µs that a rank sums by itself, None if not measured.
         remarks: what could not be told apart, and what the model leaves out, in words.
     """
@@ -108,6 +110,7 @@ class Findings:
     noise: float
     sweeps: tuple[int, int]
     sum_rate: float | None
+    overhead: float
     remarks: tuple[str, ...]
 
     def line_of(self) -> dict[Flow, Line]:

@@ -121,7 +121,7 @@ def written(name: str, found: Findings) -> dict[str, Any]:
         "groups": [list(group) for group in found.groups], "sweeps": list(found.sweeps),
         "sum_GBps": None if found.sum_rate is None else round(found.sum_rate / 1000, 3),
         "shared": [{"name": s.name, "GBps": s.rate / 1000, "error": s.error} for s in found.shared],
-        "remarks": list(found.remarks),
+        "overhead_us": round(found.overhead, 3), "remarks": list(found.remarks),
     }  # fmt: skip
 
 

@@ -62,20 +62,23 @@ def main() -> None:
     parser.add_argument("--time", default="60s", help="of the profile")
     parser.add_argument("--synthesis", default="20s", help="of each synthesis")
     parser.add_argument("--topology", type=Path, help="instead of a profile")
+    parser.add_argument("--overhead", default="0us", help="with --topology: what its notes say")
     parser.add_argument("--repeat", type=int, default=30)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         machine = args.topology or folder / "machine.json"
+        overhead = args.overhead
         if not args.topology:
             found = weft("profile", "--on", "mpi", "--ranks", args.ranks, "--time", args.time,
                          "-o", machine)  # fmt: skip
             for note in found["notes"]:
                 print(f"* {note}")
-        tell(args, machine, folder)
+            overhead = f"{found['overhead_us']}us"
+        tell(args, machine, overhead, folder)
 
 
-def tell(args: argparse.Namespace, machine: Path, folder: Path) -> None:
+def tell(args: argparse.Namespace, machine: Path, overhead: str, folder: Path) -> None:
     """The table, and how good predictions and choices were."""
     others = classics(args.collective, args.ranks)
     print("\n| bytes | plan | predicted µs | measured µs | error | against MPI |")
@@ -85,7 +88,7 @@ def tell(args: argparse.Namespace, machine: Path, folder: Path) -> None:
     for size in SIZES:
         plan = synthesized(machine, args.collective, size, folder, args.synthesis)
         rows = weft("bench", plan, *others, "--on", "mpi", "--sizes", f"{size}B", "--repeat",
-                    args.repeat, "-t", machine)["sizes"]  # fmt: skip
+                    args.repeat, "-t", machine, "--overhead", overhead)["sizes"]  # fmt: skip
         own = next((x["us"] for x in rows if x["name"] == "MPI"), None)
         for x in rows:
             cells = ["", ""]

@@ -20,16 +20,18 @@ from weft.dsl.topology import Topology
 
 @dataclass(frozen=True)
 class Machine:
-    """µs and µs per byte of each direction; names of what each direction shares, µs per byte of it.
+    """µs and µs per byte of each direction; names of what each shares, µs per byte of it.
 
-    ``noise``: standard deviation of a time's logarithm. ``outliers``: the share of messages that
-    take up to 20 times as long.
+    ``costs``: µs that every message holds the cores of the whole machine. ``noise``: standard
+    deviation of a time's logarithm. ``outliers``: the share of messages that take up to 20 times
+    as long.
     """
 
     alpha: np.ndarray
     beta: np.ndarray
     uses: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
     shared: dict[str, float] = field(default_factory=dict)
+    costs: float = 0.0
     noise: float = 0.0
     outliers: float = 0.0
     seed: int = 0
@@ -132,7 +134,8 @@ class VirtualHub:
         return sum(post.left > 0 for post in self.posts.values())
 
     def _needs(self, flow: tuple[int, int]) -> tuple[object, ...]:
-        return (flow, *self.machine.uses.get(flow, ()))
+        cores = ("cores",) if self.machine.costs else ()
+        return (flow, *self.machine.uses.get(flow, ()), *cores)
 
     def _carry(self, flow: tuple[int, int], start: float) -> None:
         m = self.machine
@@ -146,8 +149,9 @@ class VirtualHub:
             factor *= self.rng.uniform(2, 20)
         end = start
         for need in self._needs(flow):
-            beta = m.beta[flow] if need == flow else m.shared[need]
-            self.free[need] = start + factor * beta * data.nbytes
+            beta = m.beta[flow] if need == flow else m.shared.get(need, 0.0)
+            cost = m.costs if need == "cores" else 0.0
+            self.free[need] = start + factor * (cost + beta * data.nbytes)
             end = max(end, self.free[need])
         end += factor * m.alpha[flow]
         for post in (sender, receiver):

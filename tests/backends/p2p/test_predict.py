@@ -18,7 +18,7 @@ from weft.dsl.program import Buffer
 from weft.dsl.schedule import Schedule, Transfer
 from weft.dsl.topology import Link, Resource, Topology, gpu
 from weft.synth.classic.text import named_algorithm
-from weft.synth.simulate import simulate
+from weft.synth.simulate import CostModel, simulate
 
 I, O, S = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH  # noqa: E741
 
@@ -130,6 +130,24 @@ def test_sums_cost_their_bytes():
     assert predict(script, full(2, 1, 10), 4 * CHUNK).rank_us == (5.0, 4.0)
     # 2 chunks three times at 20 GB/s: 3 µs before the second round begins, 1.5 µs after it.
     assert predict(script, full(2, 1, 10), 4 * CHUNK, sum_GBps=20).rank_us == (9.5, 8.0 - 1)
+
+
+def test_an_overhead_occupies_what_is_shared():
+    """Four messages at once through one machine: each holds it 3 µs longer."""
+    everybody = [(a, b) for a in range(4) for b in range(4) if a != b]
+    script = script_of(4, [[(r, (r + 1) % 4, 1) for r in range(4)]])
+    machine = full(4, 2, 10, ("cores", everybody, 10))
+    assert predict(script, machine, 4 * CHUNK).time_us == 4 + 2
+    assert predict(script, machine, 4 * CHUNK, overhead_us=3).time_us == 4 * (1 + 3) + 2
+
+
+@pytest.mark.parametrize("overhead", [0, Fraction(7, 2), 40])
+def test_a_ring_with_overhead_takes_what_the_simulator_says(overhead):
+    everybody = [(a, b) for a in range(4) for b in range(4) if a != b]
+    schedule = ring_allgather(full(4, 0, 10, ("cores", everybody, 10)))
+    found = predict(compile_script(schedule), schedule.topology, 1 << 16, overhead_us=overhead)
+    wanted = simulate(schedule, 1 << 16, CostModel(overhead_us=overhead))
+    assert found.time_us == pytest.approx(wanted.time_us, rel=1e-5)
 
 
 def test_a_machine_with_other_ranks():

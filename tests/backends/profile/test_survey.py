@@ -51,7 +51,7 @@ def two_groups(**more: object) -> Machine:
 NOISES = [
     {},
     {"noise": 0.05, "outliers": 0.05, "seed": 1},
-    {"noise": 0.1, "outliers": 0.1, "seed": 2},
+    {"noise": 0.1, "outliers": 0.05, "seed": 2},
 ]
 
 
@@ -133,3 +133,14 @@ def test_a_slow_direction(noise):
     others = {ends: x for ends, x in got.items() if ends != (0, 2)}
     assert len(set(others.values())) == 1
     assert others[2, 0][1] == pytest.approx(10, rel=0.12)
+
+
+@pytest.mark.parametrize("noise", NOISES[:2])
+def test_messages_that_cost_the_whole_machine(noise):
+    """A message holds the cores for 4 µs, however small it is."""
+    found = found_on(flat(6, costs=4.0, **noise))
+    assert found.overhead == pytest.approx(4, rel=0.3)
+    machine = topology_of("x", found)
+    assert "everybody" in shared(machine)
+    assert any("--overhead" in note for note in machine.notes)
+    assert found_on(flat(6, **noise)).overhead == 0
