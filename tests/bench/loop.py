@@ -99,10 +99,12 @@ def tell(args: argparse.Namespace, machine: Path, overhead: str, folder: Path) -
             print(f"| {x['bytes']} | {x['name']} | {cells[0]} | {x['us']:.1f} | {cells[1]} "
                   f"| {ratio} |", flush=True)  # fmt: skip
         ours = [x for x in rows if x["name"] != "MPI"]
-        lost += ours[0]["us"] >= max(x["us"] for x in ours[1:])
+        # Synthesis knows no overhead of messages; the prediction does, and so chooses among all.
+        chosen = min(ours, key=lambda x: x["predicted_us"])
+        lost += chosen["us"] >= max(x["us"] for x in ours if x is not chosen)
     print(f"\nPredictions are off by {statistics.median(errors):.0%} in the median, at most by "
-          f"{max(errors):.0%}. The chosen plan was the slowest of all plans at {lost} of "
-          f"{len(SIZES)} sizes.")  # fmt: skip
+          f"{max(errors):.0%}. The plan with the least predicted time was "
+          f"the slowest of all plans at {lost} of {len(SIZES)} sizes.")  # fmt: skip
 
 
 if __name__ == "__main__":
