@@ -19,6 +19,8 @@ VERBS = {
     "compile": "make a runnable artefact of a schedule, an algorithm or a program",
     "simulate": "predicted time and bandwidth of a schedule, an algorithm or a program",
     "run": "execute on real data and compare with the expected result",
+    "profile": "measure a machine, and write its topology",
+    "bench": "time plans against the runtime's own collective",
     "show": "look at anything",
     "topo": "topologies: list, show, import",
     "sketch": "sketches: list, show, fmt",

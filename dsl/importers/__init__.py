@@ -16,8 +16,10 @@ from ..machines.spec import Spec
 from ..topology import Topology
 from ..topology_json import load
 from .edge_list import read_edge_list
+from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml
 from .nvidia_smi import read_nvidia_smi
+from .p2p_test import looks_like_p2p_test, read_p2p_test
 from .smi_matrix import looks_like_matrix
 from .taccl import read_taccl
 from .taccl_sketch import looks_like_sketch
@@ -26,7 +28,8 @@ from .teccl import looks_like_teccl, read_teccl
 FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
     "TE-CCL input JSON (TopologyParams), "
-    "NCCL or RCCL topology XML (<system>), the text of nvidia-smi topo -m, a box in TOML"
+    "NCCL or RCCL topology XML (<system>), the text of nvidia-smi topo -m, "
+    "of nccl-tests or of p2pBandwidthLatencyTest, a box in TOML"
 )
 
 
@@ -42,6 +45,10 @@ def read_any(text: str, where: str, options: Spec) -> Topology:
     start = text.lstrip("\ufeff \t\r\n")
     if start.startswith("<"):
         return read_nccl_xml(start, where, options)
+    if looks_like_p2p_test(text):
+        return read_p2p_test(text, where, options)
+    if looks_like_nccl_tests(text):
+        return read_nccl_tests(text, where, options)
     if looks_like_matrix(text):
         return read_nvidia_smi(text, where, options)
     if looks_like_box(text):

@@ -1,0 +1,126 @@
+"""The table that nccl-tests print (sendrecv_perf, all_reduce_perf, …): sizes, times, bandwidths.
+
+What it says of the machine is little, and that is what is made of it: every GPU has a port, and how
+much each port carries when all are busy is the bus bandwidth, fitted with a fixed time per call.
+Only of sendrecv_perf that time is one message's; of others it is that of a whole collective.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from statistics import median
+
+from ..errors import BadFile
+from ..machines.spec import Spec
+from ..symmetry import GUESSED, guess
+from ..topology import Link, Topology, gpu, switch
+from ..units import BYTES_PER_US_PER_GBPS
+
+_HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")
+_TEST = re.compile(r"\b(\w+)_perf\b")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Out of place: bytes, µs, GB/s."""
+
+    bytes: int
+    us: float
+    algbw: float
+    busbw: float
+
+
+def looks_like_nccl_tests(text: str) -> bool:
+    """Whether some line is the head of the table."""
+    return any(map(_HEAD.match, text[:200_000].splitlines()))
+
+
+def read_nccl_tests(text: str, where: str, options: Spec) -> Topology:
+    """GPUs around one switch, with the bandwidth and α that the table gives.
+
+    Raises:
+        BadFile: no ranks are listed, or no row moves anything; a row is not one, with the line.
+    """
+    lines = text.replace("\r", "").splitlines()
+    hosts = _hosts(lines, where)
+    rows = [row for row in _rows(lines, where) if row.bytes and row.us > 0]
+    if len({row.bytes for row in rows}) < 2:
+        raise BadFile("at least two sizes are needed to tell α from bandwidth", where=where,
+                      hint="run the test with -b 8 -e 1G -f 2")  # fmt: skip
+    largest = max(rows, key=lambda row: row.bytes)
+    factor = largest.busbw / largest.algbw if largest.algbw else 1.0
+    alpha, rate, off = _line(rows, factor)
+    test = _TEST.search(text)
+    name = test[1] if test else ""
+    several = len(set(hosts)) > 1
+    n = len(hosts)
+    numbers = {host: i for i, host in enumerate(dict.fromkeys(hosts))}
+    nodes = (*(gpu(i, numbers[host] if several else None) for i, host in enumerate(hosts)),
+             switch("fabric"))  # fmt: skip
+    half = Fraction(f"{alpha:.2e}") / 2
+    width = Fraction(f"{rate:.2e}")
+    links = tuple(x for i in range(n) for x in (Link(i, n, width, half), Link(n, i, width, half)))
+    notes = _notes(name, several, off)
+    made = Topology(options.title(), nodes, links, notes=tuple(notes))
+    return replace(made, symmetries=guess(made)) if n <= GUESSED else made
+
+
+def _notes(name: str, several: bool, off: float) -> Iterator[str]:
+    yield (f"measured by nccl-tests{f' ({name}_perf)' if name else ''}: a port for each GPU, and "
+           "no word about what lies between them")  # fmt: skip
+    yield f"α + bytes ÷ bandwidth is off by {off:.0%} in the median"
+    if name != "sendrecv":
+        yield ("α is that of the whole collective, the bandwidth what its algorithm reached: the "
+               "machine may be better; sendrecv_perf measures messages")  # fmt: skip
+    if several:
+        yield "of several hosts: GPUs of one host may reach each other quicker than that"
+
+
+def _line(rows: Iterable[_Row], factor: float) -> tuple[float, float, float]:
+    """α in µs, bandwidth of a port in GB/s, and how far off the line is, in the median.
+
+    The median of the slopes between the largest half and the rest (Theil and Sen), as small
+    sizes say nothing of bandwidth; then the median of what is left of the small ones.
+    """
+    points = sorted((row.bytes * factor, row.us) for row in rows)
+    large = points[len(points) // 2 :]
+    slopes = [(u - t) / (b - a) for a, t in points for b, u in large if b > a and u > t]
+    if not slopes:
+        slopes = [large[-1][1] / large[-1][0]]
+    top = [s for s in slopes if s > 0]
+    slope = median(sorted(top)[len(top) // 4 :])
+    rest = [t - slope * a for a, t in points[: max(1, len(points) // 2)]]
+    alpha = max(0.0, median(rest))
+    off = median(abs(alpha + slope * a - t) / t for a, t in points)
+    return alpha, 1 / slope / BYTES_PER_US_PER_GBPS, off
+
+
+def _hosts(lines: list[str], where: str) -> list[str]:
+    """The host of each rank."""
+    found = {int(m[1]): m[2] for m in map(_RANK.match, lines) if m}
+    if len(found) < 2 or sorted(found) != list(range(len(found))):
+        raise BadFile("the list of ranks and devices is missing, or has gaps", where=where,
+                      hint="keep the lines that begin with '#  Rank  0 …'")  # fmt: skip
+    return [found[rank] for rank in range(len(found))]
+
+
+def _rows(lines: list[str], where: str) -> Iterator[_Row]:
+    head: list[str] = []
+    for number, line in enumerate(lines, 1):
+        if _HEAD.match(line):
+            head = line.lstrip("# ").split()
+        words = line.split()
+        if not head or not words or not words[0].isdigit():
+            continue  # what a starter or a library says in between
+        at = head.index("time")
+        try:
+            if len(words) != len(head):
+                raise ValueError
+            yield _Row(int(words[0]), *map(float, words[at : at + 3]))
+        except ValueError:
+            raise BadFile(f"the row is not of the {len(head)} columns in the head",
+                          where=f"{where}:{number}", hint=" ".join(head)) from None  # fmt: skip

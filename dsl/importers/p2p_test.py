@@ -1,0 +1,158 @@
+"""The text of CUDA's sample p2pBandwidthLatencyTest: matrices of what pairs of GPUs were measured.
+
+Each matrix has a title, a line of column numbers and a row for each GPU. Taken are those with P2P
+enabled, where they are there: the bandwidth of one direction and of both at once, and the latency
+as the GPU sees it. Titles that say *P2P Reads* have the reader in front, others the writer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations
+
+from ..errors import BadFile
+from ..machines.spec import Spec
+from ..symmetry import guess
+from ..topology import Link, Resource, Topology, gpu
+from .measured import alike
+
+BOTH_WAYS = 0.9
+"""Two directions that together have less than this share of their sum share a bandwidth."""
+
+_TITLE = re.compile(
+    r"\s*(?:(Unidirectional|Bidirectional) )?P2P=(Enabled|Disabled) (Bandwidth|Latency)"
+    r"(?: \(P2P (Writes|Reads)\))? Matrix \((GB/s|us)\)\s*$"
+)
+_COLUMNS = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d+)+)\s*$")
+
+Matrix = dict[tuple[int, int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Titled:
+    """What a matrix is of, in the words of its title; ``line`` of the title, from 1."""
+
+    ways: str
+    enabled: bool
+    what: str
+    reads: bool
+    line: int
+
+
+def looks_like_p2p_test(text: str) -> bool:
+    """Whether some line is the title of a matrix."""
+    return any(map(_TITLE.match, text[:200_000].splitlines()))
+
+
+def read_p2p_test(text: str, where: str, options: Spec) -> Topology:
+    """A link for every pair and direction, and a shared bandwidth where both ways have less.
+
+    Raises:
+        BadFile: no unidirectional bandwidths, a row that is short, missing or no number, matrices
+            of different sizes; with the line.
+    """
+    lines = text.replace("\r", "").splitlines()
+    matrices = dict(_matrices(lines, where))
+    one, enabled = _chosen(matrices, "Unidirectional", "Bandwidth", where)
+    gpus = 1 + max(a for a, _ in one)
+    if gpus < 2:
+        raise BadFile("there is one GPU only: no pairs were measured", where=where)
+    both = _like(matrices, "Bidirectional", "Bandwidth", enabled, gpus, where)
+    delays = _like(matrices, "", "Latency", enabled, gpus, where)
+    notes = [f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}: "
+             "every pair alone, so what several pairs share is not known"]  # fmt: skip
+    if delays is None:
+        notes.append("there is no latency in the text: α is 0")
+    if both is None:
+        notes.append("both directions at once are not in the text: taken to be independent")
+    flows = list(permutations(range(gpus), 2))
+    width, delay = alike(one[f] for f in flows), alike((delays or {}).get(f, 0.0) for f in flows)
+    links = tuple(Link(*f, width[one[f]], delay[(delays or {}).get(f, 0.0)]) for f in flows)
+    made = Topology(options.title(), tuple(map(gpu, range(gpus))), links,
+                    _shared(one, both, flows), notes=(*notes, *_cannot(lines)))  # fmt: skip
+    return replace(made, symmetries=guess(made))
+
+
+def _shared(one: Matrix, both: Matrix | None, flows: list[tuple[int, int]]) -> tuple[Resource, ...]:
+    if both is None:
+        return ()
+    gpus = 1 + max(a for a, _ in flows)
+    place = {flow: i for i, flow in enumerate(flows)}
+    sums = {(a, b): (both[a, b] + both[b, a]) / 2 for a, b in combinations(range(gpus), 2)}
+    least = {f: s for f, s in sums.items() if s < BOTH_WAYS * (one[f] + one[f[::-1]])}
+    rate = alike(least.values())
+    return tuple(
+        Resource(f"pair {a}-{b}", (place[a, b], place[b, a]), rate[s])
+        for (a, b), s in least.items()
+    )
+
+
+def _cannot(lines: list[str]) -> list[str]:
+    """A note where some GPUs cannot reach others."""
+    some = sum("CANNOT Access Peer" in line for line in lines)
+    return [f"{some} directions have no peer access: they go through the host"] if some else []
+
+
+def _chosen(
+    matrices: dict[_Titled, Matrix], ways: str, what: str, where: str
+) -> tuple[Matrix, bool]:
+    for enabled in (True, False):
+        for title, matrix in matrices.items():
+            if (title.ways, title.what, title.enabled) == (ways, what, enabled):
+                return _written(title, matrix), enabled
+    raise BadFile(f"the {ways.lower()} bandwidths are missing", where=where,
+                  hint="is the text complete?")  # fmt: skip
+
+
+def _like(
+    matrices: dict[_Titled, Matrix], ways: str, what: str, enabled: bool, gpus: int, where: str
+) -> Matrix | None:
+    """The matrix of the same kind of access, of the same size."""
+    for title, matrix in matrices.items():
+        if (title.ways, title.what, title.enabled) == (ways, what, enabled):
+            if len(matrix) != gpus**2:
+                raise BadFile(f"the matrix is not of {gpus} GPUs, as the first one is",
+                              where=f"{where}:{title.line}")  # fmt: skip
+            return _written(title, matrix)
+    return None
+
+
+def _written(title: _Titled, matrix: Matrix) -> Matrix:
+    """By sender and receiver."""
+    return {f[::-1]: x for f, x in matrix.items()} if title.reads else matrix
+
+
+def _matrices(lines: list[str], where: str) -> Iterator[tuple[_Titled, Matrix]]:
+    for number, line in enumerate(lines, 1):
+        found = _TITLE.match(line)
+        if found:
+            ways, access, what, method, _ = found.groups()
+            title = _Titled(ways or "", access == "Enabled", what, method == "Reads", number)
+            yield title, _matrix(lines, number, where)
+
+
+def _matrix(lines: list[str], at: int, where: str) -> Matrix:
+    """The rows below a title, which is line ``at`` from 1; the first table, if there are two."""
+    head = _COLUMNS.match(lines[at]) if at < len(lines) else None
+    if head is None:
+        raise BadFile("a line of column numbers is expected", where=f"{where}:{at + 1}")
+    gpus = len(head[2].split())
+    if head[2].split() != [str(i) for i in range(gpus)]:
+        raise BadFile("columns are numbered 0, 1, 2 …", where=f"{where}:{at + 1}")
+    found: Matrix = {}
+    for row in range(gpus):
+        place = at + 1 + row
+        words = lines[place].split() if place < len(lines) else []
+        if not words or words[0] != str(row):
+            raise BadFile(f"the row of GPU {row} is missing", where=f"{where}:{place + 1}",
+                          hint="is the text complete?")  # fmt: skip
+        if len(words) != gpus + 1:
+            raise BadFile(f"the row of GPU {row} has {len(words) - 1} numbers for {gpus} columns",
+                          where=f"{where}:{place + 1}")  # fmt: skip
+        for column, word in enumerate(words[1:]):
+            if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", word) or float(word) <= 0:
+                raise BadFile(f"{word!r} is not a positive number", where=f"{where}:{place + 1}")
+            found[row, column] = float(word)
+    return found

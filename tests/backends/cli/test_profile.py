@@ -1,0 +1,66 @@
+"""``weft profile`` on real ranks: threads, and processes of MPI where there is one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+needs_mpi = pytest.mark.skipif(not (find_spec("mpi4py") and MPIEXEC), reason="no MPI")
+
+
+def test_threads(weft, tmp_path):
+    out = tmp_path / "m.json"
+    ran = weft("profile", "--on", "numpy", "--ranks", 3, "--time", "1s", "-o", out, "--json")
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    assert (data["ranks"], data["links"], data["file"]) == (3, 6, str(out))
+    assert sum(len(one["directions"]) for one in data["classes"]) == 6
+    assert all(one["alpha"] > 0 and one["beta"] > 0 for one in data["classes"])
+    shown = weft("topo", "show", out)
+    assert shown.code == 0
+    assert weft("bound", "-t", out, "-c", "allgather").code == 0
+
+
+@needs_mpi
+def test_mpi(weft, tmp_path):
+    out = tmp_path / "m.json"
+    ran = weft("profile", "--on", "mpi", "--ranks", 4, "--time", "2s", "-o", out, "--json")
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    assert data["topology"] == "4 MPI ranks, measured"
+    assert data["links"] == 12
+    assert len(data["sweeps"]) == 2
+    assert all(1e-6 < 1e-3 / one["beta"] < 1e6 for one in data["classes"])
+
+
+@needs_mpi
+def test_ranks_that_mpiexec_started(tmp_path):
+    out = tmp_path / "m.json"
+    command = [MPIEXEC, "-n", "3", sys.executable, "-m", "weft.backends.cli", "profile", "--on",
+               "mpi", "--time", "1s", "-o", str(out), "--json", "-q"]  # fmt: skip
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False,
+                         env={**os.environ, "MPIEXEC_TIMEOUT": "90"})  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["ranks"] == 3  # one rank tells
+    assert json.loads(out.read_text())["weft"] == "topology"
+
+
+def test_a_file_in_the_way(weft, tmp_path):
+    out = tmp_path / "m.json"
+    out.write_text("mine")
+    ran = weft("profile", "--on", "numpy", "--ranks", 2, "-o", out)
+    assert ran.code == 2
+    assert "exists" in ran.err
+    assert out.read_text() == "mine"
+
+
+def test_one_rank_has_no_links(weft, tmp_path):
+    assert weft("profile", "--on", "numpy", "--ranks", 1, "-o", tmp_path / "m.json").code == 2
