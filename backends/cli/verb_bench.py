@@ -75,7 +75,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Prove the plans, run them in turns, compare."""
     from ..bench.results import entries
-    from ..profile.start import carry_out, is_joined
+    from ..p2p.run.joined import is_joined
+    from ..profile.start import carry_out
 
     with telling(console, "Running") as tell:
         tell("compile")

@@ -48,8 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Measure on ranks that are there, or on new ones."""
+    from ..p2p.run.joined import is_joined
     from ..profile.model import Effort
-    from ..profile.start import carry_out, is_joined
+    from ..profile.start import carry_out
 
     started = time.monotonic()
     effort = Effort(seconds=args.time)

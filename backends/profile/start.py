@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,22 +19,13 @@ from typing import Any
 
 from weft.dsl.errors import CheckFailed, Missing
 
+from ..p2p.run.launch import Start, under_mpiexec
+
 STARTING = 60.0
 """Seconds that ranks may take to start, and to end."""
 
 PLAN, FOUND, SAID = "plan.json", "found.json", "stdout"
 """Files in the folder of the ranks."""
-
-_JOINED = {
-    "mpi": (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",)),
-    "torch": (("RANK", "WORLD_SIZE", "MASTER_ADDR"),),
-}
-"""Variables that starters set: all of one of the groups."""
-
-
-def is_joined(on: str) -> bool:
-    """Whether this process is a rank that somebody else started."""
-    return any(all(name in os.environ for name in group) for group in _JOINED.get(on, ()))
 
 
 def carry_out(
@@ -52,8 +42,9 @@ def carry_out(
     with tempfile.TemporaryDirectory(prefix="weft-ranks-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
         (folder / PLAN).write_text(json.dumps(plan), "utf-8")
-        with _started(_commands(program, on, ranks, folder), folder) as processes:
-            _wait(processes, seconds + 2 * STARTING, folder / SAID, tell)
+        limit = seconds + 2 * STARTING
+        with _started(_commands(program, on, ranks, folder, limit), folder) as processes:
+            _wait(processes, limit, folder / SAID, tell)
         if not (folder / FOUND).exists():
             raise CheckFailed(f"the ranks did not end well: {_last_words(folder)}",
                               hint="does weft run work with the same --on?")  # fmt: skip
@@ -75,41 +66,27 @@ def leave(place: Path, found: Any) -> None:
     part.rename(place)
 
 
-def _commands(
-    program: str, on: str, ranks: int, folder: Path
-) -> list[tuple[Sequence[str], dict[str, str]]]:  # fmt: skip
-    """Commands and what they need in their environment."""
+def _commands(program: str, on: str, ranks: int, folder: Path, seconds: float) -> list[Start]:
+    """What starts the ranks."""
     rank = ("-m", program, on, str(folder))
     if on == "torch":
         if find_spec("torch") is None:
             raise Missing("torch is not installed", hint="pip install 'weft[torch]'")
-        return [((sys.executable, *rank), {"WEFT_RANK": str(number)}) for number in range(ranks)]
-    beside = Path(sys.executable).parent / "mpiexec"
-    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if find_spec("mpi4py") is None or mpiexec is None:
-        raise Missing("MPI needs the Python package mpi4py, and mpiexec",
-                      hint="install both: pip install 'weft[mpi]'")  # fmt: skip
+        return [Start((sys.executable, *rank), {"WEFT_RANK": str(r)}) for r in range(ranks)]
     # As a module of mpi4py: an exception in one rank ends the job.
-    more = {
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    }  # fmt: skip
-    return [((mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *rank), more)]
+    return [under_mpiexec(("-m", "mpi4py", *rank), ranks, seconds)]
 
 
 @contextmanager
-def _started(
-    commands: Sequence[tuple[Sequence[str], dict[str, str]]], folder: Path
-) -> Iterator[list[subprocess.Popen[bytes]]]:
+def _started(starts: Sequence[Start], folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes in sessions of their own, that write into files; all are ended."""
     processes: list[subprocess.Popen[bytes]] = []
     with (folder / SAID).open("wb") as out, (folder / "stderr").open("wb") as err:
         try:
-            for command, more in commands:
+            for start in starts:
                 processes.append(subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                    start_new_session=True, env={**os.environ, **more},
+                    start.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    start_new_session=True, env={**os.environ, **start.environment},
                 ))  # fmt: skip
             yield processes
         finally:

@@ -24,7 +24,7 @@ _SIGNS = {
 
 def is_joined(on: str) -> bool:
     """Whether this process is a rank already."""
-    return any(all(name in os.environ for name in group) for group in _SIGNS[on])
+    return any(all(name in os.environ for name in group) for group in _SIGNS.get(on, ()))
 
 
 def as_one_rank(on: str, timeout: float, work: Callable[[Any], int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,18 @@ class Start:
 
 
 def mpi(folder: Path, ranks: int, seconds: float) -> Start:
-    """``mpiexec``; it ends the ranks by itself after so many seconds, should nobody else do it.
+    """The ranks of a job under ``mpiexec``.
+
+    Raises:
+        Missing: mpi4py or an MPI is not installed.
+    """
+    return under_mpiexec(("-m", f"{_PACKAGE}.mpi", str(folder)), ranks, seconds)
+
+
+def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Start:
+    """Python with these arguments, on every rank.
+
+    ``mpiexec`` ends them by itself after so many seconds, should nobody else do it.
 
     Raises:
         Missing: mpi4py or an MPI is not installed.
@@ -35,11 +46,10 @@ def mpi(folder: Path, ranks: int, seconds: float) -> Start:
     program = mpiexec()
     if program is None:
         raise Missing("no mpiexec beside this Python or in PATH", hint=_HINTS["mpi"])
-    rank = (sys.executable, "-m", f"{_PACKAGE}.mpi", str(folder))
     more = {"MPIEXEC_TIMEOUT": str(int(seconds) + 1), **_OVERSUBSCRIBED}
     if os.geteuid() == 0:
         more |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return Start((program, "-n", str(ranks), *rank), more)
+    return Start((program, "-n", str(ranks), sys.executable, *arguments), more)
 
 
 def torch(folder: Path, ranks: int, seconds: float) -> Start:
