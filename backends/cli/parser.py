@@ -23,7 +23,7 @@ VERBS = {
     "bench": "time plans against the runtime's own collective",
     "show": "look at anything",
     "topo": "topologies: list, show, import",
-    "sketch": "sketches: list, show, fmt",
+    "sketch": "sketches: list, show, fmt, import",
     "list": "engines, backends, passes and algorithms",
     "doctor": "what is installed, and what to install",
 }

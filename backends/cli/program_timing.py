@@ -36,6 +36,9 @@ MOST_SERVED = 1_000_000
 """Transfers times segments of a schedule that is simulated."""
 
 TRIED = (2, 4, 8)
+WORTH_IT = 1.05
+"""More instances must be so many times quicker to be proposed: each takes thread blocks."""
+
 SLOWER = 1.1
 """A program that takes so many times what its schedule does is worth a look for a better one."""
 
@@ -61,7 +64,7 @@ class Timing:
     def hint(self) -> str | None:
         """What to ask for instead, if that is quicker."""
         best = self.fastest
-        if best is None or not self.tried[best] < self.program_us:
+        if best is None or self.program_us < WORTH_IT * self.tried[best]:
             return None
         return f"--instances {best}: {microseconds(self.tried[best])} µs"
 

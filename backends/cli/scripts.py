@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import CheckFailed, UserError
@@ -46,7 +47,8 @@ def compile_to_script(
     with telling(console, "Compiling") as tell:
         tell("rounds")
         script = script_of_source(subject, source, args)
-        text = backend.write(script, provenance_of(subject, source))
+        module = "" if args.output == "-" else Path(args.output).stem
+        text = backend.write(script, provenance_of(subject, source), module)
         tell("prove")
         require_good(backend.findings(text, "the file"), "the file")
     console.say("Lowered", size_of(script))

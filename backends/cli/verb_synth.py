@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import NothingFound, UserError
+from weft.dsl.errors import NothingFound, UserError, WeftError
 
 from ..report.layout import count, number, rational, table
 from .console import Console
@@ -79,7 +79,10 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     budget = Budget(args.time, args.threads, args.seed)
     with watching(console, args.time, _measure(problem)) as progress:
-        outcome = synthesize(problem, args.engine, budget, progress)
+        try:
+            outcome = synthesize(problem, args.engine, budget, progress)
+        except UserError as error:
+            raise _blamed(problem, error) from error
     with finishing(progress, console):  # to tell of a large schedule takes seconds, too
         return _tell(args, problem, outcome, progress, console)
 
@@ -159,10 +162,24 @@ def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progre
     if not outcome.points:
         if progress.stopped:
             raise KeyboardInterrupt
-        raise NothingFound(
+        late = NothingFound(
             f"no schedule within {progress.seconds:.0f}s",
             hint="a longer --time, or --objective latency",
         )
+        raise _blamed(problem, late)
+
+
+def _blamed(problem: Problem, error: WeftError) -> WeftError:
+    """Rules of the sketch that exclude each other, if there are any; else the error itself."""
+    if problem.sketch is None:
+        return error
+    from weft.synth.explain.conflicts import find_conflict
+
+    found = find_conflict(problem.topology, problem.collective, problem.sketch)
+    if found is None:
+        return error
+    labels = tuple(rule.label for rule in found.rules)
+    return conflicting(problem.sketch, labels, (found.why,))
 
 
 # --- values ---------------------------------------------------------------------------------------

@@ -37,11 +37,11 @@ class ScriptFile:
 
         return self.write(compile_script(program, program.name))
 
-    def write(self, script: Script, provenance: Iterable[str] = ()) -> str:
-        """The file of a script."""
+    def write(self, script: Script, provenance: Iterable[str] = (), module: str = "") -> str:
+        """The file of a script, which will be called ``module`` and ``.py``."""
         from .emit import emit
 
-        return emit(script, self.name, provenance)
+        return emit(script, self.name, provenance, module)
 
     def findings(self, text: str, where: str, target: str | None = None) -> Sequence[Finding]:
         """What the checker finds in the file's rounds; no error if they are proved right."""

@@ -82,14 +82,16 @@ DOCS = MappingProxyType({
 })  # fmt: skip
 
 
-def emit(script: Script, runtime: str, provenance: Iterable[str] = ()) -> str:
+def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: str = "") -> str:
     """The text of the file; ``provenance``: lines that say where the script is from.
+
+    ``module``: what the file will be called, without its suffix (default: after the script).
 
     The first lines of two files of one script and runtime differ in nothing but those.
     """
     c, to = script.collective, RUNTIMES[runtime]
     formulas = code_of(script)
-    module = re.sub(r"\W+", "_", script.name).strip("_").lower() or "program"
+    module = module or re.sub(r"\W+", "_", script.name).strip("_").lower() or "program"
     machine, wire, trial = (
         _sections(x) for x in (("machine.py",), to.sections, ("trial.py",) if tried(c) else ())
     )

@@ -28,6 +28,8 @@ class Shape:
     shift: tuple[int, ...] | None = None
 
 
+OPERATIONS = ("sum", "prod", "max", "min")
+
 Chunks = tuple[str, int, int]
 Line = tuple[list[tuple[Chunks, int]], list[tuple[Chunks, int]], list[list[Chunks]]]
 
@@ -89,6 +91,9 @@ def stages(
     """As :func:`call`, for who does something else between the rounds."""
     if wire.ranks != shape.ranks:
         raise ValueError(f"the program is for {shape.ranks} ranks; this job has {wire.ranks}")
+    if op not in OPERATIONS:
+        raise ValueError(f"op is {op!r}; there are {', '.join(OPERATIONS)}")
+    send, recv = _line(wire, "send", send), _line(wire, "recv", recv)
     ins, outs = shape.input // shape.unit, shape.output // shape.unit
     length = _length(send, ins, recv, outs)
     if not length:
@@ -147,15 +152,24 @@ class _Buffers:
         self.wire.copy(b[:, :both], a[:, :both])
 
 
+def _line(wire: Any, name: str, array: Any) -> Any:
+    """The array in one dimension."""
+    if array is None or array.ndim == 1:
+        return array
+    flat = wire.flat(array)
+    if flat is None:
+        raise ValueError(f"{name}: an array of several dimensions must be contiguous")
+    return flat
+
+
 def _length(send: Any, ins: int, recv: Any, outs: int) -> int:
     """Elements of a unit, of which both arrays must be made."""
     lengths = []
     for name, array, units in (("send", send, ins), ("recv", recv, outs)):
         if array is not None:
-            if array.ndim != 1 or len(array) % units:
-                many = f"a multiple of {units} elements" if units > 1 else "elements"
-                raise ValueError(f"{name}: {many} in one dimension are needed, "
-                                 f"not {tuple(array.shape)}")  # fmt: skip
+            if len(array) % units:
+                raise ValueError(f"{name}: a multiple of {units} elements is needed, "
+                                 f"not {len(array)}")  # fmt: skip
             lengths.append(len(array) // units)
     if send is not None and recv is not None and send.dtype != recv.dtype:
         raise TypeError(f"send has {send.dtype} and recv {recv.dtype}: one type is needed")

@@ -323,6 +323,10 @@ class _Race:
         others = [name for name in self.outcomes if name not in finders]
         if kept and others:
             lines.append(f"no better: {', '.join(others)}")
+        unasked = self.failures.get("sketched")
+        if self.problem.sketch is not None and unasked is not None:  # who is made for sketches
+            why = unasked.reason if isinstance(unasked, Refusal) else unasked.message
+            lines.append(f"sketched did not take part: {why}")
         if self.interrupted:
             lines.append("interrupted")
         return tuple(lines)

@@ -147,9 +147,10 @@ def _sum_images(collective: Collective, orbits: Orbits) -> Ints:
     first, ranks = chunk - _roots(collective), collective.ranks
     if orbits.order > 1 and collective.chunks % ranks:
         raise UserError(
-            f"a sum in {collective.chunks} pieces has none for each rank, so the symmetry of the "
-            "sketch leaves some where they are",
-            hint=f"chunks {ranks}, or a multiple of it",
+            f"the symmetry of the sketch moves every rank, and the root of every sum with it: an "
+            f"allreduce takes one piece for each of {ranks} ranks, or a multiple, not "
+            f"{collective.chunks}",
+            hint=f"chunks {ranks}, or a multiple of it, or no line chunks at all",
         )
     return _free(np.array([first + image[chunk - first] for image in orbits.images]))
 

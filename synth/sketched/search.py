@@ -147,7 +147,8 @@ class Search:
                 break
         if least == np.inf:
             raise UserError(
-                "a chunk cannot reach a rank that wants it by the hops that the sketch leaves",
-                hint="weft check SKETCH says which rules are in the way",
+                "no way was found for a chunk to a rank that wants it by the hops that the sketch "
+                "leaves",
+                hint="weft explain -t TOPO -c COLL -s SKETCH says whether rules exclude each other",
             )
         return best

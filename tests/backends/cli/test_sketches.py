@@ -142,3 +142,23 @@ def test_an_engine_says_what_it_cannot_obey(weft: Weft, tmp_path: Path) -> None:
         ran = weft(*problem, "-e", engine)
         assert ran.code == 2
         assert reason in ran.err
+
+
+BAD = """
+sketch bad
+chunks 1
+max hops 2 as "stay near"
+between nodes: relay any through 0 -> 1
+symmetry: rotate nodes
+"""
+
+
+def test_rules_that_exclude_each_other_are_named_by_synth_as_well(weft: Weft, tmp_path: Path):
+    sketch, out = tmp_path / "bad.sketch", tmp_path / "out.json"
+    sketch.write_text(BAD)
+    ran = weft("synth", "-t", "ndv2:nodes=2", "-c", "allgather", "-s", sketch, "--size", "1MiB",
+               "--objective", "time", "--time", "5s", "-o", out)  # fmt: skip
+    assert ran.code == 1
+    assert "these exclude each other: " in ran.err
+    assert "stay near" in ran.err
+    assert not out.exists()

@@ -128,13 +128,13 @@ def test_sums_are_moved_with_the_ranks_that_gather_them(text: str, rules: tuple[
 def test_a_sum_has_a_piece_for_each_rank_or_no_symmetry() -> None:
     machine = topology("ring:4")
     sketch = ruled(machine, "chunks 1\n", "symmetry: rotate 1\n")
-    with pytest.raises(UserError, match="a sum in 1 pieces has none for each rank"):
+    with pytest.raises(UserError, match=r"takes one piece for each of .* not 1"):
         solved(machine, "allreduce", 1000, sketch)
 
 
 def test_what_it_cannot_do_is_said() -> None:
     machine = topology("ring:4")
-    with pytest.raises(UserError, match="cannot reach"):
+    with pytest.raises(UserError, match="no way was found"):
         solved(machine, "allgather", 1000, ruled(machine, "max steps 1\n"))
     cut = ruled(machine, "forbid links 0 <-> 1, 0 <-> 3\n")
     with pytest.raises(UserError, match="cannot reach"):
