@@ -215,6 +215,10 @@ def _text_kind(content: str, where: str) -> Kind:
     from weft.dsl.importers.smi_matrix import looks_like_matrix
     from weft.dsl.machines.box_file import looks_like_box
 
+    from ..p2p.read import looks_like_script
+
+    if looks_like_script(content):
+        return Kind.SCRIPT
     first = re.search(r"<\s*([A-Za-z_]\w*)", content)
     if content.lstrip("\ufeff \t\r\n").startswith("<") and first:
         return Kind.XML if first[1] == "algo" else Kind.TOPOLOGY

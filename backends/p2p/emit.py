@@ -16,9 +16,12 @@ from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from weft.dsl import collective_json
 from weft.dsl.collective import Collective, Kind
 from weft.dsl.files import SCHEMA
+from weft.dsl.placement import Placement
 
 from .model import Script
 from .regular import code_of
@@ -152,7 +155,14 @@ def shape_of(script: Script) -> dict[str, Any]:
         "ranks": c.ranks, "input": c.input_chunks, "output": c.output_chunks,
         "unit": c.factor if whole else 1, "scratch": script.scratch,
         "shift": tuple(map(c.in_place_shift, range(c.ranks))) if script.in_place else None,
+        "gives": _some(c.pre, c.ranks), "takes": _some(c.post, c.ranks),
     }  # fmt: skip
+
+
+def _some(placement: Placement, ranks: int) -> tuple[int, ...] | None:
+    """The ranks that it names; None for all."""
+    named = tuple(np.unique(placement.ranks).tolist())
+    return None if len(named) == ranks else named
 
 
 @dataclass(frozen=True, slots=True)

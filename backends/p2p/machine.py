@@ -17,7 +17,8 @@ class Shape:
     A buffer is made of units, which the caller sees (of an allgather: what each rank gives); each
     is cut into ``unit`` chunks, the last of them padded. ``input`` and ``output`` are the largest
     of any rank, ``scratch`` has one entry per rank. ``shift``: in place, the output chunk that is
-    the rank's first input chunk; None: input and output are apart.
+    the rank's first input chunk; None: input and output are apart. ``gives`` and ``takes``: the
+    ranks that have an input, and an output; None: all.
     """
 
     ranks: int
@@ -26,6 +27,8 @@ class Shape:
     unit: int
     scratch: tuple[int, ...]
     shift: tuple[int, ...] | None = None
+    gives: tuple[int, ...] | None = None
+    takes: tuple[int, ...] | None = None
 
 
 OPERATIONS = ("sum", "prod", "max", "min")
@@ -94,12 +97,16 @@ def stages(
     if op not in OPERATIONS:
         raise ValueError(f"op is {op!r}; there are {', '.join(OPERATIONS)}")
     send, recv = _line(wire, "send", send), _line(wire, "recv", recv)
+    _require(wire.rank, "send", send, shape.gives)
+    _require(wire.rank, "recv", recv, shape.takes)
     ins, outs = shape.input // shape.unit, shape.output // shape.unit
     length = _length(send, ins, recv, outs)
+    like = recv if send is None else send
     if not length:
         return
     size = -(-length // shape.unit)
-    buffers = _Buffers(wire, length, shape.unit * size, recv if send is None else send)
+    wire.agree(f"{like.dtype}, {op}, {shape.unit * size - length} of padding")
+    buffers = _Buffers(wire, length, shape.unit * size, like)
     memory = {"s": wire.empty(shape.scratch[wire.rank] * size, buffers.like)}
     given, result = buffers.itself(send, ins), buffers.itself(recv, outs)
     if shape.shift is None:
@@ -108,11 +115,12 @@ def stages(
             buffers.move(given, send, ins)
         memory |= {"i": given, "o": buffers.room(outs) if result is None else result}
     elif shape.input > shape.output:  # the output is a block of the input, which is overwritten
-        if given is None or not _overlap(wire, given, recv):
+        first = -shape.shift[wire.rank] * size
+        end = first + shape.output * size
+        if given is None or recv is None or not _same(wire, given[first:end], recv):
             given = buffers.room(ins)
             buffers.move(given, send, ins)
-        first = -shape.shift[wire.rank] * size
-        memory |= {"i": given, "o": given[first : first + shape.output * size]}
+        memory |= {"i": given, "o": given[first:end]}
     else:
         whole = buffers.room(outs) if result is None else result
         first = shape.shift[wire.rank] * size
@@ -150,6 +158,12 @@ class _Buffers:
         a, b = array.reshape(units, -1), out.reshape(units, -1)
         both = min(a.shape[1], b.shape[1])
         self.wire.copy(b[:, :both], a[:, :both])
+
+
+def _require(rank: int, name: str, array: Any, ranks: tuple[int, ...] | None) -> None:
+    if array is None and (ranks is None or rank in ranks):
+        who = "every rank" if ranks is None else f"rank {', '.join(map(str, ranks))}"
+        raise ValueError(f"{name} is None on rank {rank}; {who} needs one")
 
 
 def _line(wire: Any, name: str, array: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from itertools import islice
 from typing import Any
 
@@ -66,6 +67,7 @@ def runtime_of(text: str) -> str | None:
 
 def _constants(tree: ast.Module) -> dict[str, Any]:
     """HEADER and CODE, of which the lines or the function that yields them; SHAPE's arguments."""
+    _require_once(tree)
     found: dict[str, Any] = {}
     formulas: ast.FunctionDef | None = None
     for node in tree.body:
@@ -74,15 +76,38 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue
         name = node.targets[0].id
-        if name in found:
-            raise ValueError(f"{name} is there twice")
         if name == "CODE" and formulas is not None:
+            said = ast.unparse(node.value)
+            if not _OF_ALL_RANKS.fullmatch(said):
+                raise ValueError(f"CODE is {said}, not the lines of code(rank) for all ranks")
             found[name] = formulas
         elif name in ("HEADER", "CODE"):
             found[name] = ast.literal_eval(node.value)
         elif name == "SHAPE" and isinstance(node.value, ast.Call):
             found[name] = {str(k.arg): ast.literal_eval(k.value) for k in node.value.keywords}
     return found
+
+
+_OF_ALL_RANKS = re.compile(r"tuple\(\(?tuple\(code\(rank\)\) for rank in range\(\d+\)\)?\)")
+
+
+def _require_once(tree: ast.Module) -> None:
+    """What is read must be what is run: nothing binds one of the names a second time.
+
+    Raises:
+        ValueError: something does.
+    """
+    bound: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.append(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.append(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            bound += [alias.asname or alias.name for alias in node.names]
+    for name in ("HEADER", "CODE", "SHAPE", "code"):
+        if bound.count(name) > 1:
+            raise ValueError(f"{name} is bound more than once")
 
 
 _ARITHMETIC = (
@@ -106,7 +131,11 @@ def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
         arg.annotation = None
     for node in ast.walk(formulas):
         ranges = isinstance(node, ast.Call) and ast.unparse(node.func) == "range"
-        if not ranges and not isinstance(node, _ARITHMETIC):
+        texts = isinstance(node, ast.BinOp) and any(
+            isinstance(x, ast.JoinedStr) or isinstance(getattr(x, "value", None), str)
+            for x in (node.left, node.right)
+        )
+        if texts or (not ranges and not isinstance(node, _ARITHMETIC)):
             what = ast.unparse(node) or type(node).__name__
             raise ValueError(f"the function code contains {what!r}")
     names: dict[str, Any] = {"__builtins__": {"range": range}}
@@ -135,8 +164,10 @@ def _require_shape(script: Script, shape: dict[str, Any], where: str) -> None:
     """
     from .emit import shape_of
 
-    said = {key: tuple(value) if isinstance(value, list) else value for key, value in shape.items()}
-    if said != shape_of(script):
-        differ = [key for key, value in shape_of(script).items() if said.get(key) != value]
+    said: dict[str, Any] = {"gives": None, "takes": None, **shape}  # what Shape has by default
+    wanted = shape_of(script)
+    said = {key: said.pop(key, None) for key in wanted} | said
+    if repr(said) != repr(wanted):  # 4.0 and True are no numbers of chunks
+        differ = [key for key, value in wanted.items() if repr(said.get(key)) != repr(value)]
         raise BadFile(f"SHAPE does not fit the collective: {', '.join(differ) or 'other keys'}",
                       where=where, hint="compile the file anew")  # fmt: skip

@@ -22,6 +22,10 @@ class Wire(Protocol):
     rank: int
     ranks: int
 
+    def agree(self, call: str) -> None:
+        """A call begins, of which the length of messages does not tell this; messages of calls
+        that differ in it should not meet, where the runtime can keep them apart."""
+
     def exchange(self, number: int, sends: Ends, recvs: Ends) -> None:
         """Send and receive all of a round at once, and wait until it is done (on a device: order
         it before all that comes later). Messages between two ranks match by their order.

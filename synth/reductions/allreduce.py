@@ -29,6 +29,7 @@ from ..engines.exact.demands import demands, reach
 from ..engines.exact.flow_bound import flow_bound
 from ..engines.exact.orbits import find_orbits
 from ..frontier import pareto
+from ..occupancy import rounds_per_chunk
 from ..order import LARGE, arranged, counted_us
 from ..simulate import simulate
 from ..verify import verify
@@ -188,9 +189,12 @@ def _composed(scatters: Sequence[Point], gathers: Sequence[Point], ranks: int) -
             first = refine(a.schedule, factor // a.factor)
             second = refine(b.schedule, factor // b.factor)
             schedule = compose_allreduce(first, second)
+            rounds = sum(schedule.rounds)
+            # Halves of engines that know times, not rounds: what the busiest link carries.
+            rate = None if rounds else rounds_per_chunk(schedule)
             yield Point(
-                schedule, a.steps + b.steps, sum(schedule.rounds), factor * ranks,
-                Fraction(0), a.certificate,
+                schedule, a.steps + b.steps, rounds, factor * ranks, Fraction(0), a.certificate,
+                rate=rate,
             )  # fmt: skip
 
 

@@ -13,6 +13,9 @@ COMBINE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.mini
 class Arrays:
     """Memory and arithmetic of NumPy."""
 
+    def agree(self, call: str) -> None:
+        """All ranks are taken to make the same call: messages are compared as they come."""
+
     def combine(self, op: str, out: Any, a: Any, b: Any) -> None:
         """``out = a op b``."""
         COMBINE[op](a, b, out=out)

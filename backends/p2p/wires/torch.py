@@ -15,10 +15,10 @@ class Torch:
 
     gloo ends a process, from C++, that receives a message longer than its buffer, and takes a
     shorter one without a word. So, where waiting has an end, every message is announced by one of
-    ``NOTE`` bytes that says its length and type, and only what fits is received.
+    ``NOTE`` bytes that says its length, type and call, and only what fits is received.
     """
 
-    NOTE = 48
+    NOTE = 64
 
     def __init__(self, group: Any = None) -> None:
         import torch  # here, so that the file can be read where there is no torch
@@ -29,8 +29,13 @@ class Torch:
         self.group = group
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
         self.timeout: float | None = None
+        self.call = ""
         named = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
         self.operators = {op: getattr(torch, name) for op, name in named.items()}
+
+    def agree(self, call: str) -> None:
+        """What messages are announced with, besides their length."""
+        self.call = call
 
     def exchange(self, number: int, sends: Ends, recvs: Ends) -> None:
         """Post all receives and sends of a round, then wait for them."""
@@ -47,7 +52,9 @@ class Torch:
         self._through(2 * number + 1, sends, recvs, here)
 
     def _text(self, array: Any) -> str:
-        return f"{array.numel()} elements of {str(array.dtype).removeprefix('torch.')}"
+        kind = str(array.dtype).removeprefix("torch.")
+        call = self.call.split(", ", 1)[-1]
+        return f"{array.numel()} elements of {kind}, {call}"[: self.NOTE]
 
     def _note(self, array: Any) -> Any:
         text = self._text(array).ljust(self.NOTE).encode()

@@ -36,6 +36,38 @@ print("right")
 """
 
 
+DIFFERENT = """
+import numpy as np
+from mpi4py import MPI
+from ring import allreduce
+
+rank, world = MPI.COMM_WORLD.rank, MPI.COMM_WORLD
+
+def fails(*arguments, **more):
+    try:
+        allreduce(*arguments, **more)
+    except (TimeoutError, RuntimeError) as error:
+        return str(error)
+    raise AssertionError("it did not fail")
+
+cases = [
+    (np.ones(8, np.int32 if rank == 0 else np.float32), "sum"),
+    (np.ones(8), "max" if rank == 0 else "sum"),
+    (np.ones(7 if rank == 0 else 8), "sum"),
+]
+for send, op in cases:
+    part = world.Dup()
+    text = fails(send, np.zeros_like(send), op, comm=part, timeout=1)
+    assert "do all ranks call with the same sizes, types and operation?" in text, text
+    assert "an earlier call on this communicator failed" in fails(send, send, comm=part, timeout=1)
+    world.Barrier()
+recv = np.zeros(8)
+allreduce(np.ones(8), recv, timeout=30)
+assert (recv == 4).all()
+print("right")
+"""
+
+
 def ring(ranks: int) -> str:
     name = f"classic:ring{{collective=allreduce,ranks={ranks}}}"
     return emit(compile_script(named_algorithm(name).algorithm), "mpi")
@@ -47,12 +79,13 @@ def test_the_page_shows_what_is_written():
 
 
 @pytest.mark.mpi
-def test_the_file_is_a_module_of_a_program_under_mpiexec(tmp_path):
+@pytest.mark.parametrize("program", [TRAINING, DIFFERENT])
+def test_the_file_is_a_module_of_a_program_under_mpiexec(tmp_path, program):
     mpiexec = shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")
     if mpiexec is None:
         pytest.skip("no MPI here")
     (tmp_path / "ring.py").write_text(ring(4))
-    (tmp_path / "training.py").write_text(TRAINING)
+    (tmp_path / "training.py").write_text(program)
     done = subprocess.run(
         [mpiexec, "-n", "4", sys.executable, "-m", "mpi4py", "training.py"], cwd=tmp_path,
         capture_output=True, text=True, timeout=100, check=False,

@@ -153,3 +153,13 @@ def test_sums_are_refused_in_words() -> None:
 def test_wrong_options_are_told(text: str) -> None:
     with pytest.raises(UserError, match="flow: "):
         solved(topology("ring:4"), make("allgather", 4), 1, f"flow{{{text}}}")
+
+
+@pytest.mark.parametrize("machine", ["line:4", "hypercube:3"])
+def test_an_allreduce_of_its_halves_has_the_rate_of_its_busiest_link(machine: str) -> None:
+    place = topology(machine)
+    problem = Problem(place, make("allreduce", place.ranks), None, Objective.TIME, 64 << 10)
+    outcome = synthesize(problem, "flow", Budget(seconds=3))
+    for point in outcome.points:
+        assert verify(point.schedule).ok
+        assert point.rounds_per_chunk >= point.bound > 0
