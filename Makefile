@@ -29,6 +29,7 @@ bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/with_sketch.py
 	$(BIN)/python tests/bench/scale.py
 	$(BIN)/python tests/bench/published.py
+	$(BIN)/python tests/bench/loop.py
 
 grade: $(STAMP) ## compare results with the published ones
 	$(BIN)/python tests/grade/run.py
