@@ -149,9 +149,9 @@ def interruptible(progress: Progress, console: Console) -> Iterator[None]:
 
 @contextmanager
 def finishing(progress: Progress, console: Console) -> Iterator[None]:
-    """As :func:`interruptible`, while the answer is written. From its end on Ctrl-C is ignored
-    until the command has ended (:func:`~weft.backends.cli.signals.final`): a command that has
-    written its file does not fail."""
+    """As :func:`interruptible`, while the answer is written. From its end on Ctrl-C and SIGTERM
+    are ignored until the command has ended (:func:`~weft.backends.cli.signals.final`): a command
+    that has written its file does not fail."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -161,7 +161,8 @@ def finishing(progress: Progress, console: Console) -> Iterator[None]:
     except BaseException:
         signal.signal(signal.SIGINT, before)
         raise
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for late in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(late, signal.SIG_IGN)
 
 
 def _asking(progress: Progress, console: Console) -> Callable[..., None]:

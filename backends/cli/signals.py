@@ -32,21 +32,26 @@ def terminable() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        # Else the work is done, and it is ignored until the end.
+        if signal.getsignal(signal.SIGTERM) is _as_interrupt:
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
 def final(*, process: bool) -> Iterator[None]:
-    """Leave Ctrl-C as it is found; where the process ends with the block (``process``), ignore it
-    from then on: the interpreter takes a moment to end, and what was done is done."""
+    """Leave Ctrl-C and SIGTERM as they are found; where the process ends with the block
+    (``process``), ignore them from then on: the interpreter takes a moment to end, and what was
+    done is done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN if process else before)
+        for number, handler in before.items():
+            if process or handler is not None:  # None: set outside Python
+                signal.signal(number, signal.SIG_IGN if process else handler)
 
 
 def leave(code: int) -> None:

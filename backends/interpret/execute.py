@@ -32,7 +32,7 @@ from ..runtimes import RUNTIMES
 from ..telling import Telling, silent
 from .guard import unfit
 from .interleave import POLICIES, Run, explain, interleave, unread
-from .layout import Data, Layout, data, layout
+from .layout import Data, Layout, data, layout, number_type
 from .machine import Machine, Memory, Shape, assemble
 from .traces import Traces
 
@@ -80,7 +80,7 @@ def execute(
         return Execution(False, f"more than {MOST_OPERATIONS} operations are not executed")
     machine = assemble(listing, shape)
     rng = np.random.default_rng(seed)
-    values = [data(place, _dtype(name), shape.elements, rng) for name in dtypes]
+    values = [data(place, number_type(name), shape.elements, rng) for name in dtypes]
     memories = [Memory(machine, place, v.before) for v in values]
     operations, traces = 0, Traces(machine, place)
     for number in range(interleavings):
@@ -96,16 +96,6 @@ def execute(
                              number + 1, operations)  # fmt: skip
     return Execution(True, f"{interleavings} interleavings right; {shape}",
                      interleavings, operations)  # fmt: skip
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        dtype = np.dtype(object)
-    if dtype.kind not in "iuf":
-        raise UserError(f"{name!r} is not a number type", hint="int32, float32, float64 …")
-    return dtype
 
 
 def _compare(

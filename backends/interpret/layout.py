@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.collective import Collective
+from weft.dsl.errors import UserError
 from weft.dsl.placement import Placement
 
 from ..listing import Ints
@@ -116,6 +117,21 @@ def data(place: Layout, dtype: np.dtype[Any], elements: int, rng: np.random.Gene
     if not place.in_place:
         kept = (place.base[:, :1] + np.arange(place.size[0, 0])).ravel()
     return Data(before, rows, expected, kept)
+
+
+def number_type(name: str) -> np.dtype[Any]:
+    """The number type of a name.
+
+    Raises:
+        UserError: there is none.
+    """
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.kind not in "iuf":
+        raise UserError(f"{name!r} is not a number type", hint="int32, float32, float16 …")
+    return dtype
 
 
 def _keys(c: Collective, p: Placement) -> Ints:

@@ -18,6 +18,8 @@ from weft.dsl.collective import Collective, Kind, make
 from weft.dsl.errors import UserError
 from weft.dsl.placement import Placement
 
+from ..interpret.layout import number_type
+
 PERIOD = 65521
 
 Array = npt.NDArray[Any]
@@ -47,13 +49,7 @@ def type_named(name: str) -> np.dtype[Any]:
                             hint="install it: pip install ml_dtypes") from None  # fmt: skip
         found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return found
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        dtype = np.dtype(object)
-    if dtype.kind not in "iuf":
-        raise UserError(f"{name!r} is not a number type", hint="float32, int32, float16 …")
-    return dtype
+    return number_type(name)
 
 
 @dataclass(frozen=True)
