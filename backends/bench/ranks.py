@@ -6,6 +6,7 @@ As a program: one of the ranks that :mod:`..profile.start` started.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 
 from ..p2p.data import Array, Exam
 from ..p2p.execute import arguments, loaded
+from ..p2p.run.rank import Loan, Spare
 from ..profile.start import FOUND, PLAN, leave
 from . import own
 from .job import Bench
@@ -39,7 +41,7 @@ class MpiRank:
             function = getattr(loaded(one.text), one.function)
             found[one.name] = partial(function, comm=self.comm, timeout=self.timeout)
         native = own.mpi(self.comm, bench.units)
-        return found | ({OWN["mpi"]: native} if native else {})
+        return found | ({"MPI": native} if native else {})
 
     def meet(self) -> None:
         """Wait for all, with an end."""
@@ -57,13 +59,66 @@ class MpiRank:
         """Rank 0's."""
         return self.comm.bcast(thing)
 
+    def lend(self, send: Array | None, recv: Array | None) -> Loan:
+        """NumPy's arrays as they are."""
+        return Spare(send, recv)
 
-OWN = {"mpi": "MPI"}
-"""What the runtime's own collective is called."""
+    def clock(self) -> float:
+        """Seconds."""
+        return time.perf_counter()
+
+    def close(self) -> None:
+        """MPI ends with the process."""
+
+
+class TorchRank:
+    """A rank of torch.distributed, which :mod:`..profile.start` or torchrun started."""
+
+    def __init__(self, bench: Bench, folder: Path | None = None) -> None:
+        from ..p2p.run.torch import TorchCrew
+
+        if folder is None:
+            self.crew = TorchCrew(bench.timeout)
+        else:
+            number = int(os.environ["WEFT_RANK"])
+            self.crew = TorchCrew(bench.timeout, f"file://{folder}/store", number,
+                                  bench.units.ranks)  # fmt: skip
+        self.rank, self.ranks = self.crew.rank, self.crew.ranks
+        member = self.crew.last(self.ranks)
+        assert member is not None, "it is of the group of all"
+        self.lend, self.meet, self.clock = member.lend, member.barrier, member.clock
+
+    def calls(self, bench: Bench) -> dict[str, own.Call]:
+        """Every contestant by its name; the runtime's own last, if it has one."""
+        found: dict[str, own.Call] = {
+            one.name: getattr(loaded(one.text), one.function) for one in bench.contestants
+        }
+        native = own.torch(self.crew.dist, bench.units)
+        return found | ({"torch": native} if native else {})
+
+    def gather(self, thing: Any) -> Any:
+        """Everybody's, on rank 0; None on the others."""
+        return self.crew.gather(thing)
+
+    def agree(self, thing: Any) -> Any:
+        """Rank 0's."""
+        return self.crew.spread(thing)
+
+    def close(self) -> None:
+        """Leave when all are done."""
+        self.crew.close()
+
+
+Member = MpiRank | TorchRank
+
+
+def member_of(on: str, bench: Bench, folder: Path | None = None) -> Member:
+    """This process's rank."""
+    return MpiRank(bench) if on == "mpi" else TorchRank(bench, folder)
 
 
 def attend(
-    bench: Bench, member: MpiRank, tell: Callable[[str], None]
+    bench: Bench, member: Member, tell: Callable[[str], None]
 ) -> list[dict[str, Any]] | None:
     """For each size and contestant µs of each turn (of the slowest rank), and what is wrong.
 
@@ -91,12 +146,13 @@ def attend(
 Mine = dict[str, tuple[list[float], str | None]]
 
 
-def _size(bench: Bench, exam: Exam, calls: dict[str, own.Call], member: MpiRank) -> Mine:
+def _size(bench: Bench, exam: Exam, calls: dict[str, own.Call], member: Member) -> Mine:
     """Seconds of this rank's calls, and what is wrong, by contestant."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     wrong: dict[str, str | None] = dict.fromkeys(calls)
     send, _ = arguments(exam, member.rank, in_place=False)
     recvs: dict[str, Array | None] = {name: exam.empty(member.rank) for name in calls}
+    loans = {name: member.lend(send, recv) for name, recv in recvs.items()}
     order, begun = list(calls), time.monotonic()
     turn, last = 0, False
     while not last:
@@ -104,12 +160,13 @@ def _size(bench: Bench, exam: Exam, calls: dict[str, own.Call], member: MpiRank)
         last = member.agree(late or turn + 1 >= WARM_UP + bench.repeat)
         for name in order[turn % len(order) :] + order[: turn % len(order)]:
             member.meet()
-            begin = time.perf_counter()
-            calls[name](send, recvs[name])
-            spent = time.perf_counter() - begin
+            begin = member.clock()
+            calls[name](loans[name].send, loans[name].recv)
+            spent = member.clock() - begin
             if turn >= WARM_UP:
                 seconds[name].append(spent)
             if last or not turn:
+                loans[name].fetch()
                 wrong[name] = wrong[name] or exam.wrong(member.rank, recvs[name])
         turn += 1
     return {name: (seconds[name], wrong[name]) for name in calls}
@@ -121,7 +178,7 @@ def _row(size: int, name: str, ranks: list[tuple[list[float], str | None]]) -> d
     return {"bytes": size, "name": name, "us": slowest, "wrong": wrong}
 
 
-def serve(place: str) -> None:
+def serve(on: str, place: str) -> None:
     """Be one of the ranks of the job in a folder."""
     folder = Path(place)
     bench = Bench.from_json(json.loads((folder / PLAN).read_text("utf-8")))
@@ -130,11 +187,12 @@ def serve(place: str) -> None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    member = MpiRank(bench)
+    member = member_of(on, bench, folder)
     rows = attend(bench, member, tell if not member.rank else lambda _: None)
     if rows is not None:
         leave(folder / FOUND, rows)
+    member.close()
 
 
 if __name__ == "__main__":
-    serve(sys.argv[2])
+    serve(sys.argv[1], sys.argv[2])

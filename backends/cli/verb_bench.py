@@ -49,7 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="PLAN", nargs="+",
                         help="a point-to-point program (compile --to mpi), a schedule, an "
                         "algorithm or a program; all of one collective")  # fmt: skip
-    parser.add_argument("--on", choices=("mpi",), default="mpi", help="the runtime (default: mpi)")
+    parser.add_argument("--on", choices=("mpi", "torch"), default="mpi",
+                        help="the runtime (default: mpi)")  # fmt: skip
     parser.add_argument("--sizes", metavar="SIZE:SIZE", default=parse_size_range(SIZES),
                         type=valued("--sizes", parse_size_range),
                         help=f"message sizes, doubled (default: {SIZES})")  # fmt: skip
@@ -84,9 +85,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         bench = _bench(plans, args)
         predictions = _predictions(plans, bench, args)
         if is_joined(args.on):
-            from ..bench.ranks import MpiRank, attend
+            from ..bench.ranks import attend, member_of
 
-            rows = attend(bench, MpiRank(bench), lambda _: None)
+            member = member_of(args.on, bench)
+            rows = attend(bench, member, lambda _: None)
+            member.close()
             if rows is None:
                 return Exit.DONE
         else:

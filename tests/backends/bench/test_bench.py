@@ -19,6 +19,7 @@ from weft.dsl.collective import make
 
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 needs_mpi = pytest.mark.skipif(not (find_spec("mpi4py") and MPIEXEC), reason="no MPI")
+needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="no torch")
 FEW = ("--sizes", "4KiB:8KiB", "--repeat", 2, "--json")
 
 
@@ -58,6 +59,28 @@ def test_every_collective_of_mpi_is_called_right(weft, kind, tmp_path):
     ran = weft("bench", file, "--on", "mpi", *FEW)
     assert ran.code == 0, ran.err
     assert {x["name"] for x in json.loads(ran.out)["sizes"]} == {"plan", "MPI"}
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter"])
+def test_rings_against_torch(weft, kind):
+    ring = f"classic:ring{{collective={kind},ranks=3}}"
+    ran = weft("bench", ring, "--on", "torch", "--dtype", "bfloat16", *FEW)
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    assert {x["name"] for x in data["sizes"]} == {ring.removeprefix("classic:"), "torch"}
+    assert all(x["wrong"] is None and x["turns"] == 2 for x in data["sizes"])
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["broadcast", "gather", "scatter"])
+def test_collectives_of_torch_with_a_root_are_called_right(weft, kind, tmp_path):
+    file = tmp_path / "plan.json"
+    assert weft("synth", "-t", "full:3", "-c", kind, "--root", 2, "--objective", "latency",
+                "--time", "5s", "-o", file).code == 0  # fmt: skip
+    ran = weft("bench", file, "--on", "torch", *FEW)
+    assert ran.code == 0, ran.err
+    assert {x["name"] for x in json.loads(ran.out)["sizes"]} == {"plan", "torch"}
 
 
 @needs_mpi
