@@ -17,8 +17,10 @@ from typing import Any
 from ..p2p.data import Array, Exam
 from ..p2p.execute import arguments, loaded
 from ..p2p.run.rank import Loan, Spare
+from ..profile.gpus import connected
 from ..profile.start import FOUND, PLAN, leave
 from . import own
+from .gpus import NcclRank
 from .job import Bench
 
 WARM_UP = 1
@@ -109,11 +111,20 @@ class TorchRank:
         self.crew.close()
 
 
-Member = MpiRank | TorchRank
+Member = MpiRank | TorchRank | NcclRank
 
 
 def member_of(on: str, bench: Bench, folder: Path | None = None) -> Member:
-    """This process's rank."""
+    """This process's rank.
+
+    Raises:
+        Missing: the runtime is not installed, or there is no GPU.
+    """
+    if on == "nccl":
+        connection = connected()
+        from mpi4py import MPI
+
+        return NcclRank(bench, connection, MPI.COMM_WORLD)
     return MpiRank(bench) if on == "mpi" else TorchRank(bench, folder)
 
 

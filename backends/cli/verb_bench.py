@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="PLAN", nargs="+",
                         help="a point-to-point program (compile --to mpi), a schedule, an "
                         "algorithm or a program; all of one collective")  # fmt: skip
-    parser.add_argument("--on", choices=("mpi", "torch"), default="mpi",
+    parser.add_argument("--on", choices=("mpi", "torch", "nccl"), default="mpi",
                         help="the runtime (default: mpi)")  # fmt: skip
     parser.add_argument("--sizes", metavar="SIZE:SIZE", default=parse_size_range(SIZES),
                         type=valued("--sizes", parse_size_range),
@@ -77,8 +77,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Prove the plans, run them in turns, compare."""
     from ..bench.results import entries
     from ..p2p.run.joined import is_joined
+    from ..p2p.run.nccl import unusable
     from ..profile.start import carry_out
 
+    if args.on == "nccl" and (missing := unusable(0)):
+        raise missing
     with telling(console, "Running") as tell:
         tell("compile")
         plans = [_plan(text, args) for text in args.files]
@@ -117,11 +120,12 @@ def _plan(text: str, args: argparse.Namespace) -> tuple[Contestant, Script]:
     from ..p2p.read import read_script
 
     subject = read_subject(text)
-    backend: Any = BACKENDS.make(args.on)
+    to = "cupy-nccl" if args.on == "nccl" else args.on
+    backend: Any = BACKENDS.make(to)
     if subject.kind is Kind.SCRIPT:
         code = subject.text
     else:
-        asked = argparse.Namespace(**{**vars(args), **_UNSET, "to": args.on, "size": None,
+        asked = argparse.Namespace(**{**vars(args), **_UNSET, "to": to, "size": None,
                                       "topology": None, "file": text})  # fmt: skip
         code = backend.write(script_of_source(subject, source_of(subject, asked), asked))
     require_good(backend.findings(code, subject.where), subject.where)

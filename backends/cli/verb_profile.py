@@ -31,7 +31,7 @@ LARGEST = 512
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("--on", choices=("mpi", "torch", "numpy"), required=True,
+    parser.add_argument("--on", choices=("mpi", "torch", "nccl", "numpy"), required=True,
                         help="the runtime whose messages are timed")  # fmt: skip
     parser.add_argument("--ranks", metavar="N", type=valued("--ranks", whole(2, LARGEST)),
                         help=f"ranks to start (default: {RANKS}; not for ranks that mpiexec or "
@@ -49,11 +49,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Measure on ranks that are there, or on new ones."""
     from ..p2p.run.joined import is_joined
+    from ..p2p.run.nccl import unusable
     from ..profile.model import Effort
     from ..profile.start import carry_out
 
     started = time.monotonic()
     effort = Effort(seconds=args.time)
+    if args.on == "nccl" and (missing := unusable(0)):
+        raise missing
     if is_joined(args.on):
         return _as_rank(args, console, effort, started)
     check_file_output(args, console)
@@ -76,7 +79,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _name(args: argparse.Namespace, ranks: int) -> str:
-    what = {"mpi": "MPI ranks", "torch": "torch ranks", "numpy": "threads"}[args.on]
+    what = {"mpi": "MPI ranks", "torch": "torch ranks", "nccl": "GPUs", "numpy": "threads"}[args.on]
     return args.name or f"{ranks} {what}, measured"
 
 
@@ -84,14 +87,15 @@ def _as_rank(
     args: argparse.Namespace, console: Console, effort: Any, started: float
 ) -> int:  # fmt: skip
     """Be one of the ranks that somebody else started; the first of them writes and tells."""
+    from ..profile.gpus import measure_nccl
     from ..profile.ranks import measure_mpi, measure_torch, written
 
     if args.ranks:
         raise UserError("the ranks are started already", where="--ranks", hint="leave --ranks out")
     if not args.force:
         check_file_output(args, console)
-    measure = measure_mpi if args.on == "mpi" else measure_torch
-    found = measure(effort, args.seed, lambda _: None)
+    measures = {"mpi": measure_mpi, "torch": measure_torch, "nccl": measure_nccl}
+    found = measures[args.on](effort, args.seed, lambda _: None)
     if found is None:
         return Exit.DONE
     return _told(written(_name(args, found.ranks), found), args, console, started)

@@ -47,7 +47,8 @@ def execute(
 def loaded(text: str) -> types.ModuleType:
     """The module of an emitted file; its code is executed."""
     module = types.ModuleType("weft_emitted")
-    # Dataclasses look up their module by name while they are made.
+    # Dataclasses look up their module by name while they are made; threads may load at once.
+    module.__name__ = f"weft_emitted_{id(module)}"
     sys.modules[module.__name__] = module
     try:
         exec(compile(text, "<emitted>", "exec"), module.__dict__)

@@ -23,6 +23,7 @@ from weft.dsl.topology import Topology
 
 from ..p2p.wires.mpi import Mpi
 from ..p2p.wires.threads import Hub, Threads
+from .gpus import measure_nccl
 from .machine import topology_of
 from .model import Effort, Findings
 from .probe import Probe
@@ -137,6 +138,8 @@ def serve(on: str, place: str) -> None:
 
     if on == "mpi":
         found = measure_mpi(effort, seed, tell)
+    elif on == "nccl":
+        found = measure_nccl(effort, seed, tell)
     else:
         found = measure_torch(effort, seed, tell, folder)
     if found is not None:

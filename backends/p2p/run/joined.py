@@ -15,8 +15,11 @@ from .job import Job, Report
 from .rank import attend
 from .serve import told
 
+_OF_MPI = (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",))
+
 _SIGNS = {
-    "mpi": (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",)),
+    "mpi": _OF_MPI,
+    "nccl": _OF_MPI,
     "torch": (("RANK", "WORLD_SIZE", "MASTER_ADDR"),),
 }
 """Variables that starters set, by runtime: all of one of the groups."""
