@@ -147,7 +147,7 @@ def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
     schedule = None
     if subject.kind is Kind.SCRIPT:
         text = subject.text
-        _require_runtime(text, args.on, subject.where)
+        require_runtime(text, args.on, subject.where)
     else:
         in_place, args.in_place = args.in_place, None  # the function takes one buffer or two
         source = source_of(subject, args)
@@ -165,7 +165,12 @@ def _backend(on: str) -> Any:
     return BACKENDS.make(BACKEND.get(on, on))
 
 
-def _require_runtime(text: str, on: str, where: str) -> None:
+def require_runtime(text: str, on: str, where: str) -> None:
+    """Refuse an emitted file that is for another runtime.
+
+    Raises:
+        UserError: it is.
+    """
     from ..p2p.read import read_script, runtime_of
 
     read_script(text, where)

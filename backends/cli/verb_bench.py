@@ -18,6 +18,7 @@ from .exit_codes import Exit
 from .inputs import read_topology, seconds, valued, whole
 from .judging import require_good
 from .lowering import source_of
+from .running import require_runtime
 from .scripts import script_of_source
 from .stages import telling
 from .subjects import Kind, read_subject
@@ -124,6 +125,7 @@ def _plan(text: str, args: argparse.Namespace) -> tuple[Contestant, Script]:
     backend: Any = BACKENDS.make(to)
     if subject.kind is Kind.SCRIPT:
         code = subject.text
+        require_runtime(code, args.on, subject.where)
     else:
         asked = argparse.Namespace(**{**vars(args), **_UNSET, "to": to, "size": None,
                                       "topology": None, "file": text})  # fmt: skip

@@ -21,6 +21,7 @@ import numpy as np
 from weft.dsl.errors import Missing
 from weft.dsl.topology import Topology
 
+from ..p2p.run.serve import die_with_parent
 from ..p2p.wires.mpi import Mpi
 from ..p2p.wires.threads import Hub, Threads
 from .gpus import measure_nccl
@@ -129,6 +130,7 @@ def written(name: str, found: Findings) -> dict[str, Any]:
 def serve(on: str, place: str) -> None:
     """Be one of the ranks that :mod:`.start` started."""
     folder = Path(place)
+    die_with_parent(folder)
     plan = json.loads((folder / PLAN).read_text("utf-8"))
     effort, seed = Effort(**plan["effort"]), plan["seed"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from typing import Any
 from weft.dsl.errors import CheckFailed, Missing
 
 from ..p2p.run.launch import Start, under_mpiexec
+from ..p2p.run.serve import ALIVE
 
 STARTING = 60.0
 """Seconds that ranks may take to start, and to end."""
@@ -43,8 +45,11 @@ def carry_out(
         folder = Path(place)
         (folder / PLAN).write_text(json.dumps(plan), "utf-8")
         limit = seconds + 2 * STARTING
-        with _started(_commands(program, on, ranks, folder, limit), folder) as processes:
-            _wait(processes, limit, folder / SAID, tell)
+        starts = _commands(program, on, ranks, folder, limit)
+        with (folder / ALIVE).open("wb") as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX)  # ranks end themselves as soon as it is released
+            with _started(starts, folder) as processes:
+                _wait(processes, limit, folder / SAID, tell)
         if not (folder / FOUND).exists():
             raise CheckFailed(f"the ranks did not end well: {_last_words(folder)}",
                               hint="does weft run work with the same --on?")  # fmt: skip

@@ -91,4 +91,4 @@ def test_the_file_is_a_module_of_a_program_under_mpiexec(tmp_path, program):
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["right"] * 4
+    assert done.stdout.count("right") == 4  # lines of ranks may run into each other
