@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.dsl.distinct import numbered
 from weft.dsl.errors import UserError
 from weft.dsl.slots import NONE, SCRATCH, WIDE, slice_of
 
@@ -90,12 +91,9 @@ def script_of(flow: Flow, name: str) -> Script:
 def _staged(flow: Flow, number: Column, scratch: Slots) -> Column:
     """Where messages land: not where their receiver sends from in the same round."""
     m = flow.messages
-    ranks = np.int64(flow.collective.ranks)
-    read = (number * ranks + m.src) * WIDE + m.send
-    write = (number * ranks + m.dst) * WIDE + m.recv
-    # Keys of different (round, rank) differ in their high part; WIDE times that fits 63 bits for
-    # all scripts that MOST_LINES lets through.
-    late = np.isin(write, read)
+    places = np.concatenate([m.src, m.dst]) * WIDE + np.concatenate([m.send, m.recv])
+    ids = numbered(places, np.concatenate([number, number]))
+    late = np.isin(ids[len(m) :], ids[: len(m)])
     landing = m.recv.copy()
     rows = np.flatnonzero(late)
     rows = rows[np.lexsort((m.recv[rows], m.src[rows], number[rows], m.dst[rows]))]
