@@ -59,16 +59,18 @@ def run_on_gpus(job: Job) -> dict[int, Report]:
     if missing:
         raise missing
     programs = [loaded(piece.text) for piece in job.pieces]
+    groups = {count: _Ranks(count) for count in sorted({p.units.ranks for p in job.pieces})}
     done: list[list[Done | None]] = [[] for _ in range(job.ranks)]
     for case in job.cases:
         piece = job.pieces[case.piece]
-        ranks = _Ranks(piece.units.ranks)
+        ranks = groups[piece.units.ranks]
         every = getattr(programs[case.piece], f"{piece.function}_of_all")
         first = job.ranks - ranks.count  # a group of the last ones, as on other runtimes
         found = ranks.case(every, case, case.exam(piece.units))
-        ranks.close(programs[case.piece])
         for rank in range(job.ranks):
             done[rank].append(found[rank - first] if rank >= first else None)
+    for ranks in groups.values():
+        ranks.close(programs)
     return {rank: Report(rank, tuple(own)) for rank, own in enumerate(done)}
 
 
@@ -121,8 +123,9 @@ class _Ranks:
             with self.cupy.cuda.Device(device):
                 self.cupy.cuda.get_current_stream().synchronize()
 
-    def close(self, program: types.ModuleType) -> None:
-        """Let go of the communicators."""
+    def close(self, programs: Sequence[types.ModuleType]) -> None:
+        """Let go of the communicators, which programs remember."""
         for comm in self.comms:
-            program.forget(comm)
+            for program in programs:
+                program.forget(comm)
             comm.destroy()
