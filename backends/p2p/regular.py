@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
@@ -36,26 +37,35 @@ WIDE = 92
 """Columns of a line of code, without its indentation."""
 
 
+class Shape(StrEnum):
+    """What u is of a rank r; c is the turn, g the ranks of a group."""
+
+    CONSTANT = "0"
+    TURNED = "(r + c) % ranks"
+    MIRRORED = "(c - r) % ranks"
+    FLIPPED = "r ^ c"
+    INSIDE = "r // g * g + (r + c) % g"
+    PLACE = "(r + c) % g"
+    GROUP = "(r // g + c) % (ranks // g)"
+
+
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """``base + factor * u(r)``; u is one of :data:`SHAPES`, with ``turn``, modulo ``modulus``.
+    """``base + factor * u(r)``; u is as ``shape`` says, with ``turn``, modulo ``modulus``.
 
     ``groups``: ranks of a group, where u is about groups, else all of them.
     """
 
-    shape: str
+    shape: Shape
     base: int
     factor: int = 0
     turn: int = 0
     modulus: int = 1
     groups: int = 1
 
-    def key(self) -> tuple[str, int, int, int]:
+    def key(self) -> tuple[Shape, int, int, int]:
         """What must not change from one round of a loop to the next."""
         return self.shape, self.factor, self.modulus, self.groups
-
-
-SHAPES = ("constant", "turned", "mirrored", "flipped", "inside", "place", "group")
 
 
 def code_of(script: Script) -> list[str] | None:
@@ -130,20 +140,20 @@ def fit(column: Column) -> Formula | None:
     base = int(column.min())
     apart = column - base
     if not apart.any():
-        return Formula("constant", base)
+        return Formula(Shape.CONSTANT, base)
     factor = int(np.gcd.reduce(apart))
     u, r = apart // factor, np.arange(ranks)
     groups = [g for g in range(2, ranks) if ranks % g == 0]
     tried: list[Formula] = [
-        Formula("turned", base, factor, int(u[0]), ranks),
-        Formula("mirrored", base, factor, int(u[0]), ranks),
-        Formula("flipped", base, factor, int(u[0]), ranks),
+        Formula(Shape.TURNED, base, factor, int(u[0]), ranks),
+        Formula(Shape.MIRRORED, base, factor, int(u[0]), ranks),
+        Formula(Shape.FLIPPED, base, factor, int(u[0]), ranks),
     ]
     for g in groups:
         tried += [
-            Formula("inside", base, factor, int(u[0]), g, g),
-            Formula("place", base, factor, int(u[0]), g, g),
-            Formula("group", base, factor, int(u[0]), ranks // g, g),
+            Formula(Shape.INSIDE, base, factor, int(u[0]), g, g),
+            Formula(Shape.PLACE, base, factor, int(u[0]), g, g),
+            Formula(Shape.GROUP, base, factor, int(u[0]), ranks // g, g),
         ]
     return next((one for one in tried if (_values(one, r) == u).all()), None)
 
@@ -153,15 +163,15 @@ def _values(one: Formula, r: Column) -> Column:
     m, c, g = one.modulus, one.turn, one.groups
     result: Column
     match one.shape:
-        case "turned":
+        case Shape.TURNED:
             result = (r + c) % m
-        case "mirrored":
+        case Shape.MIRRORED:
             result = (c - r) % m
-        case "flipped":
+        case Shape.FLIPPED:
             result = r ^ c
-        case "inside":
+        case Shape.INSIDE:
             result = r // g * g + (r + c) % m
-        case "place":
+        case Shape.PLACE:
             result = (r + c) % m
         case _:
             result = (r // g + c) % m
@@ -184,7 +194,8 @@ def _run(patterns: Sequence[_Pattern]) -> tuple[int, tuple[tuple[int, int], ...]
         if change is not None and step != change:
             break
         if any(
-            turn and f.shape == "flipped" for (_, turn), f in zip(step, first.numbers, strict=True)
+            turn and f.shape == Shape.FLIPPED
+            for (_, turn), f in zip(step, first.numbers, strict=True)
         ):
             break
         change, length = step, length + 1
@@ -250,27 +261,27 @@ def _braced(expression: str) -> str:
 def _expression(number: Formula, base: int, turn: int) -> str:
     """The formula in r, and in step where it changes."""
     constant = _sum([(base, "step")], number.base)
-    if number.shape == "constant":
+    if number.shape == Shape.CONSTANT:
         return constant
     m, g = number.modulus, number.groups
-    fixed = _centred(number.turn, m) if number.shape != "flipped" else number.turn
+    fixed = _centred(number.turn, m) if number.shape != Shape.FLIPPED else number.turn
     moved = [(turn, "step")]
     match number.shape:
-        case "turned":
+        case Shape.TURNED:
             u = _modulo([(1, "r"), *moved], fixed, m) if fixed or turn else "r"
-        case "mirrored":
+        case Shape.MIRRORED:
             u = _modulo([*moved, (-1, "r")], number.turn, m)
-        case "flipped":
+        case Shape.FLIPPED:
             u = f"(r ^ {fixed})"
-        case "inside":
+        case Shape.INSIDE:
             u = f"(r // {g} * {g} + {_modulo([(1, 'r'), *moved], fixed, m)})"
-        case "place":
+        case Shape.PLACE:
             u = _modulo([(1, "r"), *moved], fixed, m)
         case _:
             u = _modulo([(1, f"r // {g}"), *moved], fixed, m)
             u = f"r // {g}" if not fixed and not turn else u
     if number.factor != 1:
-        alone = u.isalnum() or number.shape in ("flipped", "inside")
+        alone = u.isalnum() or number.shape in (Shape.FLIPPED, Shape.INSIDE)
         u = f"{number.factor} * {u if alone else f'({u})'}"
     return u if constant == "0" else f"{u} + {constant}".replace("+ -", "- ")
 
