@@ -73,7 +73,7 @@ class Exam:
 
     def given(self, rank: int) -> Array | None:
         """The rank's input; None if it has none."""
-        return self._filled(self.units.pre, rank, self.units.input_chunks, poison=False)
+        return self._filled(self.units.pre, rank, self.units.input_chunks)
 
     def empty(self, rank: int) -> Array | None:
         """Memory for its output, full of numbers that are never right; None if it has none."""
@@ -106,7 +106,7 @@ class Exam:
         apart = np.abs(found.astype(np.float64) - whole)
         return np.asarray(~(apart <= np.resize(error, self.length)))
 
-    def _filled(self, p: Placement, rank: int, chunks: int, *, poison: bool) -> Array | None:
+    def _filled(self, p: Placement, rank: int, chunks: int) -> Array | None:
         rows = np.flatnonzero(p.ranks == rank)
         if not len(rows):
             return None

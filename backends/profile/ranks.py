@@ -50,7 +50,7 @@ class Patient(Mpi):
         begin = time.monotonic()
         while not self.mpi.Request.Testall(begun, states):
             waited = time.monotonic() - begin
-            if waited > WAIT + self.timeout:  # type: ignore[operator]
+            if waited > WAIT + (self.timeout or 0.0):
                 raise TimeoutError(f"{here}: still waiting for messages {', '.join(ways)}")
             time.sleep(min(REST, waited / 10))
 
