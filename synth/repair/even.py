@@ -1,0 +1,162 @@
+"""Fewer pieces, all of one size, so that a schedule that is in step stays so.
+
+Where transfers hold several rows at once, equal ones that start together fit together; shares of
+any size do not, and ports wait for each other. So where pieces may be left out, because the others
+can carry their data (an allreduce's sums may meet anywhere), those are left out that load most
+what is overloaded, and what is torn goes where they went.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.distinct import rows_of
+from weft.dsl.errors import UserError
+from weft.dsl.failures import Degraded
+from weft.dsl.schedule import Schedule
+
+from ..occupancy import LinkTable
+from ..order import LARGE
+from .loads import load_matrix
+from .market import Market
+from .torn import Torn
+from .trees import Way, other_way
+from .whole import assembled
+
+Floats = npt.NDArray[np.float64]
+
+_PIECES = 96  # at least, so that one less costs little
+_LEAVE = 0.08  # of the pieces, at most
+_ROUNDS = 2  # in which each torn piece is taken out again and grown where there is room by then
+_TREES = 600  # that are grown at most
+_EPS = 1e-9
+
+
+def even(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
+    """As :func:`~.whole.repair`, but with fewer pieces where that is better.
+
+    Raises:
+        UserError, BadTopology: as ``repair``; or its pieces are not all of one size, or they are of
+            several chunks.
+    """
+    c = schedule.collective
+    if len(set(c.grains.tolist())) != 1 or c.local_reduce or c.plain().chunks != 1:
+        raise UserError(f"{c} is not made of equal pieces of one chunk",
+                        hint="repair it as a whole")  # fmt: skip
+    torn = Torn.of(_finer(schedule), left)
+    c = torn.schedule.collective
+    size = message_bytes or schedule.bytes or LARGE
+    before = _load_before(torn)
+    stay = np.ones(c.chunks, bool)
+    best = now = _tried(torn, stay, size)
+    most = int(_LEAVE * c.chunks)
+    turns = max(1, min(most, _TREES // max(1, _ROUNDS * len(torn.broken))))
+    for _ in range(turns):
+        left_out = _relieving(now, before, max(1, most // turns))
+        if not left_out:
+            break
+        stay[left_out] = False
+        now = _tried(torn, stay, size)
+        best = min(best, now, key=lambda one: one.price)
+    pieces = len(best.ways)
+    cut = c.plain().cut_in(np.ones(pieces, np.int64), np.array([pieces]))
+    return assembled(torn, best.ways, cut)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Try:
+    """Pieces that stay, how they go, and what a grain of each loads, shape (rows, ways)."""
+
+    ways: list[Way]
+    loads: Floats
+
+    @property
+    def load(self) -> Floats:
+        """Of each row, by all."""
+        total: Floats = self.loads.sum(axis=1)
+        return total
+
+    @property
+    def price(self) -> float:
+        """The time of the busiest row for the whole message, up to a factor."""
+        return float(self.load.max(initial=0.0)) / len(self.ways)
+
+
+def _tried(torn: Torn, stay: npt.NDArray[np.bool_], size: int) -> _Try:
+    """Torn pieces that stay, grown one by one, and again when all of them are there."""
+    schedule = torn.schedule
+    kept = stay[schedule.chunk] & ~torn.hit
+    market = Market.of(torn.left.topology, schedule, torn.moved, kept, size)
+    market.hop = market.busiest / max(max(market.alpha, default=0.0), 1e-9)
+    grains = float(schedule.collective.grains[0])
+    ways = {i: Way(i, torn.rows.of_chunk(i)) for i in np.flatnonzero(stay).tolist()}
+    torn_here = [i for i in torn.broken if stay[i]]
+    for again in range(_ROUNDS):
+        for chunk in torn_here:
+            if again:
+                _take_back(torn, ways[chunk], market, grains)
+            ways[chunk] = other_way(torn, chunk, market, grains)
+    listed = list(ways.values())
+    return _Try(listed, load_matrix(torn, listed).toarray())
+
+
+def _take_back(torn: Torn, way: Way, market: Market, grains: float) -> None:
+    """Unload what is new on a way; and load again what :func:`other_way` takes to be there."""
+    for new in way.fresh:
+        market.take(new.transfer.route, -grains)
+    if not len(way.kept):
+        mine = torn.rows.of_chunk(way.chunk)
+        for row in mine[~torn.hit[mine]].tolist():
+            market.take(torn.route(row), grains)
+
+
+def _load_before(torn: Torn) -> Floats:
+    """The load of the busiest row before anything was dead, for every row of what is left."""
+    old = torn.schedule
+    whole = torn.left.whole
+    _, row = LinkTable.of(whole).rows_of(old.route_links.astype(np.int64))
+    hold = 1 / np.array([float(b) for b in whole.capacities()])
+    load = np.bincount(row, weights=hold[row], minlength=len(hold))
+    return np.full(len(torn.left.topology.capacities()), load.max(initial=0.0))
+
+
+def _relieving(now: _Try, before: Floats, count: int) -> list[int]:
+    """Pieces that load most what is loaded more than anything was before."""
+    over = np.maximum(now.load - before * (1 + _EPS), 0)
+    open_ways = np.ones(len(now.ways), bool)
+    found: list[int] = []
+    while len(found) < count and over.any():
+        # Not only what is over counts: what is torn moves to where there is room.
+        worst = int(np.where(open_ways, over @ now.loads, -1.0).argmax())
+        found.append(now.ways[worst].chunk)
+        open_ways[worst] = False
+        over = np.maximum(over - now.loads[:, worst], 0)
+    return found
+
+
+def _finer(schedule: Schedule) -> Schedule:
+    """Every piece cut in as many as make enough of them, one after the other."""
+    pieces = schedule.collective.chunks
+    each = -(-_PIECES // pieces)
+    if each == 1:
+        return schedule
+    columns: dict[str, Any] = {
+        k: np.repeat(v, each) for k, v in schedule.columns().items() if k != "route_links"
+    }
+    copy = np.tile(np.arange(each), len(schedule))
+    if schedule.priority is not None:
+        columns["priority"] = columns["priority"] * each + copy
+    which = np.repeat(np.arange(len(schedule)), each)
+    cut = np.ones(each * pieces, np.int64)
+    made = Schedule.from_columns(
+        schedule.topology, schedule.collective.plain().cut_in(cut, np.array([each * pieces])),
+        **{**columns, "chunk": columns["chunk"] * each + copy},
+        route_links=schedule.route_links[rows_of(schedule.route_start, which)[1]],
+        stride=schedule.stride * each, segments=schedule.segments,
+        provenance=schedule.provenance,
+    )  # fmt: skip
+    return replace(made, bytes=schedule.bytes)

@@ -1,0 +1,53 @@
+"""What ways of chunks load: one row of a matrix for each row of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.distinct import rows_of
+
+from ..occupancy import LinkTable
+from .torn import Torn
+from .trees import Way
+
+Floats = npt.NDArray[np.float64]
+
+
+def load_matrix(torn: Torn, ways: Sequence[Way]) -> Any:
+    """Loads of the machine's rows (links, then resources) by one grain on each way, in grains per
+    GB/s: a sparse matrix, shape (rows, ways)."""
+    from scipy.sparse import csc_matrix
+
+    topology, start = torn.left.topology, torn.schedule.route_start
+    links = [
+        np.concatenate([
+            torn.moved[rows_of(start, way.kept)[1]],
+            np.array([i for new in way.fresh for i in new.transfer.route], np.int64),
+        ])
+        for way in ways
+    ]  # fmt: skip
+    way = np.repeat(np.arange(len(ways)), [len(x) for x in links])
+    position, row = LinkTable.of(topology).rows_of(np.concatenate([np.zeros(0, np.int64), *links]))
+    capacity = np.array([float(b) for b in topology.capacities()])
+    shape = (len(capacity), len(ways))
+    return csc_matrix((1 / capacity[row], (row, way[position])), shape=shape)
+
+
+def heights(torn: Torn, ways: Sequence[Way]) -> Floats:
+    """Steps of each way, shape (ways,)."""
+    step = torn.schedule.step
+    return np.array([
+        max([int(step[way.kept].max(initial=-1)), *(new.transfer.step for new in way.fresh)]) + 1.0
+        for way in ways
+    ])  # fmt: skip
+
+
+def plain_of(torn: Torn) -> npt.NDArray[np.int64]:
+    """The chunk of the plain collective that each chunk is a piece of."""
+    c = torn.schedule.collective
+    found: npt.NDArray[np.int64] = (np.cumsum(c.grains) - c.grains) // c.factor
+    return found

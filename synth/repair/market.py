@@ -1,0 +1,87 @@
+"""What links carry while a schedule is mended, and what one more chunk on them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.schedule import Schedule
+from weft.dsl.structure import IntArray
+from weft.dsl.topology import Topology
+from weft.dsl.units import BYTES_PER_US_PER_GBPS
+
+from ..occupancy import LinkTable
+
+Flags = npt.NDArray[np.bool_]
+
+IDLE = 1e-3
+"""What any link costs, of the busiest row's load: short ways among those that are free."""
+
+
+@dataclass(slots=True, eq=False)
+class Market:
+    """What every row of the machine carries, and what a link costs for it.
+
+    ``load`` is µs on each row (links, then resources) for the whole message, ``per_grain`` what a
+    grain adds; ``busiest`` is the largest load at the start. ``hop`` is what every µs of α costs
+    on top, in µs: much of it makes low trees.
+    """
+
+    topology: Topology
+    out: list[list[tuple[int, int]]]
+    back: list[list[tuple[int, int]]]
+    rows: list[list[int]]
+    per_grain: list[float]
+    load: list[float]
+    alpha: list[float]
+    busiest: float
+    hop: float = 1.0
+
+    @staticmethod
+    def of(
+        topology: Topology, schedule: Schedule, moved: IntArray, kept: Flags, size: int
+    ) -> Market:
+        """Loaded with some transfers of a schedule, of which nothing is dead."""
+        links = len(topology.links)
+        out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
+        back: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
+        rows: list[list[int]] = [[i] for i in range(links)]
+        for i, link in enumerate(topology.links):
+            out[link.src].append((i, link.dst))
+            back[link.dst].append((i, link.src))
+        for r, resource in enumerate(topology.resources):
+            for i in resource.links:
+                rows[i].append(links + r)
+        lengths = np.diff(schedule.route_start)
+        flat = np.repeat(kept, lengths)
+        grains = np.repeat(schedule.collective.grains[schedule.chunk], lengths)[flat]
+        carried = np.bincount(moved[flat], weights=grains, minlength=links)
+        at, row = LinkTable.of(topology).rows_of(np.arange(links))
+        capacity = np.array([float(b) for b in topology.capacities()])
+        grain_bytes = size / schedule.collective.message_chunks
+        per_grain = grain_bytes / (capacity * BYTES_PER_US_PER_GBPS)
+        load = np.bincount(row, weights=carried[at], minlength=len(capacity)) * per_grain
+        busiest = max(float(load.max(initial=0.0)), float(per_grain.max(initial=0.0)))
+        alpha = [float(x.latency) for x in topology.links]
+        return Market(
+            topology, out, back, rows, per_grain.tolist(), load.tolist(), alpha, busiest
+        )  # fmt: skip
+
+    def price(self, link: int, grains: float) -> float:
+        """α, and what its fullest row will carry with one more: µs of the whole where that is as
+        much as the busiest carries, less where there is room, so that loads spread."""
+        worst = max(self.load[r] + grains * self.per_grain[r] for r in self.rows[link])
+        return self.hop * self.alpha[link] + worst * worst / self.busiest + IDLE * self.busiest
+
+    def take(self, route: Iterable[int], grains: float) -> None:
+        """Load the rows of a route."""
+        for link in route:
+            for row in self.rows[link]:
+                self.load[row] += grains * self.per_grain[row]
+
+    def delay(self, route: Iterable[int]) -> float:
+        """What the α of a route costs."""
+        return self.hop * sum(self.alpha[link] for link in route)

@@ -1,0 +1,105 @@
+"""Torn chunks cut in shares that go several ways, so that loads balance.
+
+Some ways of each torn chunk, found one after the other while others fill the links; then a linear
+program says how much goes which way. What is free is decided by it as well: pieces of one chunk of
+the plain collective may trade their sizes, so that in an allreduce, whose sums may meet anywhere,
+boxes with less bandwidth own less.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.collective import Kind
+from weft.dsl.errors import UserError
+from weft.dsl.failures import Degraded
+from weft.dsl.placement import LARGEST_OFFSET
+from weft.dsl.schedule import Schedule
+
+from ..order import LARGE
+from ..packing.plan_shares import largest_remainder
+from .loads import heights, load_matrix, plain_of
+from .market import Market
+from .torn import Torn
+from .trees import Way, other_way
+from .whole import assembled
+
+WAYS = 8
+"""Of each torn chunk."""
+
+_LOW = 0.5  # of the busiest row's load: what the longest link costs, where low trees are wanted
+_HIGH = 1e-3  # of the least time: what trees may cost that are as high as the highest
+_GRID = 5040  # grains of a share, divisible by all small numbers
+_MOST = LARGEST_OFFSET // 4
+
+
+def balanced(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
+    """As :func:`~.whole.repair`, but torn chunks are cut and go several ways.
+
+    Cost: ``WAYS`` times that of a repair, and a linear program with a column for each way.
+
+    Raises:
+        UserError, BadTopology: as ``repair``; or the collective cannot be cut.
+    """
+    torn = Torn.of(schedule, left)
+    c = schedule.collective
+    if c.local_reduce or c.kind is Kind.CUSTOM:
+        raise UserError(f"{c} cannot be cut in shares", hint="repair it as a whole")
+    ways = _ways(torn, message_bytes or schedule.bytes or LARGE)
+    plain = c.plain()
+    group = plain_of(torn)[[way.chunk for way in ways]]
+    share = _shares(torn, ways, group, plain.chunks)
+    most = np.bincount(group[share > 0], minlength=plain.chunks).max()
+    grid = max(most, min(_GRID * most, _MOST // plain.message_chunks))
+    grains = np.zeros(len(ways), np.int64)
+    for chunk in range(plain.chunks):
+        mine = np.flatnonzero(group == chunk)
+        parts = [Fraction(x) for x in share[mine].tolist()]
+        grains[mine] = largest_remainder([x / sum(parts) for x in parts], int(grid))
+    kept = np.flatnonzero(grains)
+    kept = kept[np.argsort(group[kept], kind="stable")]
+    cut = plain.cut_in(grains[kept], np.bincount(group[kept], minlength=plain.chunks))
+    return assembled(torn, [ways[i] for i in kept.tolist()], cut)
+
+
+def _ways(torn: Torn, size: int) -> list[Way]:
+    """Of whole chunks that which they have, of torn ones several; every second one is low."""
+    c = torn.schedule.collective
+    market = Market.of(torn.left.topology, torn.schedule, torn.moved, ~torn.hit, size)
+    low = _LOW * market.busiest / max(max(market.alpha, default=0.0), 1e-9)
+    broken = set(torn.broken)
+    ways = [Way(i, torn.rows.of_chunk(i)) for i in range(c.chunks) if i not in broken]
+    for turn in range(WAYS):
+        market.hop = low if turn % 2 == 0 else 1.0
+        for chunk in torn.broken:
+            ways.append(other_way(torn, chunk, market, float(c.grains[chunk]) / WAYS))
+    return ways
+
+
+def _shares(
+    torn: Torn, ways: list[Way], group: npt.NDArray[np.int64], chunks: int
+) -> npt.NDArray[np.float64]:
+    """The share of its plain chunk that goes each way: the busiest row is done as soon as can be,
+    and trees are low where that costs nothing."""
+    from scipy.optimize import linprog
+    from scipy.sparse import csc_matrix, hstack
+
+    loads: Any = load_matrix(torn, ways)
+    rows, count = loads.shape
+    scale = max(float(loads.max()), 1e-30)
+    busy: Any = hstack([loads / scale, csc_matrix(-np.ones((rows, 1)))]).tocsr()
+    one: Any = csc_matrix((np.ones(count), (group, np.arange(count))), shape=(chunks, count + 1))
+    high = heights(torn, ways)
+    least = float((loads.sum(axis=0) / rows).sum()) / scale * chunks / count
+    cost = np.append(_HIGH * least / chunks * high / high.max(initial=1), 1.0)
+    found: Any = linprog(
+        cost, A_ub=busy, b_ub=np.zeros(rows), A_eq=one, b_eq=np.ones(chunks), method="highs"
+    )
+    if found.x is None:
+        raise AssertionError(f"shares of ways: {found.message}")
+    share: npt.NDArray[np.float64] = np.where(found.x[:-1] > 1e-6, found.x[:-1], 0.0)
+    return share

@@ -1,0 +1,72 @@
+"""A schedule on a machine of which parts are dead: which transfers that hits, chunk by chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.errors import UserError
+from weft.dsl.failures import Degraded
+from weft.dsl.schedule import Schedule
+from weft.dsl.structure import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByChunk:
+    """The rows of each chunk, in their order."""
+
+    order: IntArray
+    start: IntArray
+
+    @staticmethod
+    def of(schedule: Schedule) -> ByChunk:
+        """O(transfers · log)."""
+        order = np.argsort(schedule.chunk, kind="stable")
+        ends = np.searchsorted(schedule.chunk[order], np.arange(schedule.collective.chunks + 1))
+        return ByChunk(order, ends)
+
+    def of_chunk(self, chunk: int) -> IntArray:
+        """The rows of a chunk."""
+        rows: IntArray = self.order[self.start[chunk] : self.start[chunk + 1]]
+        return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Torn:
+    """A schedule for ``left.whole``, seen from ``left.topology``.
+
+    Attributes:
+        schedule, left: as they are given.
+        moved: the links of all routes as they are numbered now, -1 where they are dead.
+        hit: whether a transfer passes anything dead.
+        rows: the transfers of each chunk.
+        broken: the chunks that are hit, ascending.
+    """
+
+    schedule: Schedule
+    left: Degraded
+    moved: IntArray
+    hit: npt.NDArray[np.bool_]
+    rows: ByChunk
+    broken: tuple[int, ...]
+
+    @staticmethod
+    def of(schedule: Schedule, left: Degraded) -> Torn:
+        """Raises:
+        UserError: ranks are gone, so that it would be another collective.
+        """
+        if left.dead_ranks:
+            raise UserError("ranks are gone, so this is another collective",
+                            hint="synthesize it anew")  # fmt: skip
+        moved = left.link_image[schedule.route_links]
+        hit = np.zeros(len(schedule), bool)
+        hit[np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))[moved < 0]] = True
+        broken = np.unique(schedule.chunk[hit]).tolist()
+        return Torn(schedule, left, moved, hit, ByChunk.of(schedule), tuple(broken))
+
+    def route(self, row: int) -> tuple[int, ...]:
+        """The links of a transfer as they are numbered now."""
+        start = self.schedule.route_start
+        return tuple(self.moved[start[row] : start[row + 1]].tolist())

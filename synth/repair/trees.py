@@ -1,0 +1,300 @@
+"""Torn chunks go other ways: hops bend through switches, or trees grow again.
+
+Where only links inside one hop are dead, the hop goes another way through switches. Else the torn
+branches of the chunk's tree are joined again, one by one, by the cheapest way (Dijkstra, Numerische
+Mathematik 1, 1959) from what still hangs together, links priced by what they carry already; so
+branches stay as they were, and the rest spreads over the links with room. Sums are the same tree on
+turned links, from where they meet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import BadTopology, UserError
+from weft.dsl.schedule import Schedule, Transfer
+from weft.dsl.structure import IntArray
+
+from .market import Market
+from .torn import Torn
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """A transfer that replaces another one; ``heir`` is the row whose priority it takes, or -1."""
+
+    transfer: Transfer
+    heir: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """How one chunk goes: rows of the old schedule that stay, and new transfers."""
+
+    chunk: int
+    kept: IntArray
+    fresh: tuple[New, ...] = ()
+
+
+def other_way(torn: Torn, chunk: int, market: Market, grains: float) -> Way:
+    """A torn chunk's way around what is dead, taken for so many grains of it.
+
+    Raises:
+        BadTopology: some rank cannot get what it wants any more.
+        UserError: the chunk is neither copied from where it is whole nor summed of single parts.
+    """
+    mine = torn.rows.of_chunk(chunk)
+    alive = mine[~torn.hit[mine]]
+    found = _bent(torn, mine, market, grains)
+    if found is not None:
+        return Way(chunk, alive, tuple(found))
+    for row in alive.tolist():
+        market.take(torn.route(row), -grains)
+    return Way(chunk, alive[:0], tuple(_grown(torn, mine, market, chunk, grains)))
+
+
+# --- other ways for single hops -------------------------------------------------------------------
+
+
+def _bent(torn: Torn, mine: IntArray, market: Market, grains: float) -> list[New] | None:
+    """The chunk's dead hops by other ways through switches; None if one has none."""
+    found = []
+    for row in mine[torn.hit[mine]].tolist():
+        one = torn.schedule[row]
+        tree, end = _dijkstra(
+            market, {one.src: 0.0}, {one.dst}, grains, turned=False, through=False
+        )  # fmt: skip
+        if end is None:
+            return None
+        route = _route(market, tree, one.dst, turned=False)[1]
+        found.append(New(replace(one, route=route), row))
+    for new in found:
+        market.take(new.transfer.route, grains)
+    return found
+
+
+# --- trees ----------------------------------------------------------------------------------------
+
+
+def _grown(torn: Torn, mine: IntArray, market: Market, chunk: int, grains: float) -> list[New]:
+    """The chunk's tree, or its sums and their tree, grown again around what is alive."""
+    schedule = torn.schedule
+    holders, wanted, parts = _ends(schedule.collective, chunk)
+    alive = mine[~torn.hit[mine]]
+    copies, sums = alive[~schedule.reduce[alive]], alive[schedule.reduce[alive]]
+    fresh: list[New] = []
+    first = 0
+    if parts:
+        centre = _centre(schedule, mine, wanted)
+        into = _tree(torn, sums, market, [centre], holders, grains, turned=True)
+        fresh += _summed(schedule, mine, chunk, into)
+        first = 1 + max((new.transfer.step for new in fresh), default=-1)
+        holders = [centre]
+    out = _tree(torn, copies, market, holders, wanted, grains, turned=False)
+    return fresh + _copied(schedule, mine, chunk, out, holders, first)
+
+
+_Hop = tuple[int, tuple[int, ...]]
+"""The rank at the other end, nearer to the root, and the links between, as data goes."""
+
+
+def _ends(c: Collective, chunk: int) -> tuple[list[int], list[int], bool]:
+    """Who holds a chunk, who wants it, and whether it is to be summed.
+
+    Raises:
+        UserError: parts of sums are held or wanted.
+    """
+    pre, post = c.pre, c.post
+    here, there = np.flatnonzero(pre.chunks == chunk), np.flatnonzero(post.chunks == chunk)
+    held = [c.contributions[i] for i in pre.sets[here].tolist()]
+    asked = {c.contributions[i] for i in post.sets[there].tolist()}
+    holders, wanted = pre.ranks[here].tolist(), post.ranks[there].tolist()
+    if not asked or (len(asked) == 1 and set(held) == asked):
+        return holders, wanted, False
+    whole = frozenset().union(*held)
+    if asked == {whole} and sum(map(len, held)) == len(whole):
+        return holders, wanted, True
+    raise UserError(f"chunk {chunk} is neither copied whole nor summed of single parts",
+                    hint="synthesize it anew")  # fmt: skip
+
+
+def _centre(schedule: Schedule, mine: IntArray, wanted: list[int]) -> int:
+    """Where the sums of a chunk met: where its first copy starts, or who alone wants it."""
+    copies = mine[~schedule.reduce[mine]]
+    if len(wanted) > 1 and len(copies):
+        return int(schedule.src[copies[0]])
+    return wanted[0]
+
+
+def _tree(
+    torn: Torn,
+    alive: IntArray,
+    market: Market,
+    roots: list[int],
+    leaves: list[int],
+    grains: float,
+    *,
+    turned: bool,
+) -> dict[int, _Hop]:
+    """For every rank of a tree that is no root, the hop that joins it; links are taken.
+
+    First what hangs together by hops that are alive, then the torn branches one by one, so that
+    each sees what those before it have taken.
+    """
+    kept: dict[int, list[_Hop]] = defaultdict(list)
+    heads = set(leaves)
+    for row in alive.tolist():
+        near, far = int(torn.schedule.src[row]), int(torn.schedule.dst[row])
+        near, far = (far, near) if turned else (near, far)
+        kept[near].append((far, torn.route(row)))
+        heads.discard(far)
+    hops: dict[int, _Hop] = {}
+    reached = dict.fromkeys(roots, 0.0)
+    _spread(market, kept, roots, hops, reached)
+    for _, route in hops.values():
+        market.take(route, grains)
+    while missing := {leaf for leaf in leaves if leaf not in reached}:
+        loose = (missing & heads) or missing
+        found, end = _dijkstra(market, reached, loose, grains, turned=turned, through=True)
+        if end is None:
+            name = market.topology.nodes[min(loose)].name
+            raise BadTopology(f"{market.topology.name}: {name} is cut off",
+                              hint="leave out what is cut off: --down-rank")  # fmt: skip
+        fresh, at = [], end
+        while at not in reached:
+            hops[at] = _route(market, found, at, turned=turned)
+            market.take(hops[at][1], grains)
+            fresh.append(at)
+            at = hops[at][0]
+        for at in reversed(fresh):
+            reached[at] = reached[hops[at][0]] + market.delay(hops[at][1])
+        _spread(market, kept, fresh, hops, reached)
+    return _needed(hops, leaves)
+
+
+def _spread(
+    market: Market,
+    kept: dict[int, list[_Hop]],
+    fresh: list[int],
+    hops: dict[int, _Hop],
+    reached: dict[int, float],
+) -> None:
+    """What hangs on some ranks by hops that are alive; ``reached`` says after how many µs of α."""
+    queue = list(fresh)
+    for near in queue:
+        for far, route in kept.get(near, ()):
+            if far not in reached:
+                reached[far] = reached[near] + market.delay(route)
+                hops[far] = (near, route)
+                queue.append(far)
+
+
+def _needed(hops: dict[int, _Hop], leaves: list[int]) -> dict[int, _Hop]:
+    """The hops that lead to leaves."""
+    found: dict[int, _Hop] = {}
+    for leaf in leaves:
+        at = leaf
+        while at in hops and at not in found:
+            found[at] = hops[at]
+            at = hops[at][0]
+    return found
+
+
+_Found = dict[int, tuple[int, int]]
+"""For every node that was reached, the node before it and the link between."""
+
+
+def _dijkstra(
+    market: Market,
+    roots: dict[int, float],
+    ends: set[int],
+    grains: float,
+    *,
+    turned: bool,
+    through: bool,
+) -> tuple[_Found, int | None]:
+    """The cheapest way from some ranks to one of others, which is named, and what lies on it;
+    only ``through`` says whether GPUs pass things on."""
+    ranks, links = market.topology.ranks, market.back if turned else market.out
+    found: _Found = {}
+    heap: list[tuple[float, int, int, int]] = [(cost, r, -1, -1) for r, cost in roots.items()]
+    heapify(heap)
+    least = dict(roots)
+    while heap:
+        cost, node, before, way = heappop(heap)
+        if node in found:
+            continue
+        found[node] = (before, way)
+        if node in ends:
+            return found, node
+        if node < ranks and before >= 0 and not through:
+            continue
+        for i, far in links[node]:
+            new = cost + market.price(i, grains)
+            if far not in found and new < least.get(far, float("inf")):
+                least[far] = new
+                heappush(heap, (new, far, node, i))
+    return found, None
+
+
+def _route(market: Market, found: _Found, node: int, *, turned: bool) -> _Hop:
+    """The rank before a rank on its way, and the links from one to the other, as data goes."""
+    links = []
+    at = node
+    while True:
+        at, link = found[at]
+        links.append(link)
+        if at < market.topology.ranks:
+            break
+    return at, tuple(links if turned else reversed(links))
+
+
+def _copied(
+    schedule: Schedule,
+    mine: IntArray,
+    chunk: int,
+    hops: dict[int, _Hop],
+    roots: list[int],
+    first: int,
+) -> list[New]:
+    """The transfers of a tree of copies, from its roots outwards."""
+    heirs = {int(schedule.dst[r]): r for r in mine[~schedule.reduce[mine]].tolist()}
+    depth = dict.fromkeys(roots, first)
+    for rank in hops:
+        chain = []
+        while rank not in depth:
+            chain.append(rank)
+            rank = hops[rank][0]
+        for at in reversed(chain):
+            depth[at] = depth[hops[at][0]] + 1
+    heir = mine[0] if len(mine) else -1
+    return [
+        New(Transfer(chunk, near, rank, route, depth[near]), int(heirs.get(rank, heir)))
+        for rank, (near, route) in hops.items()
+    ]
+
+
+def _summed(schedule: Schedule, mine: IntArray, chunk: int, hops: dict[int, _Hop]) -> list[New]:
+    """The transfers of a tree of sums, from its leaves inwards."""
+    heirs = {int(schedule.src[r]): r for r in mine[schedule.reduce[mine]].tolist()}
+    height: dict[int, int] = defaultdict(int)
+    for rank in hops:
+        at, up = rank, height[rank]
+        while at in hops:
+            at, up = hops[at][0], up + 1
+            if height[at] >= up:
+                break
+            height[at] = up
+    heir = mine[0] if len(mine) else -1
+    return [
+        New(
+            Transfer(chunk, rank, near, route, height[rank], reduce=True),
+            int(heirs.get(rank, heir)),
+        )
+        for rank, (near, route) in hops.items()
+    ]

@@ -1,0 +1,78 @@
+"""A schedule of a machine, mended for what is left of the machine: quick, right, not the best.
+
+Chunks that nothing dead carries keep their ways, the others go around (:mod:`.trees`). A mended
+schedule is an incumbent for a search, and what runs until that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from weft.dsl.collective import Collective
+from weft.dsl.distinct import rows_of
+from weft.dsl.failures import Degraded
+from weft.dsl.schedule import Schedule
+
+from ..order import LARGE
+from .market import Market
+from .torn import Torn
+from .trees import Way, other_way
+
+
+def repair(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
+    """The schedule for ``left.topology``, where ``schedule`` is for ``left.whole``.
+
+    New ways suit a message of so many bytes; by default that which the schedule was made for.
+
+    Not verified, as everything that comes from an engine. Times and rounds are gone; slices stay,
+    and where transfers have priorities, new ones inherit them. Cost: that of a few dozen array
+    operations, and one run of Dijkstra's algorithm for each chunk that has to grow again.
+
+    Raises:
+        BadTopology: some rank cannot get what it wants any more.
+        UserError: ranks are gone, so that it would be another collective; or a chunk is neither
+            copied from where it is whole nor summed of single parts.
+    """
+    torn = Torn.of(schedule, left)
+    size = message_bytes or schedule.bytes or LARGE
+    market = Market.of(left.topology, schedule, torn.moved, ~torn.hit, size)
+    c = schedule.collective
+    ways = {chunk: other_way(torn, chunk, market, int(c.grains[chunk])) for chunk in torn.broken}
+    every = [ways.get(i) or Way(i, torn.rows.of_chunk(i)) for i in range(c.chunks)]
+    return assembled(torn, every, c)
+
+
+def assembled(torn: Torn, ways: Sequence[Way], collective: Collective) -> Schedule:
+    """The schedule in which chunk i of ``collective`` goes ``ways[i]``, in the old one's order."""
+    old = torn.schedule
+    fresh = [(i, new) for i, way in enumerate(ways) for new in way.fresh]
+    new = np.array(
+        [(i, n.transfer.src, n.transfer.dst, n.transfer.step, n.transfer.reduce,
+          len(n.transfer.route), n.heir) for i, n in fresh], np.int64,
+    ).reshape(-1, 7)  # fmt: skip
+    kept = np.concatenate([np.zeros(0, np.int64), *(way.kept for way in ways)])
+    chunk = np.repeat(np.arange(len(ways)), [len(way.kept) for way in ways])
+    columns = np.stack([
+        chunk, old.src[kept], old.dst[kept], old.step[kept], old.reduce[kept],
+        np.diff(old.route_start)[kept], kept,
+    ], axis=1)  # fmt: skip
+    table = np.concatenate([columns, new])
+    links = np.concatenate([
+        torn.moved[rows_of(old.route_start, kept)[1]],
+        np.array([i for _, n in fresh for i in n.transfer.route], np.int64),
+    ])  # fmt: skip
+    starts = np.concatenate([[0], np.cumsum(table[:, 5])])
+    order = np.argsort(table[:, 6], kind="stable")
+    table = table[order]
+    made = Schedule.from_columns(
+        torn.left.topology, collective, table[:, 0], table[:, 1], table[:, 2], table[:, 3],
+        table[:, 4].astype(bool), table[:, 5],
+        links[rows_of(starts, order)[1]],
+        priority=None if old.priority is None else old.priority[table[:, 6]],
+        stride=old.stride, segments=old.segments,
+        provenance={**old.provenance, "repaired": True},
+    )  # fmt: skip
+    return replace(made, bytes=old.bytes)
