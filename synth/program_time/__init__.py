@@ -1,6 +1,8 @@
 """How long a program takes: thread blocks, FIFOs and loop iterations on α–β links."""
 
+from .clock import ProgramClock
 from .model import MSCCL, RCCL, Cut, ProtocolModel, RuntimeModel
+from .record import ProgramTimeline, record_program
 from .simulate import Activity, ProgramSimulation, simulate_program
 
 __all__ = [
@@ -8,8 +10,11 @@ __all__ = [
     "RCCL",
     "Activity",
     "Cut",
+    "ProgramClock",
     "ProgramSimulation",
+    "ProgramTimeline",
     "ProtocolModel",
     "RuntimeModel",
+    "record_program",
     "simulate_program",
 ]

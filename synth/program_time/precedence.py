@@ -32,7 +32,7 @@ def precedence(operations: Operations, costs: Costs, ranks: int) -> list[int]:
 def _tails(operations: Operations, costs: Costs) -> list[int]:
     """Ticks from the start of each operation to the end of all that needs it, without queues."""
     count = operations.size
-    start, after = _successors(operations)
+    start, after = successors(operations)
     into = np.zeros(count, np.int64)
     np.add.at(into, after, 1)
     missing = into.tolist()
@@ -43,7 +43,7 @@ def _tails(operations: Operations, costs: Costs) -> list[int]:
             missing[other] -= 1
             if not missing[other]:
                 order.append(other)
-    meets = _meeting(operations)
+    meets = meeting(operations)
     tail = [0] * count
     for node in reversed(order):
         leg = costs.leg[node]
@@ -61,8 +61,8 @@ def _tails(operations: Operations, costs: Costs) -> list[int]:
     return tail
 
 
-def _meeting(operations: Operations) -> list[int]:
-    """For each operation that sends: the one that receives its message; -1: none."""
+def meeting(operations: Operations) -> list[int]:
+    """Within a turn, for each operation that sends: the one that receives its message; -1: none."""
     block = operations.block_of()
     meets = np.full(operations.size, -1, np.int64)
     sends, receives = np.flatnonzero(operations.sends), np.flatnonzero(operations.receives)
@@ -82,11 +82,11 @@ def _ordinals(connection: Ints, width: int) -> Ints:
     return keys
 
 
-def _successors(operations: Operations) -> tuple[Ints, Ints]:
+def successors(operations: Operations) -> tuple[Ints, Ints]:
     """CSR of what must come after each operation within a turn."""
     block = operations.block_of()
     program = np.flatnonzero(block[1:] == block[:-1])
-    meets = np.array(_meeting(operations), np.int64)
+    meets = np.array(meeting(operations), np.int64)
     sends = np.flatnonzero(meets >= 0)
     waits = np.array(
         [(operations.first[b] + n - 1, op) for op, w in operations.waits.items() for b, n in w],

@@ -21,27 +21,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.errors import BadTopology, CheckFailed
+from weft.dsl.errors import CheckFailed
 from weft.dsl.program import Program, Protocol
 from weft.dsl.topology import Topology
 from weft.dsl.units import format_bytes
 
 from ..simulate import Timing, bus_factor
-from .costs import costs_of
 from .events import Activity, Machine
+from .layout import FITS
 from .model import MSCCL, Cut, RuntimeModel
-from .operations import Ints, Operations, operations_of
+from .operations import Ints, Operations
 from .precedence import precedence
-from .steady import FEWEST_TURNS, Steady
+from .prepared import Prepared
+from .steady import FEWEST_TURNS, Running, Steady
 
 Floats = npt.NDArray[np.float64]
 
 MOST_OPERATIONS = 2_000_000
+MOST_COMPILED = 16_000_000
+"""The same where the compiled loop runs."""
+
+FEW_OPERATIONS = 20_000
+"""Fewer are done before the compiled loop is loaded."""
+
 LEAST_TURNS = 8
 """Iterations that are always simulated, however large the program."""
 
@@ -80,14 +88,18 @@ def simulate_program(
     *,
     protocol: Protocol | None = None,
     bound_us: float | None = None,
-    most_operations: int = MOST_OPERATIONS,
+    most_operations: int | None = None,
 ) -> ProgramSimulation:
     """Run a program for a message of M bytes (see :attr:`Collective.message_chunks`).
 
     ``protocol`` replaces the program's own. Rank r of the program is rank r of the topology.
-    Cost: about 10 µs for each operation that is simulated. Iterations that repeat a state are
-    skipped, exactly (:mod:`.steady`); if after ``most_operations`` (or 8 iterations) no state has
-    come back, the rest is extrapolated (``exact`` is false).
+    Iterations that repeat a state are skipped, exactly (:mod:`.steady`); if after
+    ``most_operations`` (or 8 iterations) no state has come back, the rest is extrapolated
+    (``exact`` is false); by default these are 2 million, or 16 million in the compiled loop. That
+    one takes over after :data:`FEW_OPERATIONS`, if the ticks of the run fit 64 bits. An operation
+    takes some 10 µs before that, and 1 in it; the results are the same, to the last tick.
+
+    Many sizes of one program are quicker with a :class:`~.clock.ProgramClock`.
 
     Raises:
         UserError: a size below one byte, or a protocol that the runtime does not have.
@@ -95,36 +107,99 @@ def simulate_program(
             joined by links and switches.
         CheckFailed: the program cannot end; says which operations are stuck, and why.
     """
-    if protocol is not None:
-        program = replace(program, protocol=protocol)
-    ranks = len(program.ranks)
-    if topology.ranks != ranks:
-        raise BadTopology(
-            f"the program is for {ranks} ranks, and {topology.name} has {topology.ranks}",
-            hint="name the process group" if topology.ranks > ranks else "",
-        )
-    cut = model.cut(program, message_bytes)
-    operations = operations_of(program, cut.merge)
-    costs = costs_of(operations, topology, cut, model, program.protocol)
-    order = precedence(operations, costs, ranks)
-    slots = model.protocol(program.protocol).slots
+    prepared = Prepared(program, topology, model)
+    return simulate_prepared(
+        prepared, message_bytes, protocol, bound_us=bound_us, most_operations=most_operations
+    )
 
-    def run(turns: int, most: float) -> _Run | None:
-        return _run(Machine(operations, costs, order, slots=slots, turns=turns), most)
 
-    most = max(most_operations, LEAST_TURNS * operations.size)
+def simulate_prepared(
+    prepared: Prepared,
+    message_bytes: int,
+    protocol: Protocol | None = None,
+    *,
+    bound_us: float | None = None,
+    most_operations: int | None = None,
+    few: int = FEW_OPERATIONS,
+) -> ProgramSimulation:
+    """As :func:`simulate_program`; what was prepared before is used."""
+    protocol = protocol or prepared.program.protocol
+    cut = prepared.cut(message_bytes, protocol)
+    operations = prepared.operations(cut)
     try:
-        found = run(cut.iterations, most) or _longer(run, cut.iterations, most // operations.size)
+        found = Runs(prepared, cut, protocol, few).find(most_operations)
     except CheckFailed as error:
         error.where = f"a message of {format_bytes(message_bytes)}"
         raise
     return ProgramSimulation(
         message_bytes=message_bytes, time_us=float(found.finish.max(initial=0)),
-        bus_factor=bus_factor(program.collective), bound_us=bound_us,
+        bus_factor=bus_factor(prepared.program.collective), bound_us=bound_us,
         cut=cut, operations=operations.size * cut.iterations, simulated=found.simulated,
         exact=found.exact, busy_us=found.busy, block_rank=operations.block_rank,
         block_id=operations.block_id, spent_us=found.spent.T, finish_us=found.finish,
     )  # fmt: skip
+
+
+class Runs:
+    """Runs of one cut of a message, by the machine in Python and by the compiled one.
+
+    ``few``: operations that are worth no loading of the compiled one. ``rounded``: where exact
+    ticks do not fit 64 bits, take coarser ones, and not the machine in Python.
+    """
+
+    def __init__(
+        self, prepared: Prepared, cut: Cut, protocol: Protocol, few: int, *, rounded: bool = False
+    ) -> None:
+        self.prepared, self.cut, self.protocol, self.few = prepared, cut, protocol, few
+        self.size, self.rounded = prepared.operations(cut).size, rounded
+        self.slots = prepared.model.protocol(protocol).slots
+        self.ticks = prepared.ticks(cut, protocol)
+        self._arguments: tuple[Any, ...] | None = None
+
+    def find(self, most_operations: int | None) -> _Run:
+        """All iterations, the last ones extrapolated if there are too many.
+
+        Raises:
+            CheckFailed: they never end.
+        """
+        turns, least = self.cut.iterations, LEAST_TURNS * self.size
+        if least <= self.few:
+            most = min(self.few, max(most_operations or self.few, least))
+            if found := _run(self._machine(turns), most):
+                return found
+        default = MOST_COMPILED if self._fits(turns) else MOST_OPERATIONS
+        most = max(most_operations or default, least)
+        return self._run(turns, most) or _longer(self._run, turns, most // self.size)
+
+    def _run(self, turns: int, most: float) -> _Run | None:
+        if self.size * turns <= self.few or not self._fits(turns):
+            return _run(self._machine(turns), most)
+        from .compiled import CompiledMachine
+
+        layout = self.prepared.layout(self.cut)
+        try:
+            return _run(CompiledMachine(layout, self.ticks, slots=self.slots, turns=turns), most)
+        except _Stalled:
+            return _run(self._machine(turns), math.inf)  # says why
+
+    def _machine(self, turns: int) -> Machine:
+        if self._arguments is None:
+            operations = self.prepared.operations(self.cut)
+            costs = self.prepared.costs(self.cut, self.protocol)
+            order = precedence(operations, costs, self.prepared.topology.ranks)
+            self._arguments = operations, costs, order
+        return Machine(*self._arguments, slots=self.slots, turns=turns)
+
+    def _fits(self, turns: int) -> bool:
+        """Whether ticks of 64 bits do; with ``rounded`` they do afterwards."""
+        longest = self.prepared.layout(self.cut).longest(self.ticks, turns)
+        if longest < FITS:
+            return True
+        if not self.rounded:
+            return False
+        unit = math.ldexp(1, math.frexp(FITS / (longest / self.ticks.unit))[1] - 2)
+        self.ticks = self.prepared.ticks(self.cut, self.protocol, int(max(1, unit)))
+        return self.prepared.layout(self.cut).longest(self.ticks, turns) < FITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +213,14 @@ class _Run:
     exact: bool = True
 
 
-def _run(machine: Machine, most: float) -> _Run | None:
-    """Run to the end; None if that would take more operations than ``most``.
+class _Stalled(Exception):
+    """The compiled loop came to a halt; the machine in Python can say why."""
+
+
+def run_to_end(machine: Running, most: float) -> int | None:
+    """Run a machine until all blocks are done; how many operations were skipped as repeating.
+
+    None if more operations than ``most`` would have to be simulated.
 
     Raises:
         CheckFailed: it never ends.
@@ -147,12 +228,21 @@ def _run(machine: Machine, most: float) -> _Run | None:
     machine.start()
     steady = Steady(machine) if machine.turns >= FEWEST_TURNS else None
     while machine.left:
+        if steady and not isinstance(machine, Machine):
+            machine.watch(steady.watched, steady.seen)
         if not machine.advance():
-            raise _stuck(machine)
+            raise _stuck(machine) if isinstance(machine, Machine) else _Stalled
         if steady and steady.look() and steady.simulated > most:
             return None
-    skipped = steady.skipped if steady else 0
-    unit = machine.costs.unit
+    return steady.skipped if steady else 0
+
+
+def _run(machine: Running, most: float) -> _Run | None:
+    """Run to the end; None if that would take more operations than ``most``."""
+    skipped = run_to_end(machine, most)
+    if skipped is None:
+        return None
+    unit = machine.costs.unit if isinstance(machine, Machine) else machine.unit
     return _Run(
         _in_us([machine.busy], unit)[0], _in_us(machine.spent[: Activity.DONE], unit),
         _in_us([machine.finished], unit)[0],
@@ -175,8 +265,8 @@ def _longer(run: Callable[[int, float], _Run | None], turns: int, most: int) -> 
     return _Run(busy, spent, finish, half.simulated + full.simulated, exact=False)
 
 
-def _in_us(ticks: list[list[int]], unit: int) -> Floats:
-    return np.array([[t / unit for t in row] for row in ticks], np.float64)
+def _in_us(ticks: Any, unit: int) -> Floats:
+    return np.array([[int(t) / unit for t in row] for row in ticks], np.float64)
 
 
 _NAMED = 6

@@ -15,10 +15,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 from .events import Machine
 
+if TYPE_CHECKING:
+    from .compiled import CompiledMachine
+
 State = tuple[object, ...]
+Running: TypeAlias = "Machine | CompiledMachine"
 
 FEWEST_TURNS = 4
 """With fewer there is nothing to gain."""
@@ -35,16 +40,16 @@ class _Moment:
     spent: list[list[int]]
 
     @staticmethod
-    def of(machine: Machine, state: State) -> _Moment:
+    def of(machine: Running, state: State) -> _Moment:
         return _Moment(
-            state, machine.now, machine.turn.copy(), machine.busy.copy(), machine.spent_so_far()
+            state, machine.now, machine.turn.copy(), list(machine.busy), machine.spent_so_far()
         )
 
 
 class Steady:
     """Watches a run, and shortens it when it repeats itself."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Running) -> None:
         self.machine = machine
         owner = machine.operations.block_of()
         waits = machine.operations.waits.items()
@@ -57,9 +62,10 @@ class Steady:
         m = self.machine
         self.kept: _Moment | None = None
         self.age, self.limit = 0, 1
-        working = (b for b in range(len(m.at)) if m.turn[b] < m.turns)
-        self.watched = min(working, key=m.turn.__getitem__, default=-1)
-        self.seen = m.turn[self.watched] if self.watched >= 0 else m.turns
+        turn = m.turn
+        working = (b for b in range(len(turn)) if turn[b] < m.turns)
+        self.watched = min(working, key=turn.__getitem__, default=-1)
+        self.seen = turn[self.watched] if self.watched >= 0 else m.turns
 
     @property
     def simulated(self) -> int:
@@ -74,9 +80,10 @@ class Steady:
         Returns whether it has.
         """
         m = self.machine
-        if self.watched < 0 or m.turn[self.watched] == self.seen:
+        turn = m.turn[self.watched]
+        if self.watched < 0 or turn == self.seen:
             return False
-        self.seen = m.turn[self.watched]
+        self.seen = turn
         if self.seen >= m.turns - 1:
             self._begin()
             return True

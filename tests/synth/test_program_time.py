@@ -8,12 +8,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-import patterns
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow_program import Slow
 from strategies import schedules
+from timed_cases import MODELS, cases
 from timed_programs import (
     all_pairs,
     binomial_broadcast,
@@ -25,7 +25,7 @@ from timed_programs import (
     stream,
 )
 
-from weft.backends.compile import CompileOptions, compile_schedule
+from weft.backends.compile import compile_schedule
 from weft.dsl.catalog import topology
 from weft.dsl.errors import BadTopology, CheckFailed, UserError
 from weft.dsl.program import Block, Program, Protocol
@@ -265,39 +265,6 @@ def test_numbers_that_make_no_sense() -> None:
 
 
 # --- against the slow one, and against the whole run ----------------------------------------------
-
-
-@st.composite
-def cases(draw: st.DrawFn, most_turns: int) -> tuple[Program, Topology, int]:
-    """Programs of textbook schedules on machines of mixed speed, for some iterations."""
-    n, k = draw(st.integers(2, 5)), draw(st.integers(1, 3))
-    seed = draw(st.integers(0, 99))
-    schedule: Schedule = draw(
-        st.sampled_from(
-            (
-                lambda: patterns.ring_allreduce(n, k),
-                lambda: patterns.random_allreduce(n, k, seed),
-                lambda: patterns.direct_alltoall(n, k),
-                lambda: patterns.tree_broadcast(n, patterns.full(n), k),
-                lambda: patterns.one_shot(n, k),
-                lambda: draw(schedules(max_ranks=4)),
-            )
-        )
-    )()
-    options = CompileOptions(
-        instances=draw(st.integers(1, 2)), protocol=draw(st.sampled_from(Protocol))
-    )
-    machine = schedule.topology
-    if not machine.resources and draw(st.booleans()):
-        machine = topology(f"hub:{machine.ranks},bw={draw(st.sampled_from([7, 25]))}GB/s")
-    compiled = compile_schedule(schedule, options)
-    payload = MSCCL.protocols[compiled.protocol].payload
-    eighths = 8 * draw(st.integers(0, most_turns - 1)) + draw(st.integers(1, 8))
-    size = eighths * payload // 8 * compiled.message_chunks + draw(st.integers(-1, 1))
-    return compiled, machine, size
-
-
-MODELS = (MSCCL, replace(MSCCL, overhead_us=Fraction(1, 2), local_GBps=200))
 
 
 @settings(max_examples=40, deadline=None)

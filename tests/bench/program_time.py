@@ -1,0 +1,95 @@
+"""``make bench``: simulated operations of programs, compiled and in Python, in one process.
+
+Both machines run the same turns, with all costs in ticks before; a first run loads the compiled
+one. *prepared* is what a further size of the same program costs beside its run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.table import Table
+
+from weft.backends.compile import CompileOptions, compile_algorithm
+from weft.dsl.catalog import topology
+from weft.dsl.program import Program
+from weft.dsl.topology import Topology
+from weft.synth.classic.catalog import classic_algorithm
+from weft.synth.program_time import MSCCL
+from weft.synth.program_time.compiled import CompiledMachine
+from weft.synth.program_time.events import Machine
+from weft.synth.program_time.precedence import precedence
+from weft.synth.program_time.prepared import Prepared
+
+MESSAGE = 1 << 20
+CASES = (
+    ("ring", "allreduce", "dgx-h100:nodes=8,fabric=star", 4),
+    ("ring", "allgather", "ring:64", 2),
+    ("direct", "allgather", "dgx-h100:nodes=2,fabric=star", 1),
+)
+T = TypeVar("T")
+
+
+def programs() -> Iterator[tuple[str, Program, Topology]]:
+    """The programs that are timed, and their machines."""
+    for name, kind, where, instances in CASES:
+        machine = topology(where)
+        made = classic_algorithm(name, kind, machine.ranks)
+        yield (
+            f"{name} {kind}, {where}",
+            compile_algorithm(made, CompileOptions(instances=instances)), machine,
+        )  # fmt: skip
+
+
+def seconds(what: Callable[[], T]) -> tuple[T, float]:
+    """What a call gives, and how long it takes."""
+    start = time.perf_counter()
+    found = what()
+    return found, time.perf_counter() - start
+
+
+def run(machine: Machine | CompiledMachine) -> None:
+    """To the end, every operation."""
+    machine.start()
+    while machine.left and machine.advance():
+        pass
+
+
+def row(name: str, program: Program, machine: Topology) -> list[str]:
+    """µs per operation in Python and compiled, their ratio, and ms to prepare a size."""
+    prepared, protocol = Prepared(program, machine, MSCCL), program.protocol
+    cut = prepared.cut(MESSAGE, protocol)
+    turns, slots = cut.iterations, MSCCL.protocol(protocol).slots
+    costs, operations = prepared.costs(cut, protocol), prepared.operations(cut)
+    order = precedence(operations, costs, machine.ranks)
+    layout = prepared.layout(cut)
+    slow = Machine(operations, costs, order, slots=slots, turns=turns)
+
+    def make() -> CompiledMachine:
+        return CompiledMachine(layout, prepared.ticks(cut, protocol), slots=slots, turns=turns)
+
+    run(make())
+    quick, ready = seconds(make)
+    _, compiled = seconds(lambda: run(quick))
+    _, python = seconds(lambda: run(slow))
+    assert slow.finished == quick.finished.tolist()
+    each = 1e6 / (operations.size * turns)
+    return [
+        name, f"{operations.size}", f"{python * each:.2f}", f"{compiled * each:.3f}",
+        f"{python / compiled:.0f}", f"{ready * 1e3:.1f}",
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Print a line for each program."""
+    table = Table("1 MiB", "operations", "Python, µs each", "compiled", "ratio", "prepared, ms")
+    for name, program, machine in programs():
+        table.add_row(*row(name, program, machine))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
