@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.dsl.algorithm import Algorithm
-from weft.dsl.program import Instr, Program, Slice
+from weft.dsl.program import Instr, Program, RankProgram, Slice
 from weft.dsl.slots import NONE, slice_of
 
 from ..read.model import Transfer, XmlAlgo, XmlBlock
@@ -40,11 +40,18 @@ def program_text(program: Program) -> str:
     lines = []
     for number, rank in enumerate(program.ranks):
         lines += _rank(number, (rank.input_chunks, rank.output_chunks, rank.scratch_chunks))
-        for at, block in enumerate(rank):
-            ends = (NONE if peer is None else peer for peer in (block.send, block.recv))
-            lines.append(_block_head(at, block.channel, *ends))
-            lines += [f"    {i:3} {_instr(one)}" for i, one in enumerate(block.code)]
+        lines += rank_lines(rank)
     return listing(head, lines)
+
+
+def rank_lines(rank: RankProgram) -> list[str]:
+    """The code of every thread block of a rank."""
+    lines = []
+    for at, block in enumerate(rank):
+        ends = (NONE if peer is None else peer for peer in (block.send, block.recv))
+        lines.append(_block_head(at, block.channel, *ends))
+        lines += [f"    {i:3} {instruction_text(one)}" for i, one in enumerate(block.code)]
+    return lines
 
 
 def algorithm_text(algorithm: Algorithm) -> str:
@@ -59,14 +66,15 @@ def algorithm_text(algorithm: Algorithm) -> str:
     ])  # fmt: skip
     columns = (moves.chunk, moves.src, moves.source, moves.dst, moves.target, moves.operand)
     shown = zip(*(column[: LONGEST + 1].tolist() for column in columns), strict=True)
-    lines = ["", *(_move(*row) for row in shown)]
+    lines = ["", *(move_text(*row) for row in shown)]
     hidden = len(moves) - LONGEST
     if hidden > 0:
         lines[LONGEST + 1 :] = [f"… and {hidden} more moves"]
     return head + "\n" + "\n".join(lines)
 
 
-def _move(chunk: int, src: int, source: int, dst: int, target: int, operand: int) -> str:
+def move_text(chunk: int, src: int, source: int, dst: int, target: int, operand: int) -> str:
+    """One move: ranks with the slices of their buffers, what is added, and the chunk."""
     ends = [
         f"{rank:3} {_slice(slice_of(slot)):<7}" for rank, slot in ((src, source), (dst, target))
     ]
@@ -81,7 +89,7 @@ def _rank(number: int, sizes: tuple[int, int, int]) -> list[str]:
 
 def _xml_block(block: XmlBlock) -> list[str]:
     head = _block_head(block.id, block.channel, block.send, block.recv)
-    return [head, *(f"    {one.step:3} {_instr(one)}" for one in block.transfers)]
+    return [head, *(f"    {one.step:3} {instruction_text(one)}" for one in block.transfers)]
 
 
 def _block_head(number: int, channel: int, send: int, recv: int) -> str:
@@ -91,7 +99,8 @@ def _block_head(number: int, channel: int, send: int, recv: int) -> str:
     return f"  block {number}  channel {channel}{peers}"
 
 
-def _instr(one: Transfer | Instr) -> str:
+def instruction_text(one: Transfer | Instr) -> str:
+    """``rcs  o[3] -> o[3]     x1  after 0.2``: what is done to which chunks, and how many."""
     source = _slice(one.src) if one.op.reads_src else ""
     target = f"-> {_slice(one.dst)}" if one.op.writes_dst else ""
     waits = " ".join(f"{block}.{step}" for block, step in one.waits)

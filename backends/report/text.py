@@ -48,7 +48,7 @@ def topology_text(topology: Topology) -> str:
     parts = [head, _link_kinds(topology)]
     if topology.resources:
         rows = [(r.name, len(r.links), _short(r.bandwidth)) for r in topology.resources]
-        parts.append(_cut("shared resources", table(("name", "links", "GB/s"), rows)))
+        parts.append(cut_table("shared resources", table(("name", "links", "GB/s"), rows)))
     if topology.ranks <= MATRIX_RANKS:
         parts.append(_matrix(topology))
     if topology.notes:
@@ -79,7 +79,7 @@ def _link_kinds(topology: Topology) -> str:
         (name, number, _short(bandwidth), _short(latency), lanes)
         for (name, bandwidth, latency, lanes), number in count.items()
     ]
-    return _cut("", table(("links", "count", "GB/s", "α µs", "lanes"), rows))
+    return cut_table("", table(("links", "count", "GB/s", "α µs", "lanes"), rows))
 
 
 def _matrix(topology: Topology) -> str:
@@ -123,7 +123,7 @@ def collective_text(collective: Collective) -> str:
     ])  # fmt: skip
     start, end = _holders(c.pre, c.chunks), _holders(c.post, c.chunks)
     rows = [(k, _ranks(start[k]), _ranks(end[k])) for k in range(c.chunks)]
-    return head + "\n\n" + _cut("", table(("chunk", "starts on", "must end on"), rows))
+    return head + "\n\n" + cut_table("", table(("chunk", "starts on", "must end on"), rows))
 
 
 def _measure(collective: Collective) -> str:
@@ -208,7 +208,7 @@ def _steps(s: Schedule, load: npt.NDArray[np.int64]) -> str:
             f"{busy[used, step].mean():.0%}" if used.any() else "-",
         ))  # fmt: skip
     head = ("step", "rounds", "transfers", "reducing", "links in use", "their mean use")
-    return _cut("", table(head, rows))
+    return cut_table("", table(head, rows))
 
 
 def _links(s: Schedule, load: npt.NDArray[np.int64]) -> str:
@@ -223,7 +223,7 @@ def _links(s: Schedule, load: npt.NDArray[np.int64]) -> str:
             steps = f"{at[0]}..{at[-1]}" if len(at) > 1 else str(at[0])
             rows.append((f"{names[one.src]} -> {names[one.dst]}", int(total[i]),
                          _short(one.bandwidth), f"{busy[i]:.0%}", steps))  # fmt: skip
-    return _cut("", table(("link", _measure(s.collective), "GB/s", "use", "steps"), rows))
+    return cut_table("", table(("link", _measure(s.collective), "GB/s", "use", "steps"), rows))
 
 
 def _gantt(s: Schedule, load: npt.NDArray[np.int64]) -> str:
@@ -251,7 +251,7 @@ def _short(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else f"{float(value):.5g}"
 
 
-def _cut(title: str, text: str) -> str:
+def cut_table(title: str, text: str) -> str:
     """A titled table without the rows beyond the longest list, and how many those are."""
     lines = text.split("\n")
     hidden = len(lines) - 1 - LONGEST_LIST

@@ -61,7 +61,7 @@ def carry_out(job: Job, launcher: Launcher) -> Ending:
     with tempfile.TemporaryDirectory(prefix="weft-run-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         job.write(folder)
-        calls = sum(1 + case.repeat for case in job.cases)
+        calls = sum(1 + case.repeat + 2 * case.watch for case in job.cases)
         start = launcher(folder, job.ranks, STARTING + job.timeout * (calls + 2))
         with (folder / ALIVE).open("wb") as alive:
             fcntl.flock(alive, fcntl.LOCK_EX)  # ranks end themselves as soon as it is released

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from weft.dsl.collective import Collective
 from ..data import Exam, type_named, units_of
 from ..emit import function_of
 from ..read import read_script
+from .watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Case:
     Attributes:
         rough: as :class:`~weft.backends.p2p.data.Exam` has it.
         repeat: timed calls after the one that is compared; the last is compared as well.
+        watch: then one more call, whose rounds are recorded.
     """
 
     piece: int
@@ -51,6 +53,7 @@ class Case:
     rough: bool = False
     repeat: int = 0
     seed: int = 0
+    watch: bool = False
 
     def exam(self, units: Collective) -> Exam:
         """Its data."""
@@ -100,10 +103,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a case on one rank: what is wrong, if anything, and the seconds of each call."""
+    """What came of a case on one rank: what is wrong, if anything, the seconds of each timed call,
+    and the rounds of the one that was watched."""
 
     wrong: str | None
     seconds: tuple[float, ...] = ()
+    watch: Watch | None = None
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Done:
+        """From its dictionary."""
+        watch = data["watch"] and Watch.of(data["watch"])
+        return Done(data["wrong"], tuple(data["seconds"]), watch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +146,7 @@ class Report:
     def from_json(text: str) -> Report:
         """What :meth:`to_json` wrote."""
         data: dict[str, Any] = json.loads(text)
-        done = tuple(d and Done(d["wrong"], tuple(d["seconds"])) for d in data["done"])
+        done = tuple(d and Done.of(d) for d in data["done"])
         failure = data["failure"] and Failure(**data["failure"])
         return Report(data["rank"], done, failure)
 

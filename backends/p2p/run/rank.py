@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from ..data import Array, Exam
 from ..execute import arguments, loaded
 from .job import Case, Done, Job, Piece
+from .watch import Watch, Watched
 
 Say = Callable[[str], None]
 """Tells, for whoever watches, what the rank does now."""
@@ -132,7 +134,39 @@ def _one(program: types.ModuleType, piece: Piece, case: Case, member: Member, sa
             loan.fetch()
             kept = before if not case.in_place else None
             wrong = wrong or wrong_result(exam, member.rank, send, recv, kept)
-    return Done(wrong, tuple(seconds))
+    watch = None
+    if case.watch:
+        watch = _watched(
+            piece,
+            case,
+            member,
+            loan,
+            partial(restored, exam, member.rank, send, recv, before, in_place=case.in_place),
+            say,
+        )
+        loan.fetch()
+        kept = None if case.in_place else before
+        wrong = wrong or wrong_result(exam, member.rank, send, recv, kept)
+    return Done(wrong, tuple(seconds), watch)
+
+
+def _watched(
+    piece: Piece, case: Case, member: Member, loan: Loan, restore: Callable[[], None], say: Say
+) -> Watch:
+    """Two more calls of a copy of the file: one that connects, and the one that is recorded."""
+    watched = Watched(piece.text, member.clock)
+    for turn in range(2):
+        number = 2 + case.repeat + turn
+        restore()
+        loan.refresh()
+        watched.forget()
+        say(f"is at the barrier before call {number} of")
+        member.barrier()
+        say(f"is in call {number} of")
+        begin = member.clock()
+        member.call(watched.program, piece.function, loan, first=not turn)
+        seen = watched.seen(begin, member.clock())
+    return seen
 
 
 def restored(

@@ -1,0 +1,62 @@
+"""How a search went: the best schedule and the proven bound over time, from the log of a search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.dsl.errors import BadFile
+from weft.dsl.files import parse_json
+
+from .chart import Axis, Series, chart
+from .page import figure
+
+
+def convergence_section(text: str, where: str) -> dict[str, Any]:
+    """The section of a log (``weft synth --log``): a line of JSON for each schedule found.
+
+    Raises:
+        BadFile: it is no such log.
+    """
+    lines = [parse_json(line, where) for line in text.splitlines() if line.strip()]
+    if not lines or not isinstance(lines[0], dict) or lines[0].get("weft") != "log":
+        raise BadFile("not the log of a search", where=where, hint="weft synth --log FILE")
+    first, rest = lines[0], lines[1:]
+    try:
+        found = [one for one in rest if "found" in one]
+        timed = any(one.get("us") is not None for one in found)
+        keys = ("us", "least_us") if timed else ("rounds_per_chunk", "bound")
+        spots = [
+            (float(one["seconds"]), float(one[keys[0]]), float(one.get(keys[1]) or 0))
+            for one in found if one.get(keys[0]) is not None
+        ]  # fmt: skip
+        end = float(rest[-1]["seconds"]) if rest else 0.0
+    except (KeyError, TypeError, ValueError):
+        raise BadFile("a line says something else", where=where, hint="weft synth --log") from None
+    engine = str(first.get("engine", ""))
+    return {
+        "id": "search", "title": "How the search went", "part": "charts",
+        "charts": [_chart(spots, end, "µs" if timed else "rounds per chunk")] if spots else [],
+        "table": {"first": "seconds", "names": ["found"],
+                  "rows": [[figure(float(x["seconds"])), str(x["found"])] for x in found]},
+        "after": f"{len(found)} schedules were found by {engine} in {figure(end)} s.",
+    }  # fmt: skip
+
+
+def _chart(spots: list[tuple[float, float, float]], end: float, unit: str) -> dict[str, Any]:
+    """The least value so far, and what is proved of that schedule's kind, as stairs."""
+    best, least = [], []
+    value, bound = spots[0][1:]
+    for seconds, us, known in spots:
+        if us <= value:
+            value, bound = us, known
+        best.append((seconds, value))
+        least.append((seconds, bound))
+    best.append((max(end, best[-1][0]), value))
+    least.append((max(end, least[-1][0]), bound))
+    series = [Series("best so far", best, "this", stairs=True)]
+    if bound:
+        series.append(Series("proved bound", least, "bound", stairs=True))
+    values = [b for one in series for _, b in one.points if b]
+    room = 0.08 * (max(values) - min(values)) or 0.05 * max(values)
+    return chart("Best schedule and bound", Axis("seconds", [0.0, max(end, best[-1][0])]),
+                 Axis(unit, [min(values) - room, max(values) + room]), series)  # fmt: skip

@@ -1,0 +1,115 @@
+"""Predicted times over message sizes: of what is shown, of the bound, of the best classics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import BadAlgorithm, UserError
+from weft.dsl.program import Program
+from weft.dsl.schedule import Schedule
+from weft.dsl.topology import Topology
+from weft.synth.bounds import Bounds, lower_bound_us
+from weft.synth.classic.place import Site
+from weft.synth.classic.schedule import to_schedule
+from weft.synth.program_time import MSCCL, RuntimeModel, simulate_program
+from weft.synth.simulate import simulate
+from weft.synth.verify import verify
+
+from .chart import Series, against_bound, over_size
+
+SIZES = tuple(1 << k for k in range(10, 31, 2))
+"""1 KiB to 1 GiB."""
+
+MOST_SERVED = 40_000
+"""Transfers times segments that are simulated at every size."""
+
+MOST_OPERATIONS = 60_000
+MOST_MOVES = 3_000
+MOST_BASELINES = 3
+
+
+def bound_curve(bound: Bounds, sizes: Sequence[int] = SIZES) -> Series:
+    """The lower bound."""
+    return Series("lower bound", [(n, float(lower_bound_us(bound, n))) for n in sizes], "bound")
+
+
+def schedule_curve(schedule: Schedule, name: str, style: str = "",
+                   sizes: Sequence[int] = SIZES) -> Series | None:  # fmt: skip
+    """What a schedule takes by simulation; None where that takes too long."""
+    if len(schedule) * schedule.segments > MOST_SERVED:
+        return None
+    return Series(name, [(n, simulate(schedule, n).time_us) for n in sizes], style)
+
+
+def program_curve(
+    program: Program, topology: Topology, name: str, style: str = "",
+    sizes: Sequence[int] = SIZES, model: RuntimeModel = MSCCL,
+) -> Series | None:  # fmt: skip
+    """What a program takes by simulation; None where it is too large, or does not run."""
+    if program.instructions > MOST_OPERATIONS // 4:
+        return None
+    try:
+        return Series(name, [
+            (n, simulate_program(program, topology, n, model,
+                                 most_operations=MOST_OPERATIONS).time_us)
+            for n in sizes
+        ], style)  # fmt: skip
+    except UserError:
+        return None
+
+
+def baselines(
+    topology: Topology, collective: Collective, sizes: Sequence[int] = SIZES
+) -> list[Series]:
+    """Classic algorithms, of those that are the quickest of all classics at some size the best."""
+    found = []
+    site = Site(topology)
+    root = collective.roots[0] if collective.roots else 0
+    try:
+        names = [one.name for one in site.defined(collective.kind)]
+    except UserError:
+        return []
+    for name in names:
+        try:
+            algorithm = site.algorithm(name, collective.kind, root=root)
+            if len(algorithm.moves) > MOST_MOVES:
+                continue
+            schedule = to_schedule(algorithm, topology, sizes[-1], site.routes)
+        except (UserError, BadAlgorithm):
+            continue
+        curve = schedule_curve(schedule, name, sizes=sizes) if verify(schedule).ok else None
+        found += [curve] if curve else []
+    return _quickest(found)
+
+
+def _quickest(curves: Sequence[Series]) -> list[Series]:
+    """Those that win at most sizes; ring is always shown, as what everybody knows."""
+    wins: dict[str, int] = {one.name: 0 for one in curves}
+    for at in zip(*(one.points for one in curves), strict=True):
+        best = min(range(len(at)), key=lambda i: at[i][1])
+        wins[curves[best].name] += 1
+    order = sorted(curves, key=lambda one: (one.name != "ring", -wins[one.name]))
+    return [one for one in order if wins[one.name] or one.name == "ring"][:MOST_BASELINES]
+
+
+def size_charts(curves: Sequence[Series], bound: Series | None) -> list[dict[str, Any]]:
+    """Time over size, and the same as a multiple of the bound."""
+    lines = [*curves, *([bound] if bound else [])]
+    charts = [over_size("Time over message size", lines)]
+    if bound:
+        ratio = against_bound(curves, bound)
+        one = Series("lower bound", [(a, 1.0) for a, b in bound.points if b], "bound")
+        # How many times slower is told by ratios: so this axis is logarithmic, too.
+        charts.append(over_size("Time ÷ lower bound", [*ratio, one], unit="times the bound"))
+    return charts
+
+
+def size_table(curves: Sequence[Series], bound: Series | None) -> dict[str, Any]:
+    """The numbers of the charts."""
+    lines = [*curves, *([bound] if bound else [])]
+    sizes = sorted({a for one in lines for a, _ in one.points})
+    known = [dict(one.points) for one in lines]
+    rows = [[n, *(one.get(n) for one in known)] for n in sizes]
+    return {"names": [one.name for one in lines], "rows": rows}

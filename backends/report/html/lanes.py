@@ -1,0 +1,124 @@
+"""Gantt charts: rows of bars, each bar a stretch of time that some item holds the row.
+
+An *item* is one transfer of a schedule or one operation of a program. Times are whole ticks, of
+which the whole chart has :data:`TICKS`; bars are stored as differences, so that a file of many
+thousand stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+TICKS = 20_000
+CELLS = 160
+"""Of a row that is only drawn as how full it is."""
+
+WORDS = ("copy", "sum at the receiver", "waits for a message", "waits for a slot",
+         "waits for a block", "queues for links", "sends", "works locally")  # fmt: skip
+"""What bars mean, by their kind."""
+
+MOST_BARS = 26_000
+MOST_ROWS = 1_200
+LEAST_ROWS = 48
+BARS_OF_ROW = 20
+"""A chart with room for so many bars has room for a row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """Columns: the row, start and length in µs, the item, and what it does (``kind``)."""
+
+    row: Ints
+    start: Floats
+    length: Floats
+    item: Ints
+    kind: Ints
+
+    def of(self, kept: Ints | npt.NDArray[np.bool_]) -> Bars:
+        """Only some of them, or all in another order."""
+        return Bars(self.row[kept], self.start[kept], self.length[kept], self.item[kept],
+                    self.kind[kept])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row's name, the number of its link or resource (-1: neither), and its share of the time."""
+
+    name: str
+    link: int
+    busy: float
+
+
+def lane(title: str, what: str, rows: Sequence[Row], bars: Bars, span: float,
+         most: int = MOST_BARS, order: Sequence[int] = ()) -> dict[str, Any]:  # fmt: skip
+    """The facts of a chart; of too many bars only those of the first items stay, of too many rows
+    the busiest.
+
+    ``order``: of the rows, from top to bottom.
+
+    ``what``: ``links`` or ``blocks``. Rows without any bar are left out.
+    """
+    used = np.bincount(bars.row, minlength=len(rows)) > 0
+    shown = [i for i in order or range(len(rows)) if used[i]]
+    room = min(MOST_ROWS, max(LEAST_ROWS, most // BARS_OF_ROW))
+    hidden = len(shown) - room
+    if hidden > 0:
+        best = set(sorted(shown, key=lambda i: -rows[i].busy)[:room])
+        shown = [i for i in shown if i in best]
+    kept = first_items(bars, most)
+    whole = len(kept) == len(np.unique(bars.item))
+    by_row = np.lexsort((bars.start, bars.row))
+    few = bars.of(by_row[np.isin(bars.item[by_row], kept)])
+    edges = np.searchsorted(few.row, np.arange(len(rows) + 1))
+    scale = TICKS / span if span else 0.0
+    lines = []
+    for i in shown:
+        part = slice(int(edges[i]), int(edges[i + 1]))
+        line: dict[str, Any] = {
+            "n": rows[i].name, "l": rows[i].link, "u": round(rows[i].busy, 4),
+            "b": _packed(few, part, scale),
+        }  # fmt: skip
+        if not whole:
+            line["d"] = density(bars, i, span)
+        lines.append(line)
+    return {
+        "title": title, "what": what, "rows": lines, "whole": whole,
+        "kinds": [[int(k), WORDS[int(k)]] for k in np.unique(bars.kind)],
+        "items": len(np.unique(bars.item)), "kept": len(kept),
+        "hidden": max(0, hidden),
+    }  # fmt: skip
+
+
+def first_items(bars: Bars, most: int) -> Ints:
+    """The items whose bars are kept: all, or as many of the first as are not too many."""
+    items, count = np.unique(bars.item, return_counts=True)
+    return np.asarray(items[np.cumsum(count) <= most], np.int64)
+
+
+def density(bars: Bars, row: int, span: float) -> str:
+    """How full each cell of a row is, a digit from 0 to 9 each."""
+    mine = bars.row == row
+    start, end = bars.start[mine], bars.start[mine] + bars.length[mine]
+    edges = np.linspace(0, span, CELLS + 1)
+    # Bars of a row follow each other, so what is done by a time is a sum of clipped lengths.
+    done = np.array([np.clip(edge - start, 0, end - start).sum() for edge in edges])
+    full = np.clip(np.diff(done) / (span / CELLS), 0, 1)
+    return "".join(str(int(np.ceil(x * 9 - 1e-9))) for x in full)
+
+
+def _packed(bars: Bars, part: slice, scale: float) -> list[int]:
+    """(start since the last one's, length, item, kind) of each bar, one after the other."""
+    start = np.rint(bars.start[part] * scale).astype(np.int64)
+    end = np.rint((bars.start[part] + bars.length[part]) * scale).astype(np.int64)
+    columns = (np.diff(start, prepend=0), np.maximum(end - start, 1), bars.item[part],
+               bars.kind[part])  # fmt: skip
+    packed: list[int] = np.stack(columns, axis=1).ravel().tolist()
+    return packed

@@ -1,0 +1,51 @@
+"""The drawing of a machine: nodes, links, hosts and what links share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.topology import Topology
+
+from .places import places
+
+MOST_LINKS = 1500
+"""Of more, only the busiest are drawn."""
+
+
+def machine_map(topology: Topology, share: npt.NDArray[np.float64] | None = None) -> dict[str, Any]:
+    """Facts of the drawing.
+
+    ``links`` are (source, destination, GB/s) of those that are drawn, ``index`` their numbers;
+    ``share``: of its time, how much each link and resource is in use, by which the busiest are
+    chosen where there are too many.
+    """
+    found = places(topology)
+    drawn = list(range(len(topology.links)))
+    if len(drawn) > MOST_LINKS:
+        use = np.zeros(len(drawn)) if share is None else share[: len(drawn)]
+        drawn = sorted(np.argsort(-use, kind="stable")[:MOST_LINKS].tolist())
+    return {
+        "name": topology.name, "grid": found.grid,
+        "width": _short(found.width), "height": _short(found.height),
+        "nodes": [
+            [node.name, str(node.kind), _short(x), _short(y)]
+            for node, (x, y) in zip(topology.nodes, found.spots, strict=True)
+        ],
+        "boxes": [[b.name, *map(_short, (b.x, b.y, b.width, b.height))] for b in found.boxes],
+        "links": [
+            [x.src, x.dst, float(f"{float(x.bandwidth):.6g}")]
+            for x in (topology.links[i] for i in drawn)
+        ],
+        "index": drawn,
+        "resources": [
+            [r.name, float(f"{float(r.bandwidth):.6g}"), list(r.links)] for r in topology.resources
+        ],
+        "left_out": len(topology.links) - len(drawn),
+    }  # fmt: skip
+
+
+def _short(value: float) -> float:
+    return round(value, 1)

@@ -1,0 +1,238 @@
+"""The page of a library: which plan runs at which size, what it gains, and a look at each plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.dsl.library import Library, Tuned, TunedPlan
+from weft.dsl.schedule import Schedule
+from weft.dsl.units import format_bytes
+from weft.synth.bounds import Bounds, bounds
+
+from ...compile import CompileOptions
+from ...target import MSCCL
+from ...tune.variants import variant_of
+from .chart import Series
+from .curves import size_charts
+from .lanes import MOST_BARS
+from .machine import machine_map
+from .of_schedule import Shown, compiled, view_of
+from .page import byte_words, figure, microseconds
+from .sheet import Facts, head, provenance_facts, sheet, tile, views_section
+
+MOST_BASELINES = 4
+MOST_CANDIDATES = 30
+MOST_GAINS = 40
+"""Of more sizes only the powers of two have a row."""
+
+Find = Callable[[str], Schedule | None]
+"""The schedule in a file of the library's folder, verified; None: there is no such file."""
+
+
+def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS) -> Facts:
+    """The page of a library."""
+    t = library.topology
+    plans = [(tuned, plan) for tuned in library.tuned for plan in tuned.plans]
+    shown = _shown(plans, find)
+    views = [
+        view_of(one, one.look, compiled(one.schedule, _options(plan)), most // max(1, len(shown)),
+                full=False)
+        for plan, one in shown
+    ]  # fmt: skip
+    at = {id(plan): k for k, (plan, _) in enumerate(shown)}
+    sections: list[Facts | None] = [_head(library)]
+    for number, tuned in enumerate(library.tuned):
+        sections += [_plans(tuned, number, at), _curves(tuned, number), _gains(tuned, number),
+                     _candidates(tuned, number), _bound(tuned, number)]  # fmt: skip
+    sections.append(views_section("Each plan", EACH) if views else None)
+    return sheet(
+        "library", f"{library.name}: {', '.join(one.name for one in library.tuned)} on {t.name}",
+        sections, subtitle=name, views=views, maps=[machine_map(t)],
+    )  # fmt: skip
+
+
+EACH = ("The schedule of every plan at a size in the middle of its range; below the links, the "
+        "thread blocks of the program that it was compiled to.")  # fmt: skip
+
+
+def _shown(plans: Sequence[tuple[Tuned, TunedPlan]], find: Find) -> list[tuple[TunedPlan, Shown]]:
+    known: dict[str, Bounds] = {}
+    found = []
+    for _, plan in plans:
+        schedule = find(plan.schedule) if plan.schedule else None
+        if schedule is None or not len(schedule):
+            continue
+        key = repr(
+            (schedule.collective.kind, schedule.collective.chunks, schedule.collective.roots)
+        )
+        bound = known.setdefault(key, bounds(schedule.topology, schedule.collective))
+        found.append((plan, Shown(plan.name, schedule, middle(plan.low, plan.high), bound)))
+    return found
+
+
+def _options(plan: TunedPlan) -> CompileOptions:
+    return variant_of(plan).options(MSCCL)
+
+
+def middle(low: int, high: int) -> int:
+    """The power of two in the middle of a range, on a logarithmic scale; inside the range."""
+    size = 1 << round(math.log2(math.sqrt(low * high)))
+    return min(max(size, low), high)
+
+
+def _head(library: Library) -> Facts:
+    told = library.timing
+    how = ", ".join(f"{key} {_plain(value)}" for key, value in told.items())
+    tiles = [
+        tile("collectives", str(len(library.tuned)), ", ".join(x.name for x in library.tuned)),
+        tile("plans", str(sum(len(x.plans) for x in library.tuned)),
+             f"{byte_words(library.low)} to {byte_words(library.high)}"),
+    ]  # fmt: skip
+    for one in library.tuned:
+        gain = _best_gain(one)
+        if gain is not None:
+            times, size = gain
+            tiles.append(tile(f"{one.name}: most gained", f"{figure(times)} ×",
+                              f"against the best baseline, at {byte_words(size)}"))  # fmt: skip
+    notes = [f"{one.name}: {line}" for one in library.tuned for line in one.remarks]
+    t = library.topology
+    return head([
+        ("topology", f"{t.name}: {t.ranks} GPUs, {t.hosts} host{'s' if t.hosts > 1 else ''}"),
+        ("timed", how), *provenance_facts(_told(library)),
+    ], tiles, notes)  # fmt: skip
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _told(library: Library) -> dict[str, Any]:
+    """The provenance, without what nobody asked for."""
+    return {key: value for key, value in library.provenance.items() if value not in ([], "")}
+
+
+def _best_gain(one: Tuned) -> tuple[float, int] | None:
+    ratios = [
+        (base / us, size)
+        for base, us, size in zip(one.baseline_us(), one.chosen_us, one.grid, strict=True)
+        if base is not None and us
+    ]
+    return max(ratios, default=None)
+
+
+# --- one collective -------------------------------------------------------------------------------
+
+
+def _plans(one: Tuned, number: int, at: dict[int, int]) -> Facts:
+    rows = [
+        {
+            "range": f"{size_words(p.low)} – {size_words(p.high)}", "name": p.name,
+            "view": at.get(id(p)),
+            "cells": [p.candidate, p.engine, p.protocol, p.instances, p.segments,
+                      ", ".join(f"{a.format}{' in place' if a.in_place else ''}: {a.file}"
+                                for a in p.artefacts) or "–"],
+        }
+        for p in one.plans
+    ]  # fmt: skip
+    return {
+        "id": f"plans{number}", "title": f"{one.name}: plans by size", "part": "plans",
+        "rows": rows,
+        "head": ["message size", "plan", "candidate", "found by", "protocol", "instances",
+                 "segments", "files"],
+    }  # fmt: skip
+
+
+def size_words(size: int) -> str:
+    """A size, and one below a round one as that: ``just below 64 KiB``."""
+    text = format_bytes(size + 1)
+    if size % 2 and len(text) < len(format_bytes(size)):
+        return f"below {byte_words(size + 1)}"
+    return byte_words(size)
+
+
+def _series(one: Tuned) -> tuple[list[Series], Series]:
+    grid = one.grid
+    lines = [Series("library", list(zip(grid, one.chosen_us, strict=True)), "this")]
+    bases = [c for c in one.candidates if c.baseline and any(u is not None for u in c.us)]
+    bases.sort(key=lambda c: min(u for u in c.us if u is not None))
+    lines += [_line(f"baseline {c.name}", grid, c.us) for c in bases[:MOST_BASELINES]]
+    if any(u is not None for u in one.idea_us):
+        lines.append(_line("its schedules without a runtime", grid, one.idea_us))
+    return lines, Series("lower bound", list(zip(grid, one.bound_us, strict=True)), "bound")
+
+
+def _line(name: str, grid: Sequence[int], times: Sequence[float | None]) -> Series:
+    return Series(name, [(n, u) for n, u in zip(grid, times, strict=True) if u is not None])
+
+
+def _curves(one: Tuned, number: int) -> Facts:
+    lines, bound = _series(one)
+    return {
+        "id": f"sizes{number}", "title": f"{one.name}: time over size", "part": "charts",
+        "charts": size_charts(lines, bound), "after": "",
+    }  # fmt: skip
+
+
+def _gains(one: Tuned, number: int) -> Facts:
+    rows: list[list[Any]] = []
+    for size, us, least, base in zip(
+        one.grid, one.chosen_us, one.bound_us, one.baseline_us(), strict=True
+    ):
+        if size & (size - 1) and len(one.grid) > MOST_GAINS:
+            continue
+        rows.append([
+            byte_words(size), one.pick(size).name if _covers(one, size) else "–",
+            microseconds(us), microseconds(base),
+            f"{figure(base / us)} ×" if base is not None and us else "–",
+            microseconds(least), f"{100 * least / us:.1f} %" if us else "–",
+        ])  # fmt: skip
+    return {
+        "id": f"gains{number}", "title": f"{one.name}: gains", "part": "table", "rows": rows,
+        "head": ["message size", "plan", "library", "best baseline", "quicker by", "lower bound",
+                 "of bound"],
+    }  # fmt: skip
+
+
+def _covers(one: Tuned, size: int) -> bool:
+    return one.plans[0].low <= size <= one.plans[-1].high
+
+
+def _candidates(one: Tuned, number: int) -> Facts:
+    """All that were raced, the ones that win somewhere first."""
+    wins = {c.name: 0 for c in one.candidates}
+    for at in range(len(one.grid)):
+        timed = [(c.us[at], c.name) for c in one.candidates if c.us[at] is not None]
+        if timed:
+            wins[min(timed, key=lambda x: x[0] or 0.0)[1]] += 1
+    chosen = {p.candidate for p in one.plans}
+    order = sorted(one.candidates, key=lambda c: (c.name not in chosen, -wins[c.name], c.name))
+    ends = sorted({0, len(one.grid) // 2, len(one.grid) - 1})
+    rows = [
+        [c.name, "chosen" if c.name in chosen else "baseline" if c.baseline else "",
+         wins[c.name], *(microseconds(c.us[k]) for k in ends)]
+        for c in order[:MOST_CANDIDATES]
+    ]  # fmt: skip
+    hidden = len(order) - MOST_CANDIDATES
+    return {
+        "id": f"candidates{number}", "title": f"{one.name}: candidates", "part": "table",
+        "head": ["candidate", "", "quickest at sizes",
+                 *(f"at {byte_words(one.grid[k])}" for k in ends)],
+        "rows": rows,
+        "after": f"{hidden} more candidates are in the library's file." if hidden > 0 else "",
+    }  # fmt: skip
+
+
+def _bound(one: Tuned, number: int) -> Facts | None:
+    """The certificates, as the library keeps them."""
+    names = (("latency_certificate", "Latency"), ("certificate", "Bandwidth"))
+    parts = []
+    for key, title in names:
+        certificate = one.bound.get(key)
+        if isinstance(certificate, dict) and certificate.get("text"):
+            parts.append((title, [f"{certificate['text']}."]))
+    if not parts:
+        return None
+    return {"id": f"bound{number}", "title": f"{one.name}: the bound", "part": "certificate",
+            "parts": parts}  # fmt: skip

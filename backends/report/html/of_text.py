@@ -1,0 +1,39 @@
+"""Pages of what is best read: a machine with its drawing, a collective, a sketch, a script."""
+
+from __future__ import annotations
+
+from weft.dsl.topology import Topology
+
+from .listing import MOST_CHARACTERS
+from .machine import machine_map
+from .sheet import Facts, head, listing_section, sheet
+
+
+def topology_page(topology: Topology, text: str, name: str) -> Facts:
+    """A machine: drawing and facts."""
+    machine = {"id": "machine", "title": "The machine", "part": "machine"}
+    return sheet(
+        "topology", topology.name,
+        [_short(name), machine, listing_section(_parts(text), "In full")],
+        subtitle=name, maps=[machine_map(topology)],
+    )  # fmt: skip
+
+
+def text_page(kind: str, title: str, text: str, name: str) -> Facts:
+    """Anything else, as ``weft show`` has it."""
+    facts = listing_section(_parts(text), "In full")
+    return sheet(kind, title, [_short(name), facts and {**facts, "open": True}], subtitle=name)
+
+
+def _short(name: str) -> Facts:
+    return head([("file", name)])
+
+
+def _parts(text: str) -> Facts:
+    """All of a text, or its beginning with a word on what is missing."""
+    shown = text[:MOST_CHARACTERS]
+    notes = []
+    if len(shown) < len(text):
+        notes.append(f"{len(text) - len(shown):,} further characters are left out; weft show "
+                     "prints them")  # fmt: skip
+    return {"parts": [{"title": "text", "text": shown}], "notes": notes}

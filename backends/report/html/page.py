@@ -1,0 +1,112 @@
+"""Facts to a page: templates filled, style and script inside, one block of data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_PACKAGE = "weft.backends.report.html"
+
+
+LARGEST = 1_000_000
+"""Bytes of a page; where it has more, fewer bars and lines of code are shown, and it says so."""
+
+BUDGETS = (26_000, 10_000, 4_000, 1_000)
+"""Bars of a page's charts, from many to few."""
+
+Make = Callable[[int], Mapping[str, Any]]
+"""The facts of a page with about so many bars in its charts."""
+
+
+def fitted(make: Make) -> tuple[Mapping[str, Any], str]:
+    """The facts and the text of the fullest page that is not too large."""
+    for most in BUDGETS:
+        page = make(most)
+        text = render(page)
+        if len(text.encode()) <= LARGEST:
+            break
+    return page, text
+
+
+def render(page: Mapping[str, Any]) -> str:
+    """The page of some facts; the same facts give the same text.
+
+    Whatever is in the facts is text: nothing of it becomes markup or script.
+    """
+    moving = {"views": page.get("views", []), "maps": page.get("maps", []),
+              "pair": page.get("pair", False)}  # fmt: skip
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(page=page, data=script_json(moving), style=_part("page.css"), script=_script())
+    )
+
+
+def script_json(data: Any) -> str:
+    """JSON that may stand inside a script element: no ``<``, ``>`` or ``&``, no line separators."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader
+
+    found = Environment(
+        loader=PackageLoader(_PACKAGE), autoescape=True,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters.update(us=microseconds, bytes=byte_words, share=share, figure=figure)
+    return found
+
+
+def _script() -> str:
+    return "\n".join(_part(name) for name in ("draw.js", "page.js"))
+
+
+@cache
+def _part(name: str) -> str:
+    return files(_PACKAGE).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+# --- numbers for people ---------------------------------------------------------------------------
+
+
+def microseconds(value: float | None) -> str:
+    """``7.517 µs``, ``32.2 ms``: four digits."""
+    if value is None:
+        return "–"
+    for unit, factor in (("s", 1e6), ("ms", 1e3)):
+        if value >= 10 * factor:
+            return f"{figure(value / factor)} {unit}"
+    return f"{figure(value)} µs"
+
+
+def figure(value: float | None) -> str:
+    """Four significant digits, no exponent."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if abs(value) >= 1e-4 else f"{value:.2e}"
+
+
+def byte_words(value: float) -> str:
+    """``1 MiB``, ``149.3 KiB``: always of one kind of unit, so that columns can be compared."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value >= factor:
+            return f"{value / factor:,.4g} {unit}"
+    return f"{figure(value)} B"
+
+
+def share(value: float | None) -> str:
+    """``93.3 %``."""
+    return "–" if value is None else f"{100 * value:.1f} %"

@@ -1,0 +1,162 @@
+"""A program at one size: what its thread blocks do when, and which links its messages hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.errors import UserError
+from weft.dsl.program import Op, Program
+from weft.dsl.topology import Topology
+from weft.synth.program_time import (
+    MSCCL,
+    Activity,
+    ProgramSimulation,
+    ProgramTimeline,
+    RuntimeModel,
+    record_program,
+)
+from weft.synth.program_time.routes import routes_of
+
+from .code import chunks_moved
+from .lanes import MOST_BARS, TICKS, Bars, Row, lane
+from .loads import row_order, short_name
+from .page import byte_words
+
+FIRST_ACTIVITY = 2
+"""Kinds of bars: copies, sums, then the activities of thread blocks."""
+
+MOST_OPERATIONS = 12_000
+"""Operations that are drawn; a smaller message makes fewer turns of the loop."""
+
+Ints = npt.NDArray[np.int64]
+
+
+def record(
+    program: Program, topology: Topology, message_bytes: int, model: RuntimeModel = MSCCL
+) -> tuple[ProgramTimeline, list[str]]:
+    """Every operation of the largest message, halved from the one asked for, that is not too much.
+
+    The second is what a reader should know.
+
+    Raises:
+        UserError: it is too large at any size, or does not run on the machine.
+    """
+    size = message_bytes
+    while True:
+        try:
+            run = record_program(program, topology, size, model, most_operations=MOST_OPERATIONS)
+            break
+        except UserError:
+            if size == 1 or model.cut(program, size).iterations == 1:
+                raise
+            size //= 2
+    notes = []
+    if size != message_bytes:
+        notes.append(
+            f"Thread blocks are drawn at {byte_words(size)}: at {byte_words(message_bytes)} "
+            "the loop makes more turns than can be drawn."
+        )
+    if run.skipped:
+        part = float(np.diff(run.skipped_us, axis=1).sum()) / run.time_us
+        notes.append(
+            f"{run.skipped:,} operations repeat those that are drawn, turn after turn: the gap in "
+            f"the chart, {100 * part:.0f} % of the time."
+        )
+    return run, notes
+
+
+def program_lanes(
+    run: ProgramTimeline, *, of: int, links: bool, model: RuntimeModel = MSCCL,
+    most: int = MOST_BARS,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:  # fmt: skip
+    """Charts of thread blocks (and of links), and their table of items, which is number ``of``."""
+    span, found = run.time_us, []
+    number = _in_time(run)
+    if links:
+        found.append(lane("Links and shared resources", "links", _link_rows(run),
+                          _held(run, number), span, most, row_order(run.topology)))  # fmt: skip
+    block = run.block[run.phase_of]
+    bars = Bars(block, run.phase_start_us, run.phase_end_us - run.phase_start_us,
+                number[run.phase_of], run.phase + FIRST_ACTIVITY)  # fmt: skip
+    sends = run.phase == Activity.SENDING
+    o = run.table
+    busy = np.bincount(block[sends], bars.length[sends], o.blocks) / (span or 1.0)
+    rows = [
+        Row(f"rank {o.block_rank[b]} block {o.block_id[b]}", -1, float(busy[b]))
+        for b in range(o.blocks)
+    ]
+    found.append(lane("Thread blocks", "blocks", rows, bars, span, most))
+    return [{**one, "of": of} for one in found], _items(run, number, model)
+
+
+def _in_time(run: ProgramTimeline) -> Ints:
+    """The number of each operation as an item: by the time that it begins."""
+    number = np.empty(len(run), np.int64)
+    number[np.argsort(run.reached_us, kind="stable")] = np.arange(len(run))
+    return number
+
+
+def _link_rows(run: ProgramTimeline) -> list[Row]:
+    t = run.topology
+    start = np.repeat(run.message_start_us, np.diff(run.held_start))
+    width = len(t.links) + len(t.resources)
+    busy = np.bincount(run.held_row, run.held_until_us - start, width) / (run.time_us or 1.0)
+    return [Row(short_name(t, i), i, float(busy[i])) for i in range(width)]
+
+
+def _held(run: ProgramTimeline, number: Ints) -> Bars:
+    """What messages hold; one that the receiver adds to its own is a sum."""
+    message = np.repeat(np.arange(len(run.message_of)), np.diff(run.held_start))
+    code = [x.op in _ADDING for rank in run.program.ranks for b in rank for x in b.code]
+    adds = np.array([*code, False])[_instruction(run)]
+    received = run.received_by[message]
+    kind = np.where(received >= 0, adds[run.operation[received]], False).astype(np.int64)
+    start = run.message_start_us[message]
+    return Bars(run.held_row, start, run.held_until_us - start,
+                number[run.message_of[message]], kind)  # fmt: skip
+
+
+_ADDING = (Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND)
+
+
+def _instruction(run: ProgramTimeline) -> Ints:
+    """The instruction, through all blocks, of each operation of a turn."""
+    lengths = [len(b.code) for rank in run.program.ranks for b in rank]
+    first = np.cumsum([0, *lengths])
+    return np.asarray(first[run.table.block_of()] + run.table.instruction, np.int64)
+
+
+def _items(run: ProgramTimeline, number: Ints, model: RuntimeModel) -> dict[str, Any]:
+    """What each operation moves, and over which route."""
+    o, t = run.table, run.topology
+    moved = chunks_moved(run.program)
+    sets: dict[tuple[int, ...], int] = {}
+    which = [sets.setdefault(moved[i], len(sets)) for i in _instruction(run).tolist()]
+    ways = routes_of(t, o.connections)
+    routes: dict[tuple[int, ...], int] = {(): 0}
+    out = np.where(o.sends, o.out[o.block_of()], -1).tolist()
+    way = [routes.setdefault(ways[c] if c >= 0 else (), len(routes)) for c in out]
+    alpha = model.protocol(run.program.protocol).alpha
+    scale = TICKS / (run.time_us or 1.0)
+    late = [round(float(alpha * sum(t.links[i].latency for i in r)) * scale) for r in routes]
+    operation = np.empty(len(run), np.int64)
+    operation[number] = run.operation
+    return {
+        "set": [which[i] for i in operation.tolist()],
+        "route": [way[i] for i in operation.tolist()],
+        "sets": [list(one) for one in sets], "routes": [list(route) for route in routes],
+        "late": late,
+    }  # fmt: skip
+
+
+def spent_facts(run: ProgramSimulation) -> list[dict[str, Any]]:
+    """Of the time of all thread blocks together, the share of each activity."""
+    total = run.spent_us.sum(axis=0)
+    whole = float(total.sum()) or 1.0
+    return [
+        {"name": a.words, "share": float(total[a]) / whole}
+        for a in Activity if a < Activity.DONE and total[a] > 0
+    ]  # fmt: skip

@@ -1,0 +1,127 @@
+"""What every page has: its head, its sections in order, and words for a problem."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from weft.dsl.collective import Collective
+from weft.dsl.topology import Topology
+from weft.dsl.version import version
+from weft.synth.bounds import Bounds
+
+from ..layout import exact
+from .chart import Series
+from .curves import size_charts, size_table
+from .page import byte_words, microseconds
+
+Facts = dict[str, Any]
+
+
+def sheet(
+    kind: str, title: str, sections: Iterable[Facts | None], *, subtitle: str = "",
+    views: Sequence[Facts] = (), maps: Sequence[Facts] = (), pair: bool = False, made: str = "",
+) -> Facts:  # fmt: skip
+    """A whole page; sections that are None are left out."""
+    return {
+        "kind": kind, "title": title, "subtitle": subtitle, "made": made, "version": version(),
+        "sections": [one for one in sections if one is not None],
+        "views": list(views), "maps": list(maps), "pair": pair,
+    }  # fmt: skip
+
+
+def head(facts: Iterable[tuple[str, object]], tiles: Iterable[Facts] = (),
+         notes: Sequence[str] = ()) -> Facts:  # fmt: skip
+    """The first section: figures in large type, then facts; empty ones are left out."""
+    return {
+        "id": "facts", "title": "In short", "part": "head", "tiles": list(tiles),
+        "facts": [(name, str(value)) for name, value in facts if value not in ("", None, ())],
+        "notes": list(notes),
+    }  # fmt: skip
+
+
+def tile(name: str, value: str, more: str = "") -> Facts:
+    """One figure in large type."""
+    return {"name": name, "value": value, "more": more}
+
+
+def problem_facts(topology: Topology, collective: Collective) -> list[tuple[str, object]]:
+    """Machine and collective in words."""
+    shared = len(topology.resources)
+    machine = f"{topology.name}: {topology.ranks} GPUs, {topology.hosts} host"
+    machine += f"{'s' if topology.hosts > 1 else ''}, {len(topology.links)} links"
+    if shared:
+        machine += f", {shared} shared resource{'s' if shared > 1 else ''}"
+    return [("collective", collective), ("topology", machine)]
+
+
+def provenance_facts(provenance: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """Engine, seed, versions, and whatever else the file says of how it was made."""
+
+    def words(value: Any) -> str:
+        return value if isinstance(value, str) else json.dumps(value, default=str)
+
+    return [
+        (str(key).replace("_", " "), words(value))
+        for key, value in provenance.items() if key not in _PROOFS
+    ]  # fmt: skip
+
+
+_PROOFS = ("bound", "certificate")
+"""What a file says of its own optimality: that is for the section on bounds."""
+
+
+def own_proof(provenance: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
+    """The certificate that the engine wrote into the file."""
+    told = provenance.get("certificate")
+    if not isinstance(told, str) or not told:
+        return []
+    bound = provenance.get("bound")
+    said = f"At least {bound} rounds per chunk in so many steps: " if bound else ""
+    return [("What the engine proved", [f"{said}{told}."])]
+
+
+def certificate_section(bound: Bounds, parts: Sequence[tuple[str, Sequence[str]]] = ()) -> Facts:
+    """The bounds and why they hold, in words."""
+    algbw = bound.algbw_GBps
+    found: list[tuple[str, Sequence[str]]] = [
+        *parts,
+        ("Latency", [f"At least {exact(bound.latency_us)} µs: {bound.latency_certificate.text}."]),
+    ]  # fmt: skip
+    if algbw:
+        tight = f" The bound is tight: {bound.remark}." if bound.tight and bound.remark else ""
+        found.append(("Bandwidth", [
+            f"At most {exact(algbw)} GB/s algbw. {bound.certificate.text}.{tight}"
+        ]))  # fmt: skip
+    return {
+        "id": "bound", "title": "Why not faster: the bound", "part": "certificate", "parts": found,
+    }  # fmt: skip
+
+
+def curves_section(curves: Sequence[Series], bound: Series | None, after: str = "",
+                   title: str = "Time over size") -> Facts | None:  # fmt: skip
+    """Charts and table of times."""
+    if not any(one.points for one in curves):
+        return None
+    table = size_table(curves, bound)
+    return {
+        "id": "sizes", "title": title, "part": "charts", "charts": size_charts(curves, bound),
+        "table": {
+            "names": table["names"],
+            "rows": [[byte_words(n), *map(microseconds, row)] for n, *row in table["rows"]],
+        },
+        "after": after,
+    }  # fmt: skip
+
+
+def views_section(title: str = "Machine and time", intro: str = "") -> Facts:
+    """Where the views are shown."""
+    return {"id": "views", "title": title, "part": "views", "intro": intro}
+
+
+def listing_section(facts: Facts | None, title: str = "Program") -> Facts | None:
+    """The code, rank by rank."""
+    if facts is None or not (facts["parts"] or facts["notes"]):
+        return None
+    return {"id": "program", "title": title, "part": "listing", "open": False, **facts}

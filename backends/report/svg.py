@@ -1,0 +1,219 @@
+"""Static drawings for papers: a machine with the use of its links, and a Gantt chart below it.
+
+Plain SVG without styles from outside or scripts. The same input gives the same text. Links that
+share something are dashed, and what they share is listed with its use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from weft.dsl.topology import NodeKind, Topology
+from weft.synth.simulate import Floats
+
+from .html.places import Places, places
+from .scale import shade, share_words
+
+LISTED = 24
+"""Shared resources that are listed; of more, the busiest."""
+
+LABELS = 110.0
+WIDTH = 760.0
+ROW = 14.0
+"""A chart: room for the names of rows, width of the time axis, height of a row."""
+
+MOST_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a drawing: its elements, from (0, 0), and its size."""
+
+    elements: tuple[str, ...]
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a chart: its name, and stretches of time (start, end, colour, words) in µs."""
+
+    name: str
+    bars: Sequence[tuple[float, float, str, str]]
+
+
+def drawing(title: str, pieces: Iterable[Piece]) -> str:
+    """The file: pieces below each other."""
+    parts, y = [], 34.0
+    shown = list(pieces)
+    width = max((p.width for p in shown), default=0.0) + 20
+    for piece in shown:
+        parts.append(f'<g transform="translate(10 {_n(y)})">')
+        parts += piece.elements
+        parts.append("</g>")
+        y += piece.height + 24
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width)}" height="{_n(y)}" '
+        f'viewBox="0 0 {_n(width)} {_n(y)}" font-family="Helvetica, Arial, sans-serif">'
+    )
+    lines = [
+        head, f"<title>{escape(title)}</title>",
+        f'<rect width="{_n(width)}" height="{_n(y)}" fill="white"/>',
+        _text(10, 20, title, size=13, anchor="start"), *parts, "</svg>",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+# --- machines -------------------------------------------------------------------------------------
+
+
+def machine_piece(topology: Topology, use: Floats | None = None) -> Piece:
+    """Where everything is; ``use``: of the time, how much each link and resource is occupied."""
+    found = places(topology)
+    lines = [
+        f'<rect x="{_n(b.x)}" y="{_n(b.y)}" width="{_n(b.width)}" height="{_n(b.height)}" rx="8" '
+        f'fill="none" stroke="#bbb"/>' + _text(b.x + 8, b.y + 14, b.name, anchor="start")
+        for b in found.boxes
+    ]
+    lines += _links(topology, found, use)
+    lines += [_node(topology, i, *spot) for i, spot in enumerate(found.spots)]
+    legend = _legend(topology, use, found.width + 20)
+    height = max(found.height, 20.0 + 16 * len(legend))
+    return Piece((*lines, *legend), found.width + (230 if legend else 0), height)
+
+
+def _links(topology: Topology, found: Places, use: Floats | None) -> list[str]:
+    """A line for the links from one node to another, bent to its right; the busiest on top."""
+    shared = {i for r in topology.resources for i in r.links}
+    of: dict[tuple[int, int], list[int]] = {}
+    for i, x in enumerate(topology.links):
+        of.setdefault((x.src, x.dst), []).append(i)
+    drawn = []
+    for (src, dst), links in of.items():
+        share = 0.0 if use is None else float(max(use[i] for i in links))
+        width = sum(float(topology.links[i].bandwidth) for i in links)
+        words = f"{topology.nodes[src].name} to {topology.nodes[dst].name}: {width:.4g} GB/s"
+        words += "" if use is None else f", in use {share_words(share)}"
+        dashes = ' stroke-dasharray="5 3"' if any(i in shared for i in links) else ""
+        colour = "#888" if use is None else shade(share)
+        thick = 1.2 if use is None else 1.0 + 2.5 * share
+        path = _bent(found.spots[src], found.spots[dst])
+        line = (
+            f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{_n(thick)}"{dashes}>'
+            f"<title>{escape(words)}</title></path>"
+        )
+        drawn.append((share, line))
+    return [line for _, line in sorted(drawn, key=lambda entry: entry[0])]
+
+
+def _bent(a: tuple[float, float], b: tuple[float, float]) -> str:
+    """A path with its middle a little to the right, so that both directions are seen."""
+    dx, dy = b[0] - a[0], b[1] - a[1]
+    far = math.hypot(dx, dy) or 1.0
+    bend = min(10.0, 0.08 * far + 3)
+    x, y = (a[0] + b[0]) / 2 - dy / far * bend, (a[1] + b[1]) / 2 + dx / far * bend
+    return f"M{_n(a[0])} {_n(a[1])}Q{_n(x)} {_n(y)} {_n(b[0])} {_n(b[1])}"
+
+
+def _node(topology: Topology, i: int, x: float, y: float) -> str:
+    node = topology.nodes[i]
+    look = 'fill="white" stroke="#333"'
+    if node.kind is NodeKind.GPU:
+        shape = f'<circle cx="{_n(x)}" cy="{_n(y)}" r="11" {look}/>'
+    else:
+        shape = f'<rect x="{_n(x - 11)}" y="{_n(y - 8)}" width="22" height="16" {look}/>'
+    label = str(i) if node.kind is NodeKind.GPU else ""
+    under = "" if node.kind is NodeKind.GPU else _text(x, y + 18, node.name, size=7)
+    named = f"<title>{escape(node.name)}</title>"
+    return f"<g>{named}{shape}{_text(x, y + 3.5, label) if label else ''}{under}</g>"
+
+
+def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
+    """What is shared, the busiest first."""
+    links = len(topology.links)
+    order = list(range(len(topology.resources)))
+    if use is not None:
+        order.sort(key=lambda at: -float(use[links + at]))
+    lines = []
+    for row, at in enumerate(order[:LISTED]):
+        resource, y = topology.resources[at], 14.0 + 16 * row
+        words = f"{resource.name}: {float(resource.bandwidth):.4g} GB/s shared"
+        if use is not None:
+            share = float(use[links + at])
+            lines.append(f'<rect x="{_n(x)}" y="{_n(y + 2)}" width="{_n(180 * share)}" height="3" '
+                         f'fill="{shade(share)}"/>')  # fmt: skip
+            words += f", in use {share_words(share)}"
+        lines.append(_text(x, y, words, anchor="start"))
+    if len(order) > LISTED:
+        more = f"… and {len(order) - LISTED} more"
+        lines.append(_text(x, 14.0 + 16 * LISTED, more, anchor="start"))
+    return lines
+
+
+# --- charts ---------------------------------------------------------------------------------------
+
+
+def gantt_piece(rows: Sequence[Row], time_us: float, more: str = "") -> Piece:
+    """A row for each thing that works, with what it does when; ``more``: what is not shown."""
+    scale = WIDTH / time_us if time_us else 0.0
+    height = ROW * len(rows)
+    lines = []
+    for tick in _ticks(time_us):
+        x = LABELS + tick * scale
+        lines.append(f'<path d="M{_n(x)} 0V{_n(height)}" stroke="#ddd"/>')
+        lines.append(_text(x, height + 12, f"{tick:,.6g}"))
+    lines.append(_text(LABELS + WIDTH + 4, height + 12, "µs", anchor="start"))
+    for at, row in enumerate(rows):
+        y = at * ROW
+        lines.append(_text(LABELS - 6, y + 10, row.name, anchor="end", size=8))
+        for start, end, colour, words in row.bars:
+            wide = max(0.2, (end - start) * scale)
+            title = f"<title>{escape(words)}</title>" if words else ""
+            lines.append(
+                f'<rect x="{_n(LABELS + start * scale)}" y="{_n(y + 2)}" width="{_n(wide)}" '
+                f'height="{_n(ROW - 4)}" fill="{colour}">{title}</rect>'
+            )
+    if more:
+        lines.append(_text(LABELS, height + 26, more, anchor="start"))
+    return Piece(tuple(lines), LABELS + WIDTH + 30, height + 34)
+
+
+def _ticks(time_us: float) -> list[float]:
+    """Round times, at most ten."""
+    if time_us <= 0:
+        return [0.0]
+    step = 10.0 ** math.floor(math.log10(time_us / 5))
+    step *= next(k for k in (1, 2, 5, 10) if time_us / (step * k) <= 10)
+    return [i * step for i in range(int(time_us / step + 1e-9) + 1)]
+
+
+def joined(bars: Sequence[tuple[float, float, str, str]], time_us: float) -> list[
+    tuple[float, float, str, str]
+]:  # fmt: skip
+    """Bars nearer to each other than half a pixel, made one: without words, and grey."""
+    least = time_us / WIDTH / 2
+    found: list[tuple[float, float, str, str]] = []
+    for start, end, *_ in sorted(bars):
+        if found and start - found[-1][1] < least:
+            found[-1] = (found[-1][0], max(end, found[-1][1]), "#777777", "")
+        else:
+            found.append((start, end, "#777777", ""))
+    return found
+
+
+def _text(x: float, y: float, words: str, *, size: int = 9, anchor: str = "middle") -> str:
+    return (
+        f'<text x="{_n(x)}" y="{_n(y)}" font-size="{size}" text-anchor="{anchor}">'
+        f"{escape(words)}</text>"
+    )
+
+
+def _n(value: float) -> str:
+    """A number as short as it can be."""
+    short = f"{np.round(value, 2):.2f}".rstrip("0").rstrip(".")
+    return "0" if short == "-0" else short

@@ -1,0 +1,300 @@
+"""What pages say is what the simulator and the bounds say; they are small, equal and closed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+from pages import classic, library, sharing, written
+
+from weft.backends.cli import main
+from weft.backends.compile import compile_schedule
+from weft.backends.report.html import render
+from weft.backends.report.html.chunks import runs
+from weft.backends.report.html.code import chunks_moved
+from weft.backends.report.html.lanes import CELLS, TICKS, Bars, Row, density, lane
+from weft.backends.report.html.listing import same_ranks
+from weft.backends.report.html.of_library import middle, size_words
+from weft.backends.report.html.of_schedule import Shown, schedule_page
+from weft.backends.report.html.page import byte_words, microseconds, script_json
+from weft.backends.report.html.places import places
+from weft.backends.report.html.schedule import Look, loads_of, schedule_view
+from weft.dsl.catalog import topology
+from weft.dsl.schedule import write
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.simulate import simulate
+
+SIZE = 1 << 20
+
+
+def view_of(schedule, most=26_000):
+    bound = bounds(schedule.topology, schedule.collective)
+    return schedule_view(Look.at(schedule, SIZE, bound), "x", most)
+
+
+def unpacked(row):
+    """(start, end, item, kind) of the bars of a row, in ticks."""
+    found, start = [], 0
+    for i in range(0, len(row["b"]), 4):
+        start += row["b"][i]
+        found.append((start, start + row["b"][i + 1], row["b"][i + 2], row["b"][i + 3]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "kind", "segments"),
+    [("dgx1", "ring", "allgather", 1), ("dgx2:nodes=2", "ring", "allreduce", 1),
+     ("ndv2:nodes=2", "pairwise", "alltoall", 1), ("dgx1", "ring", "allgather", 3),
+     ("", "", "", 1), ("", "", "", 2)],
+)  # fmt: skip
+def test_bars_are_what_the_simulator_says(spec, name, kind, segments):
+    from dataclasses import replace
+
+    schedule = replace(classic(spec, name, kind) if spec else sharing(), segments=segments)
+    view, run = view_of(schedule), simulate(schedule, SIZE)
+    scale = run.time_us / TICKS
+    assert view["us"] == run.time_us
+    total = np.zeros(len(run.busy_us))
+    for row in view["lanes"][0]["rows"]:
+        bars = unpacked(row)
+        assert all(a[1] <= b[0] + 1 for a, b in itertools.pairwise(bars))
+        total[row["l"]] = sum(end - start for start, end, _, _ in bars) * scale
+        assert row["u"] == pytest.approx(run.busy_us[row["l"]] / run.time_us, abs=1e-4)
+    np.testing.assert_allclose(total, run.busy_us, atol=scale * (len(schedule) * segments + 1))
+    assert len(view["items"][0]["set"]) == len(schedule)
+    chunks = sorted(view["items"][0]["set"])
+    assert chunks == sorted(schedule.chunk.tolist())
+
+
+def test_bound_and_facts_are_those_of_the_problem():
+    schedule = classic("dgx1", "ring", "allgather")
+    facts = view_of(schedule)["facts"]
+    bound = bounds(schedule.topology, schedule.collective)
+    assert facts["bound_us"] == float(lower_bound_us(bound, SIZE))
+    assert facts["time_us"] == simulate(schedule, SIZE).time_us
+
+
+def test_bytes_over_links_add_up():
+    schedule = sharing()
+    look = Look.at(schedule, SIZE, bounds(schedule.topology, schedule.collective))
+    loads = loads_of(look)
+    links = len(schedule.topology.links)
+    each = SIZE / schedule.collective.message_chunks
+    assert loads.moved[:links].sum() == pytest.approx(each * len(schedule.route_links))
+    for row, resource in enumerate(schedule.topology.resources, links):
+        assert loads.moved[row] == loads.moved[list(resource.links)].sum()
+    speed = np.array([float(x) for x in schedule.topology.capacities()]) * 1000
+    np.testing.assert_allclose(loads.moved / speed, loads.busy_us, rtol=1e-9)
+
+
+def test_too_many_bars_are_counted_and_shaded():
+    schedule = classic("dgx1", "ring", "allgather")
+    view = view_of(schedule, most=20)
+    chart = view["lanes"][0]
+    assert not chart["whole"]
+    assert sum(len(row["b"]) // 4 for row in chart["rows"]) <= 20
+    assert all(len(row["d"]) == CELLS for row in chart["rows"])
+    assert "are drawn one by one" in view["notes"][0]
+    assert len(view["items"][0]["set"]) == chart["kept"] < len(schedule)
+
+
+def test_density_is_the_share_of_each_cell():
+    bars = Bars(*(np.array(x) for x in ([0, 0], [0.0, 5.0], [2.5, 5.0], [0, 1], [0, 0])))
+    cells = density(bars, 0, 10.0)
+    assert cells == "9" * (CELLS // 4) + "0" * (CELLS // 4) + "9" * (CELLS // 2)
+    chart = lane("t", "links", [Row("a", 0, 0.75)], bars, 10.0)
+    assert chart["whole"]
+    assert unpacked(chart["rows"][0]) == [(0, 5000, 0, 0), (10000, 20000, 1, 0)]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("ring", "allgather"), ("ring", "allreduce"),
+                                            ("recursive_doubling", "allreduce"),
+                                            ("pairwise", "alltoall")])  # fmt: skip
+def test_chunks_of_a_program_are_those_of_its_schedule(name, kind):
+    schedule = classic("dgx1", name, kind)
+    program = compile_schedule(schedule)
+    moved = chunks_moved(program)
+    code = [x for rank in program.ranks for block in rank for x in block.code]
+    assert len(moved) == len(code)
+    sent = [0] * schedule.collective.chunks
+    for labels, one in zip(moved, code, strict=True):
+        if one.op.sends:
+            assert labels
+            for chunk in labels:
+                sent[chunk] += 1
+    assert sent == np.bincount(schedule.chunk, minlength=len(sent)).tolist()
+
+
+def test_ranks_that_do_the_same_are_listed_once():
+    ring = compile_schedule(classic("ring:8", "ring", "allgather"))
+    groups = same_ranks(ring)
+    assert sorted(r for _, ranks in groups for r in ranks) == list(range(8))
+    assert len(groups) < 8
+
+
+@pytest.mark.parametrize("spec", ["dgx1", "dgx2:nodes=2", "ndv2:nodes=2", "dgx-a100:nodes=8",
+                                  "torus:4x4", "ring:8"])  # fmt: skip
+def test_nodes_are_apart_and_inside(spec):
+    machine = topology(spec)
+    found = places(machine)
+    spots = np.array(found.spots)
+    assert (spots > 0).all()
+    assert (spots < [found.width, found.height]).all()
+    apart = np.hypot(*(spots[:, None] - spots[None]).transpose(2, 0, 1))
+    np.fill_diagonal(apart, 99)
+    assert apart.min() > 20
+
+
+def test_words():
+    assert runs([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
+    assert [byte_words(x) for x in (1 << 20, 1500, 3)] == ["1 MiB", "1.465 KiB", "3 B"]
+    assert [microseconds(x) for x in (7.5166, 31234.5, 2.5e7)] == ["7.517 µs", "31.23 ms", "25 s"]
+    assert size_words((1 << 18) - 1) == "below 256 KiB"
+    assert size_words(1 << 18) == "256 KiB"
+    assert 1 << 10 <= middle(1 << 10, 1 << 20) <= 1 << 20
+
+
+def test_equal_questions_have_equal_pages():
+    schedule = classic("dgx1", "ring", "allgather")
+    pages = {render(schedule_page(Shown.of("x", schedule))) for _ in range(2)}
+    assert len(pages) == 1
+
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\"'"
+
+
+def test_names_cannot_break_out(tmp_path):
+    from dataclasses import replace
+
+    schedule = classic("dgx1", "ring", "allgather").with_provenance(note=EVIL, certificate=EVIL)
+    machine = replace(schedule.topology, name=EVIL)
+    text = render(schedule_page(Shown.of(EVIL, replace(schedule, topology=machine))))
+    assert "<img" not in text
+    assert "alert(1)</script>" not in text
+    assert len(re.findall("<script", text)) == len(re.findall("</script", text)) == 2
+    block = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert block
+    assert json.loads(block[1])["views"][0]["title"] == EVIL
+    assert script_json(EVIL).isascii()
+    assert not set("<>&") & set(script_json(EVIL))
+
+
+def test_nothing_comes_from_elsewhere():
+    text = render(schedule_page(Shown.of("x", classic("dgx1", "ring", "allgather"))))
+    outside = set(re.findall(r"https?://[^\"' )]+", text))
+    assert outside == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"<[a-z][^>]* on[a-z]+=", text)
+    assert not re.search(r"<(link|img|iframe|script src)", text)
+
+
+def show(*arguments):
+    return main(["show", *map(str, arguments), "--format", "html"])
+
+
+def test_the_command_writes_whole_files(tmp_path, capsys):
+    path, out = tmp_path / "ring.json", tmp_path / "ring.html"
+    write(path, classic("dgx1", "ring", "allgather"))
+    assert show(path, "-o", out, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["bytes"] == out.stat().st_size
+    assert told["file"] == str(out)
+    assert show(path, "-o", out) == 2
+    assert show(path, "-o", out, "-f") == 0
+    capsys.readouterr()
+    assert show(path) == 0
+    assert capsys.readouterr().out == out.read_text()
+
+
+def test_refusals(tmp_path, capsys):
+    folder = tmp_path / "none"
+    folder.mkdir()
+    assert show(folder) == 2
+    path = tmp_path / "ring.json"
+    write(path, classic("dgx1", "ring", "allgather"))
+    assert show(path, "dgx1") == 2
+    assert main(["show", str(path), "dgx1"]) == 2
+    assert "a second file says nothing about text" in capsys.readouterr().err
+    assert main(["show", str(path), "--log", "x", "--format", "perfetto"]) == 2
+    assert show(path, "--measured", "x") == 2
+    assert show(path, "--log", path) == 2
+    assert "log of a search" in capsys.readouterr().err
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"status": "ok", "sizes": [{"bytes": 1}]}')
+    assert show(bad) == 2
+    written(
+        folder, a=classic("dgx1", "ring", "allgather"), b=classic("ring:8", "ring", "allgather")
+    )
+    assert show(folder) == 2
+    assert "several problems" in capsys.readouterr().err
+
+
+def test_results_of_simulate_and_bench(tmp_path, capsys):
+    path = tmp_path / "ring.json"
+    write(path, classic("dgx1", "ring", "allgather"))
+    assert main(["simulate", str(path), "--size", "1KiB:1MiB", "--json"]) == 0
+    (tmp_path / "sim.json").write_text(capsys.readouterr().out)
+    assert show(tmp_path / "sim.json") == 0
+    assert "lower bound" in capsys.readouterr().out
+    entry = {"least_us": 1.0, "turns": 3, "algbw_GBps": 1.0, "busbw_GBps": 1.0, "wrong": None}
+    sizes = [{"name": n, "bytes": b, "us": b / 100, **entry} for n in "ab" for b in (1024, 4096)]
+    for one in sizes[:2]:
+        one |= {"predicted_us": 11.0, "error": 0.1}
+    data = {"schema": 1, "status": "ok", "on": "mpi", "collective": "allgather", "ranks": 2,
+            "dtype": "float32", "sizes": sizes}  # fmt: skip
+    (tmp_path / "bench.json").write_text(json.dumps(data))
+    assert show(tmp_path / "bench.json") == 0
+    text = capsys.readouterr().out
+    assert "a, predicted" in text
+    assert "b, measured" in text
+    assert "+10 %" in text
+
+
+def test_the_log_of_a_search_becomes_stairs(tmp_path, capsys):
+    out, log = tmp_path / "ar.json", tmp_path / "search.log"
+    command = ["synth", "-t", "ring:4", "-c", "allgather", "--objective", "time", "--size", "1MiB"]
+    command += ["--time", "20s", "-o", str(out), "--log", str(log), "-q"]
+    assert main(command) == 0
+    assert main(command) == 2  # both files are there
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert lines[0]["weft"] == "log"
+    assert lines[-1]["status"]
+    assert any("found" in one for one in lines)
+    capsys.readouterr()
+    assert show(out, "--log", log) == 0
+    assert "How the search went" in capsys.readouterr().out
+
+
+def test_a_library(tmp_path, capsys):
+    folder = library(tmp_path / "lib", "dgx1", "allreduce", ("recursive_doubling", "ring"))
+    assert show(folder) == 0
+    text = capsys.readouterr().out
+    assert show(folder / "library.json") == 0
+    assert capsys.readouterr().out == text
+    for words in ("plans by size", "below 256 KiB", "baseline classic:ring", 'data-goto="1"'):
+        assert words in text
+    (folder / "schedules" / "ring.json").unlink()
+    assert show(folder) == 0
+    assert 'data-goto="1"' not in capsys.readouterr().out
+
+
+def test_everything_else_has_a_page(tmp_path, capsys):
+    for subject in (
+        "dgx1",
+        "torus:4x4",
+        "ndv2_relay",
+        "classic:ring{collective=allreduce,ranks=4}",
+    ):
+        assert show(subject) == 0, subject
+        assert "</html>" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_64_ranks_stay_below_a_megabyte(tmp_path, capsys):
+    for name, kind in (("ring", "allgather"), ("pairwise", "alltoall"), ("ring", "allreduce")):
+        path, out = tmp_path / f"{kind}.json", tmp_path / f"{kind}.html"
+        write(path, classic("dgx-a100:nodes=8", name, kind))
+        assert show(path, "-o", out) == 0
+        assert out.stat().st_size < 1_000_000

@@ -1,0 +1,202 @@
+"""The pages open without a network, their scripts run, and what a person does on them works."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from pages import classic, library, sharing, written
+
+from weft.dsl.schedule import write
+
+RELAYED = "ndv2:nodes=2"
+
+
+@pytest.fixture
+def relayed(tmp_path):
+    path = tmp_path / "relayed.json"
+    write(path, classic(RELAYED, "ring", "allgather"))
+    return path
+
+
+@pytest.fixture
+def frontier(tmp_path):
+    names = ("ring", "recursive_doubling", "direct")
+    return written(tmp_path / "ag", **{n: classic("dgx1", n, "allgather") for n in names})
+
+
+def look(page, path) -> None:
+    """A picture for people; it has to have something on it."""
+    page.page.screenshot(path=path, full_page=True)
+    assert path.stat().st_size > 20_000
+
+
+def test_a_chunk_picked_in_the_list_lights_up_everywhere(opened, made, relayed, tmp_path):
+    page = opened(made(relayed))
+    assert page.many(".map .node") > 16
+    assert page.many(".map .links path") > 40
+    page.one(".chunks").select_option("3")
+    assert page.one(".status").inner_text().startswith("Chunk 3: 15 transfers over ")
+    assert page.many(".tree tbody tr") == 15
+    assert page.many(".map .node.reached") == 15
+    assert page.many(".map .node.from") == 1
+    assert page.many(".map .picked path") >= 15
+    # One bar for each link of each of its routes, in the chart of links.
+    links = page.page.evaluate(
+        """() => { const v = JSON.parse(document.getElementById("data").textContent).views[0];
+        const t = v.items[0]; return t.set.map((c, i) => c === 3 ? t.routes[t.route[i]].length : 0)
+        .reduce((a, b) => a + b, 0); }"""
+    )
+    assert page.many("#lane0-0 .over rect") == links
+    assert page.many("#lane0-1 .over rect") > 0
+    look(page, tmp_path / "picked.png")
+
+
+def test_a_click_on_a_bar_picks_its_chunk(opened, made, relayed):
+    page = opened(made(relayed))
+    assert page.many("#lane0-0 .over rect") == 0
+    chart = page.one("#lane0-0 .bars")
+    chart.scroll_into_view_if_needed()
+    chart.click(position={"x": 6, "y": 26})
+    assert page.many("#lane0-0 .over rect") > 0
+    assert page.one(".status").inner_text().startswith("Chunk ")
+    assert page.one(".chunks").input_value() != ""
+    page.one(".clear").click()
+    assert page.many("#lane0-0 .over rect") == 0
+
+
+def test_a_link_of_the_table_is_found_in_map_and_chart(opened, made, relayed):
+    page = opened(made(relayed))
+    page.one(".loads button").click()
+    assert page.many(".map .lit") == 1
+    assert page.many(".names .lit") == 1
+    assert "busy" in page.one(".status").inner_text()
+
+
+def test_the_keyboard_does_all_of_it(opened, made, relayed):
+    page = opened(made(relayed))
+    page.page.keyboard.press("Tab")
+    assert page.page.evaluate("document.activeElement.className") == "skip"
+    page.one("#lane0-0 .chart").focus()
+    page.page.keyboard.press("ArrowDown")
+    assert page.one(".status").inner_text().startswith("Chunk 0")
+    page.page.keyboard.press("ArrowDown")
+    assert page.one(".status").inner_text().startswith("Chunk 1")
+    page.page.keyboard.press("ArrowRight")
+    assert page.many(".tree tr.here") == 1
+    assert " to " in page.one(".status").inner_text()
+    page.page.keyboard.press("Escape")
+    assert page.many("#lane0-0 .over rect") == 0
+    page.one(".chunks").focus()
+    page.page.keyboard.press("Home")
+    page.page.keyboard.press("ArrowDown")
+    assert page.one(".status").inner_text().startswith("Chunk 1")
+
+
+def test_what_links_share_is_seen_and_found(opened, made, tmp_path):
+    write(tmp_path / "sharing.json", sharing())
+    page = opened(made(tmp_path / "sharing.json"))
+    assert page.many(".map .resource") == 4
+    assert page.many(".map .resource path") == 16
+    page.page.get_by_role("button", name="bridge2", exact=True).click()
+    assert page.many(".map .resource.lit") == 1
+    assert page.one(".names .lit").inner_html().startswith("bridge2")
+
+
+def test_what_the_time_is_made_of(opened, made, relayed):
+    page = opened(made(relayed))
+    page.one(".critical").click()
+    assert page.many("#lane0-0 .over rect") > 0
+    assert "waited" in page.one(".status").inner_text()
+
+
+def test_dark_mode_and_print_change_the_colours(opened, made, relayed, tmp_path):
+    file = made(relayed)
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = opened(file), opened(file, scheme="dark")
+    assert light.page.evaluate(paper) == "rgb(255, 255, 255)"
+    assert dark.page.evaluate(paper) != "rgb(255, 255, 255)"
+    dark.page.emulate_media(media="print")
+    assert dark.page.evaluate(paper) == "rgb(255, 255, 255)"
+    assert not dark.one("nav").is_visible()
+    assert dark.one(".loads").is_visible()
+    dark.page.pdf(path=tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("width", [390, 760, 1600])
+def test_nothing_is_wider_than_the_window(opened, made, relayed, width):
+    page = opened(made(relayed), width=width)
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_views_of_a_frontier(opened, made, frontier, tmp_path):
+    page = opened(made(frontier))
+    assert page.many(".view:not([hidden])") == 1
+    assert page.many("#chooser option") == 3
+    page.one("#chooser").select_option("2")
+    view = '.view[data-view="2"]'
+    assert page.one(view).is_visible()
+    page.one(f"{view} .chunks").select_option(index=0)
+    assert page.many(f"{view} .over rect") > 0
+    look(page, tmp_path / "frontier.png")
+
+
+def test_a_library_leads_to_its_plans(opened, made, tmp_path):
+    folder = library(tmp_path / "lib", "dgx1", "allreduce", ("recursive_doubling", "ring"))
+    page = opened(made(folder))
+    page.page.get_by_role("link", name="large", exact=True).click()
+    assert page.one('.view[data-view="1"]').is_visible()
+    assert not page.one('.view[data-view="0"]').is_visible()
+    look(page, tmp_path / "library.png")
+
+
+@pytest.mark.slow
+def test_64_ranks(opened, made, tmp_path):
+    names = ("recursive_doubling", "ring")
+    folder = library(tmp_path / "lib", "dgx-a100:nodes=8", "allreduce", names)
+    file = made(folder)
+    assert file.stat().st_size < 1_000_000
+    page = opened(file)
+    page.one(".chunks").select_option(index=0)
+    assert page.many(".map .node.reached") >= 63
+
+
+def test_two_side_by_side(opened, made, frontier, tmp_path):
+    page = opened(made(frontier / "ring.json", frontier / "direct.json"))
+    assert page.many(".view:not([hidden])") == 2
+    for number in (0, 1):
+        page.one(f'.view[data-view="{number}"] .chunks').select_option("5")
+        assert page.many(f'.view[data-view="{number}"] .tree tbody tr') == 7
+    look(page, tmp_path / "pair.png")
+
+
+def test_a_program_without_a_machine_has_an_order(opened, made):
+    page = opened(made("classic:ring{collective=allreduce,ranks=4}"))
+    page.one(".chunks").select_option("2")
+    assert page.many(".over rect") > 0
+    assert "instructions" in page.one(".status").inner_text()
+
+
+def test_a_program_on_a_machine(opened, made):
+    page = opened(made("classic:ring{collective=allreduce,on=dgx1}", "--size", "1MiB"))
+    page.one(".chunks").select_option("2")
+    assert page.many("#lane0-0 .over rect") >= 14
+    assert page.many("#lane0-1 .over rect") >= 14
+
+
+def test_every_control_has_a_name_and_headings_do_not_jump(opened, made, relayed):
+    page = opened(made(relayed))
+    nameless = page.page.evaluate(
+        """() => [...document.querySelectorAll("button, select, svg[role=img], [tabindex]")]
+        .filter((e) => !(e.textContent.trim() || e.getAttribute("aria-label")
+          || e.getAttribute("aria-labelledby") || (e.labels && e.labels.length)))
+        .map((e) => e.outerHTML.slice(0, 80))"""
+    )
+    assert nameless == []
+    levels = page.page.evaluate(
+        """() => [...document.querySelectorAll("h1, h2, h3, h4")]
+        .map((e) => Number(e.tagName[1]))"""
+    )
+    assert levels[0] == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
