@@ -1,0 +1,128 @@
+"""How a job ended, and errors of the user on their way between processes."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from typing import Any
+
+from weft.dsl.errors import NothingFound, WeftError
+from weft.dsl.spans import Source, Span
+
+
+class Ending(StrEnum):
+    """How a job ended."""
+
+    DONE = "done"  #: it returned a value
+    REFUSED = "refused"  #: it raised an error of the user's: the question is wrong, the answer no …
+    BROKEN = "broken"  #: it raised something else: a bug
+    LATE = "late"  #: it was killed at its deadline
+    LOST = "lost"  #: its process died as often as it was started
+    CANCELLED = "cancelled"  #: nobody wanted it any more
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a job ended, and with what.
+
+    Attributes:
+        value: what the function returned, where it did.
+        fault: the error it raised, as :func:`pack` has it; for other endings what happened.
+        starts: how often it was started; more than once only if processes died.
+        seconds: wall time of the last start.
+    """
+
+    ending: Ending
+    value: Any = None
+    fault: dict[str, Any] | None = None
+    starts: int = 1
+    seconds: float = 0.0
+
+    def get(self) -> Any:
+        """The value.
+
+        Raises:
+            WeftError: as the function raised it; NothingFound if the job was late; a bug if it
+                raised something else, or its process died.
+            KeyboardInterrupt: it was cancelled.
+        """
+        if self.ending is Ending.DONE:
+            return self.value
+        if self.ending is Ending.CANCELLED:
+            raise KeyboardInterrupt
+        raise self.error()
+
+    def error(self) -> WeftError:
+        """The error of a job that returned nothing, as :meth:`get` raises it."""
+        fault = self.fault or {}
+        if self.ending is Ending.REFUSED:
+            return unpack(fault)
+        message = str(fault.get("message", self.ending))
+        if self.ending is Ending.LATE:
+            return NothingFound(message, hint="give it a longer deadline")
+        error = WeftError(message, hint=str(fault.get("hint", "")))
+        if "trace" in fault:
+            error.add_note(fault["trace"])
+        return error
+
+
+def of_error(error: BaseException) -> Answer:
+    """The answer of a job that raised something."""
+    if isinstance(error, WeftError) and error.exit_code != WeftError.exit_code:
+        return Answer(Ending.REFUSED, fault=pack(error))
+    trace = "".join(traceback.format_exception(error))
+    message = f"a bug in a job: {type(error).__name__}: {error}"[:400]
+    return Answer(Ending.BROKEN, fault={"message": message, "trace": trace})
+
+
+def pack(error: WeftError) -> dict[str, Any]:
+    """An error as JSON: its class, what it says, and whatever else it holds that JSON can."""
+    kind = type(error)
+    said = {"message": error.message, "where": _pack_where(error.where), "hint": error.hint}
+    more = {k: v for k, v in vars(error).items() if k not in said and _is_json(v)}
+    return {"class": f"{kind.__module__}:{kind.__qualname__}", **said, "more": more}
+
+
+def unpack(data: dict[str, Any]) -> WeftError:
+    """The error again; of a class that is not known here, the nearest that is."""
+    kind = _class(data["class"])
+    error = kind.__new__(kind)
+    Exception.__init__(error, data["message"])
+    error.message, error.hint = data["message"], data["hint"]
+    error.where = _unpack_where(data["where"])
+    for key, value in data["more"].items():
+        setattr(error, key, tuple(value) if isinstance(value, list) else value)
+    return error
+
+
+def _class(name: str) -> type[WeftError]:
+    module, _, path = name.partition(":")
+    try:
+        found = getattr(import_module(module), path)
+    except (ImportError, AttributeError):
+        return WeftError
+    return found if isinstance(found, type) and issubclass(found, WeftError) else WeftError
+
+
+def _pack_where(where: Span | str | None) -> Any:
+    if isinstance(where, Span):
+        return [where.source.name, where.source.text, where.start, where.end]
+    return where
+
+
+def _unpack_where(where: Any) -> Span | str | None:
+    if isinstance(where, list):
+        name, text, start, end = where
+        return Span(Source(name, text), start, end)
+    return None if where is None else str(where)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True

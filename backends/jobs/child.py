@@ -1,0 +1,75 @@
+"""The process in which jobs run, one after the other; it never outlives who started it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+from typing import Any
+
+from . import frames
+from .answer import Answer, Ending, of_error
+from .fingerprint import fingerprint
+from .job import Job
+from .processes import end_tree
+
+CODE = "from weft.backends.jobs.child import main; main()"
+
+IDLE = 600.0
+"""Seconds without a job after which a process ends; who needs it again starts another."""
+
+
+def main() -> None:
+    """Serve: requests ``{function, text}`` come in by stdin, ``{ending, …}`` goes out by stdout."""
+    asked, said = _pipes()
+    wanted: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(asked, wanted), daemon=True).start()
+    frames.write(said, {"fingerprint": fingerprint(), "pid": os.getpid()})
+    while True:
+        try:
+            request = wanted.get(timeout=IDLE)
+        except queue.Empty:
+            return
+        answer = carry_out(Job(request["function"], request["text"]))
+        try:
+            frames.write(said, {"ending": answer.ending, "value": answer.value,
+                                "fault": answer.fault, "seconds": answer.seconds})  # fmt: skip
+        except (TypeError, ValueError) as error:  # the function returned what is no JSON
+            wrong = of_error(error)
+            frames.write(said, {"ending": wrong.ending, "value": None, "fault": wrong.fault,
+                                "seconds": answer.seconds})  # fmt: skip
+
+
+def carry_out(job: Job) -> Answer:
+    """Run a job here."""
+    start = time.monotonic()
+    try:
+        answer = Answer(Ending.DONE, job.run())
+    except BaseException as error:
+        answer = of_error(error)
+    spent = time.monotonic() - start
+    return Answer(answer.ending, answer.value, answer.fault, seconds=spent)
+
+
+def _pipes() -> tuple[int, int]:
+    """The two pipes for ourselves; whoever prints, also a solver's native code, does so to stderr,
+    and no process that is started from here holds them."""
+    asked, said = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return asked, said
+
+
+def _listen(asked: int, wanted: queue.SimpleQueue[Any]) -> None:
+    """Hand on requests; at their end whoever started us is gone, and so are we and our own."""
+    reader = frames.Reader()
+    while part := os.read(asked, 1 << 16):
+        reader.feed(part)
+        while (value := reader.value()) is not None:
+            wanted.put(value[0])
+    end_tree(os.getpid())

@@ -1,0 +1,259 @@
+"""Jobs on many hosts: a cluster of Dask's, whose workers keep processes as the local pool does.
+
+A task of the cluster is a supervisor: it hands its job to a process of its own, looks at it, and
+kills it when nobody wants it any more. Dask itself cannot stop what runs inside a native solver.
+Dask does the rest: it sends tasks to workers that have room, and those of a worker that dies to
+others. Workers run the same weft as the client, down to the last byte; others are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import queue
+import re
+import socket
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import Missing, UserError, WeftError
+
+from .answer import Answer, Ending, of_error
+from .executor import Event, Executor, Handle, Told
+from .fingerprint import fingerprint
+from .job import Job
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+CONNECTING = 10.0
+"""Seconds in which the scheduler must answer."""
+
+TOGETHER = 0.02
+"""Seconds in which cancelled jobs are gathered."""
+
+WORKERS = 20.0
+"""Seconds in which there must be a worker."""
+
+_ADDRESS = re.compile(r"(tcp|tls)://\[?(?P<host>[^/\[\]]+?)\]?:(?P<port>\d{1,5})")
+_INSTALL = "install it, and the same weft on all hosts: pip install 'weft[dask]'"
+_HOW = "on the head: dask scheduler; on every host: dask worker tcp://HEAD:8786 --nthreads 1 " \
+       "--nworkers N --memory-limit 0"  # fmt: skip
+
+
+def cluster(address: str, *, threads: int = 1, code: str | None = None) -> Cluster:
+    """The workers of a Dask scheduler, ``tcp://host:8786``.
+
+    ``threads``: what numerical libraries may use within each job. ``code``: the fingerprint, where
+    it is known already.
+
+    Raises:
+        Missing: ``distributed`` is not installed.
+        UserError: nobody answers, there are no workers, or they run another weft.
+    """
+    try:
+        import distributed
+    except ModuleNotFoundError:
+        raise Missing("a cluster needs the Python package 'distributed'", hint=_INSTALL) from None
+    _require_answer(address)
+    connect: Any = distributed.Client
+    with _quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            client = connect(address, timeout=CONNECTING, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise _no_scheduler(address, error) from None
+    try:
+        expected = code or fingerprint()
+        _check_workers(client, address, expected)
+        return Cluster(client, threads, expected)
+    except BaseException:
+        client.close()
+        raise
+
+
+def _require_answer(address: str) -> None:
+    """Raise if nobody listens at an address; Dask itself goes on trying for long."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        raise UserError("no address of a scheduler", where=f"--cluster {address}",
+                        hint="write it tcp://host:8786")  # fmt: skip
+    try:
+        socket.create_connection((found["host"], int(found["port"])), CONNECTING).close()
+    except (OSError, OverflowError) as error:
+        raise _no_scheduler(address, error) from None
+
+
+def _no_scheduler(address: str, error: Exception) -> UserError:
+    why = str(getattr(error, "strerror", None) or error).partition("\n")[0][:200]
+    return UserError(f"no scheduler of Dask answers: {why}", where=f"--cluster {address}",
+                     hint=_HOW)  # fmt: skip
+
+
+def _check_workers(client: Any, address: str, code: str) -> None:
+    """Refuse workers that cannot run our jobs, or would run other code."""
+    with contextlib.suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=WORKERS)
+    found = _asked(client, address)
+    if not found:
+        raise UserError("the cluster has no workers", where=f"--cluster {address}", hint=_HOW)
+    for worker, told in found.items():
+        if told["fingerprint"] != code:
+            raise UserError(
+                f"the worker {worker} runs another weft: {told['weft']} on Python "
+                f"{told['python']}, or the same with other files or solvers",
+                where=f"--cluster {address}",
+                hint="install the same weft and packages on all hosts, and start the workers again",
+            )
+
+
+def _asked(client: Any, address: str) -> dict[str, dict[str, Any]]:
+    """What every worker says of itself."""
+    from .supervise import probe
+
+    found: dict[str, Any] = client.run(probe, on_error="return")
+    for worker, told in found.items():
+        if isinstance(told, BaseException):
+            raise UserError(f"the worker {worker} has no weft that can be asked: {told}"[:300],
+                            where=f"--cluster {address}", hint=_INSTALL)  # fmt: skip
+    return found
+
+
+def _supervise() -> ModuleType:
+    """What runs in the workers; it needs ``distributed`` to be loaded."""
+    from . import supervise
+
+    return supervise
+
+
+_LOGGERS = (
+    "distributed", "distributed.core", "distributed.client", "distributed.comm",
+    "distributed.batched",
+)  # fmt: skip
+
+
+class Cluster(Executor):
+    """A client of a Dask scheduler; see :func:`cluster`."""
+
+    def __init__(self, client: Any, threads: int, code: str) -> None:
+        self._client = client
+        self._name = f"weft-{uuid.uuid4().hex[:12]}"
+        self._numbers = itertools.count()
+        self._handles: dict[str, Handle] = {}
+        self._futures: dict[str | None, Any] = {}
+        self._lock = threading.Lock()
+        self._unwanted: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._tasks = _supervise()
+        self._silence = ExitStack()
+        self._silence.enter_context(_quiet())
+        client.register_plugin(self._tasks.Processes(self._name, threads, code))
+        client.subscribe_topic(self._name, self._hear)
+        self._canceller = threading.Thread(target=self._cancel_many, daemon=True)
+        self._canceller.start()
+
+    def submit(
+        self, job: Job, *, deadline: float | None = None, told: Told | None = None
+    ) -> Handle:
+        """As :meth:`Executor.submit`."""
+        key = f"{self._name}-{next(self._numbers)}"
+        handle = Handle(job, deadline, told, on_cancel=lambda: self._cancel(key))
+        with self._lock:
+            self._handles[key] = handle
+            future = self._submit(
+                self._tasks.perform, self._name, key, job.function, job.text, deadline, key=key,
+                pure=False,
+            )  # fmt: skip
+            self._futures[key] = future
+        future.add_done_callback(lambda done: self._ended(key, done))
+        return handle
+
+    def close(self) -> None:
+        """As :meth:`Executor.close`; the solvers end within a second."""
+        with self._lock:
+            left = list(self._handles.values())
+        for handle in left:
+            handle.cancel()
+        self._unwanted.put(None)
+        self._canceller.join(CONNECTING)
+        with self._silence:
+            with contextlib.suppress(Exception):
+                self._client.unregister_worker_plugin(self._name)
+            self._client.close()
+        for handle in left:
+            handle.end(Answer(Ending.CANCELLED, starts=0))
+
+    def _cancel(self, key: str) -> None:
+        self._unwanted.put(key)
+
+    def _cancel_many(self) -> None:
+        """A thread of its own: what is cancelled at about the same time goes in one message."""
+        keys: list[str | None] = []
+        while None not in keys:
+            keys = [self._unwanted.get()]
+            time.sleep(TOGETHER)
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    keys.append(self._unwanted.get_nowait())
+            with self._lock:
+                futures = [self._futures[key] for key in keys if key in self._futures]
+            with contextlib.suppress(Exception):  # a scheduler that is gone has cancelled them
+                self._client.cancel(futures)
+
+    def _submit(self, *task: Any, **how: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a job is large is nobody's fault
+            return self._client.submit(*task, **how)
+
+    def _hear(self, event: Any) -> None:
+        """A worker began a job, or lost its process."""
+        _, told = event
+        with self._lock:
+            handle = self._handles.get(told["key"])
+        if handle is not None:
+            handle.hear(Event(told["event"]), told["where"])
+
+    def _ended(self, key: str, future: Any) -> None:
+        """Called in a thread of the client's when a task is done."""
+        with self._lock:
+            handle = self._handles.pop(key)
+            self._futures.pop(key)
+        handle.end(self._answer(handle, future))
+
+    def _answer(self, handle: Handle, future: Any) -> Answer:
+        if future.status == "finished":
+            told = future.result()
+            return Answer(Ending(told["ending"]), told["value"], told["fault"], told["starts"],
+                          told["seconds"])  # fmt: skip
+        if handle.unwanted.is_set():
+            return Answer(Ending.CANCELLED, starts=handle.starts)
+        if future.status != "error":
+            fault = {"message": "the cluster forgot it: is its scheduler gone?"}
+            return Answer(Ending.LOST, fault=fault)
+        error = future.exception()
+        if type(error).__name__ == "KilledWorker":
+            fault = {"message": f"the workers that had it died: {error}"[:300],
+                     "hint": "with dask worker --memory-limit 0 Dask kills none"}  # fmt: skip
+            return Answer(Ending.LOST, fault=fault)
+        if isinstance(error, WeftError):
+            return Answer(Ending.LOST, fault={"message": error.message, "hint": error.hint})
+        return of_error(error)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what Dask says on stderr: versions are ours to compare, errors ours to tell."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,211 @@
+"""What every place that runs jobs offers: submit, cancel, and answers in the order of the jobs."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self
+
+from .answer import Answer, Ending
+from .job import Job
+
+LOOK = 0.05
+"""Seconds between two looks at the request to stop."""
+
+
+class Event(StrEnum):
+    """What is heard of a job while it is not done."""
+
+    STARTED = "started"  #: some process begins it
+    LOST = "lost"  #: that process died; it will be started again if it may
+
+
+Told = Callable[[Event, str], None]
+"""Hears of a job's events, and where (``host:process id``); called from any thread, quickly."""
+
+
+@dataclass(eq=False, slots=True)
+class Handle:
+    """One job that was submitted."""
+
+    job: Job
+    deadline: float | None = None
+    told: Told | None = None
+    on_cancel: Callable[[], None] | None = None
+    starts: int = 0
+    unwanted: threading.Event = field(default_factory=threading.Event)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _answer: Answer | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _listeners: list[Callable[[Handle], None]] = field(default_factory=list)
+
+    def cancel(self) -> None:
+        """Kill it if it runs, drop it if it waits; nothing if it has ended."""
+        if not self.unwanted.is_set():
+            self.unwanted.set()
+            if self.on_cancel is not None:
+                self.on_cancel()
+
+    def ended(self) -> bool:
+        """Whether there is an answer."""
+        return self._ended.is_set()
+
+    def answer(self, timeout: float | None = None) -> Answer:
+        """How it ended; waits for it.
+
+        Raises:
+            TimeoutError: it has not, after some seconds.
+        """
+        if not self._ended.wait(timeout) or self._answer is None:
+            raise TimeoutError
+        return self._answer
+
+    def forget(self) -> None:
+        """Keep how it ended, but not its value: for whoever has many, and has used it."""
+        if self._answer is not None:
+            self._answer = replace(self._answer, value=None)
+
+    def on_end(self, listener: Callable[[Handle], None]) -> None:
+        """Call somebody when it ends, from any thread; at once if it has."""
+        with self._lock:
+            if not self._ended.is_set():
+                self._listeners.append(listener)
+                return
+        listener(self)
+
+    def hear(self, event: Event, where: str) -> None:
+        """For executors: something happened."""
+        self.starts += event is Event.STARTED
+        if self.told is not None:
+            self.told(event, where)
+
+    def end(self, answer: Answer) -> None:
+        """For executors: it has ended; the first word counts."""
+        with self._lock:
+            if self._ended.is_set():
+                return
+            self._answer = answer
+            self._ended.set()
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """For who watches many jobs: one more has ended. ``place``: among the jobs, from 0."""
+
+    ended: int
+    jobs: int
+    place: int
+    answer: Answer
+
+
+class Executor(ABC):
+    """Runs jobs somewhere. A context manager: leaving it stops what still runs."""
+
+    @abstractmethod
+    def submit(
+        self, job: Job, *, deadline: float | None = None, told: Told | None = None
+    ) -> Handle:
+        """Run a job when there is room, in the order of submission.
+
+        ``deadline``: seconds after its start when it is killed. ``told`` hears of its events.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop everything: waiting jobs are dropped, running ones killed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    def map(
+        self, function: str, arguments: Iterable[Any], *, deadline: float | None = None,
+        progress: Callable[[Step], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """What a function, ``module:name``, returns for each argument, in their order.
+
+        The rest as :meth:`answers`.
+
+        Raises:
+            WeftError: the first error, in the order of the arguments, that a job raised; also if
+                one was late (NothingFound), or its process died again and again.
+            KeyboardInterrupt: it was cancelled.
+        """
+        told = self.answers(function, arguments, deadline=deadline, progress=progress,
+                            cancelled=cancelled)  # fmt: skip
+        if any(answer.ending is Ending.CANCELLED for answer in told):
+            raise KeyboardInterrupt
+        return [answer.get() for answer in told]
+
+    def answers(
+        self, function: str, arguments: Iterable[Any], *, deadline: float | None = None,
+        progress: Callable[[Step], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> list[Answer]:  # fmt: skip
+        """How a function's jobs ended, one per argument, in their order.
+
+        Args:
+            function: ``module:name``; see :mod:`weft.backends.jobs` on what it may do.
+            arguments: one JSON value per job.
+            deadline: seconds after the start of a job when it is killed.
+            progress: hears of every job that ends, in this thread.
+            cancelled: is asked twenty times a second; once it says yes, all running jobs are
+                killed, and their endings and those of the waiting ones are CANCELLED.
+
+        Raises:
+            KeyboardInterrupt: the user's, after all jobs were killed.
+        """
+        handles = [self.submit(Job.of(function, one), deadline=deadline) for one in arguments]
+        return follow(handles, progress=progress, cancelled=cancelled)
+
+
+def follow(
+    handles: Sequence[Handle], *, progress: Callable[[Step], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> list[Answer]:  # fmt: skip
+    """The answers of jobs in their order; the rest as :meth:`Executor.answers`."""
+    for step in ends(handles, cancelled):
+        if progress is not None:
+            progress(step)
+    return [handle.answer() for handle in handles]
+
+
+def ends(handles: Sequence[Handle], cancelled: Callable[[], bool] | None = None) -> Iterator[Step]:
+    """The jobs as they end, in this thread; all are cancelled once ``cancelled`` says yes, and
+    where whoever asks gives up."""
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for place, handle in enumerate(handles):
+        handle.on_end(lambda _, place=place: ended.put(place))  # type: ignore[misc]
+    heard = 0
+    try:
+        while heard < len(handles):
+            if cancelled is not None and cancelled():
+                _cancel(handles)
+            try:
+                place = ended.get(timeout=LOOK)
+            except queue.Empty:
+                continue
+            heard += 1
+            yield Step(heard, len(handles), place, handles[place].answer())
+    except BaseException:
+        _cancel(handles)
+        raise
+
+
+def _cancel(handles: Sequence[Handle]) -> None:
+    for handle in handles:
+        handle.cancel()

@@ -1,0 +1,67 @@
+"""Which code computes here: what a stored answer was computed by, so that no other is mistaken
+for it after an upgrade or an edit."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from .job import digest
+
+FOLDERS = ("dsl", "synth", "backends")
+"""Whose files are the code; topologies and sketches are data, and stand in the jobs themselves."""
+
+PACKAGES = (
+    "igraph", "numba", "numpy", "ortools", "pulp", "python-flint", "scipy", "z3-solver",
+    "cplex", "gurobipy", "highspy", "mosek", "pyscipopt", "xpress",
+)  # fmt: skip
+"""What else decides what a search finds; the second row are solvers that PuLP can drive."""
+
+
+def fingerprint() -> str:
+    """A digest of weft's own files, of Python and of the solvers; some 50 ms, so ask once."""
+    return digest({
+        "weft": {folder: _files(f"weft.{folder}") for folder in FOLDERS},
+        "packages": {name: version_of(name) for name in PACKAGES},
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    })  # fmt: skip
+
+
+def source_of(module: str) -> str:
+    """A digest of the package that a module is in: for engines of others."""
+    return _files(module.partition(".")[0])
+
+
+def version_of(package: str) -> str | None:
+    """The version that is installed, if any."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _files(package: str) -> str:
+    """A digest of all files of a package but what Python makes of them."""
+    spec = find_spec(package)
+    if spec is None:
+        return ""
+    places = spec.submodule_search_locations
+    if not places:
+        return _hash([Path(spec.origin)] if spec.origin else [], Path("/"))
+    return "".join(_hash(_code(Path(place)), Path(place)) for place in places)
+
+
+def _code(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+
+
+def _hash(paths: list[Path], folder: Path) -> str:
+    found = hashlib.sha256()
+    for path in paths:
+        name, content = str(path.relative_to(folder)).encode(), path.read_bytes()
+        found.update(b"%d %s %d " % (len(name), name, len(content)))
+        found.update(content)
+    return found.hexdigest()

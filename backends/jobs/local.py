@@ -1,0 +1,102 @@
+"""The pool of this machine: a thread per worker, each with one process."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from dataclasses import replace
+
+from weft.dsl.errors import WeftError
+
+from .answer import Answer, Ending, of_error
+from .executor import Event, Executor, Handle, Told
+from .fingerprint import fingerprint
+from .job import Job
+from .worker import Lost, Worker
+
+STARTS = 3
+"""How often a job is started at most, if its process dies every time."""
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def local(workers: int | None = None, *, threads: int = 1, code: str | None = None) -> Local:
+    """A pool of processes on this machine, as many as there are cores by default.
+
+    ``threads``: what numerical libraries may use within each job. ``code``: the fingerprint, where
+    it is known already.
+    """
+    return Local(workers or cores(), threads, code or fingerprint())
+
+
+class Local(Executor):
+    """Processes on this machine; see :func:`local`."""
+
+    def __init__(self, workers: int, threads: int, code: str) -> None:
+        self._waiting: queue.SimpleQueue[Handle | None] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._serve, args=(Worker(threads, code),), daemon=True,
+                             name=f"weft jobs {i}")
+            for i in range(workers)
+        ]  # fmt: skip
+        for thread in self._threads:
+            thread.start()
+
+    def submit(
+        self, job: Job, *, deadline: float | None = None, told: Told | None = None
+    ) -> Handle:
+        """As :meth:`Executor.submit`."""
+        handle = Handle(job, deadline, told)
+        self._waiting.put(handle)
+        return handle
+
+    def close(self) -> None:
+        """As :meth:`Executor.close`; returns when all processes are gone."""
+        self._closed.set()
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self, worker: Worker) -> None:
+        """One thread: job after job, each in the process of its worker."""
+        try:
+            while (handle := self._waiting.get()) is not None:
+                handle.end(attempt(handle, worker, self._closed))
+        finally:
+            worker.kill()
+
+
+def attempt(handle: Handle, worker: Worker, closed: threading.Event) -> Answer:
+    """How a job ends on a worker; it is started again where its process dies."""
+    starts = 0
+
+    def stopped() -> bool:
+        return handle.unwanted.is_set() or closed.is_set()
+
+    def begun(where: str) -> None:
+        nonlocal starts
+        starts += 1
+        handle.hear(Event.STARTED, where)
+
+    for _ in range(STARTS):
+        try:
+            answer = worker.run(handle.job, handle.deadline, stopped, begun)
+            return replace(answer, starts=starts)
+        except Lost as error:
+            how = str(error)
+            handle.hear(Event.LOST, how)
+        except WeftError as error:  # it cannot be started here
+            return Answer(Ending.LOST, fault={"message": error.message, "hint": error.hint})
+        except Exception as error:
+            return of_error(error)
+    fault = {"message": f"its process died {STARTS} times: {how}",
+             "hint": "is there memory enough? fewer --jobs at a time take less"}  # fmt: skip
+    return Answer(Ending.LOST, fault=fault, starts=starts)

@@ -1,0 +1,94 @@
+"""What runs inside a worker of a Dask cluster: tasks that look after processes."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from typing import Any
+
+from distributed import Worker as DaskWorker
+from distributed import WorkerPlugin, get_worker
+
+from weft.dsl.errors import WeftError
+from weft.dsl.version import version
+
+from .executor import Event, Handle
+from .fingerprint import fingerprint
+from .job import Job
+from .local import attempt
+from .worker import Worker
+
+
+def probe() -> dict[str, str]:
+    """What a worker says of itself."""
+    return {"fingerprint": fingerprint(), "weft": version(), "python": platform.python_version()}
+
+
+class Processes(WorkerPlugin):
+    """The processes that a worker keeps for one client; they end with it.
+
+    Dask tells plugins how tasks change: a running one that is released was cancelled, or its client
+    is gone.
+    """
+
+    def __init__(self, name: str, threads: int, code: str) -> None:
+        self.name = name
+        self.threads = threads
+        self.code = code
+
+    def setup(self, worker: DaskWorker) -> None:
+        """On the worker, once."""
+        self.closed = threading.Event()
+        self.running: dict[str, Handle] = {}
+        self.idle: list[Worker] = []
+        self.lock = threading.Lock()
+
+    def teardown(self, worker: DaskWorker) -> None:
+        """The client has gone, or the worker ends."""
+        with self.lock:
+            self.closed.set()
+            idle, self.idle = self.idle, []
+        for process in idle:
+            process.kill()
+
+    def transition(self, key: Any, start: Any, finish: Any, **_: Any) -> None:
+        """A task changes its state."""
+        if finish in ("released", "cancelled", "forgotten", "error"):
+            handle = self.running.get(str(key))
+            if handle is not None:
+                handle.unwanted.set()
+
+    def take(self) -> Worker:
+        """A process for one job."""
+        with self.lock:
+            return self.idle.pop() if self.idle else Worker(self.threads, self.code)
+
+    def give_back(self, process: Worker) -> None:
+        """It may serve the next job."""
+        with self.lock:
+            if not self.closed.is_set():
+                self.idle.append(process)
+                return
+        process.kill()
+
+
+def perform(name: str, key: str, function: str, text: str, deadline: float | None) -> Any:
+    """A task of the cluster: one job in a process of its own; its answer as JSON."""
+    worker = get_worker()
+    plugin = worker.plugins.get(name)
+    if not isinstance(plugin, Processes):
+        raise WeftError("the worker is not prepared", hint="start the command again")
+
+    def told(event: Event, where: str) -> None:
+        worker.log_event(name, {"key": key, "event": str(event), "where": where})
+
+    handle = Handle(Job(function, text), deadline, told)
+    plugin.running[key] = handle
+    process = plugin.take()
+    try:
+        answer = attempt(handle, process, plugin.closed)
+    finally:
+        plugin.running.pop(key, None)
+        plugin.give_back(process)
+    return {"ending": str(answer.ending), "value": answer.value, "fault": answer.fault,
+            "starts": answer.starts, "seconds": answer.seconds}  # fmt: skip

@@ -1,0 +1,138 @@
+"""What a job of a sweep does: ask the search, and say what came of it without a word of clocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import Missing, NothingFound, UserError
+from weft.dsl.files import parse_json
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.schedule import dumps, load
+
+from ..report.layout import number
+from ..report.points import Figures, best, point_json, standing
+from .question import problem_of
+
+if TYPE_CHECKING:
+    from weft.synth.bounds import Bounds
+    from weft.synth.engine import Outcome, Point
+
+FUNCTION = f"{__name__}:solve"
+
+PROVED = ("optimal", "infeasible", "refused")
+"""Endings that no longer budget changes."""
+
+
+def solve(data: dict[str, Any]) -> dict[str, Any]:
+    """Answer one question: ``status``, ``why``, ``statements``, ``value``, ``bound``, ``gap``,
+    ``points`` as ``weft synth`` has them, and ``schedules``, the text of the file of each.
+
+    ``status`` is that of the search (optimal, feasible, infeasible, nothing), or ``refused``.
+
+    Raises:
+        Missing: the engine cannot run here.
+    """
+    from weft.synth.api import synthesize
+    from weft.synth.engine import Budget
+
+    problem = problem_of(data)
+    budget = Budget(data["seconds"], data["threads"], data["seed"])
+    try:
+        outcome = synthesize(problem, data["engine"], budget)
+    except Missing:
+        raise
+    except NothingFound as error:
+        return _blamed(problem, _nothing("nothing", error.message))
+    except UserError as error:
+        return _blamed(problem, _nothing("refused", error.message))
+    if not outcome.points:
+        why = "; ".join([*outcome.statements, *outcome.conflict])
+        found = _nothing(str(outcome.status), why)
+        return found if outcome.status == "infeasible" else _blamed(problem, found)
+    return _told(problem, outcome)
+
+
+def _nothing(status: str, why: str) -> dict[str, Any]:
+    return {"status": status, "why": why, "statements": [], "value": None, "bound": None,
+            "gap": None, "points": [], "schedules": []}  # fmt: skip
+
+
+def _blamed(problem: Problem, found: dict[str, Any]) -> dict[str, Any]:
+    """Where rules of the sketch exclude each other, that is the answer."""
+    if problem.sketch is None:
+        return found
+    from weft.synth.explain.conflicts import find_conflict
+
+    conflict = find_conflict(problem.topology, problem.collective, problem.sketch)
+    if conflict is None:
+        return found
+    labels = [rule.label for rule in conflict.rules]
+    return _nothing("infeasible", "; ".join([conflict.why, *labels]))
+
+
+def _told(problem: Problem, outcome: Outcome) -> dict[str, Any]:
+    from weft.synth.bounds import bounds
+
+    points = outcome.points
+    if problem.objective is not Objective.FRONTIER:
+        points = (best(points, problem),)
+    bound = bounds(problem.topology, problem.collective)
+    return {
+        "status": str(outcome.status), "why": "", "statements": list(outcome.statements),
+        **standing(points, problem, bound), "bound": _least(problem, bound),
+        "points": [_point(p) for p in points], "schedules": [dumps(p.schedule) for p in points],
+    }  # fmt: skip
+
+
+def _point(point: Point) -> dict[str, Any]:
+    told = point_json(point, Figures.of(point), None)
+    return {key: value for key, value in told.items() if key != "file"}
+
+
+def _least(problem: Problem, bound: Bounds) -> float | None:
+    """The bound in the unit of the value: µs, or GB/s that are the most."""
+    from weft.synth.bounds import lower_bound_us
+
+    match problem.objective:
+        case Objective.TIME:
+            return number(lower_bound_us(bound, problem.bytes or 1))
+        case Objective.LATENCY:
+            return number(bound.latency_us)
+        case Objective.BANDWIDTH:
+            return number(bound.algbw_GBps)
+        case _:
+            return None
+
+
+def believable(data: dict[str, Any], result: dict[str, Any]) -> bool:
+    """Whether a stored answer to a question is what it says: its schedules are for this machine
+    and collective, the verifier accepts them, and the times that are told of them are right.
+
+    Nothing else of it can be checked cheaply: that a bound holds is as good as who stored it.
+    """
+    from weft.synth.simulate import latency_us, simulate
+    from weft.synth.verify import verify
+
+    problem = problem_of(data)
+    asked = problem.collective
+    if len(result["points"]) != len(result["schedules"]):
+        return False
+    for text, point in zip(result["schedules"], result["points"], strict=True):
+        schedule = load(parse_json(text, "cache"))
+        done = schedule.collective
+        same = (done.kind, done.ranks, done.roots) == (asked.kind, asked.ranks, asked.roots)
+        mine = replace(schedule.topology, name="") == replace(problem.topology, name="")
+        if not (same and mine and schedule.steps == point["steps"]):
+            return False
+        if not verify(schedule, problem.sketch).ok:
+            return False
+        if problem.objective is Objective.TIME:
+            took = simulate(schedule, problem.bytes or 1).time_us
+        elif problem.objective is Objective.LATENCY:
+            took = latency_us(schedule)
+        else:
+            continue
+        if number(took) != result["value"]:
+            return False
+    return True

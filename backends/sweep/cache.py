@@ -1,0 +1,121 @@
+"""Answers by key, in a folder that processes and hosts may share.
+
+A file per answer, named for everything the answer depends on, weft's own code included. Files
+appear whole, by renaming; two who write one write the same, so nobody locks anything. What is read
+is not trusted: a file whose digest is wrong, or whose schedules the verifier does not accept, is as
+good as none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.dsl.errors import UserError, WeftError
+from weft.dsl.files import parse_json, read_text, require_kind, write_text
+
+from ..jobs.job import canonical, digest
+from .body import PROVED
+from .question import Question
+
+Judge = Callable[[dict[str, Any], dict[str, Any]], bool]
+
+
+def default_folder() -> Path:
+    """``$WEFT_CACHE``, else ``weft`` in ``$XDG_CACHE_HOME``, else in ``~/.cache``."""
+    if named := os.environ.get("WEFT_CACHE"):
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "weft"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of the cache, by what its name and head tell: its size in bytes, whose code."""
+
+    path: Path
+    bytes: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The answers in a folder, of one fingerprint of the code.
+
+    An answer that is proved holds for any budget; every other one only for its own.
+    """
+
+    folder: Path
+    code: str
+
+    def get(self, question: Question, judge: Judge) -> dict[str, Any] | None:
+        """The answer to a question, if it is there and ``judge`` believes it."""
+        for path, key in (self._proved(question), self._within(question)):
+            with contextlib.suppress(WeftError, KeyError, TypeError, ValueError):
+                found = _read(path, key)
+                if judge(question.argument(), found):
+                    return found
+        return None
+
+    def put(self, question: Question, result: dict[str, Any]) -> None:
+        """Keep the answer to a question.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        place = self._proved if result["status"] in PROVED else self._within
+        path, key = place(question)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        head = {"weft": "result", "schema": 1, "key": key, "code": self.code}
+        text = canonical({**head, "digest": digest([head, result]), "result": result})
+        write_text(path, f"{text}\n", force=True)
+
+    def _proved(self, question: Question) -> tuple[Path, str]:
+        return self._place(question.core(self.code))
+
+    def _within(self, question: Question) -> tuple[Path, str]:
+        return self._place(question.key(self.code))
+
+    def _place(self, key: str) -> tuple[Path, str]:
+        return self.folder / "results" / key[:2] / f"{key}.json", key
+
+
+def _read(path: Path, key: str) -> dict[str, Any]:
+    """The answer in a file.
+
+    Raises:
+        BadFile: there is none, or it is damaged.
+        KeyError, TypeError, ValueError: likewise.
+    """
+    data = parse_json(read_text(path), str(path))
+    require_kind(data, "result", str(path))
+    head = {name: data[name] for name in ("weft", "schema", "key", "code")}
+    if data["key"] != key or data["digest"] != digest([head, data["result"]]):
+        raise ValueError("another answer, or a damaged one")
+    result: dict[str, Any] = data["result"]
+    return result
+
+
+def entries(folder: Path) -> Iterator[Entry]:
+    """Every answer in a cache's folder; damaged ones have no code."""
+    for path in sorted((folder / "results").glob("??/*.json")):
+        try:
+            data = parse_json(read_text(path), str(path))
+            code = str(data["code"])
+        except (WeftError, KeyError, TypeError):
+            code = ""
+        with contextlib.suppress(OSError):
+            yield Entry(path, path.stat().st_size, code)
+
+
+def remove(entry: Entry) -> None:
+    """Forget one answer; nothing if another process has done so."""
+    with contextlib.suppress(FileNotFoundError):
+        entry.path.unlink()

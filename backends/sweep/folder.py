@@ -1,0 +1,197 @@
+"""What a sweep leaves behind: ``sweep.json``, a file per schedule, and a journal.
+
+``sweep.json`` and the schedules say nothing of clocks, hosts and processes: they are the same byte
+for byte wherever the jobs ran. All that is in ``journal.jsonl``, a line per start and end of a job,
+from which a sweep that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft.dsl.errors import UserError
+from weft.dsl.files import write_text
+
+from ..jobs.job import canonical
+from .question import Question
+
+MANIFEST, JOURNAL, SCHEDULES = "sweep.json", "journal.jsonl", "schedules"
+
+KEYS = (
+    "topology", "collective", "more", "ranks", "sketch", "engine", "bytes", "objective", "seed",
+    "budget_s", "status", "why", "value", "bound", "gap", "statements", "points", "key",
+)  # fmt: skip
+"""The keys of a row."""
+
+
+@dataclass(slots=True)
+class Folder:
+    """An open folder; ``done`` holds the rows of an earlier run, by the keys of their jobs."""
+
+    path: Path
+    journal: int
+    done: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def note(self, event: str, key: str, **more: Any) -> None:
+        """Write a line of the journal, at once."""
+        line = {"event": event, "key": key, "at": round(time.time(), 3), **more}
+        os.write(self.journal, f"{canonical(line)}\n".encode())
+
+    def keep(self, question: Question, key: str, result: dict[str, Any], **more: Any) -> Any:
+        """Write the schedules of an answer, then its row into the journal; the row.
+
+        Raises:
+            UserError: they cannot be written.
+        """
+        row, texts = row_of(question, key, result)
+        for name, text in texts.items():
+            write_text(self.path / name, text, force=True)
+        digests = {name: _digest(text.encode()) for name, text in texts.items()}
+        self.note("ended", key, row=row, files=digests, **more)
+        return row
+
+    def finish(self, code: str, rows: Iterable[dict[str, Any]]) -> None:
+        """Write ``sweep.json``: rows in the order of the jobs."""
+        write_text(self.path / MANIFEST, manifest(code, rows), force=True)
+
+
+def manifest(code: str, rows: Iterable[dict[str, Any]]) -> str:
+    """The text of ``sweep.json``, a line per job."""
+    lines = ",\n".join(f"  {_line(row)}" for row in rows)
+    return f'{{"weft": "sweep", "schema": 1, "code": "{code}", "jobs": [\n{lines}\n]}}\n'
+
+
+def _line(row: dict[str, Any]) -> str:
+    """A row as text: the same, wherever it comes from; its own keys in our order."""
+    texts = {k: json.dumps(row[k], ensure_ascii=False, sort_keys=True) for k in KEYS if k in row}
+    return "{" + ", ".join(f'"{key}": {text}' for key, text in texts.items()) + "}"
+
+
+def row_of(
+    question: Question, key: str, result: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The row of a job in ``sweep.json``, and the texts of its files by name."""
+    texts = result["schedules"]
+    stem = f"{SCHEDULES}/{question.label.stem()}-{key[:12]}"
+    names = [f"{stem}-{i}.json" for i in range(1, len(texts) + 1)]
+    if len(names) == 1:
+        names = [f"{stem}.json"]
+    points = [{**p, "file": name} for p, name in zip(result["points"], names, strict=True)]
+    more = {k: result[k] for k in ("status", "why", "value", "bound", "gap", "statements")}
+    row = {**question.label.to_json(), "ranks": question.ranks, "budget_s": question.seconds,
+           "key": key, **more, "points": points}  # fmt: skip
+    return row, dict(zip(names, texts, strict=True))
+
+
+@contextmanager
+def opened(path: Path, keys: frozenset[str], *, force: bool) -> Iterator[Folder]:
+    """The folder of a sweep: a new one, or that of the same sweep, which goes on.
+
+    ``keys`` are those of its jobs; with ``force`` another sweep's files are removed.
+
+    Raises:
+        UserError: it holds other things or, without ``force``, another sweep; it cannot be
+            written; or another process is at it.
+    """
+    try:
+        _require_ours(path)
+        (path / SCHEDULES).mkdir(parents=True, exist_ok=True)
+        journal = os.open(path / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    try:
+        _lock(journal, path)
+        lines = list(_lines(path / JOURNAL))
+        begun = [line["keys"] for line in lines if line["event"] == "sweep"]
+        if begun and frozenset(begun[-1]) != keys:
+            if not force:
+                raise UserError("the folder holds a sweep of other jobs, or of another weft",
+                                where=str(path), hint="name another folder; -f replaces what "
+                                "it holds")  # fmt: skip
+            _clear(path, journal)
+            lines, begun = [], []
+        folder = Folder(path, journal, dict(_finished(path, lines)))
+        _end_line(path / JOURNAL, journal)
+        if not begun:
+            folder.note("sweep", "", keys=sorted(keys))
+        yield folder
+    finally:
+        os.close(journal)
+
+
+def _lock(journal: int, path: Path) -> None:
+    try:
+        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError("another weft sweep is writing there", where=str(path),
+                        hint="wait for it, or name another folder") from None  # fmt: skip
+    except OSError:  # a file system without locks
+        pass
+
+
+def _require_ours(path: Path) -> None:
+    """Raise if a folder holds anything but a sweep."""
+    if path.exists() and not path.is_dir():
+        raise UserError("a file, where the sweep's folder should be", where=str(path))
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"the folder {path.parent} does not exist", where=str(path),
+                        hint="make it first")  # fmt: skip
+    held = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
+    strange = [name for name in held if name not in (MANIFEST, JOURNAL, SCHEDULES)]
+    if strange or (held and JOURNAL not in held):
+        raise UserError(f"the folder holds {(strange or held)[0]!r}, and no sweep",
+                        where=str(path), hint="name a folder of its own")  # fmt: skip
+
+
+def _clear(path: Path, journal: int) -> None:
+    """Remove what another sweep wrote."""
+    with contextlib.suppress(FileNotFoundError):
+        (path / MANIFEST).unlink()
+    for file in (path / SCHEDULES).glob("*.json"):
+        file.unlink()
+    os.ftruncate(journal, 0)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a journal; one that was cut off when its writer was killed does not count."""
+    for text in path.read_bytes().splitlines():
+        with contextlib.suppress(ValueError):
+            line = json.loads(text)
+            if isinstance(line, dict) and "event" in line:
+                yield line
+
+
+def _end_line(path: Path, journal: int) -> None:
+    """End the line that was cut off, if one was, so that nothing is written behind it."""
+    if path.read_bytes()[-1:] not in (b"", b"\n"):
+        os.write(journal, b"\n")
+
+
+def _finished(path: Path, lines: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows whose files are all there, as they were written."""
+    for line in lines:
+        if line["event"] == "ended" and line["files"] is not None:
+            whole = all(_is(path / name, digest) for name, digest in line["files"].items())
+            if whole:
+                yield line["key"], line["row"]
+
+
+def _is(file: Path, digest: str) -> bool:
+    try:
+        return _digest(file.read_bytes()) == digest
+    except OSError:
+        return False
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

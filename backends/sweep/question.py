@@ -1,0 +1,131 @@
+"""One job of a sweep as a value, and the keys by which its answer is found again."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from weft.dsl import collective_json, topology_json
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.registry import ENGINES
+from weft.dsl.spec import format_spec, options_of, text_of
+
+from ..jobs.fingerprint import source_of
+from ..jobs.job import canonical, digest
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What a person calls a job: the texts that were given, as they were given.
+
+    ``more`` are settings that only a few have: roots and groups.
+    """
+
+    topology: str
+    collective: str
+    sketch: str
+    engine: str
+    bytes: int | None
+    objective: str
+    seed: int
+    more: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the keys of a row."""
+        return {key: value for key, value in asdict(self).items() if key != "more" or value}
+
+    def stem(self) -> str:
+        """A file name of it, without what no file system likes; not unique."""
+        size = "" if self.bytes is None else f"{self.bytes}B"
+        parts = (self.topology, self.collective, self.more, self.sketch, self.engine, size)
+        words = [re.sub(r"[^A-Za-z0-9_.=]+", "-", part).strip("-.") for part in parts if part]
+        seed = [f"seed{self.seed}"] if self.seed else []
+        return "-".join([*words, *seed])[:100]
+
+
+@dataclass(frozen=True, slots=True)
+class SketchText:
+    """A sketch in our own language, and the values of its parameters."""
+
+    name: str
+    text: str
+    arguments: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One job: everything its answer depends on but the code, as canonical JSON.
+
+    Attributes:
+        text: machine, collective, sketch, engine with the values of all its options, objective,
+            size, seed and threads; but not the budget, ``seconds``, which a proved answer does not
+            depend on.
+        refused: why the parts do not fit together; then nobody is asked.
+    """
+
+    label: Label
+    ranks: int | None
+    text: str
+    seconds: float
+    refused: str = ""
+
+    @classmethod
+    def of(
+        cls, label: Label, problem: Problem, sketch: SketchText | None, engine: str,
+        *, seconds: float, threads: int,
+    ) -> Question:  # fmt: skip
+        """The question that a problem poses to an engine; ``sketch`` is where its rules are from.
+
+        Raises:
+            UserError: the engine's text is wrong.
+        """
+        chosen = ENGINES.make(engine, "--engine")
+        options = {k: text_of(getattr(chosen, f.name)) for k, f in options_of(type(chosen)).items()}
+        home = type(chosen).__module__
+        return cls(label, problem.topology.ranks, canonical({
+            "topology": topology_json.dump(problem.topology),
+            "collective": collective_json.dump(problem.collective),
+            "sketch": None if sketch is None else asdict(sketch),
+            "engine": format_spec(chosen), "options": options,
+            "source": None if home.startswith("weft.") else source_of(home),
+            "objective": str(problem.objective), "bytes": problem.bytes,
+            "seed": label.seed, "threads": threads,
+        }), seconds)  # fmt: skip
+
+    @classmethod
+    def none(cls, label: Label, ranks: int | None, seconds: float, refused: str) -> Question:
+        """A combination that makes no sense, and why."""
+        return cls(label, ranks, canonical(label.to_json()), seconds, refused)
+
+    def argument(self) -> dict[str, Any]:
+        """What the job's function is given."""
+        return {**json.loads(self.text), "seconds": self.seconds}
+
+    def core(self, code: str) -> str:
+        """The key of answers that hold for any budget; ``code`` is the fingerprint."""
+        return digest({"question": self.text, "code": code})
+
+    def key(self, code: str) -> str:
+        """The key of the job: that of its answer within its budget."""
+        return digest({"core": self.core(code), "seconds": self.seconds})
+
+
+def problem_of(data: dict[str, Any]) -> Problem:
+    """The problem in a job's argument.
+
+    Raises:
+        UserError: it makes no sense.
+    """
+    topology = topology_json.load(data["topology"])
+    collective = collective_json.load(data["collective"])
+    sketch = None
+    if data["sketch"] is not None:
+        from weft.dsl.language.elaborate import elaborate
+        from weft.dsl.language.parse import parse
+
+        given = data["sketch"]
+        found = elaborate(parse(given["text"], given["name"]), topology, dict(given["arguments"]))
+        sketch = found if found.rules else None
+    return Problem(topology, collective, sketch, Objective(data["objective"]), data["bytes"])

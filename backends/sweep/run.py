@@ -1,0 +1,202 @@
+"""Going through the jobs of a sweep: what is known is not asked, what ends is kept at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..jobs.answer import Answer, Ending
+from ..jobs.executor import Event, Executor, Handle, ends
+from ..jobs.job import Job
+from .body import FUNCTION, believable
+from .cache import Cache
+from .folder import Folder, row_of
+from .question import Question
+
+UNKNOWN = {
+    Ending.LATE: "late", Ending.LOST: "lost", Ending.BROKEN: "broken",
+    Ending.CANCELLED: "pending", Ending.REFUSED: "unavailable",
+}  # fmt: skip
+"""The status of a job that has no answer; it is asked again next time."""
+
+
+class Watcher(Protocol):
+    """Hears how a sweep goes, in the thread that runs it (``started`` in any)."""
+
+    def begins(self, jobs: int, known: int) -> None:
+        """So many jobs, of which so many answers are known."""
+
+    def started(self, question: Question, where: str) -> None:
+        """A job has begun."""
+
+    def ended(self, question: Question, row: dict[str, Any], seconds: float) -> None:
+        """A job has ended; ``row`` as in ``sweep.json``."""
+
+    def warn(self, text: str) -> None:
+        """Something is not as it should be, and the sweep goes on."""
+
+    def cancelled(self) -> bool:
+        """Whether to stop."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a sweep came to.
+
+    Attributes:
+        rows: one per question, in their order. seconds: of those that ran now, by key.
+        ran: jobs that ended now. cached: answers from the cache. kept: from the folder.
+        pending: jobs that have no answer because the sweep was stopped.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+    seconds: dict[str, float]
+    ran: int
+    cached: int
+    kept: int
+    pending: int
+
+
+def run(
+    questions: Sequence[Question], code: str, executor: Callable[[], Executor], watcher: Watcher,
+    *, deadline: float, cache: Cache | None = None,
+    folder: Folder | None = None,
+) -> Result:  # fmt: skip
+    """Answer all questions.
+
+    ``executor`` is made only if something must run; ``deadline``: seconds after which a job is
+    killed. Answers are written as they come. If ``watcher`` asks to stop, what runs is killed, and
+    what has ended stays.
+
+    Raises:
+        UserError: the folder cannot be written.
+        KeyboardInterrupt: the second Ctrl-C; what has ended is in folder and cache.
+    """
+    work = _Work(code, watcher, cache, folder)
+    asked = {question.key(code): question for question in questions}
+    open_ones = {key: q for key, q in asked.items() if not work.known(key, q)}
+    watcher.begins(len(asked), len(asked) - len(open_ones))
+    if open_ones and not watcher.cancelled():
+        with executor() as pool:
+            work.ask(pool, open_ones, deadline)
+    rows = tuple(work.row(question, question.key(code)) for question in questions)
+    if folder is not None:
+        folder.finish(code, rows)
+    pending = sum(row["status"] == "pending" for row in rows)
+    return Result(rows, work.seconds, work.ran, work.cached, work.kept, pending)
+
+
+@dataclass(slots=True)
+class _Work:
+    """The rows so far, and where answers are kept."""
+
+    code: str
+    watcher: Watcher
+    cache: Cache | None
+    folder: Folder | None
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    ran: int = 0
+    cached: int = 0
+    kept: int = 0
+    warned: bool = False
+
+    def known(self, key: str, question: Question) -> bool:
+        """Whether the answer is in the folder, in the cache, or no job is needed for it."""
+        if self.folder is not None and key in self.folder.done:
+            self.rows[key] = self.folder.done[key]
+            self.kept += 1
+            return True
+        if question.refused:
+            self._keep(question, key, _without("refused", question.refused), source="reading")
+            return True
+        if self.cache is None or self.watcher.cancelled():
+            return False
+        found = self.cache.get(question, believable)
+        if found is None:
+            return False
+        self._keep(question, key, found, source="cache")
+        self.cached += 1
+        return True
+
+    def ask(
+        self, pool: Executor, questions: dict[str, Question],
+        deadline: float,
+    ) -> None:  # fmt: skip
+        """Run jobs, and keep their answers as they come."""
+        keys = list(questions)
+        handles: list[Handle] = []
+        for key, question in questions.items():
+            job = Job.of(FUNCTION, question.argument())
+            handles.append(pool.submit(job, deadline=deadline,
+                                       told=self._listener(key, question)))  # fmt: skip
+        for step in ends(handles, self.watcher.cancelled):
+            key = keys[step.place]
+            self._ended(key, questions[key], step.answer)
+            handles[step.place].forget()
+
+    def row(self, question: Question, key: str) -> dict[str, Any]:
+        """The row of a question, with its own label: two may have one answer."""
+        held = self.rows.get(key) or row_of(question, key, _without("pending", "not run"))[0]
+        return {**held, **question.label.to_json()}
+
+    def _listener(self, key: str, question: Question) -> Callable[[Event, str], None]:
+        def told(event: Event, where: str) -> None:
+            if self.folder is not None:
+                self.folder.note(str(event), key, where=where)
+            if event is Event.STARTED:
+                self.watcher.started(question, where)
+
+        return told
+
+    def _ended(self, key: str, question: Question, answer: Answer) -> None:
+        if answer.ending is Ending.DONE:
+            self.ran += 1
+            self._store(question, answer.value)
+            row = self._keep(question, key, answer.value, source="run", seconds=answer.seconds,
+                             starts=answer.starts)  # fmt: skip
+        else:
+            row = self._failed(question, key, answer)
+        self.seconds[key] = answer.seconds
+        if answer.ending is not Ending.CANCELLED:
+            self.watcher.ended(question, row, answer.seconds)
+
+    def _failed(self, question: Question, key: str, answer: Answer) -> dict[str, Any]:
+        """The row of a job that has no answer: in the journal, but not for the next time."""
+        cancelled = answer.ending is Ending.CANCELLED
+        why = "not run" if cancelled else answer.error().message
+        row, _ = row_of(question, key, _without(UNKNOWN[answer.ending], why))
+        self.rows[key] = row
+        if self.folder is not None and answer.starts:
+            trace = (answer.fault or {}).get("trace")
+            self.folder.note("ended", key, row=row, files=None, starts=answer.starts,
+                             seconds=round(answer.seconds, 3), trace=trace)  # fmt: skip
+        return row
+
+    def _store(self, question: Question, result: dict[str, Any]) -> None:
+        """Into the cache; that it cannot be written is said once."""
+        if self.cache is None:
+            return
+        try:
+            self.cache.put(question, result)
+        except Exception as error:
+            if not self.warned:
+                self.watcher.warn(f"the cache in {self.cache.folder} cannot be written: {error}")
+                self.warned = True
+
+    def _keep(self, question: Question, key: str, result: dict[str, Any], **more: Any) -> Any:
+        if self.folder is not None:
+            row = self.folder.keep(question, key, result, **more)
+        else:
+            row = row_of(question, key, result)[0]
+            row["points"] = [{**point, "file": None} for point in row["points"]]
+        self.rows[key] = row
+        return row
+
+
+def _without(status: str, why: str) -> dict[str, Any]:
+    """An answer of no schedules."""
+    return {"status": status, "why": why, "statements": [], "value": None, "bound": None,
+            "gap": None, "points": [], "schedules": []}  # fmt: skip

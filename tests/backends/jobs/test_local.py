@@ -1,0 +1,177 @@
+"""The pool of one machine: answers in order, real kills, lost processes, errors as they were."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from weft.backends.jobs.answer import Ending
+from weft.backends.jobs.executor import Event, Step
+from weft.backends.jobs.job import Job
+from weft.backends.jobs.local import Local, local
+from weft.backends.jobs.processes import descendants
+from weft.dsl.errors import Infeasible, NothingFound, Refusal, UserError, WeftError
+from weft.dsl.spans import Span
+
+BODIES = "job_bodies"
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Local]:
+    with local(workers=2) as found:
+        yield found
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(x) for file in folder.glob("pids-*") for x in file.read_text().split()]
+
+
+def test_answers_come_in_the_order_of_the_arguments(pool: Local) -> None:
+    steps: list[Step] = []
+    assert pool.map(f"{BODIES}:sleeps", [0.3, 0.0, 0.1], progress=steps.append) == [0.3, 0.0, 0.1]
+    assert [step.ended for step in steps] == [1, 2, 3]
+    assert {step.place for step in steps} == {0, 1, 2}
+    assert steps[-1].place == 0
+
+
+def test_nothing_is_a_list_of_nothing(pool: Local) -> None:
+    assert pool.map(f"{BODIES}:double", []) == []
+
+
+def test_processes_serve_job_after_job_with_few_threads(pool: Local) -> None:
+    assert len(set(pool.map(f"{BODIES}:process", range(20)))) <= 2
+    [found] = pool.map(f"{BODIES}:surroundings", [None])
+    assert found == {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+
+
+def test_what_a_job_prints_is_no_answer(pool: Local) -> None:
+    assert pool.map(f"{BODIES}:prints", [1, 2, 3]) == [1, 2, 3]
+
+
+def test_errors_of_users_arrive_as_they_were(pool: Local) -> None:
+    with pytest.raises(UserError) as user:
+        pool.map(f"{BODIES}:refuses", ["user"])
+    assert isinstance(user.value.where, Span)
+    assert "a.sketch:2:8" in user.value.render()
+    assert "hint: 0" in user.value.render()
+    with pytest.raises(Refusal) as refusal:
+        pool.map(f"{BODIES}:refuses", ["refusal"])
+    assert refusal.value.reason == "it is too large"
+    with pytest.raises(Infeasible) as infeasible:
+        pool.map(f"{BODIES}:refuses", ["infeasible"])
+    assert infeasible.value.conflict == ("line 1", "line 2")
+    assert infeasible.value.exit_code == 1
+
+
+def test_the_first_error_counts_and_answers_keep_all(pool: Local) -> None:
+    with pytest.raises(Refusal):
+        pool.map(f"{BODIES}:refuses", ["refusal", "user"])
+    ends = [a.ending for a in pool.answers(f"{BODIES}:refuses", ["user", "infeasible"])]
+    assert ends == [Ending.REFUSED, Ending.REFUSED]
+
+
+def test_anything_else_that_escapes_is_a_bug_with_its_trace(pool: Local) -> None:
+    with pytest.raises(WeftError) as bug:
+        pool.map(f"{BODIES}:fails", [None])
+    assert bug.value.exit_code == 70
+    assert "ArithmeticError: out of luck" in bug.value.message
+    assert "job_bodies.py" in bug.value.__notes__[0]
+    [answer] = pool.answers(f"{BODIES}:returns_a_set", [None])
+    assert answer.ending is Ending.BROKEN
+    assert pool.map(f"{BODIES}:double", [4]) == [8]  # and the process serves on
+
+
+def test_a_late_job_is_killed_and_the_others_are_not(pool: Local) -> None:
+    answers = pool.answers(f"{BODIES}:sleeps", [60, 0.1, 60, 0.2], deadline=1.0)
+    assert [a.ending for a in answers] == [Ending.LATE, Ending.DONE, Ending.LATE, Ending.DONE]
+    with pytest.raises(NothingFound, match="deadline"):
+        answers[0].get()
+
+
+def test_a_job_whose_process_dies_is_started_again(pool: Local, tmp_path: Path) -> None:
+    heard: list[Event] = []
+    job = Job.of(f"{BODIES}:dies", str(tmp_path / "once"))
+    answer = pool.submit(job, told=lambda event, _: heard.append(event)).answer(60)
+    assert (answer.ending, answer.value, answer.starts) == (Ending.DONE, "done", 2)
+    assert heard == [Event.STARTED, Event.LOST, Event.STARTED]
+
+
+def test_a_job_that_always_kills_its_process_is_given_up(pool: Local) -> None:
+    [answer, other] = [
+        pool.submit(Job.of(f"{BODIES}:{name}", 1)).answer(60) for name in ("always_dies", "double")
+    ]
+    assert (answer.ending, answer.starts, other.value) == (Ending.LOST, 3, 2)
+    assert "signal 9 SIGKILL: no memory" in answer.error().message
+
+
+def test_cancelling_kills_grandchildren_in_sessions_of_their_own(tmp_path: Path) -> None:
+    with local(workers=2) as pool:
+        stop, asked = tmp_path / "stop", 0.0
+
+        def cancelled() -> bool:
+            nonlocal asked
+            if len(pids(tmp_path)) == 4 and not asked:
+                stop.touch()
+                asked = time.monotonic()
+            return stop.exists()
+
+        answers = pool.answers(f"{BODIES}:stubborn", [str(tmp_path)] * 3, cancelled=cancelled)
+        assert time.monotonic() - asked < 2.0
+        assert {a.ending for a in answers} == {Ending.CANCELLED}
+        wait_for(lambda: not any(map(alive, pids(tmp_path))), 1.0)
+        with pytest.raises(KeyboardInterrupt):
+            pool.map(f"{BODIES}:double", [1], cancelled=lambda: True)
+        assert pool.map(f"{BODIES}:double", [1]) == [2]  # the pool is as good as before
+
+
+def test_one_job_is_cancelled_alone(pool: Local) -> None:
+    long, short = (pool.submit(Job.of(f"{BODIES}:sleeps", s)) for s in (60, 0.5))
+    long.cancel()
+    assert long.answer(5).ending is Ending.CANCELLED
+    assert short.answer(60).ending is Ending.DONE
+
+
+def test_leaving_the_pool_ends_what_runs(tmp_path: Path) -> None:
+    with local(workers=1) as pool:
+        handles = [pool.submit(Job.of(f"{BODIES}:stubborn", str(tmp_path))) for _ in range(2)]
+        wait_for(lambda: len(pids(tmp_path)) == 2)
+    assert [h.answer(0).ending for h in handles] == [Ending.CANCELLED] * 2
+    wait_for(lambda: not any(map(alive, pids(tmp_path))), 1.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_outlives_who_started_the_pool(tmp_path: Path, number: signal.Signals) -> None:
+    code = (
+        "from weft.backends.jobs.local import local\n"
+        f"with local(workers=1) as pool: pool.map('{BODIES}:stubborn', [{str(tmp_path)!r}])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", code], env=environment,
+                              stderr=subprocess.DEVNULL)  # fmt: skip
+    wait_for(lambda: len(pids(tmp_path)) == 2)
+    assert set(pids(tmp_path)) <= set(descendants(parent.pid))
+    parent.send_signal(number)
+    parent.wait(10)
+    wait_for(lambda: not any(map(alive, pids(tmp_path))), 2.0)

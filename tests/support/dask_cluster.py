@@ -1,0 +1,103 @@
+"""A Dask cluster of this machine, in processes of its own, whose workers can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.backends.jobs.processes import descendants, end_tree
+
+
+@dataclass
+class DaskCluster:
+    """A scheduler and its workers; each worker takes one job at a time."""
+
+    address: str
+    folder: Path
+    environment: dict[str, str]
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def add_worker(self) -> None:
+        with (self.folder / f"worker{len(self.workers)}.log").open("wb") as log:
+            self.workers.append(_start(
+                ["distributed.cli.dask_worker", self.address, "--nthreads", "1", "--no-dashboard",
+                 "--memory-limit", "0", "--local-directory", str(self.folder)],
+                self.environment, log,
+            ))  # fmt: skip
+
+    def kill_worker(self, place: int) -> None:
+        """The worker itself and its nanny, which would start it again, but not what runs in it."""
+        nanny = self.workers[place]
+        below = descendants(nanny.pid)
+        python = [p for p in below if _is_worker(p)]
+        for pid in [nanny.pid, *python]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        nanny.wait()
+
+    def solvers(self) -> list[int]:
+        """The processes in which jobs run, on all workers."""
+        return [p for w in self.workers for p in descendants(w.pid) if _is_solver(p)]
+
+
+@contextmanager
+def dask_cluster(folder: Path, workers: int = 2) -> Iterator[DaskCluster]:
+    """All of it is gone afterwards."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (folder / "scheduler.log").open("wb") as log:
+        scheduler = _start(["distributed.cli.dask_scheduler", "--host", "127.0.0.1",
+                            "--port", str(port), "--no-dashboard"], environment, log)  # fmt: skip
+    cluster = DaskCluster(f"tcp://127.0.0.1:{port}", folder, environment)
+    try:
+        _wait_for_port(port)
+        for _ in range(workers):
+            cluster.add_worker()
+        yield cluster
+    finally:
+        for process in [*cluster.workers, scheduler]:
+            end_tree(process.pid)
+            process.wait()
+
+
+def _start(words: list[str], environment: dict[str, str], log: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", *words], env=environment, stdout=log,  # type: ignore[call-overload, no-any-return]
+                            stderr=log, start_new_session=True)  # fmt: skip
+
+
+def _wait_for_port(port: int) -> None:
+    end = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def _words(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _is_solver(pid: int) -> bool:
+    return b"weft.backends.jobs.child" in _words(pid)
+
+
+def _is_worker(pid: int) -> bool:
+    return b"spawn_main" in _words(pid) or b"forkserver" in _words(pid)
