@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.dsl.program import Program
     from weft.dsl.schedule import Schedule
 
-    from ..p2p.model import Script
+    from .p2p.model import Script
 
 MOST_GRAINS = 1024
 """Chunks of a message, for formats of equal chunks: calls must have sizes that divide into them."""
@@ -38,8 +38,8 @@ class Remark:
 
 def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[Remark]]:
     """The schedule with shares that ``to`` can express in ``segments`` pieces, and the loss."""
-    from ..passes.grains import MOST_GRAINS as MOST_MOVED
-    from ..passes.grains import coarsest
+    from .passes.grains import MOST_GRAINS as MOST_MOVED
+    from .passes.grains import coarsest
 
     if not schedule.collective.sizes:
         return schedule, []
@@ -90,7 +90,7 @@ def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Remark
 
 def _looped(program: Program, target: str, slices: int, size: int | None) -> str:
     """The loop that the runtime makes of the slices, at the size that the schedule is for."""
-    from ..runtimes import target_named
+    from .runtimes import target_named
 
     payload = target_named(target).payload[program.protocol]
     text = f"the runtime slices chunks itself: the schedule's {slices} segments are its loop"

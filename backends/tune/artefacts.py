@@ -1,0 +1,162 @@
+"""The files of a plan: compiled under all checks, emitted, judged and executed, for each format.
+
+The sizes written into a file follow the rule of whoever reads it: microsoft/msccl takes messages
+*below* ``maxBytes``, all others those up to and including it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.collective import Kind
+from weft.dsl.errors import CheckFailed, UserError
+from weft.dsl.library import Artefact
+from weft.dsl.registry import BACKENDS
+from weft.dsl.schedule import Schedule, load
+from weft.dsl.units import SizeRange
+
+from ..check import require_good
+from ..compile import compile_schedule
+from ..fitting import fitted
+from ..msccl import ForMachine, MscclXml
+from ..p2p.backend import ScriptFile
+from ..p2p.compile import compile_script
+from ..passes.grains import coarsest
+from ..target import target as target_of
+from .variants import Variant
+
+if TYPE_CHECKING:
+    from ..msccl import Backend
+
+ORDERS, FEW_ORDERS = 12, 4
+"""Interleavings in which every artefact is executed before it is written; fewer of one for more
+than :data:`MANY` ranks, where each takes seconds. The proof covers all."""
+
+MANY = 32
+
+MOST_EXECUTED = 128
+"""Ranks beyond which an artefact is proved only."""
+
+SUFFIX = {"msccl-xml": ".xml", "mscclpp-json": ".json", "program": ".json"}
+"""Of the files of a format; the others are Python."""
+
+EXCLUSIVE = "msccl"
+"""The runtime whose largest size is not included."""
+
+OUT_OF_PLACE_ONLY = (Kind.ALLTOALL, Kind.CUSTOM)
+"""Collectives that no runtime takes in place (microsoft/msccl refuses alltoall; a collective of
+one's own is called out of place)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which files are made of a plan: formats, the runtime of MSCCL XML, and for which buffers."""
+
+    formats: tuple[str, ...] = ("msccl-xml",)
+    runtime: str = "msccl"
+    in_place: tuple[bool, ...] = (False, True)
+
+    def placements(self, kind: Kind, format: str) -> tuple[bool, ...]:
+        """In place or not, for a collective and a format."""
+        if isinstance(BACKENDS.make(format), ScriptFile):
+            return (False,)  # its function takes one buffer as well as two
+        if kind in OUT_OF_PLACE_ONLY:
+            return (False,)
+        return self.in_place
+
+    def to_json(self) -> dict[str, Any]:
+        """For a job."""
+        return {"formats": list(self.formats), "runtime": self.runtime,
+                "in_place": list(self.in_place)}  # fmt: skip
+
+
+def make(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The job that makes the files of one plan.
+
+    ``given``: ``schedule``, ``variant``, ``name``, ``low``, ``high``, ``wanted``, ``seed``.
+    Returns ``files`` (text by path) and ``artefacts``.
+
+    Raises:
+        CheckFailed: a checker rejects something on the way.
+        UserError: a format cannot express it.
+    """
+    schedule, wanted = load(given["schedule"]), given["wanted"]
+    asked = Wanted(tuple(wanted["formats"]), wanted["runtime"], tuple(wanted["in_place"]))
+    sizes = SizeRange(given["low"], given["high"])
+    variant = Variant.of(given["variant"])
+    files: dict[str, str] = {}
+    artefacts = []
+    for format in asked.formats:
+        backend: Backend = BACKENDS.make(format)
+        if isinstance(backend, ForMachine):
+            backend = backend.on(schedule.topology)
+        for in_place in asked.placements(schedule.collective.kind, backend.name):
+            name = given["name"] + ("-in-place" if in_place else "")
+            path = f"{backend.name}/{name}{SUFFIX.get(backend.name, '.py')}"
+            text = _text(schedule, variant, backend, asked.runtime, sizes, name, in_place)
+            _prove(text, path, schedule, backend, asked.runtime, given["seed"])
+            files[path] = text
+            target = asked.runtime if isinstance(backend, MscclXml) else ""
+            artefacts.append({"format": backend.name, "file": path, "target": target,
+                              "in_place": in_place})  # fmt: skip
+    return {"files": files, "artefacts": artefacts}
+
+
+def artefacts_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Artefact, ...]:
+    """The artefacts that :func:`make` told of."""
+    return tuple(Artefact(**row) for row in rows)
+
+
+def _text(
+    schedule: Schedule, variant: Variant, backend: Backend, runtime: str, sizes: SizeRange,
+    name: str, in_place: bool,
+) -> str:  # fmt: skip
+    schedule, _ = fitted(schedule, backend.name, variant.segments)
+    if isinstance(backend, ScriptFile):
+        return backend.write(compile_script(schedule, name), (), name.replace("-", "_"))
+    target = target_of(runtime)
+    options = variant.options(target, in_place=in_place, name=name)
+    # Not judged after every pass: what comes of them all is proved from its text.
+    program = compile_schedule(schedule, options)
+    return backend.emit(program, target, written_sizes(backend.name, runtime, sizes))
+
+
+def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:
+    """What is written into a file so that its reader takes just these sizes."""
+    exclusive = format == "msccl-xml" and runtime == EXCLUSIVE
+    return SizeRange(sizes.low, sizes.high + 1) if exclusive else sizes
+
+
+def _prove(
+    text: str, where: str, schedule: Schedule, backend: Backend, runtime: str, seed: int
+) -> None:
+    """Judge the text from nothing but itself, then execute it.
+
+    Raises:
+        CheckFailed: it is wrong.
+    """
+    require_good(backend.findings(text, where, runtime), where)
+    if schedule.topology.ranks > MOST_EXECUTED:
+        return
+    # Equal chunks, whatever the schedule's are: a file with instances cuts them once more.
+    wanted = coarsest(schedule.collective).in_grains()
+    orders = FEW_ORDERS if schedule.topology.ranks > MANY else ORDERS
+    done = backend.execute(text, where, wanted, interleavings=orders, seed=seed)
+    if not done.ok:
+        raise CheckFailed(
+            f"the artefact computes something else: {done.detail}", where=where,
+            hint="nothing was written; this is a bug in weft, please report it",
+        )  # fmt: skip
+
+
+def require_formats(formats: Sequence[str]) -> tuple[str, ...]:
+    """The names of formats, each known.
+
+    Raises:
+        UserError: an unknown one, or none.
+    """
+    if not formats:
+        raise UserError("no format is named", hint="--to msccl-xml")
+    return tuple(dict.fromkeys(BACKENDS.make(f, "--to").name for f in formats))

@@ -1,0 +1,177 @@
+"""What to ask of the engines: every kind of schedule that may be quickest at some size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.dsl.collective import Collective, Kind
+from weft.dsl.errors import UserError
+from weft.dsl.problem import Objective
+from weft.dsl.topology import Topology
+from weft.dsl.units import SizeRange, format_bytes
+
+OCTAVES = 4
+"""So many doublings lie between two sizes that the engines are asked about."""
+
+EXACT_RANKS = 8
+"""Up to so many ranks the frontier in steps and rounds is asked for: each point may be best as a
+program, which has latencies that a schedule does not know."""
+
+PIECES = (1, 4)
+"""Pieces of the pipeline that classic algorithms are asked for, besides those of their best."""
+
+BASELINES = {
+    Kind.ALLREDUCE: ("ring", "double_tree", "two_level", "recursive_doubling"),
+    Kind.ALLGATHER: ("ring", "two_level", "recursive_doubling"),
+    Kind.REDUCE_SCATTER: ("ring", "two_level", "recursive_halving"),
+    Kind.ALLTOALL: ("pairwise", "spread_out"),
+    Kind.BROADCAST: ("ring", "double_tree", "chain", "binomial"),
+    Kind.REDUCE: ("double_tree", "chain", "binomial"),
+    Kind.GATHER: ("direct", "binomial"),
+    Kind.SCATTER: ("direct", "binomial"),
+}
+"""What a runtime without a synthesizer would choose from: rings, trees and hierarchies (NCCL's
+tuning, ``src/graph/tuning.cc``), doubling and halving (MPICH), straight sends for alltoall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A sketch: its text, what it is called, and the values of its parameters."""
+
+    name: str
+    text: str
+    arguments: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """As on the command line, ``dgx2_relay:nodes=2``."""
+        values = ",".join(f"{k}={v}" for k, v in self.arguments)
+        return f"{self.name}:{values}" if values else self.name
+
+    def to_json(self) -> dict[str, Any]:
+        """For a job."""
+        return {"name": self.name, "text": self.text, "arguments": dict(self.arguments)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One question to one engine.
+
+    Attributes:
+        name: of what it gives, unique among the asks of a race.
+        engine: its text. ``objective``: as ``weft synth`` has it. ``size``: bytes of the message
+            to be quick at, for the objective time.
+        sketch: the rules to keep, if any.
+        baseline: whether a runtime would find it without us.
+        one_shot: ask for the allgather of everybody's buffer, and let each rank sum at home.
+    """
+
+    name: str
+    engine: str
+    objective: Objective = Objective.TIME
+    size: int | None = None
+    sketch: Named | None = None
+    baseline: bool = False
+    one_shot: bool = False
+
+
+def asks(
+    topology: Topology, collective: Collective, sizes: SizeRange,
+    sketches: tuple[Named, ...] = (), engines: tuple[str, ...] = (),
+) -> list[Ask]:  # fmt: skip
+    """All questions for a collective on a machine, the cheap ones first.
+
+    ``sketches``: the user's own, beside those of the shelf for this machine. ``engines``:
+    instead of those that are usual; the baseline always runs.
+    """
+    found = list(_classic(collective))
+    ladder = _ladder(sizes)
+    if engines:
+        found += [_at(e, n) for e in engines for n in ladder]
+    else:
+        found += list(_synthesized(topology, collective, ladder))
+    shelf = [] if engines else fitting_sketches(topology, collective)
+    for sketch in dict.fromkeys([*sketches, *shelf]):
+        found += [_at("portfolio", n, sketch) for n in ladder[1::2]]
+    return found
+
+
+def again(
+    questions: Sequence[Ask], sizes: SizeRange,
+    sketches: tuple[Named, ...] = (), engines: tuple[str, ...] = (),
+) -> list[Ask]:  # fmt: skip
+    """Those of a race that shall be short: baselines, and all engines (or those that the user
+    names) at both ends of the sizes; the user's sketches."""
+    ends, asked = (sizes.low, sizes.high), engines or ("portfolio",)
+    return [
+        q for q in questions
+        if q.baseline or q.sketch in sketches
+        or (q.engine in asked and q.size in ends and not q.sketch)
+    ]  # fmt: skip
+
+
+def _ladder(sizes: SizeRange) -> list[int]:
+    """Sizes from low to high, at most so many octaves apart."""
+    powers = list(sizes.powers())
+    return sorted({*powers[::OCTAVES], powers[-1]})
+
+
+def _classic(collective: Collective) -> Iterator[Ask]:
+    from weft.synth.classic.place import named, names_for
+
+    for name in names_for(collective.kind):
+        usual = name in BASELINES.get(collective.kind, ())
+        pipelined = named(name, collective.kind).pipelined
+        for pieces in PIECES if pipelined else (1,):
+            text = f"classic{{algorithm={name},chunks={pieces}}}"
+            words = name if pieces == 1 else f"{name} in {pieces} pieces"
+            yield Ask(words, text, Objective.BANDWIDTH, baseline=usual)
+
+
+def _synthesized(topology: Topology, collective: Collective, ladder: list[int]) -> Iterator[Ask]:
+    if topology.ranks <= EXACT_RANKS:
+        yield Ask("exact", "exact", Objective.FRONTIER)
+    for size in ladder:
+        yield _at("portfolio", size)
+    if collective.kind is Kind.ALLREDUCE:
+        # Of small messages even N whole copies are quick, and one exchange has the fewest hops.
+        for engine in ("portfolio", "classic"):
+            for size in ladder[: len(ladder) // 2]:
+                name = f"one shot, {engine} {format_bytes(size)}"
+                yield replace(_at(engine, size), name=name, one_shot=True)
+    # Fewer trees lose a little bandwidth, and make programs with fewer and longer messages.
+    if collective.kind is not Kind.ALLTOALL:
+        for trees in (1, 2):
+            for size in (ladder[len(ladder) // 2], ladder[-1]):
+                yield _at(f"packing{{trees={trees}}}", size)
+
+
+def _at(engine: str, size: int, sketch: Named | None = None) -> Ask:
+    words = engine if sketch is None else sketch.words
+    return Ask(f"{words} {format_bytes(size)}", engine, Objective.TIME, size, sketch)
+
+
+def fitting_sketches(topology: Topology, collective: Collective) -> list[Named]:
+    """Sketches of the shelf that name this machine, and this collective or none."""
+    from weft.dsl.language.elaborate import elaborate, machine_of
+    from weft.dsl.language.load import find_sketch, sketch_names
+    from weft.dsl.language.parse import parse
+
+    found = []
+    for name in sketch_names():
+        source = find_sketch(name)
+        tree = parse(source.text, source.name)
+        for arguments in ({}, {"nodes": topology.hosts}):
+            try:
+                machine = machine_of(tree, arguments)
+                if machine is None or machine.digest() != topology.digest():
+                    continue
+                sketch = elaborate(tree, topology, arguments)
+            except UserError:
+                continue
+            if sketch.collective in ("", str(collective.kind), collective.name):
+                found.append(Named(name, source.text, tuple(arguments.items())))
+                break
+    return found

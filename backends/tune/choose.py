@@ -1,0 +1,102 @@
+"""Few plans for all sizes: which, and where exactly one gives way to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+EVEN = 1 + 1e-9
+"""Times that differ by less are equal."""
+
+LEAST = 1e-12
+"""µs that anything takes: where nothing moves it takes none, which has no logarithm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A candidate, by its place, for sizes of ``low`` to ``high`` bytes, both included."""
+
+    place: int
+    low: int
+    high: int
+
+
+def few(times: Floats, limit: Floats, price: Floats) -> list[int]:
+    """A candidate for every size: as few changes as possible, then as little time.
+
+    ``times``: shape (candidates, sizes), infinite where unknown. ``limit``: shape (sizes,), what
+    is allowed there; somebody must be within it at every size. ``price``: shape (candidates,), a
+    factor on the times of a candidate that says what else it costs.
+
+    The fewest runs of one candidate, and of those the least sum of logarithms (so that 1 % counts
+    the same at every size), by dynamic programming: O(candidates × sizes).
+    """
+    cost = np.where(times <= limit, np.log(np.maximum(times * price[:, None], LEAST)), np.inf)
+    count, sizes = cost.shape
+    runs = np.where(np.isfinite(cost[:, 0]), 1.0, np.inf)
+    total = cost[:, 0].copy()
+    back = np.zeros((sizes, count), np.int64)
+    own = np.arange(count)
+    for at in range(1, sizes):
+        # Lexicographic: fewest runs first. The best of all is where a change would come from.
+        best = int(np.lexsort((total, runs))[0])
+        stay = (runs < runs[best] + 1) | ((runs == runs[best] + 1) & (total <= total[best]))
+        back[at] = np.where(stay, own, best)
+        runs = np.where(stay, runs, runs[best] + 1)
+        total = np.where(stay, total, total[best]) + cost[:, at]
+        runs = np.where(np.isfinite(cost[:, at]), runs, np.inf)
+    path = [int(np.lexsort((total, runs))[0])]
+    for at in range(sizes - 1, 0, -1):
+        path.append(int(back[at, path[-1]]))
+    return path[::-1]
+
+
+def limits(times: Floats, baseline: Floats, within: float) -> Floats:
+    """What a plan may take at each size: so much more than the best, but no more than the baseline.
+
+    ``baseline``: shape (sizes,), infinite where there is none.
+    """
+    best = times.min(axis=0)
+    return np.asarray(np.minimum(best * (1 + within), np.maximum(baseline, best)) * EVEN)
+
+
+def stretches(
+    path: Sequence[int], grid: Sequence[int], us: Callable[[int, int], float]
+) -> list[Stretch]:
+    """The runs of a path along the grid, with the size at which each one ends.
+
+    ``us(place, bytes)`` times a candidate. Between the last size of one and the first of the next
+    the change is at the first size, to the byte, that the next moves no slower.
+    """
+    starts = [0] + [i for i in range(1, len(path)) if path[i] != path[i - 1]]
+    lows = [grid[0]]
+    for i in starts[1:]:
+        lows.append(_crossing(path[i - 1], path[i], grid[i - 1], grid[i], us))
+    highs = [low - 1 for low in lows[1:]] + [grid[-1]]
+    return [Stretch(path[i], low, high) for i, low, high in zip(starts, lows, highs, strict=True)]
+
+
+def _crossing(one: int, other: int, low: int, high: int, us: Callable[[int, int], float]) -> int:
+    """The least size in (low, high] from which the other is no slower, by halving.
+
+    Where it is quicker at ``low`` already it was passed over there to have few plans, and takes
+    over right after; where it is not even at ``high``, it begins there.
+    """
+
+    def better(size: int) -> bool:
+        return us(other, size) <= us(one, size) * EVEN
+
+    if better(low + 1):
+        return low + 1
+    if not better(high):
+        return high
+    below, above = low + 1, high
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (below, middle) if better(middle) else (middle, above)
+    return above

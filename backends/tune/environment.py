@@ -1,0 +1,76 @@
+"""What makes a runtime use a library: a file to source, and a list of files where one is needed.
+
+Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``tuning.cc``), ROCm/rccl (``msccl_lifecycle.cc``).
+"""
+
+from __future__ import annotations
+
+from weft.dsl.collective import Kind
+from weft.dsl.library import Library, TunedPlan
+
+MOST_NAMED = 4
+"""So many files of ``MSCCL_XML_FILES`` microsoft/msccl loads; more need a ``MSCCL_CONFIG``."""
+
+CONFIG = "msccl-config.xml"
+SCRIPT = "env.sh"
+
+_HEAD = """\
+# Source this before a program that shall use the library:  . DIR/env.sh
+# {name}: {collectives}, messages of {low} to {high} bytes.
+WEFT_LIBRARY=$(CDPATH= cd -- "$(dirname -- "${{BASH_SOURCE:-$0}}")" && pwd)
+"""
+
+
+def environment(library: Library) -> dict[str, str]:
+    """The files, by path in the library's folder; none where no plan is MSCCL XML."""
+    named = [
+        (plan, a) for one in library.tuned for plan in one.plans for a in plan.artefacts
+        if a.format == "msccl-xml"
+    ]  # fmt: skip
+    if not named:
+        return {}
+    names = ", ".join(_one_line(t.name) for t in library.tuned)
+    head = _HEAD.format(
+        name=_one_line(library.name), low=library.low, high=library.high, collectives=names
+    )
+    target = named[0][1].target
+    if target != "msccl":
+        return {SCRIPT: head + _folder(target)}
+    lines = []
+    if any(t.collective.kind is Kind.ALLREDUCE for t in library.tuned):
+        # The one collective that asks for leave: elsewhere a file that fits is taken.
+        lines.append("export NCCL_ALGO=MSCCL,RING,TREE")
+    if any(plan.protocol != "Simple" for plan, _ in named):
+        used = ",".join(dict.fromkeys(("Simple", *(plan.protocol for plan, _ in named))))
+        lines.append(f"export NCCL_PROTO={used}")
+    if len(named) <= MOST_NAMED:
+        files = ":".join(f"$WEFT_LIBRARY/{a.file}" for _, a in named)
+        return {SCRIPT: head + "\n".join([*lines, f'export MSCCL_XML_FILES="{files}"', ""])}
+    lines += [
+        f'# {len(named)} files are more than MSCCL_XML_FILES takes: a list of them, with their '
+        "paths here.",
+        'export MSCCL_CONFIG="$(mktemp "${TMPDIR:-/tmp}/weft-msccl-XXXXXX")"',
+        f'sed "s|@LIBRARY@|$WEFT_LIBRARY|" "$WEFT_LIBRARY/{CONFIG}" > "$MSCCL_CONFIG"', "",
+    ]  # fmt: skip
+    rows = [_load(plan, a.file) for plan, a in named]
+    config = "\n".join(["<msccl_algos>", *rows, "</msccl_algos>", ""])
+    return {SCRIPT: head + "\n".join(lines), CONFIG: config}
+
+
+def _one_line(name: str) -> str:
+    """A name for a comment of a script: machines and collectives may have any, and what follows
+    the end of a line would be executed."""
+    return " ".join(name.split()) if name.isprintable() else ascii(name)
+
+
+def _load(plan: TunedPlan, file: str) -> str:
+    return (f'  <load path="@LIBRARY@/{file}" minbytes="{plan.low}" maxbytes="{plan.high + 1}" '
+            f'proto="{plan.protocol}"/>')  # fmt: skip
+
+
+def _folder(target: str) -> str:
+    """For runtimes that load whatever lies in one folder."""
+    lines = ['export MSCCL_ALGO_DIR="$WEFT_LIBRARY/msccl-xml"']
+    if target == "rccl":
+        lines += ["export RCCL_MSCCL_ENABLE=1", "export RCCL_MSCCL_FORCE_ENABLE=1"]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,94 @@
+"""All schedules of a race: every question asked, every answer named."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from weft.dsl import collective_json, topology_json
+from weft.dsl.collective import Collective
+from weft.dsl.schedule import Schedule, load
+from weft.dsl.topology import Topology
+
+from .asks import Ask, again, asks
+from .options import TuneOptions
+from .race import MapJobs, Runner
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The schedules of a race; why there are no more; and why the user's sketches that have none
+    gave none, by the sketch."""
+
+    runners: list[Runner]
+    why: str
+    barren: dict[str, str]
+
+
+def gather(
+    topology: Topology, collective: Collective, options: TuneOptions, jobs: MapJobs
+) -> Gathered:
+    """All different schedules.
+
+    One that a runtime would find without us is a baseline, whoever found it first.
+
+    Raises:
+        KeyboardInterrupt: interrupted before there was any.
+    """
+    questions = asks(topology, collective, options.sizes, options.sketches, options.engines)
+    if options.forms:
+        questions = again(questions, options.sizes, options.sketches, options.engines)
+    machine = topology_json.dump(topology)
+    wanted = collective_json.dump(collective)
+    answers = jobs("searching", f"{__package__}.work:solve", [
+        _given(q, machine, wanted, options) for q in questions
+    ])  # fmt: skip
+    found: dict[str, Runner] = {}
+    for name, schedule in options.warm.items():
+        _join(found, Runner(name, schedule))
+    told = [(q, a) for q, a in zip(questions, answers, strict=True) if a is not None]
+    for question, answer in told:
+        for i, data in enumerate(answer["schedules"]):
+            schedule = load(data)
+            name = question.name
+            name += f" {schedule.steps} steps" if len(answer["schedules"]) > 1 else ""
+            name += f" ({i + 1})" if any(r.name == name for r in found.values()) else ""
+            _join(found, Runner(name, schedule, question.baseline))
+    if not found and None in answers:
+        raise KeyboardInterrupt
+    why = "; ".join(dict.fromkeys(a["why"] for _, a in told if a["why"]))
+    barren = {
+        one.words: "; ".join({a["why"]: None for q, a in told if q.sketch == one})
+        for one in options.sketches
+        if not any(a["schedules"] for q, a in told if q.sketch == one)
+    }
+    return Gathered(list(found.values()), why, barren)
+
+
+def _join(found: dict[str, Runner], runner: Runner) -> None:
+    """Add a schedule that is not there yet; of twins the first keeps its name."""
+    key = _digest(runner.schedule)
+    first = found.setdefault(key, runner)
+    found[key] = replace(first, baseline=first.baseline or runner.baseline)
+
+
+def _given(question: Ask, machine: Any, collective: Any, options: TuneOptions) -> dict[str, Any]:
+    sketch = question.sketch
+    return {
+        "topology": machine, "collective": collective, "engine": question.engine,
+        "objective": str(question.objective), "bytes": question.size,
+        "sketch": None if sketch is None else sketch.to_json(),
+        "one_shot": question.one_shot, "seconds": options.seconds, "seed": options.seed,
+    }  # fmt: skip
+
+
+def _digest(schedule: Schedule) -> str:
+    """Of what a program is made from: not of slices, which are the runtime's, or of who made it."""
+    parts = [schedule.chunk, schedule.src, schedule.dst, schedule.step, schedule.reduce,
+             schedule.route_links, schedule.priority]  # fmt: skip
+    text = b"|".join(b"" if p is None else np.ascontiguousarray(p).tobytes() for p in parts)
+    shares = str((schedule.collective.factor, schedule.collective.sizes)).encode()
+    return hashlib.sha256(text + shares).hexdigest()

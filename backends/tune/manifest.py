@@ -1,0 +1,123 @@
+"""The files of the chosen plans, and what the library's manifest says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.collective import Collective
+from weft.dsl.library import Candidate, Tuned, TunedPlan
+from weft.dsl.schedule import dump, dumps
+from weft.dsl.units import format_bytes
+from weft.synth.bounds import Bounds, lower_bound_us
+from weft.synth.simulate import simulate
+
+from .artefacts import artefacts_of
+from .choose import Stretch
+from .field import Field
+from .names import plan_name
+from .options import TuneOptions
+from .race import Entry, MapJobs
+
+SHOWN = 24
+"""Candidates that a library keeps beside its plans and the baselines."""
+
+LARGE_SCHEDULE = 60_000
+"""Transfers times segments beyond which a schedule's own time is not told: it takes seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What came of tuning: for the manifest, and the files by path in the library's folder."""
+
+    tuned: Tuned
+    files: Mapping[str, str]
+
+
+def make_files(
+    entries: Sequence[Entry], found: Sequence[Stretch], collective: Collective,
+    options: TuneOptions, jobs: MapJobs,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The files of every stretch; an interruption is for what comes before, not for this."""
+    given = [
+        {
+            "schedule": dump(entries[one.place].runner.schedule),
+            "variant": entries[one.place].variant.to_json(),
+            "name": plan_name(collective, i), "low": one.low, "high": one.high,
+            "wanted": options.wanted.to_json(), "seed": options.seed,
+        }
+        for i, one in enumerate(found)
+    ]  # fmt: skip
+    make = ("writing and checking", f"{__package__}.artefacts:make")
+    answers = jobs(*make, given)
+    return answers if None not in answers else jobs(*make, given)
+
+
+def entry_of(
+    bound: Bounds, collective: Collective, came: Field,
+    found: Sequence[Stretch], made: Sequence[Mapping[str, Any]],
+) -> Made:  # fmt: skip
+    """What the manifest says of a collective, with all files."""
+    grid, entries = came.grid, came.entries
+    files: dict[str, str] = {}
+    plans = []
+    for i, (one, artefacts) in enumerate(zip(found, made, strict=True)):
+        entry, name = entries[one.place], plan_name(collective, i)
+        schedule = f"schedules/{name}.json"
+        files[schedule] = dumps(entry.runner.schedule)
+        files |= artefacts["files"]
+        known = entry.runner.schedule.provenance
+        engine = str(known.get("found_by") or known.get("engine", "")).partition("{")[0]
+        plans.append(TunedPlan(
+            name, one.low, one.high, entry.name, engine, str(entry.variant.protocol),
+            entry.variant.instances, entry.variant.segments, entry.variant.passes, schedule,
+            artefacts_of(artefacts["artefacts"]),
+        ))  # fmt: skip
+    chosen, ideas = _columns(grid, entries, found)
+    bound_us = tuple(float(lower_bound_us(bound, n)) for n in grid)
+    tuned = Tuned(
+        collective, bound.to_json(), tuple(grid), bound_us, chosen, ideas,
+        (*_shown(entries, {one.place for one in found}),
+         *(Candidate(name, us, baseline=True) for name, us in came.own.items())), tuple(plans),
+        tuple(_remarks(grid, bound_us, chosen)),
+    )  # fmt: skip
+    return Made(tuned, files)
+
+
+def _columns(
+    grid: Sequence[int], entries: Sequence[Entry], found: Sequence[Stretch]
+) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
+    """µs of the library at every size of the grid; at powers of 2 those of its schedules, too."""
+    chosen, ideas = [], []
+    for at, size in enumerate(grid):
+        one = next(s for s in found if s.low <= size <= s.high)
+        entry = entries[one.place]
+        us = entry.us[at]
+        assert us is not None
+        chosen.append(us)
+        schedule = entry.runner.schedule
+        small = len(schedule) * schedule.segments <= LARGE_SCHEDULE and size & (size - 1) == 0
+        ideas.append(float(simulate(schedule, size).time_us) if small else None)
+    return tuple(chosen), tuple(ideas)
+
+
+def _shown(entries: Sequence[Entry], plans: set[int]) -> tuple[Candidate, ...]:
+    """The candidates that a reader wants to see: plans, baselines, then others in their order."""
+    wanted = [i for i, e in enumerate(entries) if i in plans or e.runner.baseline]
+    others = [i for i in range(len(entries)) if i not in wanted]
+    kept = [entries[i] for i in sorted({*wanted, *others[: max(0, SHOWN - len(wanted))]})]
+    return tuple(Candidate(e.name, e.us, e.runner.baseline, e.runner.name) for e in kept)
+
+
+def _remarks(grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float]) -> list[str]:
+    """Where the plans are far from the bound."""
+    over = np.array(chosen) / np.maximum(np.array(bound), 1e-12)
+    worst = int(over.argmax())
+    near = float((over <= 1.1).mean())
+    return [
+        f"within 10 % of the bound at {near:.0%} of {len(grid)} sizes; farthest from it at "
+        f"{format_bytes(grid[worst])}: {over[worst]:.2f} times"
+    ]

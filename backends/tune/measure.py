@@ -1,0 +1,135 @@
+"""The race by measurement: schedules as point-to-point programs, run on real ranks.
+
+There is no choice of instances or protocols here: a program has rounds, not thread blocks. All
+contestants take turns, so that what disturbs one disturbs all alike (:mod:`weft.backends.bench`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.dsl.errors import CheckFailed
+from weft.dsl.registry import BACKENDS
+from weft.dsl.units import SizeRange
+from weft.synth.simulate import simulate
+
+from ..bench.job import Bench, Contestant
+from ..bench.results import entries as results
+from ..check import require_good
+from ..p2p.compile import compile_script
+from ..p2p.data import type_named, units_of
+from ..p2p.emit import function_of
+from ..profile.start import carry_out
+from .race import Entry, Runner, spaced
+from .variants import Variant
+
+CONTESTANTS = 12
+"""Schedules that are run; those of least predicted time somewhere, and baselines."""
+
+LARGEST = 1 << 28
+"""Bytes of the largest message that is run: the data of all ranks may be on one machine."""
+
+DTYPE = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """How to measure: on which runtime, how often, and how long at most at one size."""
+
+    on: str
+    repeat: int = 20
+    seconds: float = 4.0
+    timeout: float = 60.0
+
+    @property
+    def format(self) -> str:
+        """The backend whose files run there."""
+        return "cupy-nccl" if self.on == "nccl" else self.on
+
+
+def measured_race(
+    runners: Sequence[Runner], sizes: SizeRange, how: Measuring, seed: int,
+    tell: Callable[[str], None],
+) -> tuple[list[int], list[Entry], dict[str, tuple[float, ...]]]:  # fmt: skip
+    """The sizes, the medians of schedules in µs, and those of the runtime's own collective.
+
+    Raises:
+        Missing: the runtime is not there. CheckFailed: a rank failed, or a result was wrong.
+    """
+    chosen = _promising(runners, sizes)
+    backend = BACKENDS.make(how.format)
+    contestants = []
+    for number, runner in enumerate(chosen):
+        script = compile_script(runner.schedule, f"plan_{number}")
+        text = backend.write(script)
+        require_good(backend.findings(text, runner.name), runner.name)
+        contestants.append(Contestant(str(number), text, function_of(script.collective)))
+    units = units_of(chosen[0].schedule.collective)
+    unit = type_named(DTYPE).itemsize * units.message_chunks
+    top = min(sizes.high, LARGEST)
+    lengths = tuple(dict.fromkeys(
+        max(1, size // unit) for size in SizeRange(min(sizes.low, top), top).powers()
+    ))  # fmt: skip
+    bench = Bench(tuple(contestants), units, lengths, DTYPE, how.repeat, how.seconds, how.timeout,
+                  seed)  # fmt: skip
+    limit = len(lengths) * (len(contestants) * how.seconds + how.timeout)
+    rows = carry_out("weft.backends.bench.ranks", how.on, units.ranks, bench.to_json(), limit, tell)
+    found = results(rows, units, {})
+    if wrong := [one for one in found if one.wrong]:
+        raise CheckFailed(f"a wrong result: {wrong[0].wrong}", where=wrong[0].name)
+    measured = sorted({one.bytes for one in found})
+    grid = sorted({sizes.low, *(n for n in measured if sizes.low <= n <= sizes.high), sizes.high})
+    times = {(one.name, one.bytes): one.us for one in found}
+
+    def column(name: str) -> tuple[float, ...]:
+        return _column(measured, [times[name, n] for n in measured], grid)
+
+    own = [one.name for one in found if not one.name.isdecimal()]
+    entries = [Entry(r, Variant(), column(str(i)), rounds=True) for i, r in enumerate(chosen)]
+    return grid, entries, {name: column(name) for name in dict.fromkeys(own)}
+
+
+def _column(measured: Sequence[int], us: Sequence[float], grid: Sequence[int]) -> tuple[float, ...]:
+    """µs at the sizes of a grid: whole elements are measured, a library is for any bytes.
+
+    Between two that were measured straight on a log scale; below the least as long as that; above
+    the largest in proportion.
+    """
+    known = dict(zip(measured, us, strict=True))
+
+    def at(size: int) -> float:
+        if size <= measured[0]:
+            return us[0]
+        if size > measured[-1]:
+            return us[-1] * size / measured[-1]
+        middle = np.interp(math.log(size), np.log(measured), np.log(us))
+        return known.get(size, float(np.exp(middle)))
+
+    return tuple(map(at, grid))
+
+
+def _promising(runners: Sequence[Runner], sizes: SizeRange) -> list[Runner]:
+    """The contestants: baselines, then those who simulate best at some size."""
+    looked = spaced(sizes, 0.5)
+    kept = {i for i, r in enumerate(runners) if r.baseline}
+    times = np.array([[simulate(r.schedule, n).time_us for n in looked] for r in runners])
+    for rank in times.argsort(axis=0):
+        for place in rank.tolist():
+            if len(kept) < CONTESTANTS:
+                kept.add(place)
+    return [runners[i] for i in sorted(kept)]
+
+
+def between(entries: Sequence[Entry], grid: Sequence[int]) -> Callable[[int, int], float]:
+    """µs at sizes that were not measured: straight between those that were, on a log scale."""
+    at = np.log(np.array(grid, float))
+    columns = [np.log([math.inf if us is None else us for us in e.us]) for e in entries]
+
+    def us(place: int, size: int) -> float:
+        return float(np.exp(np.interp(math.log(size), at, columns[place])))
+
+    return us

@@ -1,0 +1,51 @@
+"""What the user of tuning wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft.dsl.schedule import Schedule
+from weft.dsl.units import SizeRange
+
+from .artefacts import Wanted
+from .asks import Named
+from .measure import Measuring
+from .variants import Variant
+
+NVIDIA_PROTOCOLS = ("Simple", "LL", "LL128")
+AMD_PROTOCOLS = ("Simple", "LL")
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """What the user wants.
+
+    Attributes:
+        sizes: messages in bytes. ``within``: a plan may take so much more than the best at a size,
+            as a share, for the sake of few plans.
+        seconds: for each question to an engine. ``protocols``: empty: those of the runtime.
+        engines: instead of the usual ones. ``sketches``: beside those of the shelf.
+        warm: schedules of this machine that join the race, by name.
+        forms: ways to compile that were good on a machine like this one; with them the race is
+            short: few questions to the engines, and no other forms than these.
+        measuring: run the schedules instead of simulating their programs.
+    """
+
+    sizes: SizeRange
+    wanted: Wanted = field(default_factory=Wanted)
+    within: float = 0.03
+    seconds: float = 10.0
+    seed: int = 0
+    protocols: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    sketches: tuple[Named, ...] = ()
+    warm: Mapping[str, Schedule] = field(default_factory=dict)
+    forms: tuple[Variant, ...] = ()
+    measuring: Measuring | None = None
+
+    @property
+    def raced_protocols(self) -> tuple[str, ...]:
+        """Those that take part."""
+        usual = AMD_PROTOCOLS if self.wanted.runtime == "rccl" else NVIDIA_PROTOCOLS
+        return self.protocols or usual

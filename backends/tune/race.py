@@ -1,0 +1,196 @@
+"""The race: all schedules are compiled and timed, in rounds that drop what cannot win.
+
+1. every schedule, in its usual form, at sizes a factor four apart;
+2. those within reach of the best there, in all forms; baselines always;
+3. the forms that are best or nearly so anywhere, compiled for their own protocol, on a fine grid.
+
+Rounds are the same whoever runs the jobs, and in whatever order they end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.dsl.schedule import Schedule, dump
+from weft.dsl.units import SizeRange
+
+from .variants import PLAIN, Variant
+
+COARSE, FINE = 0.5, 5
+"""Sizes per doubling: of the first rounds, and of the last."""
+
+NEAR = 1.06
+"""What takes at most so many times the best's time somewhere comes to the last round."""
+
+REACH = 1.5
+"""A schedule in its usual forms takes at most so many times the best's, or is not tried in others:
+these were seen to gain up to a third."""
+
+PER_SIZE = 3
+"""Finalists of one size."""
+
+MapJobs = Callable[[str, str, Sequence[Any]], list[Any]]
+"""What a function, ``module:name``, gives for each JSON value, None where it was interrupted; the
+first text tells people what is being done."""
+
+WORK = f"{__package__}.work"
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What the race is run on: a runtime, the protocols that take part, and the placements that
+    all finalists must have a file for."""
+
+    runtime: str
+    protocols: tuple[str, ...]
+    in_place: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runner:
+    """A schedule in the race, under a name of its own."""
+
+    name: str
+    schedule: Schedule
+    baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A schedule compiled in one way, and its µs by size; None: it could not be timed.
+
+    ``rounds``: it was run as rounds of messages, which can be compiled in one way only.
+    """
+
+    runner: Runner
+    variant: Variant
+    us: tuple[float | None, ...]
+    rounds: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of the schedule, and how it is compiled."""
+        return self.runner.name if self.rounds else f"{self.runner.name}, {self.variant.words}"
+
+
+@dataclass(slots=True)
+class _Times:
+    """µs by size of every form of every schedule, as far as they are known."""
+
+    of: dict[tuple[int, Variant], dict[int, float]] = field(default_factory=dict)
+    best: dict[int, float] = field(default_factory=dict)
+
+    def add(
+        self, place: int, sizes: Sequence[int], answer: Sequence[Mapping[str, Any]] | None
+    ) -> None:
+        for row in answer or ():
+            mine = self.of.setdefault((place, Variant.of(row)), {})
+            for size, us in zip(sizes, row["us"], strict=True):
+                if us is not None:
+                    mine[size] = us
+                    self.best[size] = min(us, self.best.get(size, us))
+
+
+def spaced(sizes: SizeRange, per_octave: float) -> list[int]:
+    """Sizes from low to high, so many per doubling, evenly on a logarithmic scale."""
+    octaves = math.log2(sizes.high / sizes.low)
+    steps = max(1, math.ceil(octaves * per_octave - 1e-9))
+    grid = {round(sizes.low * (sizes.high / sizes.low) ** (i / steps)) for i in range(steps + 1)}
+    return sorted({*grid, sizes.low, sizes.high})
+
+
+def run_race(
+    runners: Sequence[Runner], sizes: SizeRange, track: Track, jobs: MapJobs
+) -> tuple[list[int], list[Entry]]:  # fmt: skip
+    """The fine grid, and the finalists' times on it."""
+    coarse = spaced(sizes, COARSE)
+    texts = [dump(r.schedule) for r in runners]
+    stand = {"runtime": track.runtime, "protocols": list(track.protocols)}
+    times = _Times()
+    first = {**stand, "protocols": stand["protocols"][:1]}
+    usual = {**first, "sizes": coarse, "best": [None] * len(coarse), "deep": False}
+    answers = jobs("timing", f"{WORK}:explore", [{**usual, "schedule": t} for t in texts])
+    for place, answer in enumerate(answers):
+        times.add(place, coarse, answer)
+    asked = []
+    for place, runner in enumerate(runners):
+        near = coarse if runner.baseline else _within_reach(place, times, coarse)
+        if near:
+            asked.append((place, near))
+    answers = jobs("timing", f"{WORK}:explore", [
+        {**stand, "schedule": texts[place], "sizes": near, "deep": True,
+         "best": [times.best.get(n) for n in near]}
+        for place, near in asked
+    ])  # fmt: skip
+    for (place, near), answer in zip(asked, answers, strict=True):
+        times.add(place, near, answer)
+    if not times.best and None in answers:
+        raise KeyboardInterrupt
+    chosen = _finalists(runners, times, coarse)
+    fine = spaced(sizes, FINE)
+    return fine, clocked([(runners[p], v) for p, v in chosen], fine, track, jobs)
+
+
+def short_race(
+    runners: Sequence[Runner], forms: Sequence[Variant], sizes: SizeRange, track: Track,
+    jobs: MapJobs,
+) -> tuple[list[int], list[Entry]]:  # fmt: skip
+    """One round: every schedule in every form, on a grid of powers of two.
+
+    A machine that is no longer regular may have no room for the forms of the old one; a few plain
+    ones race beside them.
+    """
+    grid = list(sizes.powers())
+    tried = dict.fromkeys((*forms, *PLAIN))
+    pairs = [(runner, form) for runner in runners for form in tried]
+    return grid, clocked(pairs, grid, track, jobs)
+
+
+def clocked(
+    forms: Sequence[tuple[Runner, Variant]], sizes: Sequence[int], track: Track, jobs: MapJobs
+) -> list[Entry]:
+    """Times of schedules, each compiled in one way, at some sizes."""
+    given = [
+        {"schedule": dump(runner.schedule), "runtime": track.runtime, "protocols": [],
+         "in_place": list(track.in_place), "variant": variant.to_json(), "sizes": list(sizes)}
+        for runner, variant in forms
+    ]  # fmt: skip
+    answers = jobs("timing finalists", f"{WORK}:clock", given)
+    if answers and all(answer is None for answer in answers):
+        raise KeyboardInterrupt
+    none = (None,) * len(sizes)
+    return [
+        Entry(r, v, none if us is None else tuple(us))
+        for (r, v), us in zip(forms, answers, strict=True)
+    ]
+
+
+def _within_reach(place: int, times: _Times, sizes: Sequence[int]) -> list[int]:
+    """Sizes at which a schedule may still be the quickest in another form."""
+    mine: dict[int, float] = {}
+    for (owner, _), known in times.of.items():
+        if owner == place:
+            for size, us in known.items():
+                mine[size] = min(us, mine.get(size, us))
+    return [n for n in sizes if n in mine and mine[n] <= REACH * times.best[n]]
+
+
+def _finalists(
+    runners: Sequence[Runner], times: _Times, sizes: Sequence[int]
+) -> list[tuple[int, Variant]]:
+    """Forms that are among the best few of some size, and the best baseline of every size."""
+    chosen: dict[tuple[int, Variant], None] = {}
+    for size in sizes:
+        ranked = sorted(
+            (known[size], place, variant)
+            for (place, variant), known in times.of.items() if size in known
+        )  # fmt: skip
+        if not ranked:
+            continue
+        near = [one for one in ranked if one[0] <= NEAR * ranked[0][0]][:PER_SIZE]
+        baseline = [one for one in ranked if runners[one[1]].baseline][:1]
+        chosen |= dict.fromkeys((place, variant) for _, place, variant in (*near, *baseline))
+    return list(chosen)

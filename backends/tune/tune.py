@@ -1,0 +1,45 @@
+"""Tune one collective on one machine: from the question to plans that are made and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.dsl.collective import Collective
+from weft.dsl.errors import NothingFound
+from weft.dsl.topology import Topology
+from weft.synth.bounds import bounds
+
+from .choose import stretches
+from .field import measured, path, simulated
+from .gather import gather
+from .manifest import Made, entry_of, make_files
+from .options import TuneOptions
+from .race import MapJobs
+
+
+def tune(
+    topology: Topology, collective: Collective, options: TuneOptions, jobs: MapJobs,
+    say: Callable[[str, str], None] = lambda *_: None,
+) -> Made:  # fmt: skip
+    """The best plans for a collective; ``say`` hears what was done, as a label and a text.
+
+    Where ``jobs`` was interrupted, what is known until then is enough.
+
+    Raises:
+        NothingFound: no engine has a schedule, or none can be compiled.
+        KeyboardInterrupt: interrupted before anything was known.
+        CheckFailed: what was made is wrong (our bug); nothing is written then.
+    """
+    bound = bounds(topology, collective)
+    gathered = gather(topology, collective, options, jobs)
+    if not gathered.runners:
+        raise NothingFound(f"no schedule for {collective} on {topology.name}: {gathered.why}")
+    say("Found", f"{len(gathered.runners)} schedules for {collective.name or collective.kind}")
+    for sketch, why in gathered.barren.items():
+        say("Remark", f"the sketch {sketch} gives no schedule: {why}")
+    race = measured if options.measuring else simulated
+    came = race(gathered.runners, collective, options, jobs)
+    say("Timed", f"{len(came.entries)} finalists at {len(came.grid)} sizes")
+    found = stretches(path(came.entries, came.grid, options), came.grid, came.us)
+    made = make_files(came.entries, found, collective, options, jobs)
+    return entry_of(bound, collective, came, found, made)

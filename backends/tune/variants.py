@@ -1,0 +1,102 @@
+"""How a schedule can be compiled: instances, channels for chains, pairing of blocks, protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weft.dsl.errors import BadFile
+from weft.dsl.library import MANIFEST, TunedPlan
+from weft.dsl.program import Protocol, protocol_of
+
+from ..compile import CompileOptions
+from ..passes.channels import Spread
+from ..passes.threadblocks import Pairing
+from ..target import Target
+
+COPIES = (1, 2, 4, 8, 16)
+"""Numbers of instances that are tried, as far as more are quicker."""
+
+
+USUAL_COPIES = (1, 4)
+"""Those of a first look."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Variant:
+    """One way to compile; the fields as :class:`~weft.backends.compile.CompileOptions` has them."""
+
+    instances: int = 1
+    protocol: Protocol = Protocol.SIMPLE
+    spread: Spread = Spread.LANES
+    pairing: Pairing = Pairing.AUTO
+    segments: int = 1
+
+    @property
+    def words(self) -> str:
+        """``LL128 x4 chains``: short, and different for different variants."""
+        words = [str(self.protocol), f"x{self.instances}"]
+        words += [str(self.spread)] if self.spread is not Spread.LANES else []
+        words += [f"pairs={self.pairing}"] if self.pairing is not Pairing.AUTO else []
+        words += [f"in {self.segments} segments"] if self.segments > 1 else []
+        return " ".join(words)
+
+    @property
+    def passes(self) -> dict[str, str | int]:
+        """What ``-p`` of ``weft compile`` says, by pass; only what differs from the default."""
+        found: dict[str, str | int] = {}
+        if self.spread is not Spread.LANES:
+            found["channels.policy"] = str(self.spread)
+        if self.pairing is not Pairing.AUTO:
+            found["threadblocks.policy"] = str(self.pairing)
+        return found
+
+    def options(self, target: Target, *, in_place: bool = False, name: str = "") -> CompileOptions:
+        """For the compiler."""
+        return CompileOptions(
+            target=target, instances=self.instances, protocol=self.protocol,
+            spread=self.spread, pairing=self.pairing, segments=self.segments, in_place=in_place,
+            name=name,
+        )  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """For a job."""
+        return {"instances": self.instances, "protocol": str(self.protocol),
+                "spread": str(self.spread), "pairing": str(self.pairing),
+                "segments": self.segments}  # fmt: skip
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Variant:
+        """What :meth:`to_json` gave."""
+        return Variant(data["instances"], protocol_of(data["protocol"]),
+                       Spread(data["spread"]), Pairing(data["pairing"]),
+                       data["segments"])  # fmt: skip
+
+
+SHAPES = (
+    Variant(),
+    Variant(pairing=Pairing.NONE),
+    Variant(pairing=Pairing.NONE, segments=2),
+    Variant(pairing=Pairing.NONE, segments=4),
+    Variant(spread=Spread.CHAINS, pairing=Pairing.NONE),
+)
+"""Ways to give messages channels, blocks and a pipeline that were seen to win somewhere."""
+
+
+PLAIN = (
+    Variant(pairing=Pairing.NONE),
+    Variant(instances=2, pairing=Pairing.NONE),
+    Variant(instances=2, pairing=Pairing.NONE, segments=2),
+)
+"""Forms that nearly every schedule has room for."""
+
+
+def variant_of(plan: TunedPlan) -> Variant:
+    """How a plan of a library was compiled."""
+    spread, pairing = (plan.options.get(f"{name}.policy") for name in ("channels", "threadblocks"))
+    try:
+        forms = Spread(str(spread or Spread.LANES)), Pairing(str(pairing or Pairing.AUTO))
+    except ValueError as error:
+        raise BadFile(f"{plan.name}: {error}, in its options", where=MANIFEST) from None
+    return Variant(plan.instances, protocol_of(plan.protocol), *forms, plan.segments)

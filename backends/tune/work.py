@@ -1,0 +1,256 @@
+"""The jobs of tuning: pure functions over JSON (:mod:`weft.backends.jobs`).
+
+* :func:`solve`: one question to one engine, answered with schedules.
+* :func:`explore`: one schedule, compiled in many ways, each timed at the sizes where it may win.
+* :func:`clock`: one schedule compiled in one way, timed at many sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft.dsl import collective_json, topology_json
+from weft.dsl.collective import make
+from weft.dsl.errors import NothingFound, UserError
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.program import Program, Protocol
+from weft.dsl.schedule import Schedule, dump, load
+from weft.synth.program_time import MSCCL, RCCL, ProgramClock, RuntimeModel
+
+from ..compile import compile_schedule
+from ..emit.msccl_xml import emit
+from ..fitting import fitted
+from ..target import target as target_of
+from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
+
+FORMAT = "msccl-xml"
+"""Whose limits on shares of a message all schedules of a race keep."""
+
+MOST_OPERATIONS = 60_000
+"""Instructions of all ranks beyond which a program is not tried: it takes long to make and check,
+and a runtime long to load."""
+
+LONGEST_LOOP = 1_000_000
+"""Operations of all turns of the loop, of protocols other than Simple."""
+
+PROMISING = 1.8
+"""A form takes at most so many times what the best takes, or is not tried in more instances:
+each doubling gains up to a factor of two, but rarely that."""
+
+ALIKE = 1.3
+"""A protocol that takes more than so many times what another does is not tried with more
+instances."""
+
+MORE = 0.99
+"""More instances are tried while each doubling brings some size below this share of the time."""
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+def solve(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Schedules for one question, or in words why there are none.
+
+    ``given``: ``topology``, ``collective`` (JSON), ``engine``, ``objective``, ``bytes``,
+    ``sketch``, ``one_shot``, ``seconds``, ``seed``.
+    """
+    from weft.synth.api import synthesize
+    from weft.synth.engine import Budget
+
+    try:
+        outcome = synthesize(_problem(given), given["engine"],
+                             Budget(given["seconds"], 1, given["seed"]))  # fmt: skip
+        schedules = [p.schedule for p in outcome.points]
+        if given["one_shot"]:
+            schedules = list(map(_one_shot, schedules))
+        # Shares as the formats can express them: what is timed is what is written.
+        schedules = [fitted(s, FORMAT, 1)[0] for s in schedules]
+    except (UserError, NothingFound) as error:
+        return {"schedules": [], "why": error.message}
+    why = "" if schedules else str(outcome.status)
+    return {"schedules": [dump(s) for s in schedules], "why": why}
+
+
+def _one_shot(gather: Schedule) -> Schedule:
+    from weft.synth.reductions.compose import one_shot_allreduce_from
+    from weft.synth.verify import require_valid
+
+    schedule = one_shot_allreduce_from(gather)
+    require_valid(schedule)
+    return schedule
+
+
+def _problem(given: Mapping[str, Any]) -> Problem:
+    topology = topology_json.load(given["topology"])
+    collective = collective_json.load(given["collective"])
+    size = given["bytes"]
+    if given["one_shot"]:
+        collective, size = make("allgather", collective.ranks), size * collective.ranks
+    sketch = None
+    if (named := given["sketch"]) is not None:
+        from weft.dsl.language.elaborate import elaborate
+        from weft.dsl.language.parse import parse
+
+        tree = parse(named["text"], named["name"])
+        sketch = elaborate(tree, topology, named["arguments"])
+    return Problem(topology, collective, sketch, Objective(given["objective"]), size)
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A program and its clock."""
+
+    program: Program
+    clock: ProgramClock
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where programs are timed: what is compiled, for which runtime, under which protocols."""
+
+    schedule: Schedule
+    runtime: str
+    protocols: tuple[Protocol, ...]
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Stand:
+        """From the JSON of a job."""
+        protocols = tuple(map(Protocol, given["protocols"]))
+        return Stand(load(given["schedule"]), given["runtime"], protocols)
+
+    @property
+    def model(self) -> RuntimeModel:
+        """What the runtime does with a message."""
+        return RCCL if self.runtime == "rccl" else MSCCL
+
+    def timer(self, variant: Variant) -> Timer | None:
+        """The schedule compiled in one way, and its clock.
+
+        None where the runtime has no room for the program, or it is too large.
+        """
+        if len(self.schedule) * variant.instances * variant.segments > MOST_OPERATIONS:
+            return None
+        target = target_of(self.runtime)
+        try:
+            program = compile_schedule(shaped(self.schedule, variant), variant.options(target))
+            emit(program, target)  # it has limits of its own
+        except UserError:
+            return None
+        if program.instructions > MOST_OPERATIONS:
+            return None
+        return Timer(program, ProgramClock(program, self.schedule.topology, self.model))
+
+    def fits_in_place(self, variant: Variant) -> bool:
+        """Whether a file can hold the program for a buffer that is input and output."""
+        target = target_of(self.runtime)
+        try:
+            emit(compile_schedule(self.schedule, variant.options(target, in_place=True)), target)
+        except UserError:
+            return False
+        return True
+
+    def worthwhile(self, program: Program, protocol: Protocol, size: int) -> bool:
+        """Whether a protocol is worth a look at a size.
+
+        One with small payloads loops over large messages for so long that what it gains in
+        latency is nothing beside what its flags take of the bandwidth.
+        """
+        if protocol is Protocol.SIMPLE:
+            return True
+        turns = self.model.cut(replace(program, protocol=protocol), size).iterations
+        return turns * program.instructions <= LONGEST_LOOP
+
+
+def shaped(schedule: Schedule, variant: Variant) -> Schedule:
+    """The schedule with shares that can be cut into as many segments."""
+    return fitted(schedule, FORMAT, variant.segments)[0]
+
+
+@dataclass(slots=True)
+class _Found:
+    """Times of variants of one schedule, by size."""
+
+    sizes: Sequence[int]
+    times: dict[Variant, dict[int, float]] = field(default_factory=dict)
+    best: dict[int, float] = field(default_factory=dict)
+
+    def add(self, variant: Variant, size: int, us: float) -> None:
+        self.times.setdefault(variant, {})[size] = us
+        self.best[size] = min(us, self.best.get(size, us))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [
+            {**variant.to_json(), "us": [times.get(n) for n in self.sizes]}
+            for variant, times in sorted(self.times.items())
+        ]
+
+
+def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Times of a schedule's variants: the fields of each, and ``us`` by size (null: not timed).
+
+    ``given``: ``schedule``, ``runtime``, ``protocols``, ``sizes``, ``best`` (µs of the best known
+    at each size, null: none is known), ``deep``: whether to try more than the usual variant.
+    """
+    stand = Stand.of(given)
+    sizes = given["sizes"]
+    found = _Found(sizes)
+    known = dict(zip(sizes, given["best"], strict=True))
+    shapes, counts = (SHAPES, COPIES) if given["deep"] else (SHAPES[:1], USUAL_COPIES)
+    for shape in shapes:
+        _copies(stand, shape, known, found, counts)
+    return found.to_json()
+
+
+def _copies(
+    stand: Stand, base: Variant, known: Mapping[int, float | None], found: _Found,
+    counts: Sequence[int],
+) -> None:  # fmt: skip
+    """Time more and more instances, while that helps at a size that may still be won."""
+    cases = {size: list(stand.protocols) for size in found.sizes}
+    last: dict[int, float] = {}
+    for count in counts:
+        timer = stand.timer(replace(base, instances=count))
+        if timer is None:
+            return
+        now = {
+            size: {p: timer.clock.time_us(size, p) for p in protocols
+                   if stand.worthwhile(timer.program, p, size)}
+            for size, protocols in cases.items()
+        }  # fmt: skip
+        for size, by_protocol in now.items():
+            for protocol, us in by_protocol.items():
+                found.add(replace(base, instances=count, protocol=protocol), size, us)
+        cases = {}
+        for size, by_protocol in now.items():
+            us = min(by_protocol.values())
+            least = min(found.best[size], known.get(size) or found.best[size])
+            if us <= PROMISING * least and us < MORE * last.get(size, math.inf):
+                cases[size] = [p for p, t in by_protocol.items() if t <= ALIKE * us]
+            last[size] = us
+        if not cases:
+            return
+
+
+def clock(given: Mapping[str, Any]) -> list[float | None]:
+    """µs of one variant at each of ``sizes``; compiled for its own protocol.
+
+    None everywhere if one of the placements ``in_place`` has no file: sums in place need more
+    waiting.
+    """
+    stand = Stand.of(given)
+    variant = Variant.of(given["variant"])
+    timer = stand.timer(variant)
+    in_place = any(given["in_place"])  # out of place it has just been written
+    if timer is None or (in_place and not stand.fits_in_place(variant)):
+        return [None] * len(given["sizes"])
+    clock = timer.clock
+    return [
+        clock.time_us(n) if stand.worthwhile(timer.program, variant.protocol, n) else None
+        for n in given["sizes"]
+    ]

@@ -1,0 +1,26 @@
+"""The files of a plan: made, judged and executed, also of what is not cut evenly."""
+
+from __future__ import annotations
+
+from weft.backends.tune.artefacts import make
+from weft.backends.tune.variants import Variant
+from weft.dsl.catalog import topology
+from weft.dsl.collective import make as collective
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.schedule import dump
+from weft.synth.api import synthesize
+from weft.synth.engine import Budget
+
+
+def test_chunks_of_unequal_sizes_are_cut_once_more_by_instances() -> None:
+    machine = topology("mesh:2x3")
+    problem = Problem(machine, collective("allgather", 6), objective=Objective.BANDWIDTH)
+    schedule = synthesize(problem, "packing", Budget(5, 1, 0)).points[0].schedule
+    assert max(schedule.collective.sizes) > min(schedule.collective.sizes)
+    formats = ["msccl-xml", "mscclpp-json", "mpi"]
+    done = make({
+        "schedule": dump(schedule), "variant": Variant(2).to_json(), "name": "a", "low": 1024,
+        "high": 4096, "seed": 0,
+        "wanted": {"formats": formats, "runtime": "msccl", "in_place": [False, True]},
+    })  # fmt: skip
+    assert [a["format"] for a in done["artefacts"]] == [*formats[:1] * 2, *formats[1:2] * 2, "mpi"]

@@ -1,0 +1,82 @@
+"""Few plans for all sizes: against all choices there are, and crossings to the byte."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from weft.backends.tune.choose import few, limits, stretches
+
+
+def runs(path: tuple[int, ...]) -> int:
+    return 1 + sum(a != b for a, b in pairwise(path))
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(1, 5)),
+           elements=st.floats(1, 9).map(lambda x: round(x, 1))),
+    st.sampled_from((0.0, 0.1, 0.5)),
+)  # fmt: skip
+def test_no_choice_has_fewer_plans_or_is_as_short_and_quicker(
+    times: np.ndarray, within: float
+) -> None:
+    count, sizes = times.shape
+    limit = limits(times, np.full(sizes, np.inf), within)
+    path = tuple(few(times, limit, np.ones(count)))
+
+    def cost(one: tuple[int, ...]) -> tuple[int, float]:
+        return runs(one), round(sum(np.log(times[c, i]) for i, c in enumerate(one)), 9)
+
+    allowed = [
+        one for one in product(range(count), repeat=sizes)
+        if all(times[c, i] <= limit[i] for i, c in enumerate(one))
+    ]  # fmt: skip
+    assert path in allowed
+    assert cost(path) == min(map(cost, allowed))
+
+
+def test_a_plan_may_lose_a_little_to_the_best_but_nothing_to_the_baseline() -> None:
+    times = np.array([[1.00, 1.00, 1.04], [1.02, 1.02, 1.00]])
+    free = limits(times, np.full(3, np.inf), 0.05)
+    assert few(times, free, np.ones(2)) in ([0, 0, 0], [1, 1, 1])
+    # The second is the baseline: the first is slower than it at the last size.
+    held = limits(times, times[1], 0.05)
+    assert times[0, 2] > held[2]
+    assert few(times, held, np.ones(2)) == [1, 1, 1]
+    strict = limits(times, times[1], 0.0)
+    assert few(times, strict, np.ones(2)) == [0, 0, 1]
+
+
+def test_of_equals_the_cheaper_one() -> None:
+    times = np.array([[1.0, 1.0], [1.001, 1.001]])
+    assert few(times, limits(times, np.full(2, np.inf), 0.03), np.array([1.01, 1.0])) == [1, 1]
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(2, 10**6))
+def test_a_plan_gives_way_at_the_first_byte_where_the_next_is_no_slower(
+    start: int, width: int, at: int
+) -> None:
+    low, high = start, start + width + 1
+    change = low + 1 + at % (width + 1)  # in (low, high]
+
+    def us(place: int, size: int) -> float:
+        return 10.0 if place == 0 else (11.0 if size < change else 9.0)
+
+    first, second = stretches([0, 1], [low, high], us)
+    assert (first.low, first.high, second.low, second.high) == (low, change - 1, change, high)
+
+
+def test_stretches_leave_no_gap_whatever_the_times_say() -> None:
+    grid = [10, 20, 40, 80]
+    for better in (True, False):
+        found = stretches([0, 1, 1, 2], grid, lambda place, _, b=better: -place if b else place)
+        assert [s.place for s in found] == [0, 1, 2]
+        assert found[0].low == 10
+        assert found[-1].high == 80
+        assert all(b.low == a.high + 1 for a, b in pairwise(found))
+    assert stretches([0, 1], [10, 20], lambda place, _: -place)[1].low == 11
+    assert stretches([0, 1], [10, 20], lambda place, _: place)[1].low == 20

@@ -1,0 +1,21 @@
+"""What a race starts with, when it is interrupted."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.backends.tune.gather import gather
+from weft.backends.tune.options import TuneOptions
+from weft.dsl.catalog import topology
+from weft.dsl.collective import make
+from weft.dsl.units import SizeRange
+
+
+def test_an_interruption_before_any_schedule_is_none_that_there_is_none() -> None:
+    options = TuneOptions(SizeRange(1024, 2048), engines=("classic",))
+    asked = topology("ring:4"), make("allgather", 4)
+    with pytest.raises(KeyboardInterrupt):
+        gather(*asked, options, lambda label, function, given: [None for _ in given])
+    nothing = {"schedules": [], "why": "it cannot"}
+    found = gather(*asked, options, lambda label, function, given: [nothing for _ in given])
+    assert (found.runners, found.why) == ([], "it cannot")

@@ -1,0 +1,150 @@
+"""Tune libraries for machines of the catalogue, and judge them from their files alone.
+
+    python tests/grade/libraries.py [MACHINE …] [-c COLL …] [--keep DIR]
+
+For each machine and collective, from 1 KiB to 1 GiB: how long it took on this machine; every file
+proved, sizes without gaps (``weft check``); then 200 sizes that tuning has not seen: what the XML
+files take by program simulation, against the bound max(α, bandwidth and composed ones), and against
+the best of the library's baselines, compiled again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from weft.backends.cli import main as weft
+from weft.backends.read import program_of, read_msccl_xml
+from weft.backends.read.collective import collective_of
+from weft.backends.tune.asks import asks
+from weft.backends.tune.variants import COPIES, SHAPES, Variant
+from weft.backends.tune.work import clock, solve
+from weft.dsl import collective_json, topology_json
+from weft.dsl.library import Library, Tuned, read
+from weft.dsl.program import Protocol
+from weft.dsl.units import SizeRange, format_bytes
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.program_time import ProgramClock
+
+MACHINES = ("dgx1", "ndv2:nodes=2", "dgx-a100:nodes=4", "mi250:nodes=2", "torus:8x8",
+            "dgx-h100:nodes=8")  # fmt: skip
+COLLECTIVES = ("allreduce", "allgather", "alltoall", "reduce_scatter")
+SIZES = 200
+LOW, HIGH = 1 << 10, 1 << 30
+NEAR = 1.10
+
+
+def unseen() -> list[int]:
+    """Sizes evenly spread on a logarithmic scale, between those of any grid of tuning."""
+    return [round(LOW * (HIGH / LOW) ** ((i + 0.37) / SIZES)) for i in range(SIZES)]
+
+
+def times_of_files(library: Library, one: Tuned, folder: Path, sizes: list[int]) -> np.ndarray:
+    """µs of the files that a runtime would pick."""
+    clocks: dict[str, ProgramClock] = {}
+    found = []
+    for size in sizes:
+        file = next(a.file for a in one.pick(size).artefacts if not a.in_place)
+        if file not in clocks:
+            algo = read_msccl_xml((folder / file).read_text(), file)
+            program = program_of(algo, collective_of(algo))
+            clocks[file] = ProgramClock(program, library.topology)
+        found.append(clocks[file].time_us(size))
+    return np.array(found)
+
+
+def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.ndarray:
+    """The least µs at each size of the library's baselines, found and compiled again."""
+    named = {c.name for c in one.candidates if c.baseline}
+    found = np.full(len(sizes), np.inf)
+    given = {
+        "topology": topology_json.dump(library.topology), "bytes": None, "sketch": None,
+        "collective": collective_json.dump(one.collective), "one_shot": False,
+        "seconds": 10.0, "seed": 0,
+    }  # fmt: skip
+    for ask in asks(library.topology, one.collective, SizeRange(LOW, HIGH)):
+        if not ask.baseline:
+            continue
+        more = {"engine": ask.engine, "objective": str(ask.objective)}
+        for schedule in solve({**given, **more})["schedules"]:
+            for variant in forms():
+                if f"{ask.name}, {variant.words}" in named:
+                    us = clock({"schedule": schedule, "runtime": "msccl", "protocols": [],
+                                "in_place": [False], "variant": variant.to_json(),
+                                "sizes": sizes})  # fmt: skip
+                    found = np.minimum(found, [np.inf if x is None else x for x in us])
+    return found
+
+
+def forms() -> list[Variant]:
+    """All ways to compile that tuning tries."""
+    return [
+        replace(shape, instances=count, protocol=protocol)
+        for shape in SHAPES for count in COPIES for protocol in Protocol
+    ]  # fmt: skip
+
+
+def judge(folder: Path, taken: float) -> tuple[str, ...]:
+    """One row of the table."""
+    library = read(folder)
+    one = library.tuned[0]
+    sizes = unseen()
+    us = times_of_files(library, one, folder, sizes)
+    bound = bounds(library.topology, one.collective)
+    least = np.array([float(lower_bound_us(bound, n)) for n in sizes])
+    over = us / least
+    base = times_of_baselines(library, one, sizes)
+    worst = int(over.argmax())
+    return (
+        library.topology.name, one.name, f"{taken:.0f}", str(len(one.plans)),
+        f"{(over <= NEAR).mean():.0%}", f"{np.median(over):.3f}", f"{over[0]:.3f}",
+        f"{over[-1]:.3f}", f"{over[worst]:.2f} at {format_bytes(sizes[worst])}",
+        f"{(base / us).min():.2f}..{(base / us).max():.2f}", f"{int((us > base * 1.001).sum())}",
+    )  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("machines", nargs="*", default=MACHINES)
+    parser.add_argument("-c", "--collective", action="append")
+    parser.add_argument("--keep", help="a folder for the libraries")
+    args = parser.parse_args()
+    table = Table(title=f"libraries, 1 KiB to 1 GiB ({os.cpu_count()} cores, {platform.machine()})")
+    for head in ("machine", "collective", "s", "plans", "≤ 1.1 bound", "median", "1 KiB", "1 GiB",
+                 "farthest", "baseline/plan", "slower than baseline"):  # fmt: skip
+        table.add_column(head, overflow="fold")
+    wrong = 0
+    out = Console(width=170)
+    with tempfile.TemporaryDirectory() as scratch:
+        for collective in args.collective or COLLECTIVES:
+            for machine in args.machines:
+                name = f"{machine}-{collective}".replace(":", "-").replace("=", "")
+                folder = Path(args.keep or scratch) / name
+                started = time.monotonic()
+                code = weft(
+                    ["tune", "-t", machine, "-c", collective, "-o", str(folder), "-f", "-q"]
+                )
+                taken = time.monotonic() - started
+                if code or weft(["check", str(folder), "-q"]):
+                    wrong += 1
+                    continue
+                row = judge(folder, taken)
+                wrong += int(row[-1]) > 0 or taken > 600
+                table.add_row(*row)
+                print(" | ".join(row), flush=True)
+    out.print(table)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
