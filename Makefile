@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench clean demo dev dist grade help lint mutants sweep test types
+.PHONY: bench browser clean demo dev dist docs grade help libraries lint mutants sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -19,26 +19,36 @@ help: ## show this list
 demo: $(STAMP) ## see weft work, from a topology to a checked program
 	$(BIN)/python -m weft.backends.demo
 
-test: $(STAMP) ## run the whole test suite (PYTEST_ARGS='-k name', JOBS=2)
+test: $(STAMP) browser ## run the whole test suite (PYTEST_ARGS='-k name', JOBS=2)
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+browser: # a headless Chromium for tests/browser, if this machine lets us have one
+	@sh tests/browser/install.sh
 
 bench: $(STAMP) ## measure weft itself
 	$(BIN)/python tests/bench/run.py
 	$(BIN)/python tests/bench/passes.py
 	$(BIN)/python tests/bench/compile_speed.py
+	$(BIN)/python tests/bench/program_time.py
 	$(BIN)/python tests/bench/with_sketch.py
 	$(BIN)/python tests/bench/scale.py
 	$(BIN)/python tests/bench/published.py
+	$(BIN)/python tests/bench/failures.py
 	$(BIN)/python tests/bench/loop.py
+	$(BIN)/python tests/bench/report_sizes.py
 
 grade: $(STAMP) ## compare results with the published ones
 	$(BIN)/python tests/grade/run.py
+
+libraries: $(STAMP) ## tune libraries for six machines, and judge them (an hour)
+	$(BIN)/python tests/grade/libraries.py
 
 sweep: $(STAMP) ## compile every proved schedule in every form and execute the XML
 	$(BIN)/python tests/grade/xml_sweep.py
 	$(BIN)/python tests/grade/emission.py
 	$(BIN)/python tests/grade/packing_sweep.py
 	$(BIN)/python tests/grade/taccl_sweep.py
+	$(BIN)/python tests/grade/dask_sweep.py
 
 mutants: $(STAMP) ## mutate right programs at random; what the checker accepts must run right
 	$(BIN)/python tests/grade/mutation_sweep.py
@@ -49,6 +59,9 @@ lint: $(STAMP) ## ruff: rules and format
 
 types: $(STAMP) ## mypy, strict
 	$(BIN)/mypy
+
+docs: $(STAMP) ## the documentation as a site in build/site, links checked
+	$(BIN)/python -m mkdocs --quiet build --strict
 
 dist: $(STAMP) ## build wheel and sdist, and compare them with what git tracks
 	rm -rf dist

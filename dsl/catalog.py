@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from .detect import surviving
-from .errors import BadFile, BadTopology, UnknownName, UserError
+from .errors import BadFile, UnknownName, UserError
+from .failures import find, without
 from .files import read_text
 from .importers import read_any
 from .importers.taccl_pair import read_pair
@@ -21,7 +21,6 @@ from .machines.boxes import build, synopsis
 from .machines.families import FAMILIES
 from .machines.spec import Spec, Value, parse_options, parse_spec
 from .spans import Source
-from .symmetry import GUESSED, extend, guess, is_automorphism
 from .topology import Topology
 
 
@@ -46,7 +45,7 @@ def topology(text: str) -> Topology:
 
     A catalogue name with options (``dgx-a100:nodes=4``), a path with options of its importer
     (``topo.xml:nodes=4``), or ``-`` for standard input. ``dead=0-1`` fits them all: the cables
-    between two nodes are broken, in both directions.
+    between two nodes are broken, in both directions (or what else :mod:`.failures` names).
 
     Raises:
         UnknownName: no such machine or option. UserError: a value that does not fit.
@@ -131,38 +130,20 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _without(machine: Topology, dead: tuple[Value, ...]) -> Topology:
-    """The machine with the cables between some pairs of nodes broken."""
+    """The machine with some cables, NICs or switches broken.
+
+    Raises:
+        As :func:`weft.dsl.failures.find`; UserError: a GPU, without which ranks change.
+    """
     if not dead:
         return machine
     gone: set[int] = set()
     for value in dead:
-        ends = _ends(machine, value)
-        between = {i for i, x in enumerate(machine.links) if {x.src, x.dst} == ends}
-        if not between:
-            raise BadTopology(
-                f"there is no cable {value.text} in {machine.name}", where=value.span,
-                hint="weft topo show lists the cables",
+        down = find(machine, value.text, value.span)
+        if down.ranks:
+            raise UserError(
+                f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
+                where=value.span, hint="--down-rank, or --group, leaves ranks out",
             )  # fmt: skip
-        gone |= between
-    left = machine.without_links(gone)
-    # A switch that lost its twin may have to be placed anew: only the ranks' images are kept.
-    images = (
-        image if is_automorphism(left, image) else extend(left, image[: left.ranks])
-        for image in machine.symmetries
-    )
-    kept = dict.fromkeys([*(image for image in images if image), *surviving(machine, left, gone)])
-    return replace(left, symmetries=tuple(kept) or (guess(left) if left.ranks <= GUESSED else ()))
-
-
-def _ends(machine: Topology, value: Value) -> set[int]:
-    """The nodes of ``0-1`` or ``gpu3-nvswitch0``: rank numbers or node names."""
-    places = {node.name: i for i, node in enumerate(machine.nodes)}
-    places |= {str(r): r for r in range(machine.ranks)}
-    for i, letter in enumerate(value.text):
-        a, b = value.text[:i], value.text[i + 1 :]
-        if letter == "-" and a in places and b in places:
-            return {places[a], places[b]}
-    first, dash, second = value.text.partition("-")
-    if not dash or not second:
-        raise UserError(f"{value.text!r} is not a cable", where=value.span, hint="dead=0-1")
-    raise UnknownName("node", second if first in places else first, places, where=value.span)
+        gone.update(down.links)
+    return without(machine, gone)

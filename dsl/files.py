@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ def read_text(path: str | Path) -> str:
             return _unmarked(sys.stdin.read().encode(errors="surrogateescape").decode())
         file = Path(path)
         if file.is_dir():
-            raise BadFile("a directory, where a file is needed", where=where)
+            raise BadFile("a directory, where a file is needed", where=where,
+                          hint="name a file in it")  # fmt: skip
         if file.stat().st_size > MAX_BYTES:
             raise BadFile("the file is larger than 1 GiB", where=where)
         return _unmarked(file.read_text(encoding="utf-8"))
@@ -132,10 +133,14 @@ def _write_stdout(text: str) -> None:
         raise UserError(f"cannot be written: {error.strerror}", where="<stdout>") from None
 
 
-def write_folder(path: str | Path, texts: Mapping[str, str], *, force: bool = False) -> None:
+def write_folder(
+    path: str | Path, texts: Mapping[str, str], *, force: bool = False,
+    replaces: Collection[str] = (),
+) -> None:  # fmt: skip
     """Write a folder of files that appears whole or not at all: made aside, then renamed.
 
-    With ``force`` a folder that holds nothing but weft's JSON files is replaced, so that no file
+    The keys of ``texts`` are paths in it, with ``/`` between folders. With ``force`` a folder that
+    holds nothing but weft's JSON files, and what ``replaces`` names, is replaced, so that no file
     of an earlier run stays between the new ones.
 
     Raises:
@@ -145,11 +150,14 @@ def write_folder(path: str | Path, texts: Mapping[str, str], *, force: bool = Fa
     folder = _target(path)
     if folder.exists() and not folder.is_dir():
         raise UserError("a file, where the output is a folder", where=str(path))
-    check_replaceable(folder, path, force=force)
+    check_replaceable(folder, path, force=force, replaces=replaces)
     temporary: Path | None = None
     try:
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
         for name, text in texts.items():
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise UserError(f"the file {name!r} is outside the folder", where=str(path))
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             write_text(temporary / name, text)
         temporary.chmod(0o777 & ~_umask())
         _swap(temporary, folder)
@@ -179,28 +187,41 @@ def _swap(new: Path, folder: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def check_replaceable(folder: Path, path: str | Path, *, force: bool) -> None:
+def check_replaceable(
+    folder: Path, path: str | Path, *, force: bool, replaces: Collection[str] = ()
+) -> None:
     """Whether :func:`write_folder` may put its files in the place of what a folder holds.
 
     Raises:
         UserError: it is not empty (without ``force``), or holds files of others.
     """
     try:
-        held = sorted(folder.iterdir()) if folder.is_dir() else []
+        held = _files_in(folder)
         if held and not force:
             raise UserError("the folder exists and is not empty", where=str(path),
                             hint="-f replaces what weft wrote there")  # fmt: skip
         for file in held:
-            if not (file.is_file() and _is_ours(file)):
+            name = file.relative_to(folder).as_posix()
+            if name not in replaces and not (file.parent == folder and _is_ours(file)):
                 raise UserError(
-                    f"the folder holds {file.name!r}, which weft did not write",
+                    f"the folder holds {name!r}, which weft did not write",
                     where=str(path), hint="name a folder of its own",
                 )  # fmt: skip
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
+def _files_in(folder: Path) -> list[Path]:
+    """All that a folder holds that is no folder, and folders that hold nothing."""
+    if not folder.is_dir():
+        return []
+    held = sorted(folder.rglob("*"))
+    return [x for x in held if x.is_symlink() or not x.is_dir() or not any(x.iterdir())]
+
+
 def _is_ours(file: Path) -> bool:
+    if not file.is_file():
+        return False
     with file.open("rb") as stream:
         return file.suffix == ".json" and stream.read(64).replace(b" ", b"").startswith(b'{"weft":')
 

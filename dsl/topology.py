@@ -221,9 +221,10 @@ class Topology:
         if ranks == tuple(range(self.ranks)):
             return self
         kept = (*ranks, *range(self.ranks, len(self.nodes)))
-        return self._subgraph(kept, f"{self.name}[{','.join(map(str, ranks))}]")
+        return self.on_nodes(kept, f"{self.name}[{','.join(map(str, ranks))}]")
 
-    def _subgraph(self, kept: tuple[int, ...], name: str) -> Topology:
+    def on_nodes(self, kept: tuple[int, ...], name: str) -> Topology:
+        """The machine on some of its nodes, GPUs first, in their order; no symmetry is declared."""
         place = {node: i for i, node in enumerate(kept)}
         links = [i for i, x in enumerate(self.links) if x.src in place and x.dst in place]
         new_index = {old: new for new, old in enumerate(links)}

@@ -101,6 +101,9 @@ def parse_size_range(text: str) -> SizeRange:
         UserError: an end of the range is missing or no size, or the range is empty.
     """
     low, colon, high = text.replace("..", ":").partition(":")
+    if not colon and "-" in low.strip()[1:]:
+        meant = low[:40].replace("-", ":")
+        raise UserError(f"{text[:40]!r} is not a size", hint=f"a range is written {meant}")
     first = parse_bytes(low)
     return SizeRange(first, parse_bytes(high) if colon else first)
 

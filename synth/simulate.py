@@ -30,6 +30,7 @@ of that unit, or of a coarser one where the whole run does not fit.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -46,7 +47,7 @@ from weft.dsl.units import BYTES_PER_US_PER_GBPS
 
 from .occupancy import Ints
 from .replay import replay
-from .serve import Jobs, Leg, serve
+from .serve import Jobs, Leg, Served, serve
 
 Floats = npt.NDArray[np.float64]
 
@@ -160,18 +161,37 @@ def simulate(
             end_us=run.end_us, busy_us=run.busy_us,
             bus_factor=bus_factor(schedule.collective), bound_us=bound_us,
         )  # fmt: skip
-    size = Fraction(message_bytes, schedule.collective.message_chunks * schedule.segments)
-    ticks = _Ticks.of(schedule.topology, size, Fraction(model.overhead_us))
-    legs, route_of = _legs(schedule, ticks, model)
-    served = serve(_jobs(schedule, model, route_of), legs, len(ticks.row))
-    shape = (schedule.segments, len(schedule))
-    start, end = (_in_us(t, ticks.unit).reshape(shape) for t in (served.start, served.end))
+    found = run_in_ticks(schedule, message_bytes, model)
+    served, shape = found.served, (schedule.segments, len(schedule))
+    start, end = (in_us(t, found.unit).reshape(shape) for t in (served.start, served.end))
     return Simulation(
         message_bytes=message_bytes, time_us=float(end.max(initial=0)),
         start_us=start.min(axis=0), end_us=end.max(axis=0),
-        busy_us=_in_us(served.busy, ticks.unit),
+        busy_us=in_us(served.busy, found.unit),
         bus_factor=bus_factor(schedule.collective), bound_us=bound_us,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A whole run in ticks: who waited for what, the distinct legs, and what happened.
+
+    ``unit``: ticks in a µs.
+    """
+
+    jobs: Jobs
+    legs: list[tuple[Leg, ...]]
+    served: Served
+    unit: int
+
+
+def run_in_ticks(schedule: Schedule, message_bytes: int, model: CostModel) -> Ticked:
+    """Every slice of every transfer, one by one, whatever their number; some 10 µs each."""
+    size = Fraction(message_bytes, schedule.collective.message_chunks * schedule.segments)
+    ticks = _Ticks.of(schedule.topology, size, Fraction(model.overhead_us))
+    legs, route_of = _legs(schedule, ticks, model)
+    jobs = _jobs(schedule, model, route_of)
+    return Ticked(jobs, legs, serve(jobs, legs, len(ticks.row)), ticks.unit)
 
 
 def latency_us(schedule: Schedule) -> float:
@@ -191,7 +211,8 @@ def bus_factor(collective: Collective) -> float:
     return share if collective.kind in shared else 1.0
 
 
-def _in_us(ticks: list[int], unit: int) -> Floats:
+def in_us(ticks: Iterable[int], unit: int) -> Floats:
+    """Ticks in µs."""
     return np.array([t / unit for t in ticks], np.float64)  # exact integers, rounded once
 
 

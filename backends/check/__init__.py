@@ -6,7 +6,7 @@ common form, the :class:`~weft.backends.listing.Listing`.
 
 from ..runtimes import RUNTIMES, TARGETS, Target, target_named
 from .checker import Report, check_program, check_xml, report_program, report_xml
-from .findings import Finding, Severity, errors
+from .findings import Finding, Severity, errors, require_good
 from .prove import Proof
 
 __all__ = [
@@ -22,5 +22,6 @@ __all__ = [
     "errors",
     "report_program",
     "report_xml",
+    "require_good",
     "target_named",
 ]

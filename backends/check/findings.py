@@ -9,6 +9,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.errors import CheckFailed
+
 from ..listing import Listing
 
 MOST = 20
@@ -59,6 +61,15 @@ class Finding:
 def errors(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Those that make the program wrong."""
     return tuple(f for f in findings if f.severity is Severity.ERROR)
+
+
+def require_good(findings: Iterable[Finding], what: str) -> None:
+    """Raise CheckFailed with the first error among the findings, if any; ``what`` was judged."""
+    wrong = errors(findings)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise CheckFailed(f"{wrong[0].check}: {wrong[0].told}{more}",
+                          where=f"{what} {wrong[0].where}".strip())  # fmt: skip
 
 
 def at_transfers(

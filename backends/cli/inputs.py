@@ -12,6 +12,7 @@ from weft.dsl.units import SizeRange, parse_microseconds, parse_size_range
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
+    from weft.dsl.failures import Down
     from weft.dsl.problem import Problem
     from weft.dsl.sketch import Sketch
     from weft.dsl.topology import Topology
@@ -85,6 +86,43 @@ def add_problem(
     )  # fmt: skip
 
 
+def add_down(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """The arguments that say what is down."""
+    group = parser.add_argument_group(
+        "failures", "what is left of the machine; may be given several times"
+    )
+    group.add_argument(
+        "--down", metavar="WHAT", nargs="+", action="extend", default=[],
+        help="cables (gpu0-gpu3; one way: gpu0->gpu3; one of several: gpu0-gpu3#2), NICs, "
+        "switches, hosts (host2)",
+    )  # fmt: skip
+    group.add_argument(
+        "--down-nic", metavar="NIC", nargs="+", action="extend", default=[],
+        help="NICs: nic0.3, host0.nic3, or the GPU that has only this one",
+    )  # fmt: skip
+    group.add_argument(
+        "--down-rank", metavar="R,R", type=valued("--down-rank", ranks), action="extend",
+        default=[], help="GPUs that leave the collective; the others are numbered anew",
+    )  # fmt: skip
+
+
+def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]:
+    """What the flags of :func:`add_down` name on a machine; nothing where there are none.
+
+    Raises:
+        UserError: a name that is not there.
+    """
+    if not any(getattr(args, flag, None) for flag in ("down", "down_nic", "down_rank")):
+        return ()
+    from weft.dsl.failures import find, nic_down, rank_down
+
+    return (
+        *(find(topology, text, f"--down {text[:60]}") for text in args.down),
+        *(nic_down(topology, text, f"--down-nic {text[:60]}") for text in args.down_nic),
+        *(rank_down(topology, rank, f"--down-rank {rank}") for rank in args.down_rank),
+    )
+
+
 def size_flag(flag: str = "--size") -> dict[str, Any]:
     """Keyword arguments of a flag that takes one size or a range."""
     return {
@@ -125,6 +163,9 @@ def ranks(text: str) -> tuple[int, ...]:
     result: list[int] = []
     number = whole(0, LARGEST_GROUP)
     for part in filter(None, (p.strip() for p in text.split(","))):
+        if part.replace("-", "", 1).isdecimal() and "-" in part[1:]:
+            raise UserError(f"{part[:40]!r} is no rank",
+                            hint=f"a range is written {part[:40].replace('-', '..')}")  # fmt: skip
         first, dots, last = part.partition("..")
         low = number(first)
         high = number(last) if dots else low
@@ -156,16 +197,39 @@ def read_problem(
 ) -> tuple[Topology, Collective]:
     """The topology restricted to the process group, and the collective on it.
 
-    ``require`` may refuse a number of ranks before the collective is made.
+    ``require`` may refuse a number of ranks before the collective is made. What is down is taken
+    away; a rank that is, leaves the group. Ranks in the arguments are those of the whole machine.
+
+    Raises:
+        BadTopology: a group that is not there, or that what is down has torn apart.
     """
     topology = read_machine(args)
     group = args.group or tuple(range(topology.ranks))
-    if args.group:
+    downs = named_down(args, topology)
+    if args.group and not downs:
         topology = topology.restricted_to(args.group)
+    if downs:
+        topology, group = _left(topology, downs, group)
     if require is not None:
         require(args, len(group))
     collective = collective_for(args, group)
     return topology, collective
+
+
+def _left(
+    topology: Topology, downs: tuple[Down, ...], group: tuple[int, ...]
+) -> tuple[Topology, tuple[int, ...]]:
+    """What is left of a machine for a group, and of the group."""
+    from weft.dsl.failures import degraded, require_whole
+
+    left = degraded(topology, downs)
+    if group == tuple(range(topology.ranks)):
+        require_whole(left)
+        return left.topology, left.survivors
+    place = {old: new for new, old in enumerate(left.survivors)}
+    topology.restricted_to(group)  # the group must be right before it is cut down
+    kept = tuple(rank for rank in group if rank in place)
+    return left.topology.restricted_to(place[rank] for rank in kept), kept
 
 
 def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collective:
@@ -179,7 +243,7 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
     if args.root is not None and args.roots is not None:
         raise UserError("--root and --roots exclude each other")
     named = args.roots if args.roots is not None else args.root or ()
-    if _is_file(args.collective):
+    if is_file(args.collective):
         if named:
             raise UserError("a collective from a file has its own roots", where=args.collective)
         collective = collective_from(args.collective, len(group))
@@ -204,7 +268,8 @@ def canonical(name: str) -> str:
     return plain.get(name.lower().replace("-", "").replace("_", ""), name)
 
 
-def _is_file(text: str) -> bool:
+def is_file(text: str) -> bool:
+    """Whether the text of ``-c`` names a file, and not a collective."""
     return text == "-" or "/" in text or text.endswith(".json") or bool(_PYTHON.fullmatch(text))
 
 

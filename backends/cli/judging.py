@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import CheckFailed
-
 from ..report.layout import table
 
 if TYPE_CHECKING:
@@ -53,11 +51,10 @@ def of_report(report: Report, good: str) -> list[Check]:
 
 
 def require_good(findings: Sequence[Finding], what: str) -> None:
-    """Raise CheckFailed with the first error among the findings, if any."""
-    from ..check import errors
+    """Raise CheckFailed with the first error among the findings, if any.
 
-    wrong = errors(findings)
-    if wrong:
-        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise CheckFailed(f"{wrong[0].check}: {wrong[0].told}{more}",
-                          where=f"{what} {wrong[0].where}".strip())  # fmt: skip
+    The checkers are loaded when something is judged.
+    """
+    from ..check import require_good
+
+    require_good(findings, what)

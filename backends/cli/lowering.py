@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from weft.dsl.errors import UnknownName, UserError, an
 from weft.dsl.registry import PASSES
 
+from ..fitting import Remark, fitted, sliced
 from ..telling import Telling, silent
-from .fitting import Remark, fitted, sliced
 from .inputs import valued, whole
 from .judging import require_good
 from .programs import asked_collective
@@ -107,6 +107,7 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
     if subject.kind is Kind.PROGRAM:
         return _program(subject)
     subject.refuse_plan("compiled")
+    subject.refuse_library("compiled")
     raise UserError(
         f"a schedule, an algorithm or a program is needed, not {an(subject.kind)}",
         where=subject.where,

@@ -23,14 +23,24 @@ def check_file_output(args: argparse.Namespace, console: Console) -> None:
         if console.json:
             raise UserError("--json and -o - both want stdout", hint="name a file with -o")
         return
-    path = Path(args.output)
-    if _exists(path, args.output) and path.is_dir():
-        raise UserError("the output is a directory", where=args.output, hint="name a file in it")
-    if path.is_file() and not args.force:
-        raise UserError("the file exists", where=args.output, hint="-f overwrites it")
+    path = check_file(args.output, force=args.force)
     source = _file_of(getattr(args, "file", None) or "-")
     if path.is_file() and source is not None and path.samefile(source):
         raise UserError("the output is the input", where=args.output, hint="name another file")
+
+
+def check_file(output: str, *, force: bool) -> Path:
+    """The path of a file that will be written.
+
+    Raises:
+        UserError: it exists without ``force``, is a folder, or has none.
+    """
+    path = Path(output)
+    if _exists(path, output) and path.is_dir():
+        raise UserError("the output is a directory", where=output, hint="name a file in it")
+    if path.is_file() and not force:
+        raise UserError("the file exists", where=output, hint="-f overwrites it")
+    return path
 
 
 def _file_of(text: str) -> Path | None:
@@ -40,6 +50,21 @@ def _file_of(text: str) -> Path | None:
         if name and Path(name).is_file():
             return Path(name)
     return None
+
+
+def check_log(args: argparse.Namespace) -> None:
+    """For verbs that keep a log in ``args.log``.
+
+    Raises:
+        UserError: it exists without ``-f``, is a folder or in none that exists.
+    """
+    path = Path(args.log)
+    if not _exists(path, args.log):
+        return
+    if path.is_dir():
+        raise UserError("the log is a directory", where=args.log, hint="name a file in it")
+    if path.is_file() and not args.force:
+        raise UserError("the file exists", where=args.log, hint="-f overwrites it")
 
 
 def check_folder_output(args: argparse.Namespace) -> None:

@@ -13,7 +13,10 @@ from .console import Console
 
 VERBS = {
     "synth": "find schedules for a topology and a collective",
+    "sweep": "many questions to the search at once, here or on a cluster",
     "bound": "lower bounds, with their certificates",
+    "resynth": "a library again, for what is left of its machine",
+    "failures": "what every single cable and NIC costs when it is down",
     "explain": "why a sketch cannot hold, what its rules cost, what binds a schedule",
     "check": "prove a schedule, algorithm, program, XML or plan; lint the rest",
     "compile": "make a runnable artefact of a schedule, an algorithm or a program",
@@ -21,16 +24,19 @@ VERBS = {
     "run": "execute on real data and compare with the expected result",
     "profile": "measure a machine, and write its topology",
     "bench": "time plans against the runtime's own collective",
+    "tune": "the best plan for every message size, as a library",
     "show": "look at anything",
+    "diff": "what is different between two files of one kind",
     "topo": "topologies: list, show, import",
     "sketch": "sketches: list, show, fmt, import",
+    "cache": "answers that sweeps keep: list, clear",
     "list": "engines, backends, passes and algorithms",
     "doctor": "what is installed, and what to install",
 }
 """Every verb and its line in ``weft --help``; its module has the same name."""
 
 
-NESTED = ("topo", "sketch")
+NESTED = ("topo", "sketch", "cache")
 """Verbs that have verbs of their own."""
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ..report.layout import count
 from .console import Console, live
@@ -22,8 +22,22 @@ if TYPE_CHECKING:
 
     from weft.synth.engine import Point
 
+    from .search_log import SearchLog
+
 Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
 """What an objective asks of a point; the least is the best."""
+
+
+class Stoppable(Protocol):
+    """What Ctrl-C can stop."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was asked to."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to."""
 
 
 class Progress:
@@ -43,6 +57,7 @@ class Progress:
         self._stage = "starting"
         self._best: Point | None = None
         self._found = 0
+        self.log: SearchLog | None = None
 
     @property
     def seconds(self) -> float:
@@ -71,6 +86,8 @@ class Progress:
     def incumbent(self, point: Point) -> None:
         """A new schedule was found."""
         self._found += 1
+        if self.log is not None:
+            self.log.found(self.seconds, point)
         value = self._measure(point) if self._measure else ()
         if self._best is None or not value or value < self._value:
             self._best, self._value = point, value
@@ -135,7 +152,7 @@ def live_line(progress: RichCast, console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def interruptible(progress: Progress, console: Console) -> Iterator[None]:
+def interruptible(progress: Stoppable, console: Console) -> Iterator[None]:
     """Turn the first Ctrl-C into a request to stop; the second one aborts."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -148,7 +165,7 @@ def interruptible(progress: Progress, console: Console) -> Iterator[None]:
 
 
 @contextmanager
-def finishing(progress: Progress, console: Console) -> Iterator[None]:
+def finishing(progress: Stoppable, console: Console) -> Iterator[None]:
     """As :func:`interruptible`, while the answer is written. From its end on Ctrl-C and SIGTERM
     are ignored until the command has ended (:func:`~weft.backends.cli.signals.final`): a command
     that has written its file does not fail."""
@@ -165,7 +182,7 @@ def finishing(progress: Progress, console: Console) -> Iterator[None]:
         signal.signal(late, signal.SIG_IGN)
 
 
-def _asking(progress: Progress, console: Console) -> Callable[..., None]:
+def _asking(progress: Stoppable, console: Console) -> Callable[..., None]:
     def on_interrupt(*_: Any) -> None:
         if progress.stopped:
             raise KeyboardInterrupt

@@ -15,12 +15,13 @@ from weft.dsl.errors import UserError
 from weft.dsl.registry import BACKENDS
 from weft.dsl.units import format_bytes
 
-from ..report.layout import microseconds, number, table
+from ..report.layout import count, microseconds, number, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import seconds, valued, whole
 from .judging import Check, checks_text, require_good
 from .lowering import source_of
+from .outputs import check_file
 from .scripts import GOOD, refuse_thread_blocks, script_of_source
 from .stages import telling
 from .subjects import Kind, Subject
@@ -58,6 +59,10 @@ def add_job(parser: argparse.ArgumentParser) -> None:
                        help=f"timed calls of each size and type (default: {REPEAT})")  # fmt: skip
     group.add_argument("--timeout", metavar="TIME", type=valued("--timeout", seconds),
                        help="how long a rank waits for another (default: 60s)")  # fmt: skip
+    group.add_argument("--trace", metavar="OUT",
+                       help="record every rank's rounds in one call more of each size and type, "
+                       "for `weft show --measured OUT`")  # fmt: skip
+    group.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
 
 
 def refuse_job_flags(args: argparse.Namespace) -> None:
@@ -66,7 +71,7 @@ def refuse_job_flags(args: argparse.Namespace) -> None:
     Raises:
         UserError: one was given.
     """
-    for name in ("topology", "repeat", "timeout"):
+    for name in ("topology", "repeat", "timeout", "trace"):
         if getattr(args, name) is not None:
             raise UserError(f"--{name} is for real ranks, and point-to-point programs",
                             where=f"--{name}", hint="--on mpi or --on torch")  # fmt: skip
@@ -90,6 +95,7 @@ def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int
             args.on, args.timeout or TIMEOUT,
             lambda crew: _as_rank(crew, subject, args, console),
         )  # fmt: skip
+    _check_trace(args)
     started = time.monotonic()
     with telling(console, "Running") as tell:
         tell("compile")
@@ -209,7 +215,7 @@ def _cases(plan: _Plan, args: argparse.Namespace, dtype: str, size: int) -> list
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
     more = {"length": max(1, size // unit), "dtype": dtype, "in_place": bool(args.in_place),
             "seed": args.seed}  # fmt: skip
-    cases = [Case(0, **more, repeat=args.repeat or REPEAT)]
+    cases = [Case(0, **more, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
     if type_named(dtype).kind not in "iu" and plan.collective.combining and size <= LARGEST_ROUGH:
         cases.append(Case(0, **more, rough=True))
     return cases
@@ -229,6 +235,8 @@ def _told(
     predict = _prediction(plan.schedule)
     sizes = [_entry(plan.collective, one, predict) for one in found if one.us]
     good = all(check.ok for check in checks)
+    if args.trace is not None:
+        _write_recording(plan, job, reports, args, console)
     console.result(f"{checks_text(checks)}\n\n{_timed_text(sizes)}", {
         "status": "ok" if good else "failed", "on": args.on,
         "topology": plan.schedule.topology.name if plan.schedule else None,
@@ -236,8 +244,44 @@ def _told(
         "ranks": job.ranks, "in_place": bool(args.in_place),
         "seconds": round(time.monotonic() - started, 3),
         "checks": [check.to_json() for check in checks], "sizes": sizes,
+        **({"trace": args.trace} if args.trace else {}),
     })  # fmt: skip
     return Exit.DONE if good else Exit.NO
+
+
+def _check_trace(args: argparse.Namespace) -> None:
+    """Whether the rounds can be recorded, and where they are to be written.
+
+    Raises:
+        UserError: they cannot, or the file is in the way.
+    """
+    if args.trace is None:
+        return
+    if args.on == "nccl":
+        raise UserError("GPUs run their rounds by themselves: nobody sees when one ends",
+                        where="--trace", hint="--on mpi, torch or numpy")  # fmt: skip
+    if args.trace == "-":
+        raise UserError("the results go to stdout", where="--trace -", hint="name a file")
+    check_file(args.trace, force=args.force)
+
+
+def _write_recording(
+    plan: _Plan, job: Job, reports: dict[int, Report], args: argparse.Namespace, console: Console
+) -> None:
+    from weft.dsl.files import write_text
+
+    from ..p2p.run.recording import dumps, recorded
+
+    rows = []
+    for i, case in enumerate(job.cases):
+        done = {rank: one.done[i] for rank, one in reports.items()}
+        watches = {rank: x.watch for rank, x in done.items() if x and x.watch}
+        if case.watch and len(watches) == job.ranks:
+            size = case.length * case.exam(plan.collective).dtype.itemsize
+            rows.append((size * plan.collective.message_chunks, case.dtype, watches))
+    name = plan.collective.name or str(plan.collective.kind)
+    write_text(args.trace, dumps(recorded(args.on, name, rows)), force=args.force)
+    console.say("Recorded", f"{args.trace}: {count(len(rows), 'call')} of {job.ranks} ranks")
 
 
 def _compared(found: Sequence[Result]) -> Check:

@@ -31,6 +31,7 @@ class Kind(StrEnum):
     PLAN = "mscclpp-json"
     SCRIPT = "script"
     SKETCH = "sketch"
+    LIBRARY = "library"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,12 @@ class Subject:
             from .inputs import collective_from
 
             return collective_from(self.where)
+        return load(self.data, self.where)
+
+    def library(self) -> Any:
+        """The library in it; the files that it names are beside it."""
+        from weft.dsl.library import load
+
         return load(self.data, self.where)
 
     def algorithm(self, *, in_place: bool | None = None) -> Any:
@@ -98,6 +105,18 @@ class Subject:
                 hint="name the schedule, algorithm or program it was made from",
             )  # fmt: skip
 
+    def refuse_library(self, done: str) -> None:
+        """A library is many files.
+
+        Raises:
+            UserError: it is one.
+        """
+        if self.kind is Kind.LIBRARY:
+            raise UserError(
+                f"a library is not {done} as a whole", where=self.where,
+                hint="name one of the files in its folder; `weft show` lists its plans",
+            )  # fmt: skip
+
     def topology(self) -> Any:
         """The topology in it, whatever its format; a catalogue name names itself."""
         from weft.dsl.catalog import imported, topology
@@ -124,6 +143,10 @@ def _read(path: str, named: str) -> Subject:
             "a stream of transfers, never held as a whole", where=path,
             hint="`weft show` prints its header, `weft check` replays it",
         )  # fmt: skip
+    if path != "-" and is_library(path):
+        from weft.dsl.library import MANIFEST
+
+        path = str(Path(path) / MANIFEST)
     content = read_text(path)
     where = "<stdin>" if path == "-" else path
     if Path(path).suffix == ".py":
@@ -132,6 +155,16 @@ def _read(path: str, named: str) -> Subject:
         data = parse_json(content, where)
         return Subject(_json_kind(data, where), content, where, data, named)
     return Subject(_text_kind(content, where), content, where, named=named)
+
+
+def is_library(path: str) -> bool:
+    """Whether it is the folder of a library."""
+    from weft.dsl.library import MANIFEST
+
+    try:
+        return (Path(path) / MANIFEST).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_there(path: str) -> bool:
@@ -203,7 +236,7 @@ def _json_kind(data: Any, where: str) -> Kind:
         # TACCL's and edge-list topologies do not say what they are; their reader does.
         return Kind.TOPOLOGY
     kind = kind_of(data, where)
-    known = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE, Kind.PROGRAM)
+    known = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE, Kind.PROGRAM, Kind.LIBRARY)
     if kind not in known:
         raise BadFile(
             f"a weft file of unknown kind {kind!r}", where=where, hint=suggest(kind, known)

@@ -11,7 +11,7 @@ from weft.dsl.units import SizeRange, format_bytes
 from ..report.layout import exact, facts, microseconds, number, table
 from .console import Console
 from .exit_codes import Exit
-from .inputs import add_problem, read_problem, size_flag
+from .inputs import add_down, add_problem, read_problem, size_flag
 from .subjects import Kind, read_subject
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         help="a schedule, for its machine, collective and size "
                         "(instead of -t and -c)")  # fmt: skip
     add_problem(parser, required=False)
+    add_down(parser)
     parser.add_argument("--size", **size_flag())
 
 
@@ -67,9 +68,9 @@ def _problem(args: argparse.Namespace) -> tuple[Topology, Collective, SizeRange 
                             hint="or the file of a schedule")  # fmt: skip
         return *read_problem(args), args.size
     given = (args.topology, args.group, args.collective, args.root, args.roots)
-    if any(one is not None for one in given):
+    if any(one is not None for one in given) or args.down or args.down_nic or args.down_rank:
         raise UserError("a schedule has its own machine and collective", where=args.file,
-                        hint="leave out -t, -c, --group and --root")  # fmt: skip
+                        hint="leave out -t, -c, --group, --root and --down")  # fmt: skip
     subject = read_subject(args.file)
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(f"a schedule is needed, not {an(subject.kind)}", where=subject.where,

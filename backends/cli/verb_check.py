@@ -12,6 +12,7 @@ from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem
 from .judging import Check, checks_text, of_report
+from .libraries import check_library
 from .plans import check_plan_file
 from .programs import asked_collective
 from .scripts import check_script_file
@@ -164,4 +165,5 @@ _CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace, Console], list[Chec
     Kind.TOPOLOGY: _topology,
     Kind.COLLECTIVE: _collective,
     Kind.SKETCH: _sketch,
+    Kind.LIBRARY: lambda subject, *_: check_library(subject),
 }

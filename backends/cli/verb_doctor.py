@@ -30,6 +30,7 @@ NEEDED = {
 OPTIONAL = {
     "mpi4py": ("mpi4py", "weft[mpi]", "weft run --on mpi, and the files of compile --to mpi"),
     "torch": ("torch", "weft[torch]", "weft run --on torch, and the files of compile --to torch"),
+    "distributed": ("distributed", "weft[dask]", "weft sweep --cluster, on all its hosts"),
     "cupy": ("cupy-cuda12x", "weft[cuda]", "programs on CuPy arrays, with NCCL"),
 }
 """Modules that single backends need: their package, the extra that has it, what it allows."""

@@ -1,40 +1,68 @@
-"""``weft show``: look at anything, as text."""
+"""``weft show``: look at anything, as text, or as a file for another program."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
+from weft.dsl.errors import UserError
+
 from .console import Console
+from .drawing import add_drawing, draw, timed_text
 from .exit_codes import Exit
 from .plans import view_plan
 from .scripts import view_script
 from .streams import is_stream, view_stream
 from .subjects import Kind, Subject, read_subject
 
-EXAMPLES = "examples:\n  weft show allgather.json\n  weft show dgx1\n  weft show algo.xml"
+EXAMPLES = """examples:
+  weft show allgather.json
+  weft show dgx1
+  weft show algo.xml
+  weft show allgather.json --format perfetto --size 1MiB -o trace.json"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a file, a catalogue name, "
-                        "the folder of a stream, or -")  # fmt: skip
-    parser.add_argument("--format", choices=("text",), default="text", help="default: text")
+                        "a folder of schedules or of a stream, or -")  # fmt: skip
+    parser.add_argument("other", metavar="FILE2", nargs="?",
+                        help="a second schedule, beside the first (html)")  # fmt: skip
+    parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
+    add_drawing(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Print it."""
+    """Print it, or write it."""
+    for name, flag, formats in _ONLY:
+        if getattr(args, name) is not None and args.format not in formats:
+            raise UserError(f"{flag} says nothing about {args.format}", where=args.file,
+                            hint=f"--format {formats[0]}")  # fmt: skip
+    return FORMATS[args.format](args, console)
+
+
+def _html(args: argparse.Namespace, console: Console) -> int:
+    from .show_html import show
+
+    return show(args, console)
+
+
+def _text(args: argparse.Namespace, console: Console) -> int:
     if is_stream(args.file):
         text, data = view_stream(args.file)
         console.result(text, {"status": "ok", "kind": "stream", **data})
         return Exit.DONE
     subject = read_subject(args.file)
-    text, data = _view(subject)
+    timed = timed_text(subject, args)
+    text, data = as_text(subject)
+    text = f"{text}\n\n{timed}" if timed else text
     console.result(text, {"status": "ok", "kind": str(subject.kind), **data})
     return Exit.DONE
 
 
-def _view(subject: Subject) -> tuple[str, dict[str, Any]]:
+def as_text(subject: Subject) -> tuple[str, dict[str, Any]]:
+    """As text, and what a program wants to know of it."""
     from ..report import text as report
 
     if subject.kind is Kind.SCHEDULE:
@@ -66,6 +94,11 @@ def _view(subject: Subject) -> tuple[str, dict[str, Any]]:
         return view_plan(subject)
     if subject.kind is Kind.SCRIPT:
         return view_script(subject)
+    if subject.kind is Kind.LIBRARY:
+        from .libraries import library_facts, library_text
+
+        library = subject.library()
+        return library_text(library), library_facts(library)
     return _xml(subject)
 
 
@@ -92,3 +125,19 @@ def _xml(subject: Subject) -> tuple[str, dict[str, Any]]:
     return xml_text(algo), {
         "name": algo.name, "collective": algo.coll, "ranks": algo.ngpus,
     }  # fmt: skip
+
+
+_ONLY = (
+    ("other", "a second file", ("html",)), ("log", "--log", ("html",)),
+    ("measured", "--measured", ("perfetto",)),
+)  # fmt: skip
+"""What only some formats have a use for."""
+
+FORMATS: dict[str, Callable[[argparse.Namespace, Console], int]] = {
+    "text": _text,
+    "perfetto": draw,
+    "dot": draw,
+    "svg": draw,
+    "html": _html,
+}
+"""What can be made of a file; each loads what it needs when it is asked for."""

@@ -95,10 +95,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     subject = read_subject(args.file)
     if subject.kind is Kind.SCHEDULE:
         timed = _schedule(subject, args)
-    elif subject.kind in _PROGRAMS:
+    elif subject.kind in PROGRAMS:
         timed = _program(subject, args)
     else:
         subject.refuse_plan("simulated")
+        subject.refuse_library("simulated")
         raise UserError(
             f"a schedule, an algorithm or a program is needed; this is: {subject.kind}",
             where=subject.where,
@@ -201,7 +202,7 @@ def _program(subject: Subject, args: argparse.Namespace) -> _Timed:
     topology = read_topology(args.topology)
     if args.group:
         topology = topology.restricted_to(args.group)
-    program, sizes = _PROGRAMS[subject.kind](subject, args)
+    program, sizes = PROGRAMS[subject.kind](subject, args)
     if topology.ranks != len(program.ranks):
         ranks = len(program.ranks)
         raise UserError(
@@ -284,11 +285,12 @@ def _of_algorithm(subject: Subject, args: argparse.Namespace) -> tuple[Program, 
     return program, parse_size_range(DEFAULT_SIZES)
 
 
-_PROGRAMS: dict[Kind, Callable[[Subject, argparse.Namespace], tuple[Program, SizeRange]]] = {
+PROGRAMS: dict[Kind, Callable[[Subject, argparse.Namespace], tuple[Program, SizeRange]]] = {
     Kind.XML: _of_xml,
     Kind.PROGRAM: _of_file,
     Kind.ALGORITHM: _of_algorithm,
 }
+"""The program of a file, checked, and the sizes that it is for."""
 
 
 def _model(args: argparse.Namespace) -> RuntimeModel:

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.errors import NothingFound, UserError, WeftError
 
-from ..report.layout import count, number, rational, table
+from ..report.layout import count, table
+from ..report.points import Figures, file_names, point_json
+from ..report.points import best as _best
+from ..report.points import measure as _measure
+from ..report.points import standing as _standing
 from .console import Console
 from .exit_codes import Exit
-from .inputs import add_problem, make_problem, read_problem, seconds, size_flag, valued, whole
-from .outputs import check_file_output, check_folder_output
-from .progress import Measure, Progress, finishing, watching
+from .inputs import (
+    add_down,
+    add_problem,
+    make_problem,
+    read_problem,
+    seconds,
+    size_flag,
+    valued,
+    whole,
+)
+from .outputs import check_file_output, check_folder_output, check_log
+from .progress import Progress, finishing, watching
+from .search_log import SearchLog
 from .sketches import conflicting, read_sketch
 from .streams import add_stream, require_holdable, synth_stream
 
 if TYPE_CHECKING:
     from weft.dsl.problem import Problem
-    from weft.synth.bounds import Bounds
     from weft.synth.engine import Outcome, Point
 
 EXAMPLES = """examples:
@@ -39,6 +51,7 @@ OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_problem(parser)
+    add_down(parser)
     search = parser.add_argument_group("search")
     search.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a name or a file, with parameters: dgx2_relay:nodes=2; or "
@@ -61,7 +74,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     out = parser.add_argument_group("files")
     out.add_argument("-o", "--output", metavar="OUT",
                      help="a folder (frontier), a file, or - (default: write nothing)")  # fmt: skip
-    out.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
+    out.add_argument("-f", "--force", action="store_true", help="overwrite OUT and LOG")
+    out.add_argument("--log", metavar="LOG",
+                     help="a line of JSON for every schedule found, for weft show "
+                     "--format html")  # fmt: skip
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -79,10 +95,16 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     budget = Budget(args.time, args.threads, args.seed)
     with watching(console, args.time, _measure(problem)) as progress:
+        if args.log is not None:
+            progress.log = SearchLog(
+                engine=args.engine, objective=args.objective, seed=args.seed, size=problem.bytes
+            )
         try:
             outcome = synthesize(problem, args.engine, budget, progress)
         except UserError as error:
             raise _blamed(problem, error) from error
+    if progress.log is not None:
+        progress.log.write(args.log, progress, str(outcome.status), force=args.force)
     with finishing(progress, console):  # to tell of a large schedule takes seconds, too
         return _tell(args, problem, outcome, progress, console)
 
@@ -136,6 +158,8 @@ def _tell(
 
 def _check_output(args: argparse.Namespace, console: Console) -> None:
     """Before a long search."""
+    if args.log is not None:
+        check_log(args)
     if args.objective == "frontier":
         check_folder_output(args)
     else:
@@ -182,85 +206,7 @@ def _blamed(problem: Problem, error: WeftError) -> WeftError:
     return conflicting(problem.sketch, labels, (found.why,))
 
 
-# --- values ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What is told of a point: computed once, since to simulate a large schedule takes seconds."""
-
-    algbw_GBps: Fraction
-    latency_us: float
-
-    @staticmethod
-    def of(point: Point) -> Figures:
-        """By simulation, or from the load of the busiest link."""
-        from weft.synth.simulate import latency_us
-
-        return Figures(algbw(point), latency_us(point.schedule))
-
-
-def algbw(point: Point) -> Fraction:
-    """GB/s for large messages: M over the simulated time without α, as ``weft simulate`` has it."""
-    from weft.synth.occupancy import us_per_byte
-    from weft.synth.simulate import simulate
-
-    schedule = point.schedule
-    if point.rate is not None:  # in the limit of many segments, exactly
-        load = us_per_byte(schedule)
-        return 1 / (1000 * load) if load else Fraction(0)
-    free = tuple(replace(x, latency=Fraction(0)) for x in schedule.topology.links)
-    still = replace(schedule, topology=replace(schedule.topology, links=free, symmetries=()))
-    size = 1 << 30
-    time = simulate(still, size).time_us
-    return Fraction(size / (1000 * time)).limit_denominator(10**6) if time else Fraction(0)
-
-
-def time_us(point: Point, message_bytes: int) -> float:
-    """Time of one message in the documented cost model."""
-    from weft.synth.simulate import simulate
-
-    return float(simulate(point.schedule, message_bytes).time_us)
-
-
-def _measure(problem: Problem) -> Measure:
-    """What the objective asks of a point, least first: for a frontier the rate."""
-    from weft.dsl.problem import Objective
-    from weft.synth.simulate import latency_us
-
-    if problem.objective is Objective.LATENCY:
-        return lambda p: (latency_us(p.schedule), p.steps, p.rounds_per_chunk)
-    if problem.objective is Objective.TIME:
-        return lambda p: (time_us(p, problem.bytes or 1),)
-    return lambda p: (p.rounds_per_chunk, p.steps)
-
-
-def _best(points: tuple[Point, ...], problem: Problem) -> Point:
-    if len(points) == 1:  # to simulate a large one takes seconds
-        return points[0]
-    return min(points, key=_measure(problem))
-
-
-def _standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict[str, Any]:
-    """``value`` of the objective and ``gap``: how far it is from the proven bound, 0 for none."""
-    from weft.dsl.problem import Objective
-    from weft.synth.bounds import lower_bound_us
-    from weft.synth.simulate import latency_us
-
-    if problem.objective is Objective.FRONTIER:
-        if any(p.rounds_per_chunk and not p.bound for p in points):
-            return {"value": None, "gap": None}  # a point of which nothing is proved
-        gaps = [p.rounds_per_chunk / p.bound - 1 if p.bound else Fraction(0) for p in points]
-        return {"value": None, "gap": number(max(gaps, default=None))}
-    point = points[0]
-    if problem.objective is Objective.BANDWIDTH:
-        value = algbw(point)
-        return {"value": number(value), "gap": _gap(float(bound.algbw_GBps or 0), float(value))}
-    if problem.objective is Objective.LATENCY:
-        took, least = latency_us(point.schedule), bound.latency_us
-    else:
-        took, least = time_us(point, problem.bytes or 1), lower_bound_us(bound, problem.bytes or 1)
-    return {"value": number(took), "gap": _gap(took, float(least))}
+# --- text -----------------------------------------------------------------------------------------
 
 
 def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
@@ -277,30 +223,6 @@ def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
         return []
     above = "the proved bound" if gap < 5e-7 else f"{gap:.2%} above the proved bound"
     return [f"{where}: {took:,.3f} µs, {above}"]
-
-
-def _gap(larger: float, smaller: float) -> float:
-    return max(0.0, larger / smaller - 1) if smaller else 0.0
-
-
-def point_json(point: Point, figures: Figures, file: str | None) -> dict[str, Any]:
-    """One entry of ``points``."""
-    return {
-        "chunks": point.factor,
-        "steps": point.steps,
-        "rounds": point.rounds,
-        "rounds_per_chunk": rational(point.rounds_per_chunk),
-        "bound": rational(point.bound),
-        "algbw_GBps": number(figures.algbw_GBps),
-        "latency_us": number(figures.latency_us),
-        "segments": point.schedule.segments,
-        "best_at": list(point.sizes),
-        "found_by": point.schedule.provenance.get("found_by"),
-        "optimal": {"latency": point.step_optimal, "bandwidth": point.bandwidth_optimal},
-        "proved": point.optimal,
-        "certificate": {"kind": point.certificate.kind, "text": point.certificate.text},
-        "file": file,
-    }
 
 
 def _table(points: tuple[Point, ...], shown: list[Figures]) -> str:
@@ -376,25 +298,3 @@ def _write(
     write_folder(args.output, texts, force=args.force)
     console.say("Wrote", f"{count(len(texts), 'file')} in {args.output}")
     return [str(Path(args.output) / name) for name in names]
-
-
-def file_names(points: tuple[Point, ...]) -> list[str]:
-    """A name for each point; of equal ones the second and later are numbered."""
-    names: list[str] = []
-    for name in map(file_name, points):
-        stem, number = name.removesuffix(".json"), 1
-        while name in names:
-            number += 1
-            name = f"{stem}-{number}.json"
-        names.append(name)
-    return names
-
-
-def file_name(point: Point) -> str:
-    """``allgather-3steps-7rounds-6chunks.json``; without rounds ``…-3steps-6chunks-16segments``."""
-    collective = point.schedule.collective
-    label = "".join(c if c.isalnum() or c in "_-" else "-" for c in collective.name)
-    name = f"{label or collective.kind}-{point.steps}steps"
-    if point.rate is None:
-        return f"{name}-{point.rounds}rounds-{point.factor}chunks.json"
-    return f"{name}-{point.factor}chunks-{point.schedule.segments}segments.json"

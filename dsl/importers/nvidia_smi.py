@@ -149,7 +149,9 @@ def _over_nvlink(
     if attach:
         pcie = GENERATION_PCIE[generation]
         nics = Nics(attach, GENERATION_NIC[generation], NET_ALPHA, pcie, "star")
-        if options.integer("nodes", 1) > 1 and not options.has("nic_bw"):
+        if options.integer("nodes", 1) == 1:
+            notes.append("NICs are left out of a single box (nodes= of several has them)")
+        elif not options.has("nic_bw"):
             notes.append(f"NIC bandwidth assumed {float(nics.bandwidth):g}GB/s (nic_bw=)")
     moves = _moves(n, switches, cables)
     made = build(Box(options.title(), "", n, switches, cables, nics, moves), options)

@@ -269,7 +269,7 @@ def path_certificate(topology: Topology, path: Path | None, unit: str) -> Certif
     steps = _path_words(topology, path.nodes, path.links, with_latency=unit == "µs")
     text = (
         f"{ends[1]} needs something of {ends[0]}, and no path between them is shorter than "
-        f"{steps} = {number(path.length)} {unit}"
+        f"{steps} = {number(path.length)} {unit if path.length != 1 else unit.removesuffix('s')}"
     )
     data = {"nodes": list(path.nodes), "links": list(path.links), "length": str(path.length)}
     return Certificate("path", text, data)

@@ -25,7 +25,7 @@ from weft.dsl.units import BYTES_PER_US_PER_GBPS
 from ..engine import COMPILING, Budget, Observer, Outcome, Point, Status
 from ..frontier import sizes_of
 from ..occupancy import us_per_byte
-from ..packing.demands import moves_pairs
+from ..packing.demands import moves_pairs, pairs_of
 from ..packing.matching import in_rounds
 from ..packing.model import Packing
 from ..packing.order_search import Effort, Planned, quickest
@@ -125,6 +125,8 @@ class Packer:
         if collective.kind in TREES:
             return None
         if moves_pairs(collective):
+            if not len(pairs_of(collective)):
+                return "nothing has to move: every rank holds already what it wants"
             limit = next(iter(self._limits()), None)
             return f"the option {limit} is for trees, not for paths" if limit else None
         what = collective.name or collective.kind

@@ -1,14 +1,18 @@
 """A process that solves one model and can be killed: ``python -m weft.synth.flow.child``.
 
 It reads the folder, the solver, seconds and threads from its arguments, and ``model.json`` (PuLP's
-own form) from the folder; it leaves ``answer.json`` there. HiGHS is the one inside SciPy: the
+own form) from the folder; it leaves ``answer.json`` there. When its standard input ends, whoever
+started it is gone, and so is it with all that it started. HiGHS is the one inside SciPy: the
 separate package cannot live in one environment with OR-Tools' copy.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +23,19 @@ def main(folder: str, solver: str, seconds: float, threads: int) -> None:
     """Solve the model of a folder."""
     import pulp
 
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     _, problem = pulp.LpProblem.fromJson(str(Path(folder, "model.json")))
     answer = _highs(problem, seconds) if solver == "highs" else _by_name(
         problem, pulp, solver, seconds, threads
     )  # fmt: skip
     Path(folder, "answer.json").write_text(json.dumps(answer))
+
+
+def _die_with_parent() -> None:
+    """Wait for the end of the pipe from whoever started us; solvers run without Python's lock."""
+    while os.read(0, 1 << 10):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _highs(problem: Any, seconds: float) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def solve(
         with Path(folder, "errors").open("wb") as errors:
             child = subprocess.Popen(
                 [*command, folder, solver, str(seconds), str(threads)], cwd=folder,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors,
                 env={**os.environ, "TMPDIR": folder}, start_new_session=True,
             )  # fmt: skip
             try:
@@ -77,3 +77,5 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
+    if child.stdin is not None:  # which told it that we live
+        child.stdin.close()

@@ -74,6 +74,12 @@ def test_half_a_range_is_none(text):
         parse_size_range(text)
 
 
+def test_a_range_with_a_dash_is_told_how_it_is_written():
+    with pytest.raises(UserError) as caught:
+        parse_size_range("1KB-1GB")
+    assert caught.value.hint == "a range is written 1KB:1GB"
+
+
 @given(st.integers(0, 1 << 12), st.sampled_from(["B", "KB", "KiB", "MB", "MiB", "GB", "GiB"]))
 def test_a_short_size_is_read_back_as_it_was_shown(number, unit):
     value = parse_bytes(f"{number + 1}{unit}")

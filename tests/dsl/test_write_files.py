@@ -137,3 +137,10 @@ def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
         write_folder(tmp_path / "d", {"a.json": OURS}, force=True)
     with pytest.raises(UserError, match="directory"):
         write_text(tmp_path, "x", force=True)
+
+
+@pytest.mark.parametrize("name", ["../beside.json", "/tmp/absolute.json", "a/../../beside.json"])
+def test_no_file_of_a_folder_lands_outside_of_it(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="outside the folder"):
+        write_folder(tmp_path / "new", {name: "{}"})
+    assert list(tmp_path.iterdir()) == []

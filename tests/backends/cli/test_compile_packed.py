@@ -11,7 +11,7 @@ import pytest
 from command import Weft
 from shares import in_pieces
 
-from weft.backends.cli import fitting
+from weft.backends import fitting
 from weft.dsl.schedule import Schedule, write
 
 

@@ -248,3 +248,9 @@ def test_a_python_file_that_fails_is_pointed_at(
     if line:
         assert f"{file}:{line}:" in ran.err
         assert "^" in ran.err
+
+
+def test_a_group_with_a_dash_is_told_how_it_is_written(weft: Weft) -> None:
+    ran = weft("bound", "-t", "dgx1", "-c", "allgather", "--group", "0-3")
+    assert ran.code == 2
+    assert "hint: a range is written 0..3" in ran.err

@@ -124,6 +124,8 @@ def test_it_says_what_it_cannot_do() -> None:
     assert "nothing has to move" in (refuses(Problem(one, make("allgather", 1))) or "")
     both = custom("two", 4, [(0, 0, [0], 0)], [(1, 0, [0], 0), (2, 0, [0], 0)])
     assert "neither" in (refuses(Problem(machine, both)) or "")
+    idle = custom("idle", 4, [(0, 0, [0], 0)], [(0, 0, [0], 0)])
+    assert "nothing has to move" in (refuses(Problem(machine, idle)) or "")
     assert refuses(Problem(machine, make("scatter", 4))) is None
 
 

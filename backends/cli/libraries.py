@@ -1,0 +1,226 @@
+"""Libraries in the verbs: as text, as facts for ``--json``, and judged by their files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import WeftError
+from weft.dsl.units import format_bytes
+
+from ..report.layout import count, facts, microseconds, table
+from .judging import Check
+
+if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+    from weft.dsl.library import Artefact, Library, Tuned, TunedPlan
+
+    from ..check import Finding
+    from .subjects import Subject
+
+
+def library_text(library: Library) -> str:
+    """What it is for, and its plans."""
+    timing = ", ".join(f"{k} {_plain(v)}" for k, v in library.timing.items())
+    head = facts([
+        ("library", library.name), ("topology", library.topology.name),
+        ("sizes", f"{format_bytes(library.low)} … {format_bytes(library.high)}"),
+        ("timed", timing),
+        ("made by", ", ".join(f"{k} {_plain(v)}" for k, v in library.provenance.items() if v)),
+    ])  # fmt: skip
+    return f"{head}\n\n{tables(library)}"
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def tables(library: Library) -> str:
+    """The plans of every collective."""
+    parts = (f"{t.name}:\n{tuned_text(t)}" for t in library.tuned)
+    return "\n\n".join(parts)
+
+
+def tuned_text(one: Tuned) -> str:
+    """The plans of a collective: from where to where, what, how long, how far from the bound."""
+    head = ("plan", "from", "to", "what", "by", "µs", "over bound", "baseline/plan")
+    rows = []
+    base = one.baseline_us()
+    for plan in one.plans:
+        at = [i for i, n in enumerate(one.grid) if plan.low <= n <= plan.high]
+        us = [one.chosen_us[i] for i in at]
+        over = [one.chosen_us[i] / one.bound_us[i] for i in at if one.bound_us[i]]
+        gain = [b / one.chosen_us[i] for i in at if (b := base[i]) is not None and one.chosen_us[i]]
+        rows.append((
+            plan.name, format_bytes(plan.low), format_bytes(plan.high), plan.candidate, plan.engine,
+            _span(us, microseconds), _span(over, lambda x: f"{x:.2f}"),
+            _span(gain, lambda x: f"{x:.2f}"),
+        ))  # fmt: skip
+    return "\n".join([table(head, rows), *one.remarks])
+
+
+def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """``1.41..2.75``: the least and the most; one where they look alike."""
+    if not values:
+        return "-"
+    ends = dict.fromkeys((show(min(values)), show(max(values))))
+    return "..".join(ends)
+
+
+def library_facts(library: Library) -> dict[str, Any]:
+    """For ``--json``: the plans, and times at every size of the grid."""
+    return {
+        "topology": library.topology.name, "ranks": library.topology.ranks,
+        "low": library.low, "high": library.high, "timing": dict(library.timing),
+        "libraries": [_tuned_facts(one) for one in library.tuned],
+    }  # fmt: skip
+
+
+def _tuned_facts(one: Tuned) -> dict[str, Any]:
+    columns = zip(one.grid, one.chosen_us, one.bound_us, one.baseline_us(), strict=True)
+    return {
+        "collective": one.name,
+        "plans": [
+            {"name": p.name, "low": p.low, "high": p.high, "candidate": p.candidate,
+             "engine": p.engine, "protocol": p.protocol, "instances": p.instances,
+             "schedule": p.schedule, "files": [a.file for a in p.artefacts]}
+            for p in one.plans
+        ],
+        "bound": dict(one.bound),
+        "sizes": [
+            {"bytes": n, "us": us, "bound_us": least, "baseline_us": base}
+            for n, us, least, base in columns
+        ],
+        "remarks": list(one.remarks),
+    }  # fmt: skip
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def check_library(subject: Subject) -> list[Check]:
+    """Judge every file that a library names, and whether the sizes in them leave gaps.
+
+    What the manifest says of a file counts for nothing: collective, placement and sizes are read
+    from the file itself.
+    """
+    library: Library = subject.library()
+    folder = Path(subject.where).parent
+    plans = [plan for one in library.tuned for plan in one.plans]
+    size = f"{count(len(plans), 'plan')} on {library.topology.name}"
+    checks = [Check("form", True, f"{size}, no gap and no overlap in the manifest")]
+    for one in library.tuned:
+        for plan in one.plans:
+            checks += _plan(library, one, plan, folder)
+        checks += _ranges(library, one, folder)
+    return checks
+
+
+def _plan(library: Library, one: Tuned, plan: TunedPlan, folder: Path) -> Iterator[Check]:
+    from weft.dsl.schedule import read
+    from weft.synth.verify import verify
+
+    try:
+        schedule = read(folder / plan.schedule)
+        problems = [str(p) for p in verify(schedule).problems]
+        if _asked(schedule.collective) != _asked(one.collective):
+            problems.append(f"it is {schedule.collective}, not {one.name}")
+        if schedule.topology.digest() != library.topology.digest():
+            problems.append("it is for another machine")
+    except WeftError as error:
+        problems = [error.message]
+    told = problems[0] if problems else "achieves its collective"
+    yield Check("schedule", not problems, f"{plan.schedule}: {told}")
+    for artefact in plan.artefacts:
+        yield _artefact(folder, artefact, one.collective)
+
+
+def _asked(collective: Collective) -> tuple[object, ...]:
+    """What tells collectives apart, however their chunks are cut."""
+    return (collective.kind, collective.name, collective.ranks, collective.roots)
+
+
+def _artefact(folder: Path, artefact: Artefact, collective: Collective) -> Check:
+    from weft.dsl.files import read_text
+    from weft.dsl.registry import BACKENDS
+
+    from ..check import errors
+
+    name, format, target = artefact.file, artefact.format, artefact.target or None
+    try:
+        text = read_text(folder / name)
+        if format == "msccl-xml":
+            found = errors(_xml_findings(text, artefact, collective))
+        else:
+            found = errors(BACKENDS.make(format).findings(text, name, target))
+    except WeftError as error:
+        return Check(format, False, f"{name}: {error.message}")
+    return Check(format, not found, f"{name}: {found[0].told if found else 'proved'}")
+
+
+def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
+    """Of a file that must achieve what its library has it for: ``coll`` names no root, and nothing
+    at all of a collective of one's own.
+
+    Raises:
+        WeftError: it is for another collective, or another placement.
+    """
+    from weft.dsl.errors import CheckFailed
+
+    from ..check import check_xml
+    from ..read import read_msccl_xml
+    from ..read.collective import NAMES, fit
+
+    algo = read_msccl_xml(text, artefact.file)
+    if NAMES.get(algo.coll, collective.kind) is not collective.kind:
+        raise CheckFailed(f"it is {algo.coll}, not {collective.kind}")
+    if artefact.in_place not in algo.placements:
+        place = "in place" if artefact.in_place else "out of place"
+        raise CheckFailed(f"it is not for buffers {place}")
+    return check_xml(algo, artefact.target or None, fit(collective, algo))
+
+
+def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
+    """Whether the sizes written into files of one kind join, by the rule of their reader."""
+    kinds = {(a.format, a.target, a.in_place) for plan in one.plans for a in plan.artefacts}
+    for format, target, in_place in sorted(kinds):
+        files = [
+            a.file for plan in one.plans for a in plan.artefacts
+            if (a.format, a.target, a.in_place) == (format, target, in_place)
+        ]  # fmt: skip
+        try:
+            ends = [_sizes_in(folder / file, format, target) for file in files]
+        except WeftError as error:
+            yield Check("sizes", False, error.message)
+            continue
+        ranges = sorted(e for e in ends if e is not None)
+        if not ranges:
+            continue  # a format that does not say
+        wrong = [f"{a[1]} is followed by {b[0]}" for a, b in pairwise(ranges) if b[0] != a[1] + 1]
+        if (ranges[0][0], ranges[-1][1]) != (library.low, library.high):
+            wrong.append(f"they are for {ranges[0][0]} to {ranges[-1][1]} bytes")
+        place = "in place" if in_place else "out of place"
+        rule = f"{one.name}, {format}{f' for {target}' if target else ''}, {place}"
+        told = wrong[0] if wrong else f"{ranges[0][0]} to {ranges[-1][1]} bytes without a gap"
+        yield Check("sizes", not wrong, f"{rule}: {told}")
+
+
+def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
+    """The least and the largest message that a runtime takes a file for; None: it does not say."""
+    from weft.dsl.files import read_text
+
+    text = read_text(path)
+    if format == "msccl-xml":
+        from ..read import read_msccl_xml
+
+        algo = read_msccl_xml(text, str(path))
+        low, high = algo.min_bytes or 0, algo.max_bytes or 0
+        return low, high - 1 if target == "msccl" else high
+    if format == "mscclpp-json":
+        from ..mscclpp.read import read_plan
+
+        plan = read_plan(text, str(path))
+        return plan.min_bytes, plan.max_bytes
+    return None

@@ -1,0 +1,38 @@
+"""The log of a search: a line of JSON for every schedule found, with the second it came."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.files import SCHEMA, write_text
+
+from .progress import describe
+
+if TYPE_CHECKING:
+    from weft.synth.engine import Point
+
+    from .progress import Progress
+
+
+class SearchLog:
+    """Kept while an engine searches, written at its end; seconds differ from run to run, so they
+    have no place in the schedules themselves."""
+
+    def __init__(self, **facts: Any) -> None:
+        self._lines: list[dict[str, Any]] = [{"weft": "log", "schema": SCHEMA, **facts}]
+
+    def found(self, seconds: float, point: Point) -> None:
+        """A line for a schedule; numbers are floats, nothing here is a proof."""
+        self._lines.append({
+            "seconds": round(seconds, 3), "found": describe(point), "steps": point.steps,
+            "rounds_per_chunk": float(point.rounds_per_chunk),
+            "bound": float(point.bound) if point.bound else None,
+            "us": point.us, "least_us": point.least_us,
+        })  # fmt: skip
+
+    def write(self, path: str, progress: Progress, status: str, *, force: bool) -> None:
+        """The file, with a last line on how it ended."""
+        self._lines.append({"seconds": round(progress.seconds, 3), "status": status})
+        text = "\n".join(json.dumps(one, ensure_ascii=False) for one in self._lines)
+        write_text(path, text + "\n", force=force)

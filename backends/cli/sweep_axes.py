@@ -1,0 +1,339 @@
+"""The list of jobs that flags and a TOML file state, and what each of them asks."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from weft.dsl.errors import BadFile, UnknownName, UserError
+from weft.dsl.files import Fields, read_text
+from weft.dsl.units import SizeRange
+
+from .console import Console
+from .inputs import (
+    canonical,
+    is_file,
+    make_problem,
+    ranks,
+    read_problem,
+    read_topology,
+    seconds,
+    several_sizes,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+    from weft.dsl.topology import Topology
+
+    from ..sweep.question import Question, SketchText
+
+T = TypeVar("T")
+
+MOST = 100_000
+"""A list of more jobs is a slip of the pen."""
+
+OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One job in the words that were given."""
+
+    topology: str
+    collective: str
+    sketch: str = ""
+    engine: str = ""
+    bytes: int | None = None
+    seed: int = 0
+    root: str = ""
+    roots: str = ""
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All jobs of a sweep, and what they have in common."""
+
+    settings: tuple[Setting, ...]
+    objective: str
+    seconds: float
+    threads: int
+
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """The jobs that a command line states; what a flag says replaces what the file says.
+
+    Raises:
+        UserError: the file is wrong, something is missing, or nothing is left.
+    """
+    file = _read(args.file) if args.file else _File()
+    axes = {**file.axes, **{k: v for k, v in _flags(args).items() if v}}
+    missing = [flag for name, flag in (("topologies", "-t"), ("collectives", "-c"))
+               if not axes.get(name) and not file.jobs]  # fmt: skip
+    if missing:
+        raise UserError(f"the following arguments are required: {', '.join(missing)}",
+                        hint="or a file that lists them")  # fmt: skip
+    product = list(_product(axes))
+    settings = [s for s in product if not any(_fits(s, rule) for rule in file.exclude)]
+    settings = list(dict.fromkeys([*settings, *(_completed(job, axes) for job in file.jobs)]))
+    if not settings:
+        raise UserError("no job is left", hint="what is excluded?")
+    objective = args.objective or file.objective or _objective(settings)
+    if objective == "time" and any(s.bytes is None for s in settings):
+        raise UserError("the objective time needs message sizes", hint="--size 1KiB:1GiB")
+    return Plan(tuple(settings), objective, args.time or file.seconds or 60.0,
+                args.threads or file.threads or 2)  # fmt: skip
+
+
+def _flags(args: argparse.Namespace) -> dict[str, Any]:
+    sizes = tuple(sorted({size for some in args.size or () for size in some}))
+    return {
+        "topologies": args.topology, "collectives": args.collective, "sketches": args.sketch,
+        "engines": args.engine, "sizes": sizes, "seeds": args.seed,
+    }  # fmt: skip
+
+
+def _product(axes: Mapping[str, Any]) -> Iterator[Setting]:
+    """Every combination, the topologies slowest."""
+    parts: list[Sequence[Any]] = [axes.get(name) or default for name, default in (
+        ("topologies", ()), ("collectives", ()), ("sketches", ("",)), ("engines", ("",)),
+        ("sizes", (None,)), ("seeds", (0,)),
+    )]  # fmt: skip
+    jobs = math.prod(map(len, parts))
+    if jobs > MOST:
+        raise UserError(f"{jobs} jobs", hint=f"at most {MOST} are done in one sweep")
+    return (Setting(*one) for one in itertools.product(*parts))
+
+
+def _fits(setting: Setting, rule: Mapping[str, Any]) -> bool:
+    return all(getattr(setting, name) in values for name, values in rule.items())
+
+
+def _completed(job: Mapping[str, Any], axes: Mapping[str, Any]) -> Setting:
+    """A job of the file; what it leaves out is that of the sweep, where that is one thing."""
+    given = dict(job)
+    for name, axis in (("topology", "topologies"), ("collective", "collectives"),
+                       ("engine", "engines"), ("bytes", "sizes")):  # fmt: skip
+        values: Sequence[Any] = axes.get(axis) or ()
+        if name not in given and len(values) == 1:
+            given[name] = values[0]
+    lacks = [name for name in ("topology", "collective") if name not in given]
+    if lacks:
+        raise UserError(f"a job without {' and '.join(lacks)}", hint="name it in its [[job]]")
+    return Setting(**given)
+
+
+def _objective(settings: Iterable[Setting]) -> str:
+    return "time" if all(s.bytes is not None for s in settings) else "frontier"
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What a TOML file says."""
+
+    axes: dict[str, Any] = field(default_factory=dict)
+    exclude: tuple[Mapping[str, Any], ...] = ()
+    jobs: tuple[Mapping[str, Any], ...] = ()
+    objective: str = ""
+    seconds: float = 0.0
+    threads: int = 0
+
+
+def _read(path: str) -> _File:
+    """Read the file of a sweep; every key is known, or an error suggests the right one."""
+    where = "<stdin>" if path == "-" else path
+    try:
+        data = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise BadFile(f"not TOML: {error}", where=where) from None
+    fields = Fields(data, where)
+    axes: dict[str, Any] = {
+        name: _texts(fields.get(name, list, []), name, where)
+        for name in ("topologies", "collectives", "sketches", "engines")
+    }
+    sizes = _texts(fields.get("sizes", list, []), "sizes", where)
+    axes["sizes"] = tuple(
+        dict.fromkeys(x for text in sizes for x in _at(where, several_sizes, text))
+    )
+    axes["seeds"] = tuple(_at(where, whole(0), str(x)) for x in fields.get("seeds", list, []))
+    objective = fields.get("objective", str, "")
+    if objective and objective not in OBJECTIVES:
+        raise UnknownName("objective", objective, OBJECTIVES, where=where)
+    budget = fields.get("time", str, "")
+    found = _File(
+        axes,
+        tuple(_rule(x, where) for x in fields.get("exclude", list, [])),
+        tuple(_job(x, where) for x in fields.get("job", list, [])),
+        objective, _at(where, seconds, budget) if budget else 0.0, fields.get("threads", int, 0),
+    )  # fmt: skip
+    fields.finish(ignore=())
+    return found
+
+
+def _texts(values: list[Any], name: str, where: str) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values):
+        raise BadFile(f"{name!r} must be a list of texts", where=where)
+    return tuple(values)
+
+
+def _rule(data: Any, where: str) -> Mapping[str, Any]:
+    """A combination that is left out: each key has one text, or several."""
+    fields = Fields(data, f"{where}: exclude")
+    rule: dict[str, Any] = {}
+    for name in ("topology", "collective", "sketch", "engine", "size"):
+        value = fields.get(name, (str, list), None) if name in data else None
+        if value is None:
+            continue
+        texts = _texts(value if isinstance(value, list) else [value], name, where)
+        if name == "size":
+            rule["bytes"] = tuple(x for text in texts for x in _at(where, several_sizes, text))
+        else:
+            rule[name] = texts
+    fields.finish(ignore=())
+    if not rule:
+        raise BadFile("it excludes everything", where=f"{where}: exclude")
+    return rule
+
+
+def _job(data: Any, where: str) -> Mapping[str, Any]:
+    """One job by itself."""
+    fields = Fields(data, f"{where}: job")
+    job: dict[str, Any] = {}
+    for name in ("topology", "collective", "sketch", "engine", "roots", "group"):
+        if value := fields.get(name, str, ""):
+            job[name] = value
+    root = fields.get("root", (int, str), "")
+    if root != "":
+        job["root"] = str(root)
+    if size := fields.get("size", str, ""):
+        found = _at(where, several_sizes, size)
+        if len(found) != 1:
+            raise BadFile("a job has one size", where=f"{where}: job")
+        job["bytes"] = found[0]
+    if seed := fields.get("seed", int, 0):
+        job["seed"] = _at(where, whole(0), str(seed))
+    fields.finish(ignore=())
+    return job
+
+
+def _at(where: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except UserError as error:
+        error.where = error.where or where
+        raise
+
+
+# --- what they ask --------------------------------------------------------------------------------
+
+
+def questions_of(plan: Plan, console: Console) -> list[Question]:
+    """What the jobs ask: names and files are read here, and nowhere else.
+
+    A combination that makes no sense (a sketch for another machine, a root that is not there) is
+    a question too, with the reason why it is refused.
+
+    Raises:
+        UserError: a name is unknown, or a file wrong, whatever it is combined with.
+    """
+    for text in dict.fromkeys(s.topology for s in plan.settings):
+        if text == "-":
+            raise UserError("a sweep reads its machines more than once", hint="name a file")
+        read_topology(text)
+    for text in dict.fromkeys(s.collective for s in plan.settings):
+        _check_collective(text)
+    for text in dict.fromkeys(s.sketch for s in plan.settings if s.sketch):
+        _check_sketch(text)
+    for text in dict.fromkeys(s.engine for s in plan.settings if s.engine):
+        _check_engine(text)
+    held: dict[Setting, tuple[Topology, Collective]] = {}
+    return [_question(one, plan, held, console) for one in plan.settings]
+
+
+def _check_collective(text: str) -> None:
+    from weft.dsl.collective import Kind
+
+    if not is_file(text) and canonical(text) not in set(Kind):
+        raise UnknownName("collective", text, Kind)
+
+
+def _check_sketch(text: str) -> None:
+    from weft.dsl.language.load import find_sketch
+    from weft.dsl.language.parse import parse
+
+    from .sketches import split_arguments
+
+    source = find_sketch(split_arguments(text)[0])
+    if not source.text.lstrip().startswith("{"):
+        parse(source.text, source.name)
+
+
+def _check_engine(text: str) -> None:
+    from weft.dsl.registry import ENGINES
+
+    ENGINES.make(text, "--engine")
+
+
+def _question(
+    one: Setting, plan: Plan, held: dict[Setting, tuple[Topology, Collective]], console: Console
+) -> Question:
+    from ..sweep.question import Label, Question
+
+    more = ",".join(f"{k}={v}" for k in ("root", "roots", "group") if (v := getattr(one, k)))
+    label = Label(one.topology, one.collective, one.sketch, one.engine or "portfolio", one.bytes,
+                  plan.objective, one.seed, more)  # fmt: skip
+    count = None
+    try:
+        args = _namespace(one, plan)
+        plain = replace(one, engine="", bytes=None, seed=0)
+        if plain not in held:
+            held[plain] = read_problem(args)
+        topology, collective = held[plain]
+        count = topology.ranks
+        sketch, text = None, None
+        if one.sketch:
+            text, sketch = _sketch(one.sketch, topology, collective)
+            if not one.engine and sketch.engine:
+                label = replace(label, engine=sketch.engine)
+        problem = make_problem(args, topology, collective, sketch)
+        return Question.of(label, problem, text, label.engine, seconds=plan.seconds,
+                           threads=plan.threads)  # fmt: skip
+    except UserError as error:
+        console.detail(f"  refused {label.stem()}: {error.message}")
+        return Question.none(label, count, plan.seconds, error.message)
+
+
+def _namespace(one: Setting, plan: Plan) -> argparse.Namespace:
+    """The arguments of ``weft synth`` for one job."""
+    return argparse.Namespace(
+        topology=one.topology, collective=one.collective, sketch=one.sketch or None,
+        group=ranks(one.group) if one.group else None,
+        root=ranks(one.root) if one.root else None, roots=ranks(one.roots) if one.roots else None,
+        objective=plan.objective, size=SizeRange(one.bytes, one.bytes) if one.bytes else None,
+    )  # fmt: skip
+
+
+def _sketch(text: str, topology: Topology, collective: Collective) -> tuple[SketchText, Any]:
+    """A sketch as a text in our language, and its rules on a machine."""
+    from weft.dsl.language.load import find_sketch
+
+    from ..sweep.question import SketchText
+    from .foreign import translated
+    from .sketches import read_sketch, split_arguments
+
+    name, arguments = split_arguments(text)
+    source = find_sketch(name)
+    found = source.text
+    if found.lstrip().startswith("{"):
+        found = translated(found, source.name, topology, str(collective.kind)).text
+    rules = read_sketch(text, topology, collective, Console(quiet=True))
+    return SketchText(source.name, found, tuple(sorted(arguments.items()))), rules

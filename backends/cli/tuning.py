@@ -1,0 +1,154 @@
+"""What the verbs that make libraries share: the pool with its progress, and the folder."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from weft.dsl.errors import UserError, WeftError
+
+from .console import Console
+from .progress import interruptible, live_line
+from .stages import Stages
+
+if TYPE_CHECKING:
+    from weft.dsl.library import Library
+    from weft.dsl.schedule import Schedule
+
+    from ..jobs.executor import Executor, Step
+
+
+REPORT = "report.html"
+"""The library as a page."""
+
+
+MOST_DRAWN = 128
+"""Ranks of a machine beyond which the page has no picture of each plan: that takes minutes."""
+
+
+class Pool:
+    """Runs the jobs of tuning in processes, and shows how far they are.
+
+    Ctrl-C ends the round that is on; what it has found is raced and written. A second one aborts.
+    """
+
+    def __init__(self, console: Console, workers: int | None, word: str) -> None:
+        self._console, self._workers, self._word = console, workers, word
+        self._stack = ExitStack()
+        self._started = time.monotonic()
+        self._pool: Executor | None = None
+        self._stopping = False
+        self.stopped = False
+        self.about = ""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time since the start."""
+        return time.monotonic() - self._started
+
+    def __enter__(self) -> Self:
+        from ..jobs.local import local
+
+        self._stages = Stages(self._console, self._word)
+        self._pool = self._stack.enter_context(local(self._workers))
+        self._stack.enter_context(live_line(self._stages, self._console))
+        self._stack.enter_context(interruptible(self, self._console))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    def stop(self) -> None:
+        """End the round that is on."""
+        self.stopped = self._stopping = True
+
+    def jobs(self, label: str, function: str, arguments: Sequence[Any]) -> list[Any]:
+        """As :data:`weft.backends.tune.race.MapJobs`."""
+        from ..jobs.answer import Ending
+
+        assert self._pool is not None
+        what = f"{self.about}: {label}"
+        self._stages(f"{what} 0 of {len(arguments)}")
+
+        def progress(step: Step) -> None:
+            self._stages(f"{what} {step.ended} of {step.jobs}")
+
+        told = self._pool.answers(
+            function, arguments, progress=progress, cancelled=lambda: self._stopping
+        )
+        self._stopping = False
+        return [None if a.ending is Ending.CANCELLED else a.get() for a in told]
+
+
+# --- the folder -----------------------------------------------------------------------------------
+
+
+def check_library_output(args: argparse.Namespace) -> None:
+    """Before a long race.
+
+    Raises:
+        UserError: the folder cannot be written, or holds what is not ours.
+    """
+    from weft.dsl.files import check_replaceable
+
+    if args.output is None:
+        return
+    if args.output == "-":
+        raise UserError("a library is a folder: stdout takes one file", hint="-o DIR")
+    path = Path(args.output)
+    if path.exists() and not path.is_dir():
+        raise UserError("a file, where the library's folder should be", where=args.output,
+                        hint="name a folder")  # fmt: skip
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"the folder {path.parent} does not exist", where=args.output,
+                        hint="make it first")  # fmt: skip
+    check_replaceable(path, args.output, force=args.force, replaces=replaceable(args.output))
+
+
+def replaceable(folder: str) -> frozenset[str]:
+    """Files in a folder, as paths in it, that an earlier library there has written."""
+    from weft.dsl.library import MANIFEST, read
+
+    from ..tune.environment import CONFIG, SCRIPT
+
+    path = Path(folder)
+    if not (path / MANIFEST).is_file():
+        return frozenset()
+    try:
+        library = read(path)
+    except WeftError:
+        return frozenset()
+    plans = [plan for one in library.tuned for plan in one.plans]
+    named = {a.file for plan in plans for a in plan.artefacts} | {p.schedule for p in plans}
+    return frozenset({MANIFEST, SCRIPT, CONFIG, REPORT, *named})
+
+
+def library_texts(library: Library, files: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """All files of a library by their path in its folder."""
+    from weft.dsl.library import MANIFEST, dumps
+
+    from ..tune.environment import environment
+
+    texts = {MANIFEST: dumps(library)}
+    for more in files:
+        texts |= more
+    return texts | environment(library) | {REPORT: _page(library, texts)}
+
+
+def _page(library: Library, texts: Mapping[str, str]) -> str:
+    """The library's report, of its texts in memory."""
+    from weft.dsl.files import parse_json
+    from weft.dsl.schedule import load
+
+    from ..report.html import fitted
+    from ..report.html.of_library import library_page
+
+    def find(file: str) -> Schedule | None:
+        small = library.topology.ranks <= MOST_DRAWN
+        return load(parse_json(texts[file], file), file) if small and file in texts else None
+
+    return fitted(lambda most: library_page(library, find, library.name, most))[1]

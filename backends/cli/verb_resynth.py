@@ -1,0 +1,204 @@
+"""``weft resynth``: a library again, for what is left of its machine."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.errors import UserError
+from weft.dsl.units import SizeRange, format_bytes
+
+from ..report.layout import count, microseconds, table
+from .console import Console
+from .inputs import add_down, named_down
+from .tuning import Pool, check_library_output
+from .verb_tune import add_tuning, finish, options_of, provenance, timing_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from weft.dsl.collective import Collective
+    from weft.dsl.failures import Degraded
+    from weft.dsl.library import Library, Tuned
+    from weft.dsl.schedule import Schedule
+
+    from ..tune.manifest import Made
+    from ..tune.options import TuneOptions
+    from ..tune.variants import Variant
+
+EXAMPLES = """examples:
+  weft resynth library --down gpu0-gpu3 -o mended
+  weft resynth library --down-nic host0.nic3 --time 5s -o mended
+  weft resynth library --down-rank 5 -o smaller"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("library", metavar="LIBRARY", help="the folder that weft tune wrote")
+    add_down(parser)
+    add_tuning(parser)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Mend the old plans, tune again with them in the race, say what was lost."""
+    from weft.dsl.failures import degraded, require_whole
+    from weft.dsl.library import read
+
+    check_library_output(args)
+    old = read(args.library)
+    downs = named_down(args, old.topology)
+    if not downs:
+        raise UserError("nothing is down", where=args.library,
+                        hint="--down, --down-nic or --down-rank say what is")  # fmt: skip
+    left = degraded(old.topology, downs)
+    require_whole(left)
+    console.say("Read", f"{old.topology.name} {left.told()}")
+    asked = [_still(one.collective, left) for one in old.tuned]
+    options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
+    made = _tuned(args, old, left, asked, options, console)
+    library = replace(
+        old, name=left.topology.name, topology=left.topology, timing=timing_of(options),
+        tuned=tuple(m.tuned for m in made[0]), provenance=_origin(args, old, left),
+    )  # fmt: skip
+    pairs = list(zip(old.tuned, library.tuned, strict=False))  # fewer where interrupted
+    losses = {after.name: _losses(before, after) for before, after in pairs}
+    if _clock(old.timing) != _clock(library.timing):
+        console.warn("the old library was timed in another way: nothing is said of losses")
+        losses = {}
+    return finish(
+        library, [m.files for m in made[0]], args, console, made[1],
+        more="\n\n".join(_loss_text(name, rows) for name, rows in losses.items()),
+        facts={"down": [down.name for down in left.downs],
+               "losses": {name: [asdict(r) for r in rows] for name, rows in losses.items()}},
+    )  # fmt: skip
+
+
+def _tuned(
+    args: argparse.Namespace, old: Library, left: Degraded, asked: list[Collective],
+    options: TuneOptions, console: Console,
+) -> tuple[list[Made], float]:  # fmt: skip
+    """What tuning makes of every collective, and the seconds that took."""
+    from ..tune.tune import tune
+    from ..tune.variants import variant_of
+
+    # What was good for another runtime may have no room in this one: then all forms race.
+    alike = options.measuring or _clock(old.timing) == _clock(timing_of(options))
+    made = []
+    with Pool(console, args.jobs, "Tuning") as pool:
+        for before, one in zip(old.tuned, asked, strict=True):
+            pool.about = one.name or str(one.kind)
+            warm = _mended(Path(args.library), before, left, console)
+            forms = _forms(map(variant_of, before.plans), options.raced_protocols)
+            again = replace(options, warm=warm, forms=forms if alike else ())
+            made.append(tune(left.topology, one, again, pool.jobs, console.say))
+            if pool.stopped:
+                break
+    if len(made) < len(asked):
+        console.warn(f"interrupted: {count(len(asked) - len(made), 'collective')} left out")
+    return made, pool.seconds
+
+
+def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, ...]:
+    """Those of the old plans; where their protocol takes no part now, under those that do."""
+    from weft.dsl.program import protocol_of
+
+    return tuple(dict.fromkeys(
+        replace(form, protocol=protocol_of(name)) for form in old
+        for name in ([str(form.protocol)] if str(form.protocol) in protocols else protocols)
+    ))  # fmt: skip
+
+
+def _still(collective: Collective, left: Degraded) -> Collective:
+    """The collective of those who are left.
+
+    Raises:
+        UserError: a root is gone, or it is a custom collective of ranks that are gone.
+    """
+    from weft.dsl.collective import Kind, make
+
+    if not left.dead_ranks:
+        return collective
+    if collective.kind is Kind.CUSTOM:
+        raise UserError(f"{collective.name or 'a custom collective'} needs all of its ranks",
+                        hint="describe that of the others, and tune it")  # fmt: skip
+    new = {rank: i for i, rank in enumerate(left.survivors)}
+    multi = collective.kind.name.startswith("MULTIROOT")
+    roots = [new[r] for r in collective.roots if r in new]
+    if collective.roots and (not roots or (not multi and len(roots) < len(collective.roots))):
+        raise UserError(f"the root of {collective.kind} is gone", hint="tune it with another root")
+    return make(collective.kind, len(left.survivors), roots=roots)
+
+
+def _mended(folder: Path, before: Tuned, left: Degraded, console: Console) -> dict[str, Schedule]:
+    """The plans' schedules for what is left, as far as they can be mended."""
+    from weft.dsl.schedule import read
+    from weft.synth.repair import repairs
+    from weft.synth.verify import require_valid
+
+    if left.dead_ranks:
+        return {}
+    found: dict[str, Schedule] = {}
+    count = 0
+    for plan in before.plans:
+        root = folder if folder.is_dir() else folder.parent
+        try:
+            for word, mended in repairs(read(root / plan.schedule), left):
+                require_valid(mended)
+                found[f"{word} {plan.name}"] = mended
+        except UserError as error:
+            console.detail(f"         {plan.name} cannot be mended: {error.message}")
+            continue
+        count += 1
+    console.say("Mended", f"{count} of {len(before.plans)} schedules of {before.name}")
+    return found
+
+
+def _origin(args: argparse.Namespace, old: Library, left: Degraded) -> dict[str, Any]:
+    """What is needed to make the library again."""
+    return {
+        **provenance(args), "resynth_of": old.name, "down": [down.name for down in left.downs],
+        "survivors": list(left.survivors),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """At one size: µs of plan and bound, before and after."""
+
+    bytes: int
+    was_us: float
+    us: float
+    was_bound_us: float
+    bound_us: float
+
+
+def _clock(timing: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What times of a library are compared by: simulated or measured, and for which runtime."""
+    return tuple(timing.get(key) for key in ("by", "runtime", "on"))
+
+
+def _losses(before: Tuned, after: Tuned) -> list[Loss]:
+    """At sizes that both were timed at; powers of two, where there are any, say enough."""
+    was = dict(zip(before.grid, zip(before.chosen_us, before.bound_us, strict=True), strict=True))
+    rows = [
+        Loss(size, was[size][0], us, was[size][1], least)
+        for size, us, least in zip(after.grid, after.chosen_us, after.bound_us, strict=True)
+        if size in was
+    ]
+    return [row for row in rows if not row.bytes & (row.bytes - 1)] or rows
+
+
+def _loss_text(name: str, losses: list[Loss]) -> str:
+    rows = [
+        (format_bytes(x.bytes), microseconds(x.was_us), microseconds(x.us), _more(x.us, x.was_us),
+         _more(x.bound_us, x.was_bound_us), f"{x.us / x.bound_us:.2f}" if x.bound_us else "-")
+        for x in losses
+    ]  # fmt: skip
+    head = ("size", "was µs", "is µs", "loss", "unavoidable", "over bound")
+    return f"{name}:\n{table(head, rows)}"
+
+
+def _more(new: float, old: float) -> str:
+    return f"{new / old - 1:+.1%}" if old else "-"

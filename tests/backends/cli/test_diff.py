@@ -1,0 +1,146 @@
+"""``weft diff``: exit codes, kinds, and what is told of each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from weft.dsl.catalog import topology
+from weft.dsl.collective import make
+from weft.dsl.library import Candidate, Library, Tuned, TunedPlan, dumps
+
+RING = "classic:ring{collective=allreduce,ranks=4}"
+DOUBLING = "classic:recursive_doubling{collective=allreduce,ranks=4}"
+
+
+def sheets(ran) -> dict[str, dict[str, tuple]]:
+    return {
+        sheet["name"]: {c["what"]: (c["before"], c["after"]) for c in sheet["changes"]}
+        for sheet in ran.json["sheets"]
+    }
+
+
+def test_equal_files_are_a_yes(weft, triangle, tmp_path):
+    copy = tmp_path / "copy.json"
+    copy.write_text(triangle.read_text())
+    ran = weft("diff", triangle, copy)
+    assert (ran.code, ran.out.strip()) == (0, "equal: schedule")
+    assert weft("diff", triangle, copy, "--json").json["sheets"] == []
+    assert weft("diff", "dgx1", "dgx1").code == 0
+
+
+def test_schedules_are_timed_at_the_sizes(weft, triangle, tmp_path):
+    other = tmp_path / "other.json"
+    data = json.loads(triangle.read_text())
+    data["segments"] = 4
+    other.write_text(json.dumps(data))
+    ran = weft("diff", triangle, other, "--size", "1MiB:2MiB", "--json")
+    assert (ran.code, ran.json["status"], ran.json["kind"]) == (1, "different", "schedule")
+    found = sheets(ran)
+    assert found["facts"]["segments"] == (1, 4)
+    told = [weft("simulate", f, "--size", "1MiB", "--json").json["sizes"][0]["us"]
+            for f in (triangle, other)]  # fmt: skip
+    assert "µs at size" not in found or found["µs at size"]["1MiB"] == tuple(told)
+
+
+def test_costs_of_another_machine_are_the_same_for_both(weft, triangle):
+    ran = weft("diff", triangle, triangle, "-t", "ring:3,bw=50GB/s")
+    assert ran.code == 0
+
+
+def test_topologies_by_links(weft):
+    ran = weft("diff", "ring:4", "ring:4,bw=50GB/s", "--json")
+    assert ran.code == 1
+    found = sheets(ran)
+    assert len(found["GB/s"]) == 8
+    assert set(found["GB/s"].values()) == {(25, 50)}
+    assert set(found) == {"facts", "GB/s"}
+
+
+def test_algorithms_and_xml_are_timed_on_a_machine(weft, tmp_path):
+    assert "µs at size" not in sheets(weft("diff", RING, DOUBLING, "--json"))
+    ran = weft("diff", RING, DOUBLING, "-t", "dgx1:nodes=1", "--size", "1MiB", "--json")
+    assert ran.code == 2  # four ranks on a machine of eight
+    files = []
+    for name, what in (("ring", RING), ("doubling", DOUBLING)):
+        files.append(tmp_path / f"{name}.xml")
+        assert weft("compile", what, "--to", "msccl-xml", "-o", files[-1]).code == 0
+    ran = weft("diff", *files, "-t", "full:4", "--size", "1MiB", "--json")
+    found = sheets(ran)
+    assert (ran.code, ran.json["kind"], len(found["µs at size"])) == (1, "msccl-xml", 1)
+    assert found["instructions of a kind"]["rrcs"][1] is None
+    assert weft("diff", files[0], files[0]).code == 0
+
+
+def test_sketches_by_rules_and_not_by_layout(weft, tmp_path):
+    shown = weft("sketch", "show", "dgx2_relay").out
+    one, other = tmp_path / "a.sketch", tmp_path / "b.sketch"
+    one.write_text(shown)
+    other.write_text("\n\n" + shown.replace("chunks 2", "chunks   2"))
+    assert weft("diff", one, other).code == 0
+    other.write_text(shown.replace("chunks 2", "chunks 4"))
+    ran = weft("diff", one, other)
+    assert (ran.code, "chunks 4" in ran.out) == (1, True)
+
+
+def library(us: float, candidate: str) -> Library:
+    tuned = Tuned(
+        make("allgather", 4), {}, (1024, 2048), (1.0, 2.0), (us, 2 * us), (None, None),
+        (Candidate("ring", (us, 2 * us)), Candidate("tree", (9.0, 9.0))),
+        (TunedPlan("p", 1024, 2048, candidate, "classic"),),
+    )  # fmt: skip
+    return Library("lib", topology("ring:4"), 1024, 2048, {"by": "simulation"}, (tuned,))
+
+
+def test_libraries_by_plans_and_times(weft, tmp_path):
+    folders = []
+    for name, made in (("a", library(3.0, "ring")), ("b", library(6.0, "tree"))):
+        folders.append(tmp_path / name)
+        folders[-1].mkdir()
+        (folders[-1] / "library.json").write_text(dumps(made))
+    assert weft("diff", folders[0], folders[0] / "library.json").code == 0
+    ran = weft("diff", *folders, "--json")
+    found = sheets(ran)
+    assert (ran.code, ran.json["kind"]) == (1, "library")
+    assert found["µs at size"] == {"allgather at 1KiB": (3, 6), "allgather at 2KiB": (6, 12)}
+    assert list(found["plans"]) == ["allgather 1KiB … 2KiB"]
+
+
+def test_results_of_a_bench(weft, tmp_path):
+    def result(us: float) -> str:
+        entry = {"name": "ring", "bytes": 1024, "us": us, "least_us": 1.0}
+        return json.dumps({"schema": 1, "status": "ok", "on": "mpi", "sizes": [entry]})
+
+    one, other, broken = (tmp_path / f"{n}.json" for n in "abc")
+    one.write_text(result(2.0))
+    other.write_text(result(3.0))
+    broken.write_text(json.dumps({"schema": 1, "status": "ok", "sizes": [1]}))
+    ran = weft("diff", one, other, "--json")
+    assert (ran.code, ran.json["kind"]) == (1, "result")
+    assert sheets(ran) == {"µs at size": {"ring 1KiB": (2, 3)}}
+    assert weft("diff", one, broken).code == 2
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        ("dgx1", "dgx2_relay", "a topology and a sketch cannot be compared"),
+        ("-", "-", "one of the two"),
+        ("dgx1", "nothing.json", "no such file"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(weft, a, b, words):
+    failed = weft("diff", a, b)
+    assert (failed.code, words in failed.err) == (2, True)
+
+
+def test_a_wrong_schedule_is_compared_and_not_timed(weft, triangle, tmp_path):
+    other = tmp_path / "other.json"
+    data = json.loads(triangle.read_text())
+    data["transfers"] = {k: v[:-1] if v else v for k, v in data["transfers"].items()}
+    other.write_text(json.dumps(data))
+    ran = weft("diff", triangle, other)
+    assert ran.code == 1
+    assert "not simulated: it is wrong" in ran.err
+    assert "transfers" in ran.out

@@ -1,0 +1,40 @@
+"""``weft failures``: the ranking, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from weft.backends.cli import main
+
+
+def test_the_table_says_what_each_cable_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["failures", "-t", "fat-tree:k=4", "-c", "allgather", "-q"]) == 0
+    out = capsys.readouterr().out
+    assert "gpu0-e0.0     16             -  1 rank cut off" in out
+    assert "nothing" in out
+    assert "without gpu0-e0.0 gpu0 is cut off" in out
+
+
+def test_json_names_all_that_are_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["failures", "-t", "ring:4", "-c", "allreduce", "--size", "1MiB", "--json", "-q"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    (loss,) = found["failures"]
+    assert len(loss["alike"]) == 4
+    assert (loss["cut_off"], loss["found"]) == ([], None)
+    assert loss["us"] > 0
+    assert found["bytes"] == 1 << 20
+
+
+def test_what_schedules_attain(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["failures", "-t", "ring:4", "-c", "allgather", "--synth", "-e", "packing", "--json"]
+    assert main([*words, "-q"]) == 0
+    (loss,) = json.loads(capsys.readouterr().out)["failures"]
+    assert 0.95 * loss["algbw_GBps"] <= loss["found"] <= loss["algbw_GBps"] * (1 + 1e-9)
+
+
+def test_one_size_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["failures", "-t", "dgx1", "-c", "allgather", "--size", "1KiB:1MiB"]) == 2
+    assert "one size" in capsys.readouterr().err

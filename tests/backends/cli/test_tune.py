@@ -1,0 +1,242 @@
+"""``weft tune`` and libraries: what is written is proved, timed as it says, and used as it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from command import Weft
+
+from weft.backends.cli import main
+from weft.backends.read import program_of, read_msccl_xml
+from weft.backends.read.collective import collective_of
+from weft.dsl.library import Library, read
+from weft.synth.program_time import simulate_program
+
+QUICK = ("-t", "full:4", "-c", "allreduce", "--sizes", "4KiB:4MiB", "-e", "classic",
+         "--jobs", "2", "--within", "0%")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library, made once; tests that change it copy it."""
+    made = tmp_path_factory.mktemp("tuned") / "library"
+    assert main(["tune", *QUICK, "-o", str(made), "-q"]) == 0
+    return made
+
+
+@pytest.fixture
+def copied(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "library"))
+
+
+def texts(folder: Path) -> dict[str, str]:
+    files = (f for f in sorted(folder.rglob("*")) if f.is_file())
+    return {str(f.relative_to(folder)): f.read_text() for f in files}
+
+
+def file_times(folder: Path, library: Library, size: int) -> float:
+    """By the simulator for one size, of the file that the manifest names for it."""
+    plan = library.tuned[0].pick(size)
+    file = next(a.file for a in plan.artefacts if not a.in_place)
+    algo = read_msccl_xml((folder / file).read_text(), file)
+    return simulate_program(program_of(algo, collective_of(algo)), library.topology, size).time_us
+
+
+def test_a_library_says_what_its_files_take(folder: Path) -> None:
+    library = read(folder)
+    one = library.tuned[0]
+    assert len(one.plans) > 1
+    for at in range(0, len(one.grid), 7):
+        assert file_times(folder, library, one.grid[at]) == pytest.approx(one.chosen_us[at])
+
+
+def test_plans_change_at_the_first_size_where_the_next_is_no_slower(folder: Path) -> None:
+    library = read(folder)
+    one = library.tuned[0]
+    runtime = {}
+    for plan in one.plans:
+        file = next(a.file for a in plan.artefacts if not a.in_place)
+        algo = read_msccl_xml((folder / file).read_text(), file)
+        runtime[plan.name] = program_of(algo, collective_of(algo))
+
+    def us(name: str, size: int) -> float:
+        return simulate_program(runtime[name], library.topology, size).time_us
+
+    for before, after in zip(one.plans, one.plans[1:], strict=False):
+        at = after.low
+        assert us(after.name, at) <= us(before.name, at) * (1 + 1e-6)
+
+
+def test_no_plan_is_slower_than_a_baseline_or_quicker_than_the_bound(folder: Path) -> None:
+    one = read(folder).tuned[0]
+    base = one.baseline_us()
+    assert None not in base
+    for us, least, usual in zip(one.chosen_us, one.bound_us, base, strict=True):
+        assert least * (1 - 1e-9) <= us <= usual * (1 + 1e-6)
+    best = [min(c.us[i] for c in one.candidates) for i in range(len(one.grid))]
+    assert all(us <= least * 1.0101 for us, least in zip(one.chosen_us, best, strict=True))
+
+
+def test_the_same_question_has_the_same_answer(folder: Path, tmp_path: Path) -> None:
+    assert main(["tune", *QUICK, "-o", str(tmp_path / "again"), "-q"]) == 0
+    assert texts(tmp_path / "again") == texts(folder)
+
+
+def test_the_files_are_checked_without_the_manifest(folder: Path, weft: Weft) -> None:
+    told = weft("check", folder, "--json")
+    assert told.code == 0
+    names = [c["name"] for c in told.json["checks"]]
+    plans = len(read(folder).tuned[0].plans)
+    assert names.count("msccl-xml") == 2 * plans
+    assert names.count("sizes") == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "instead", "told"),
+    [
+        ("msccl-xml/allreduce-1.xml", r'maxBytes="\d+"', 'maxBytes="9000"', "is followed by"),
+        ("msccl-xml/allreduce-2.xml", r'minBytes="\d+"', 'minBytes="4097"', "is followed by"),
+        ("msccl-xml/allreduce-1.xml", r'type="s"', 'type="nop"', "msccl-xml/allreduce-1.xml: "),
+        ("schedules/allreduce-1.json", r'"reduce":\[1', '"reduce":[0', "schedules/allreduce-1"),
+    ],
+)
+def test_an_edited_file_is_found(
+    copied: Path, weft: Weft, file: str, pattern: str, instead: str, told: str
+) -> None:
+    path = copied / file
+    edited, times = re.subn(pattern, instead, path.read_text(), count=1)
+    assert times == 1
+    path.write_text(edited)
+    found = weft("check", copied, "--json")
+    assert found.code == 1
+    assert told in " ".join(c["detail"] for c in found.json["checks"] if not c["ok"])
+
+
+def test_a_file_of_another_collective_or_placement_is_found(
+    copied: Path, weft: Weft, tmp_path: Path
+) -> None:
+    path = copied / "msccl-xml" / "allreduce-1.xml"
+    path.write_text((copied / "msccl-xml" / "allreduce-1-in-place.xml").read_text())
+    told = weft("check", copied)
+    assert (told.code, "not for buffers out of place" in told.out) == (1, True)
+    schedule = tmp_path / "other.json"
+    weft("synth", "-t", "ring:4", "-c", "allgather", "--objective", "latency", "-o", schedule)
+    weft("compile", schedule, "-o", path, "-f", "--size", "4KiB:8KiB")
+    told = weft("check", copied)
+    assert (told.code, "it is allgather, not allreduce" in told.out) == (1, True)
+
+
+def test_a_missing_file_is_found(copied: Path, weft: Weft) -> None:
+    (copied / "msccl-xml" / "allreduce-1.xml").unlink()
+    found = weft("check", copied)
+    assert found.code == 1
+    assert "no such file" in found.out
+
+
+def test_a_library_is_shown(folder: Path, weft: Weft) -> None:
+    told = weft("show", folder)
+    assert told.code == 0
+    assert "4KiB … 4MiB" in told.out
+    assert "allreduce-2" in told.out
+    page = (folder / "report.html").read_text()
+    assert "allreduce-2" in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_json_has_the_plans_and_the_times(folder: Path, weft: Weft) -> None:
+    data = weft("show", folder, "--json").json
+    one = data["libraries"][0]
+    assert one["collective"] == "allreduce"
+    assert next(p["low"] for p in one["plans"]) == 4096
+    assert {"bytes", "us", "bound_us", "baseline_us"} == set(one["sizes"][0])
+
+
+def test_only_a_library_is_replaced(copied: Path, weft: Weft) -> None:
+    refused = weft("tune", *QUICK, "-o", copied)
+    assert (refused.code, "-f" in refused.err) == (2, True)
+    (copied / "mine.txt").write_text("keep me")
+    refused = weft("tune", *QUICK, "-o", copied, "-f")
+    assert refused.code == 2
+    assert "mine.txt" in refused.err
+    assert (copied / "mine.txt").read_text() == "keep me"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("-t", "ring:4", "-c", "allreduse"), "allreduce"),
+        (("-t", "ring:4", "-c", "allreduce", "--within", "3"), "--within"),
+        (("-t", "ring:4", "-c", "allreduce", "--within", "1e999999999%"), "--within"),
+        (("-t", "ring:4", "-c", "allreduce", "--sizes", "1MiB:1KiB"), "empty"),
+        (("-t", "ring:4", "-c", "allreduce", "--to", "msccl-xmll"), "msccl-xml"),
+        (("-t", "ring:4", "-c", "allreduce", "-e", "exat"), "exact"),
+        (("-t", "ring:4", "-c", "allreduce", "-s", "dgx2_rellay"), "dgx2_relay"),
+        (("-t", "ring:4", "-c", "allreduce", "-o", "-"), "folder"),
+        (("-t", "ring:4", "-c", "allreduce", "-o", "nowhere/library"), "does not exist"),
+        (("-t", "ring:4", "-c", "allreduce", "--protocols", "LL,Simpel"), "Simple"),
+    ],
+)
+def test_a_wrong_question_is_told(weft: Weft, arguments: tuple[str, ...], told: str) -> None:
+    found = weft("tune", *arguments)
+    assert found.code == 2
+    assert told in found.err
+    assert "Traceback" not in found.err
+
+
+def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
+    made = tmp_path / "library"
+    told = weft("tune", "-t", "line:2", "-c", "allgather", "--sizes", "64KiB:256KiB", "-e",
+                "classic", "--to", "msccl-xml,mscclpp-json,mpi,torch,program", "--target", "rccl",
+                "--jobs", "1", "-o", made)  # fmt: skip
+    assert told.code == 0
+    assert weft("check", made).code == 0
+    assert {p.name for p in made.iterdir() if p.is_dir()} == {
+        "schedules", "msccl-xml", "mscclpp-json", "mpi", "torch", "program",
+    }  # fmt: skip
+    assert 'maxBytes="262144"' in (made / "msccl-xml" / "allgather-1.xml").read_text()
+    plan = json.loads((made / "mscclpp-json" / "allgather-1.json").read_text())
+    assert (plan["min_message_size"], plan["max_message_size"]) == (65536, 262144)
+
+
+def test_a_library_that_is_measured_is_for_any_bytes(tmp_path: Path, weft: Weft) -> None:
+    pytest.importorskip("mpi4py")
+    made = tmp_path / "library"
+    told = weft("tune", "-t", "ring:3", "-c", "broadcast", "--sizes", "999B:1001B", "-e",
+                "classic", "--measure", "mpi", "--jobs", "1", "-o", made)  # fmt: skip
+    assert told.code == 0
+    assert (read(made).tuned[0].grid[0], read(made).tuned[0].grid[-1]) == (999, 1001)
+
+
+def test_plans_are_measured_where_there_is_a_runtime(tmp_path: Path, weft: Weft) -> None:
+    pytest.importorskip("mpi4py")
+    made = tmp_path / "library"
+    told = weft("tune", "-t", "line:2", "-c", "allgather", "--sizes", "64KiB:256KiB", "-e",
+                "classic", "--measure", "mpi", "--jobs", "1", "-o", made)  # fmt: skip
+    assert told.code == 0
+    library = read(made)
+    assert library.timing["by"] == "measurement"
+    one = library.tuned[0]
+    assert [c.name for c in one.candidates if c.name == "MPI" and c.baseline] == ["MPI"]
+    assert {a.format for p in one.plans for a in p.artefacts} == {"mpi"}
+    assert all(us > 1 for us in one.chosen_us)  # no message between processes takes less
+    assert weft("check", made).code == 0
+
+
+def test_a_sketch_that_gives_nothing_is_told(tmp_path: Path, weft: Weft) -> None:
+    sketch = tmp_path / "torn.sketch"
+    sketch.write_text("sketch torn\nforbid links 0 -> 1\n")
+    told = weft("tune", "-t", "line:3", "-c", "allgather", "--sizes", "64KiB:128KiB", "-e",
+                "classic", "-s", sketch, "--jobs", "1")  # fmt: skip
+    assert told.code == 0
+    assert "torn.sketch gives no schedule" in told.err
+
+
+@pytest.mark.parametrize("verb", ["simulate", "compile"])
+def test_a_library_is_not_one_program(folder: Path, weft: Weft, verb: str) -> None:
+    told = weft(verb, folder)
+    assert told.code == 2
+    assert "name one of the files" in told.err

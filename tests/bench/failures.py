@@ -1,0 +1,103 @@
+"""``make bench``: broken machines, and how near to their new bound schedules come in seconds.
+
+The schedule of the whole machine is there already, as in a library; what is timed is how long it
+takes to mend it for what is left (``repair``: all ways to do that, and the runs that compare them),
+or to synthesize anew (``packing``). Everything is verified; the value is the simulated time over
+the bound of the broken machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from weft.dsl.catalog import topology
+from weft.dsl.collective import make
+from weft.dsl.failures import degraded, find
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.schedule import Schedule
+from weft.dsl.topology import Topology
+from weft.dsl.units import format_bytes
+from weft.synth.api import synthesize
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engine import Budget
+from weft.synth.repair import quickest_repair
+from weft.synth.simulate import simulate
+from weft.synth.verify import require_valid
+
+SECONDS = 30.0
+"""The budget of a search."""
+
+KINDS = ("allgather", "reduce_scatter", "allreduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A machine, what is dead there, and how a schedule is found."""
+
+    machine: str
+    dead: tuple[str, ...]
+    how: str
+
+
+CASES = (
+    Case("dgx-a100:nodes=4", ("host0.nic0",), "repair"),
+    Case("dgx-a100:nodes=8", ("host0.nic0",), "repair"),
+    Case("dgx-a100:nodes=16", ("host0.nic0",), "repair"),
+    Case("torus:8x8", ("0-1", "10-18", "35-36"), "repair"),
+    Case("torus:8x8", ("0-1", "10-18", "35-36"), "packing"),
+)
+
+
+def packed(machine: Topology, kind: str, size: int) -> Schedule:
+    """What the engine finds."""
+    problem = Problem(machine, make(kind, machine.ranks), None, Objective.TIME, size)
+    return synthesize(problem, "packing", Budget(SECONDS)).points[0].schedule
+
+
+def measured(find_it: Callable[[], Schedule]) -> tuple[Schedule, float]:
+    """A schedule, and the seconds until it is there and proved."""
+    begun = time.perf_counter()
+    found = find_it()
+    require_valid(found)
+    return found, time.perf_counter() - begun
+
+
+def row(case: Case, kind: str, size: int) -> tuple[str, ...]:
+    """One line of the table."""
+    whole = topology(case.machine)
+    left = degraded(whole, [find(whole, name) for name in case.dead])
+    if case.how == "repair":
+        healthy = packed(whole, kind, size)
+        found, seconds = measured(lambda: quickest_repair(healthy, left, size))
+    else:
+        found, seconds = measured(lambda: packed(left.topology, kind, size))
+    least = float(lower_bound_us(bounds(left.topology, make(kind, whole.ranks)), size))
+    value = simulate(found, size).time_us
+    return (case.machine, ", ".join(case.dead), kind, format_bytes(size), case.how,
+            f"{seconds:.1f}", f"{value / least:.4f}")  # fmt: skip
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="machines whose names contain this")
+    parser.add_argument("--size", type=int, default=1 << 30, help="bytes")
+    args = parser.parse_args()
+    # Loops are compiled before the clock starts.
+    row(Case("dgx-a100:nodes=2", ("host0.nic0",), "repair"), "allreduce", 1 << 20)
+    table = Table("machine", "dead", "collective", "size", "how", "s", "value/bound")
+    for case in CASES:
+        if args.only in case.machine:
+            for kind in KINDS:
+                table.add_row(*row(case, kind, args.size))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
