@@ -6,7 +6,6 @@ exactly; out of place, the whole input; that every message was received; that no
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +32,8 @@ from ..telling import Telling, silent
 from .guard import unfit
 from .interleave import POLICIES, Run, explain, interleave, unread
 from .layout import Data, Layout, data, layout, number_type
-from .machine import Machine, Memory, Shape, assemble
+from .machine import Machine, Shape, assemble
+from .memory import Memory, carried
 from .traces import Traces
 
 MOST_OPERATIONS = 20_000_000
@@ -80,13 +80,13 @@ def execute(
         return Execution(False, f"more than {MOST_OPERATIONS} operations are not executed")
     machine = assemble(listing, shape)
     rng = np.random.default_rng(seed)
-    values = [data(place, number_type(name), shape.elements, rng) for name in dtypes]
+    values = [data(place, carried(number_type(name)), shape.elements, rng) for name in dtypes]
     memories = [Memory(machine, place, v.before) for v in values]
     operations, traces = 0, Traces(machine, place)
     for number in range(interleavings):
         tell(number + 1)
         policy = POLICIES[number % len(POLICIES)]
-        run = interleave(machine, policy, random.Random((seed << 20) + number))
+        run = interleave(machine, policy, (seed << 20) + number)
         operations += len(run.order)
         detail = explain(machine, run) if run.stuck else unread(machine, run)
         if detail is None and traces.fresh(run.order):

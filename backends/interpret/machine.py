@@ -1,31 +1,28 @@
-"""A listing made ready to run: operations with what they wait for and what they do.
+"""A listing made ready to run: operations, what they wait for, and what they do.
 
 Control and data are apart. **Control**: an operation needs some counters to have reached values
 (messages sent and received on a connection, the flag of a thread block) and sets some when it is
-done: the bounded FIFOs and the flags of the runtime, taken literally. **Data**: an operation is a
-few NumPy calls on views that never change (the k-th message of a connection is always in slot
-k mod depth), so that an order of operations can be replayed on data of any type.
+done: the bounded FIFOs and the flags of the runtime, taken literally. **Data** (:mod:`.memory`):
+the k-th message of a connection is always in slot k mod depth, so that an order of operations can
+be replayed on data of any type. All of it lies in columns, for the loops of :mod:`.kernel`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.program import Op
+from ..listing import NOP, RECEIVES, SENDS, Ints, Listing
 
-from ..listing import OPS, Listing
-from .layout import Layout
-
-Pairs = tuple[tuple[int, int], ...]
-Action = tuple[Callable[..., Any], tuple[npt.NDArray[Any], ...]]
+Flags = npt.NDArray[np.bool_]
 
 _STRIDE = 1 << 17
 """Flags are compared as (iteration, step); a step number has 16 bits."""
+
+_NEVER = -(1 << 62)
+"""A flag before anything was published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +44,53 @@ class Shape:
         return f"{self.iterations} iterations, at most {self.merge} chunks per operation"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+@dataclass(frozen=True)
+class Operations:
     """What the runtime does at once: up to ``merge`` chunks of a transfer in one iteration.
 
-    ``out``, ``into``: the ordinal of its message on the connection it sends to, takes from.
+    Columns over the operations of all blocks, block after block: ``count`` chunks from the
+    ``first`` of the transfer's; ``out``, ``into``: the ordinal of its message on the connection it
+    sends to, takes from. ``opens``, ``closes``: whether it is the first, the last of its transfer
+    in that iteration.
     """
 
-    transfer: int
-    iteration: int
-    first: int
-    count: int
-    out: int
-    into: int
+    block: Ints
+    transfer: Ints
+    iteration: Ints
+    first: Ints
+    count: Ints
+    sends: Flags
+    receives: Flags
+    out: Ints
+    into: Ints
+    opens: Flags
+    closes: Flags
+
+    def __len__(self) -> int:
+        return len(self.transfer)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Some (counter, value) for each operation: those of i are ``start[i]:start[i+1]``."""
+
+    start: Ints
+    counter: Ints
+    value: Ints
+
+    def of(self, operation: int) -> list[tuple[int, int]]:
+        """Those of one operation."""
+        among = slice(int(self.start[operation]), int(self.start[operation + 1]))
+        return list(zip(self.counter[among].tolist(), self.value[among].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The compiled control of a listing.
+    """The control of a listing.
 
     Attributes:
-        operations: of all blocks, block after block; ``begin``/``end`` delimit each block's.
-        needs, effects: per operation, (counter, least value) and (counter, new value).
+        begin, end: delimit the operations of each block.
+        needs, effects: (counter, least value) and (counter, new value) of each operation.
         counters: their initial values: sent and received per connection, then flags.
         connections: (source, destination, channel) → number; ``depth`` of their FIFOs.
         send_on, recv_on: the connection each block sends to and takes from, or -1.
@@ -76,20 +98,20 @@ class Machine:
 
     listing: Listing
     shape: Shape
-    operations: tuple[Operation, ...]
-    begin: tuple[int, ...]
-    end: tuple[int, ...]
-    needs: tuple[Pairs, ...]
-    effects: tuple[Pairs, ...]
-    counters: tuple[int, ...]
+    operations: Operations
+    begin: Ints
+    end: Ints
+    needs: Pairs
+    effects: Pairs
+    counters: Ints
     connections: dict[tuple[int, int, int], int]
-    send_on: tuple[int, ...]
-    recv_on: tuple[int, ...]
+    send_on: Ints
+    recv_on: Ints
     depth: int
 
 
 def assemble(listing: Listing, shape: Shape) -> Machine:
-    """Compile the control of a listing for one way of cutting the message."""
+    """The control of a listing for one way of cutting the message. O(operations)."""
     connections: dict[tuple[int, int, int], int] = {}
 
     def connection(source: int, target: int, channel: int) -> int:
@@ -101,159 +123,83 @@ def assemble(listing: Listing, shape: Shape) -> Machine:
         listing.block_rank.tolist(), listing.block_send.tolist(), listing.block_recv.tolist(),
         listing.block_channel.tolist(), strict=True,
     ))  # fmt: skip
-    send_on = tuple(connection(r, send, ch) for r, send, _, ch in heads)
-    recv_on = tuple(connection(recv, r, ch) for r, _, recv, ch in heads)
-    flags = 2 * len(connections)
-    maker = _Maker(listing, shape, flags)
-    begin, end = [], []
-    for block in range(listing.blocks):
-        begin.append(len(maker.operations))
-        maker.block(block, send_on[block], recv_on[block])
-        end.append(len(maker.operations))
-    never = -(1 << 62)
+    send_on = np.array([connection(r, send, ch) for r, send, _, ch in heads], np.int64)
+    recv_on = np.array([connection(recv, r, ch) for r, _, recv, ch in heads], np.int64)
+    flags, depth = 2 * len(connections), listing.protocol.fifo_operations
+    operations = _operations(listing, shape)
+    bounds = np.searchsorted(operations.block, np.arange(listing.blocks + 1))
+    counters = np.repeat(np.array([0, _NEVER], np.int64), [flags, listing.blocks])
     return Machine(
-        listing, shape, tuple(maker.operations), tuple(begin), tuple(end),
-        tuple(maker.needs), tuple(maker.effects),
-        (0,) * flags + (never,) * listing.blocks,
-        connections, send_on, recv_on, listing.protocol.fifo_operations,
+        listing, shape, operations, bounds[:-1], bounds[1:],
+        _needs(listing, operations, send_on, recv_on, flags, depth),
+        _effects(listing, operations, send_on, recv_on, flags),
+        counters, connections, send_on, recv_on, depth,
     )  # fmt: skip
 
 
-class _Maker:
-    """Appends the operations of one block after another."""
-
-    def __init__(self, listing: Listing, shape: Shape, flags: int) -> None:
-        self.listing = listing
-        self.shape = shape
-        self.flags = flags
-        self.depth = listing.protocol.fifo_operations
-        self.operations: list[Operation] = []
-        self.needs: list[Pairs] = []
-        self.effects: list[Pairs] = []
-
-    def block(self, block: int, send: int, recv: int) -> None:
-        """The operations of one block: iterations × transfers × pieces of at most ``merge``."""
-        code = self.listing
-        sent = received = 0
-        first, last = int(code.block_start[block]), int(code.block_start[block + 1])
-        for iteration in range(self.shape.iterations):
-            for transfer in range(first, last):
-                op = OPS[code.op[transfer]]
-                needs = self._waits(transfer, iteration)
-                flag = int(code.publishes[transfer])
-                count = int(code.count[transfer])
-                starts = range(0, count, self.shape.merge) if op is not Op.NOP else range(0)
-                for start in starts:
-                    piece = min(self.shape.merge, count - start)
-                    effects: Pairs = ()
-                    if op.receives:
-                        needs += ((2 * recv, received + 1),)
-                        effects += ((2 * recv + 1, received + 1),)
-                    if op.sends:
-                        if sent >= self.depth:
-                            needs += ((2 * send + 1, sent - self.depth + 1),)
-                        effects += ((2 * send, sent + 1),)
-                    self._add(transfer, iteration, start, piece, sent, received, needs, effects)
-                    sent += op.sends
-                    received += op.receives
-                    needs = ()
-                if not starts:
-                    self._add(transfer, iteration, 0, 0, sent, received, needs, ())
-                if flag >= 0:
-                    self.effects[-1] += ((self.flags + block, iteration * _STRIDE + flag),)
-
-    def _waits(self, transfer: int, iteration: int) -> Pairs:
-        code = self.listing
-        among = slice(int(code.wait_start[transfer]), int(code.wait_start[transfer + 1]))
-        pairs = zip(code.wait_block[among].tolist(), code.wait_flag[among].tolist(), strict=True)
-        return tuple((self.flags + b, iteration * _STRIDE + flag) for b, flag in pairs)
-
-    def _add(
-        self, transfer: int, iteration: int, first: int, count: int, out: int, into: int,
-        needs: Pairs, effects: Pairs,
-    ) -> None:  # fmt: skip
-        self.operations.append(Operation(transfer, iteration, first, count, out, into))
-        self.needs.append(needs)
-        self.effects.append(effects)
+def _operations(listing: Listing, shape: Shape) -> Operations:
+    """Of each block: iterations × transfers × pieces of at most ``merge`` chunks."""
+    busy = np.where(listing.op == NOP, 0, listing.count)
+    pieces = np.maximum(-(-busy // shape.merge), 1)
+    transfer = np.tile(np.arange(listing.transfers), shape.iterations)
+    turn = np.repeat(np.arange(shape.iterations), listing.transfers)
+    # Stable: the transfers of an iteration stay in their order.
+    order = np.lexsort((turn, listing.block_of_transfer()[transfer]))
+    transfer, turn = transfer[order], turn[order]
+    many = pieces[transfer]
+    piece = np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)
+    transfer, turn, many = (np.repeat(x, many) for x in (transfer, turn, many))
+    block = listing.block_of_transfer()[transfer]
+    first = piece * shape.merge
+    count = np.minimum(shape.merge, busy[transfer] - first)
+    sends = SENDS[listing.op[transfer]] & (count > 0)
+    receives = RECEIVES[listing.op[transfer]] & (count > 0)
+    return Operations(
+        block, transfer, turn, first, count, sends, receives, _ordinals(sends, block),
+        _ordinals(receives, block), piece == 0, piece == many - 1,
+    )  # fmt: skip
 
 
-class Memory:
-    """All buffers and FIFO slots for one data type, and the actions of each operation on them."""
-
-    def __init__(self, machine: Machine, place: Layout, before: npt.NDArray[Any]) -> None:
-        self._before = before
-        self.rows = before.copy()
-        longest = max((op.count for op in machine.operations), default=0)
-        slots = (len(machine.connections), machine.depth, longest, machine.shape.payload)
-        self._slots = np.zeros(slots, before.dtype)
-        self._machine = machine
-        self._place = place
-        blocks = machine.listing.block_of_transfer().tolist()
-        self.actions = [self._actions(op, blocks[op.transfer]) for op in machine.operations]
-
-    def reset(self) -> None:
-        """Back to the state before the call."""
-        np.copyto(self.rows, self._before)
-
-    def replay(self, order: list[int]) -> None:
-        """Do the data movement of operations in an order that the control allowed."""
-        actions = self.actions
-        for i in order:
-            for function, views in actions[i]:
-                function(*views)
-
-    def _actions(self, o: Operation, block: int) -> tuple[Action, ...]:
-        code, machine = self._machine.listing, self._machine
-        op = OPS[code.op[o.transfer]]
-        if op is Op.NOP or o.count == 0:
-            return ()
-        t = o.transfer
-        width = min(machine.shape.payload,
-                    machine.shape.elements - o.iteration * machine.shape.payload)  # fmt: skip
-
-        def local(buffer: int, offset: int) -> npt.NDArray[Any]:
-            row = int(self._place.base[code.block_rank[block], buffer]) + offset + o.first
-            column = o.iteration * machine.shape.payload
-            return self.rows[row : row + o.count, column : column + width]
-
-        def slot(connection: int, k: int) -> npt.NDArray[Any]:
-            view: npt.NDArray[Any] = self._slots[connection, k % machine.depth]
-            return view[: o.count, :width]
-
-        source_buffer = int(code.src_buffer[t])
-        src = local(source_buffer, int(code.src_offset[t])) if op.reads_src else None
-        dst = local(int(code.dst_buffer[t]), int(code.dst_offset[t])) if op.writes_dst else None
-        incoming = slot(machine.recv_on[block], o.into) if op.receives else None
-        outgoing = slot(machine.send_on[block], o.out) if op.sends else None
-        if op is Op.REDUCE:
-            more = slice(int(code.more_start[t]), int(code.more_start[t + 1]))
-            others = [local(source_buffer, x) for x in code.more_offset[more].tolist()]
-            assert src is not None
-            assert dst is not None
-            if any(np.may_share_memory(dst, s) for s in others):
-                return ((_sum_into, (dst, src, *others)),)
-            return tuple((np.add, (dst, s, dst)) for s in (src, *others))
-        return _moves(src, dst, incoming, outgoing)
+def _ordinals(flags: Flags, block: Ints) -> Ints:
+    """How many of the operations before, in the same block, have a flag."""
+    before: Ints = np.cumsum(flags) - flags
+    starts = np.searchsorted(block, np.arange(int(block.max(initial=-1)) + 1))
+    return before - before[starts[block]] if len(block) else before
 
 
-def _sum_into(dst: npt.NDArray[Any], *sources: npt.NDArray[Any]) -> None:
-    """A fused ``re`` one of whose sources is its destination: all are read before the write."""
-    total = dst.copy()
-    for source in sources:
-        np.add(total, source, total)
-    np.copyto(dst, total)
+def _needs(
+    code: Listing, o: Operations, send_on: Ints, recv_on: Ints, flags: int, depth: int
+) -> Pairs:
+    """Flags of other blocks, then a message, then a free slot."""
+    waits = np.where(o.opens, np.diff(code.wait_start)[o.transfer], 0)
+    owner = np.repeat(np.arange(len(o)), waits)
+    row = np.arange(len(owner)) - np.repeat(np.cumsum(waits) - waits, waits)
+    row += code.wait_start[o.transfer[owner]]
+    takes = np.flatnonzero(o.receives)
+    full = np.flatnonzero(o.sends & (o.out >= depth))
+    return _pairs(len(o), (
+        (owner, flags + code.wait_block[row],
+         o.iteration[owner] * _STRIDE + code.wait_flag[row]),
+        (takes, 2 * recv_on[o.block[takes]], o.into[takes] + 1),
+        (full, 2 * send_on[o.block[full]] + 1, o.out[full] - depth + 1),
+    ))  # fmt: skip
 
 
-def _moves(
-    src: npt.NDArray[Any] | None, dst: npt.NDArray[Any] | None,
-    incoming: npt.NDArray[Any] | None, outgoing: npt.NDArray[Any] | None,
-) -> tuple[Action, ...]:  # fmt: skip
-    """Everything but ``re``: (received ⊕ src, or the one there is) into dst and the message."""
-    targets = [view for view in (dst, outgoing) if view is not None]
-    if src is not None and incoming is not None:
-        first, *rest = targets
-        add: Action = (np.add, (incoming, src, first))
-        return (add, *((np.copyto, (view, first)) for view in rest))
-    value = incoming if incoming is not None else src
-    assert value is not None
-    return tuple((np.copyto, (view, value)) for view in targets)
+def _effects(code: Listing, o: Operations, send_on: Ints, recv_on: Ints, flags: int) -> Pairs:
+    """A slot freed, a message sent, then the flag."""
+    takes, gives = np.flatnonzero(o.receives), np.flatnonzero(o.sends)
+    tells = np.flatnonzero(o.closes & (code.publishes[o.transfer] >= 0))
+    return _pairs(len(o), (
+        (takes, 2 * recv_on[o.block[takes]] + 1, o.into[takes] + 1),
+        (gives, 2 * send_on[o.block[gives]], o.out[gives] + 1),
+        (tells, flags + o.block[tells],
+         o.iteration[tells] * _STRIDE + code.publishes[o.transfer[tells]]),
+    ))  # fmt: skip
+
+
+def _pairs(operations: int, parts: tuple[tuple[Ints, Ints, Ints], ...]) -> Pairs:
+    """Columns of (operation, counter, value), by operation; within one in the order of parts."""
+    owner, counter, value = (np.concatenate(x) for x in zip(*parts, strict=True))
+    order = np.argsort(owner, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=operations))])
+    return Pairs(start, counter[order], value[order])

@@ -10,11 +10,8 @@ slot is free by then.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.program import Op
-
-from ..listing import OPS, Ints
+from ..listing import READS_SRC, WRITES_DST, Ints
 from .layout import Layout
 from .machine import Machine
 
@@ -32,7 +29,7 @@ class Traces:
         self._when = np.empty(len(machine.operations), np.int64)
         self._seen: set[bytes] = set()
 
-    def fresh(self, order: list[int]) -> bool:
+    def fresh(self, order: Ints) -> bool:
         """Whether an order is of a trace that was not met before."""
         if not self._known:
             return True
@@ -49,32 +46,45 @@ _NONE: Ints = np.zeros(0, np.int64)
 
 def _pairs(machine: Machine, place: Layout) -> tuple[Ints, Ints] | None:
     """Conflicting operations of different blocks, or None if there are too many."""
-    code = machine.listing
-    block = code.block_of_transfer()
-    touches: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
-    for i, o in enumerate(machine.operations):
-        op = OPS[code.op[o.transfer]]
-        t, base = o.transfer, place.base[code.block_rank[block[o.transfer]]]
-        more = code.more_offset[int(code.more_start[t]) : int(code.more_start[t + 1])].tolist()
-        reads = [int(code.src_offset[t]), *more] if op.reads_src else []
-        writes = [int(code.dst_offset[t])] if op.writes_dst else []
-        for offsets, buffer, side in (
-            (reads, code.src_buffer[t], 0), (writes, code.dst_buffer[t], 1),
-        ):  # fmt: skip
-            for row in (int(base[buffer]) + offset + o.first for offset in offsets):
-                for chunk in range(row, row + o.count if op is not Op.NOP else row):
-                    touches.setdefault((chunk, o.iteration), ([], []))[side].append(i)
-    owner = block[[o.transfer for o in machine.operations]] if machine.operations else _NONE
-    parts: list[npt.NDArray[np.int64]] = []
-    number = 0
-    for readers, writers in touches.values():
-        if not writers:
-            continue
-        number += len(writers) * (len(readers) + len(writers))
-        if number > MOST_PAIRS:
-            return None
-        w, all_ = np.array(writers), np.array(readers + writers)
-        grid = np.stack(np.meshgrid(w, all_, indexing="ij"), axis=-1).reshape(-1, 2)
-        parts.append(grid[owner[grid[:, 0]] != owner[grid[:, 1]]])
-    pairs = np.unique(np.concatenate(parts), axis=0) if parts else np.zeros((0, 2), np.int64)
-    return pairs[:, 0], pairs[:, 1]
+    who, cell, writes = _accesses(machine, place)
+    order = np.argsort(cell, kind="stable")
+    who, cell, writes = who[order], cell[order], writes[order]
+    start = np.flatnonzero(np.diff(cell, prepend=-1))
+    size = np.diff(start, append=len(cell))
+    group = np.repeat(np.arange(len(start)), size)
+    writer = np.flatnonzero(writes)
+    many = size[group[writer]]  # a writer is paired with all of its cell
+    if int(many.sum()) > MOST_PAIRS:
+        return None
+    one = np.repeat(writer, many)
+    other = np.arange(len(one)) - np.repeat(np.cumsum(many) - many, many) + start[group[one]]
+    first, second = who[one], who[other]
+    block = machine.operations.block
+    apart = block[first] != block[second]
+    names = np.unique(first[apart] * len(block) + second[apart])
+    return names // max(1, len(block)), names % max(1, len(block))
+
+
+def _accesses(machine: Machine, place: Layout) -> tuple[Ints, Ints, Ints]:
+    """Columns of operation, cell (chunk and iteration) and whether it is written."""
+    code, o = machine.listing, machine.operations
+    rank = code.block_rank[o.block]
+    source = place.base[rank, code.src_buffer[o.transfer]]
+    target = place.base[rank, code.dst_buffer[o.transfer]]
+    others = np.diff(code.more_start)[o.transfer]
+    owner = np.repeat(np.arange(len(o)), others)
+    extra = np.arange(len(owner)) - np.repeat(np.cumsum(others) - others, others)
+    extra += code.more_start[o.transfer[owner]]
+    reads = np.flatnonzero(READS_SRC[code.op[o.transfer]])
+    writes = np.flatnonzero(WRITES_DST[code.op[o.transfer]])
+    who = np.concatenate([reads, owner, writes])
+    row = np.concatenate([
+        source[reads] + code.src_offset[o.transfer[reads]],
+        source[owner] + code.more_offset[extra],
+        target[writes] + code.dst_offset[o.transfer[writes]],
+    ])  # fmt: skip
+    written = np.repeat([0, 1], [len(reads) + len(owner), len(writes)])
+    count = o.count[who]
+    chunk = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    who, row, written = (np.repeat(x, count) for x in (who, row + o.first[who], written))
+    return who, (row + chunk) * machine.shape.iterations + o.iteration[who], written

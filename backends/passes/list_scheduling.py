@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
+
+from weft.dsl.jit import compiled
 
 from .flow import Column, Flags
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def _compiled(function: _F) -> _F:
-    """numba's decorator, with the type of what it decorates."""
-    return cast(_F, njit(cache=True)(function))
-
-
-@_compiled
+@compiled
 def _members(leaving: Column, arriving: Column, groups: int) -> tuple[Column, Column, Column]:
     """How many transfers each group has, where they begin, and which they are."""
     size = np.zeros(groups, np.int64)
@@ -38,7 +31,7 @@ def _members(leaving: Column, arriving: Column, groups: int) -> tuple[Column, Co
     return size, start, member
 
 
-@_compiled
+@compiled
 def start_times(
     connection: Column, turn: Column, length: Column, leaving: Column, arriving: Column,
     follows: Flags,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .jit import compiled
+from weft.dsl.jit import compiled
 
 Array = Any  # numba's own checks know what mypy cannot: the type of each element
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .jit import compiled
+from weft.dsl.jit import compiled
 
 Array = Any
 Number = int | np.int64

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.jit import compiled
+
 from .bits_kernel import FEW, Array, draw, lowest, put
-from .jit import compiled
 
 NOW, LEFT, SIZE, STAMP = 0, 1, 2, 3
 """Places of ``clock``: the time, what is still wanted, events in the heap, the turn's number."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.dsl.jit import compiled
+
 from .bits_kernel import Array, draw, put, rarest
-from .jit import compiled
 
 STEP, LEFT, IDLE = 0, 1, 2
 """Places of ``clock``: the next step, what is still wanted, steps in a row without any transfer."""

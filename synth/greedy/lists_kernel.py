@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.dsl.jit import compiled
+
 from .bits_kernel import Array
 from .events_kernel import NOW, SIZE, pop, push
-from .jit import compiled
 
 NONE = -1
 

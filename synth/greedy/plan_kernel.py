@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.dsl.jit import compiled
+
 from .bits_kernel import Array
-from .jit import compiled
 
 
 @compiled

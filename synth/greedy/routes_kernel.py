@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.jit import compiled
+
 from .bits_kernel import Array
 from .events_kernel import SIZE, pop, push
-from .jit import compiled
 
 NONE = -1
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..greedy.jit import compiled
+from weft.dsl.jit import compiled
 
 Ints = Any
 """Arrays of integers; the compiler sees their types."""

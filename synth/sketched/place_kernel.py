@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..greedy.jit import compiled
+from weft.dsl.jit import compiled
+
 from ..greedy.machine import Ints
 from .timeline_kernel import Hops, Rows, earliest, latest, release, reserve
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..greedy.jit import compiled
+from weft.dsl.jit import compiled
+
 from ..greedy.machine import Ints
 from .place_kernel import (
     BY_ARRIVAL,

@@ -13,7 +13,8 @@ from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import FULL, _suspects, _unordered
 from weft.backends.interpret.layout import data, layout
-from weft.backends.interpret.machine import Memory, Shape, assemble
+from weft.backends.interpret.machine import Shape, assemble
+from weft.backends.interpret.memory import Memory
 from weft.backends.listing import Listing, of_program, of_xml
 from weft.backends.read import collective_of, read_msccl_xml
 from weft.dsl.collective import Collective
