@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ..tune.options import TuneOptions
     from ..tune.variants import Variant
 
+SECONDS = 4.0
+"""Of each question to an engine: the old answer is most of the new one."""
+
 EXAMPLES = """examples:
   weft resynth library --down gpu0-gpu3 -o mended
   weft resynth library --down-nic host0.nic3 --time 5s -o mended
@@ -38,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("library", metavar="LIBRARY", help="the folder that weft tune wrote")
     add_down(parser)
-    add_tuning(parser)
+    add_tuning(parser, SECONDS)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

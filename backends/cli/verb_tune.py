@@ -32,6 +32,8 @@ EXAMPLES = """examples:
   weft tune -t machine.json -c allreduce --measure mpi -o library"""
 
 DEFAULT_SIZES = "1KiB:1GiB"
+SECONDS = 10.0
+"""Of each question to an engine."""
 PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
 
 
@@ -53,11 +55,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
                          default=parse_size_range(DEFAULT_SIZES),
                          help=f"messages that it is for (default: {DEFAULT_SIZES})")  # fmt: skip
     add_down(parser)
-    add_tuning(parser)
+    add_tuning(parser, SECONDS)
 
 
-def add_tuning(parser: argparse.ArgumentParser) -> None:
-    """The flags that tuning has wherever it is done."""
+def add_tuning(parser: argparse.ArgumentParser, per_question: float) -> None:
+    """The flags that tuning has wherever it is done; ``per_question``: seconds by default."""
     race = parser.add_argument_group("race")
     race.add_argument("-s", "--sketch", metavar="SKETCH", action="append", default=[],
                       help="joins those of the shelf that fit; may be given more than "
@@ -69,8 +71,10 @@ def add_tuning(parser: argparse.ArgumentParser) -> None:
                       "there are few; never against the baseline (default: 3%%)")  # fmt: skip
     race.add_argument("--protocols", metavar="P,P", type=valued("--protocols", _protocols),
                       default=(), help="Simple, LL, LL128 (default: the runtime's)")  # fmt: skip
-    race.add_argument("--time", metavar="TIME", type=valued("--time", seconds), default=10.0,
-                      help="of each question to an engine (default: 10s)")  # fmt: skip
+    race.add_argument("--time", metavar="TIME", type=valued("--time", seconds),
+                      default=per_question,
+                      help="of each question to an engine "
+                      f"(default: {per_question:g}s)")  # fmt: skip
     race.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
                       help="of every random choice (default: 0)")  # fmt: skip
     race.add_argument("--measure", choices=("mpi", "torch", "nccl"), metavar="RUNTIME",

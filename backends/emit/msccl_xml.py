@@ -65,6 +65,19 @@ def emit(
     return "\n".join(lines)
 
 
+def require_fit(program: Program, target: Target) -> None:
+    """What :func:`emit` does but for the text.
+
+    Raises:
+        UserError: as ``emit``.
+    """
+    _check_header(program, target, program.name, 0, DEFAULT_MAX_BYTES)
+    collective_name(program, target)
+    texts: _Texts = {}
+    for rank, code in enumerate(program.ranks):
+        _check_rank(program, target, rank, _low_targets_first(code, target), texts)
+
+
 def _algo(program: Program, target: Target, label: str, least: int, most: int) -> str:
     return (
         f'<algo name="{label}" proto="{program.protocol}" nchannels="{program.channels}" '

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +48,13 @@ def simulated(
     wanted = options.wanted
     track = Track(wanted.runtime, options.raced_protocols,
                   wanted.placements(collective.kind, FORMAT))  # fmt: skip
-    if options.forms:
-        grid, entries = short_race(runners, options.forms, options.sizes, track, jobs)
-    else:
-        grid, entries = run_race(runners, options.sizes, track, jobs)
+    race = partial(short_race, forms=options.forms) if options.forms else run_race
+    grid, entries = race(runners, sizes=options.sizes, track=track, jobs=jobs)
     entries = [e for e in entries if any(us is not None for us in e.us)]
     if not entries:
         raise NothingFound(f"no schedule for {collective} can be compiled for {track.runtime}")
+    if options.forms:
+        return Field(grid, entries, between(entries, grid))
     grid, entries = _between(entries, grid, options, track, jobs)
     return Field(grid, entries, _Clock(entries, track.runtime))
 

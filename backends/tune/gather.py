@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +13,18 @@ from weft.dsl import collective_json, topology_json
 from weft.dsl.collective import Collective
 from weft.dsl.schedule import Schedule, load
 from weft.dsl.topology import Topology
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.occupancy import us_per_byte
 
 from .asks import Ask, again, asks
 from .options import TuneOptions
 from .race import MapJobs, Runner
+
+ENOUGH = 1.03
+"""An old schedule, mended, that takes so many times the bound at most is as good as a new one."""
+
+LARGE = 64 << 20
+"""Bytes from which latencies are small beside the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,7 @@ def gather(
     questions = asks(topology, collective, options.sizes, options.sketches, options.engines)
     if options.forms:
         questions = again(questions, options.sizes, options.sketches, options.engines)
+        questions = [q for q in questions if not _answered(q, topology, options.warm)]
     machine = topology_json.dump(topology)
     wanted = collective_json.dump(collective)
     answers = jobs("searching", f"{__package__}.work:solve", [
@@ -66,6 +76,20 @@ def gather(
         if not any(a["schedules"] for q, a in told if q.sketch == one)
     }
     return Gathered(list(found.values()), why, barren)
+
+
+def _answered(question: Ask, topology: Topology, warm: Mapping[str, Schedule]) -> bool:
+    """Whether a schedule that is there already is near the bound at the size of a question, but for
+    what latencies it has: one of large messages, then."""
+    if question.baseline or question.sketch or question.size is None:
+        return False
+    size = question.size
+    return any(
+        size >= LARGE and us_per_byte(s) * size <= ENOUGH * lower_bound_us(
+            bounds(topology, s.collective), size
+        )
+        for s in warm.values()
+    )  # fmt: skip
 
 
 def _join(found: dict[str, Runner], runner: Runner) -> None:

@@ -29,8 +29,11 @@ REACH = 1.5
 """A schedule in its usual forms takes at most so many times the best's, or is not tried in others:
 these were seen to gain up to a third."""
 
-PER_SIZE = 3
-"""Finalists of one size."""
+FEW = 4
+"""Every so many sizes of a short race are looked at in its first round."""
+
+PER_SIZE, PER_SIZE_SHORT = 3, 2
+"""Finalists of one size; schedules of one size that come to the second round of a short race."""
 
 MapJobs = Callable[[str, str, Sequence[Any]], list[Any]]
 """What a function, ``module:name``, gives for each JSON value, None where it was interrupted; the
@@ -93,6 +96,10 @@ class _Times:
                     mine[size] = us
                     self.best[size] = min(us, self.best.get(size, us))
 
+    def note(self, place: int, sizes: Sequence[int], entry: Entry) -> None:
+        """Add what is known of one form."""
+        self.add(place, sizes, [{**entry.variant.to_json(), "us": entry.us}])
+
 
 def spaced(sizes: SizeRange, per_octave: float) -> list[int]:
     """Sizes from low to high, so many per doubling, evenly on a logarithmic scale."""
@@ -138,15 +145,31 @@ def short_race(
     runners: Sequence[Runner], forms: Sequence[Variant], sizes: SizeRange, track: Track,
     jobs: MapJobs,
 ) -> tuple[list[int], list[Entry]]:  # fmt: skip
-    """One round: every schedule in every form, on a grid of powers of two.
+    """Two rounds: every schedule in one form at few sizes, then the best of each size in every
+    form, on a grid of powers of two.
 
     A machine that is no longer regular may have no room for the forms of the old one; a few plain
     ones race beside them.
     """
     grid = list(sizes.powers())
+    few = sorted({*grid[::FEW], grid[-1]})
+    first = clocked([(runner, PLAIN[0]) for runner in runners], few, track, jobs)
+    times = _Times()
+    for place, entry in enumerate(first):
+        times.note(place, few, entry)
+    near = {
+        place for n in few
+        for place, _ in (*_ranked(times, n, runners)[:PER_SIZE_SHORT],
+                         *_ranked(times, n, runners, baseline=True)[:1])
+    }  # fmt: skip
     tried = dict.fromkeys((*forms, *PLAIN))
-    pairs = [(runner, form) for runner in runners for form in tried]
-    return grid, clocked(pairs, grid, track, jobs)
+    pairs = [(place, form) for place in sorted(near) or range(len(runners)) for form in tried]
+    second = clocked([(runners[place], form) for place, form in pairs], grid, track, jobs)
+    times = _Times()
+    for (place, _), entry in zip(pairs, second, strict=True):
+        times.note(place, grid, entry)
+    chosen = set(_finalists(runners, times, grid))
+    return grid, [e for pair, e in zip(pairs, second, strict=True) if pair in chosen]
 
 
 def clocked(
@@ -178,19 +201,26 @@ def _within_reach(place: int, times: _Times, sizes: Sequence[int]) -> list[int]:
     return [n for n in sizes if n in mine and mine[n] <= REACH * times.best[n]]
 
 
+def _ranked(
+    times: _Times, size: int, runners: Sequence[Runner], *, baseline: bool = False
+) -> list[tuple[int, Variant]]:
+    """Forms that were timed at a size, of all schedules or of the baselines, the quickest first."""
+    found = sorted(
+        (known[size], place, variant) for (place, variant), known in times.of.items()
+        if size in known and (runners[place].baseline or not baseline)
+    )  # fmt: skip
+    return [(place, variant) for _, place, variant in found]
+
+
 def _finalists(
     runners: Sequence[Runner], times: _Times, sizes: Sequence[int]
 ) -> list[tuple[int, Variant]]:
     """Forms that are among the best few of some size, and the best baseline of every size."""
     chosen: dict[tuple[int, Variant], None] = {}
     for size in sizes:
-        ranked = sorted(
-            (known[size], place, variant)
-            for (place, variant), known in times.of.items() if size in known
-        )  # fmt: skip
-        if not ranked:
-            continue
-        near = [one for one in ranked if one[0] <= NEAR * ranked[0][0]][:PER_SIZE]
-        baseline = [one for one in ranked if runners[one[1]].baseline][:1]
-        chosen |= dict.fromkeys((place, variant) for _, place, variant in (*near, *baseline))
+        best = [
+            one for one in _ranked(times, size, runners)[:PER_SIZE]
+            if times.of[one][size] <= NEAR * times.best[size]
+        ]  # fmt: skip
+        chosen |= dict.fromkeys((*best, *_ranked(times, size, runners, baseline=True)[:1]))
     return list(chosen)

@@ -40,6 +40,7 @@ def tune(
     race = measured if options.measuring else simulated
     came = race(gathered.runners, collective, options, jobs)
     say("Timed", f"{len(came.entries)} finalists at {len(came.grid)} sizes")
-    found = stretches(path(came.entries, came.grid, options), came.grid, came.us)
+    chosen = path(came.entries, came.grid, options)
+    found = stretches(chosen, came.grid, came.us)
     made = make_files(came.entries, found, collective, options, jobs)
     return entry_of(bound, collective, came, found, made)

@@ -87,7 +87,7 @@ SHAPES = (
 PLAIN = (
     Variant(pairing=Pairing.NONE),
     Variant(instances=2, pairing=Pairing.NONE),
-    Variant(instances=2, pairing=Pairing.NONE, segments=2),
+    Variant(pairing=Pairing.NONE, segments=4),
 )
 """Forms that nearly every schedule has room for."""
 

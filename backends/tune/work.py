@@ -21,7 +21,7 @@ from weft.dsl.schedule import Schedule, dump, load
 from weft.synth.program_time import MSCCL, RCCL, ProgramClock, RuntimeModel
 
 from ..compile import compile_schedule
-from ..emit.msccl_xml import emit
+from ..emit.msccl_xml import require_fit
 from ..fitting import fitted
 from ..target import target as target_of
 from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
@@ -29,7 +29,7 @@ from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
 FORMAT = "msccl-xml"
 """Whose limits on shares of a message all schedules of a race keep."""
 
-MOST_OPERATIONS = 60_000
+MOST_OPERATIONS = 200_000
 """Instructions of all ranks beyond which a program is not tried: it takes long to make and check,
 and a runtime long to load."""
 
@@ -139,7 +139,7 @@ class Stand:
         target = target_of(self.runtime)
         try:
             program = compile_schedule(shaped(self.schedule, variant), variant.options(target))
-            emit(program, target)  # it has limits of its own
+            require_fit(program, target)
         except UserError:
             return None
         if program.instructions > MOST_OPERATIONS:
@@ -150,7 +150,8 @@ class Stand:
         """Whether a file can hold the program for a buffer that is input and output."""
         target = target_of(self.runtime)
         try:
-            emit(compile_schedule(self.schedule, variant.options(target, in_place=True)), target)
+            options = variant.options(target, in_place=True)
+            require_fit(compile_schedule(shaped(self.schedule, variant), options), target)
         except UserError:
             return False
         return True

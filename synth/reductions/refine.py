@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from weft.dsl.collective import Collective, Kind
 from weft.dsl.distinct import rows_of
+from weft.dsl.errors import UserError
 from weft.dsl.schedule import Schedule
 
 
@@ -17,7 +19,7 @@ def refine(schedule: Schedule, pieces: int) -> Schedule:
     planned order. Times do not survive.
 
     Raises:
-        UserError: chunks of unequal sizes.
+        UserError: a custom collective whose chunks are of unequal sizes.
     """
     if pieces == 1:
         return schedule
@@ -27,9 +29,19 @@ def refine(schedule: Schedule, pieces: int) -> Schedule:
     row = np.repeat(np.arange(len(schedule)), pieces)
     columns["chunk"] = columns["chunk"] * pieces + np.tile(np.arange(pieces), len(schedule))
     made = Schedule.from_columns(
-        schedule.topology, schedule.collective.split(pieces), **columns,
+        schedule.topology, _finer(schedule.collective, pieces), **columns,
         route_links=schedule.route_links[rows_of(schedule.route_start, row)[1]],
         rounds=tuple(r * pieces for r in schedule.rounds), provenance=schedule.provenance,
         stride=schedule.stride, segments=schedule.segments,
     )  # fmt: skip
     return replace(made, bytes=schedule.bytes)
+
+
+def _finer(collective: Collective, pieces: int) -> Collective:
+    if not collective.sizes:
+        return collective.split(pieces)
+    if collective.kind is Kind.CUSTOM or collective.local_reduce:
+        raise UserError(f"chunks of {collective.name}, of unequal sizes, are cut once, not again")
+    grains = collective.grains
+    of_chunk = (np.cumsum(grains) - grains) // collective.factor
+    return collective.plain().cut_in(np.repeat(grains, pieces), np.bincount(of_chunk) * pieces)
