@@ -268,6 +268,13 @@ def canonical(name: str) -> str:
     return plain.get(name.lower().replace("-", "").replace("_", ""), name)
 
 
+def takes_root(text: str) -> bool:
+    """Whether the text of ``-c`` names a collective that has roots."""
+    from weft.dsl.collective import MULTIROOT, ROOTED
+
+    return not is_file(text) and canonical(text) in {str(kind) for kind in ROOTED | MULTIROOT}
+
+
 def is_file(text: str) -> bool:
     """Whether the text of ``-c`` names a file, and not a collective."""
     return text == "-" or "/" in text or text.endswith(".json") or bool(_PYTHON.fullmatch(text))

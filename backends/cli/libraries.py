@@ -99,6 +99,9 @@ def _tuned_facts(one: Tuned) -> dict[str, Any]:
 
 # --- judging --------------------------------------------------------------------------------------
 
+MOST_EXECUTED = 32
+"""Ranks up to which plans of MSCCL++ in a library are executed when it is checked."""
+
 
 def check_library(subject: Subject) -> list[Check]:
     """Judge every file that a library names, and whether the sizes in them leave gaps.
@@ -144,20 +147,79 @@ def _asked(collective: Collective) -> tuple[object, ...]:
 
 def _artefact(folder: Path, artefact: Artefact, collective: Collective) -> Check:
     from weft.dsl.files import read_text
-    from weft.dsl.registry import BACKENDS
 
     from ..check import errors
 
-    name, format, target = artefact.file, artefact.format, artefact.target or None
+    name, format = artefact.file, artefact.format
     try:
         text = read_text(folder / name)
-        if format == "msccl-xml":
-            found = errors(_xml_findings(text, artefact, collective))
-        else:
-            found = errors(BACKENDS.make(format).findings(text, name, target))
+        judge = _xml_findings if format == "msccl-xml" else _own_findings
+        found = errors(judge(text, artefact, collective))
     except WeftError as error:
         return Check(format, False, f"{name}: {error.message}")
     return Check(format, not found, f"{name}: {found[0].told if found else 'proved'}")
+
+
+def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
+    """Of a plan, a program or a script, which must be what its library has it for. A script is
+    read, not executed: nobody knows who wrote it.
+
+    Raises:
+        WeftError: it is for another collective, or another placement.
+    """
+    from weft.dsl.errors import CheckFailed
+
+    where = artefact.file
+    if artefact.format == "mscclpp-json":
+        return _plan_findings(text, artefact, collective)
+    if artefact.format == "program":
+        from weft.dsl.files import parse_json
+        from weft.dsl.program_json import load
+
+        from ..check import check_program
+
+        program = load(parse_json(text, where), where)
+        asked, in_place = program.collective, program.in_place
+        found: Sequence[Finding] = check_program(program, artefact.target or None)
+    else:
+        from ..p2p.judge import judge
+
+        script, found = judge(text, where)
+        asked, in_place = script.collective, False
+    if _asked(asked) != _asked(collective):
+        raise CheckFailed(f"it is {asked.name}, not {collective.name}")
+    if in_place != artefact.in_place:
+        raise CheckFailed(f"it is not for buffers {_place(artefact)}")
+    return found
+
+
+def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
+    """Of a plan of MSCCL++, which does not say which is the root: it is executed.
+
+    Raises:
+        WeftError: it computes something else, or is for another placement.
+    """
+    from weft.dsl.errors import CheckFailed
+
+    from ..check import errors
+    from ..mscclpp.check import check_plan
+    from ..mscclpp.interpret import run_plan
+    from ..mscclpp.read import read_plan
+    from ..passes.grains import coarsest
+
+    plan = read_plan(text, artefact.file)
+    if plan.in_place != artefact.in_place:
+        raise CheckFailed(f"it is not for buffers {_place(artefact)}")
+    found = check_plan(plan)
+    if not errors(found) and collective.ranks <= MOST_EXECUTED:
+        done = run_plan(plan, coarsest(collective).in_grains(), orders=2)
+        if not done.ok:
+            raise CheckFailed(f"it does not achieve {collective}: {done.detail}")
+    return found
+
+
+def _place(artefact: Artefact) -> str:
+    return "in place" if artefact.in_place else "out of place"
 
 
 def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
@@ -177,8 +239,7 @@ def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
     if NAMES.get(algo.coll, collective.kind) is not collective.kind:
         raise CheckFailed(f"it is {algo.coll}, not {collective.kind}")
     if artefact.in_place not in algo.placements:
-        place = "in place" if artefact.in_place else "out of place"
-        raise CheckFailed(f"it is not for buffers {place}")
+        raise CheckFailed(f"it is not for buffers {_place(artefact)}")
     return check_xml(algo, artefact.target or None, fit(collective, algo))
 
 

@@ -66,6 +66,10 @@ class Pool:
         """End the round that is on."""
         self.stopped = self._stopping = True
 
+    def tell(self, text: str) -> None:
+        """Show what ranks say that measure."""
+        self._stages(f"{self.about}: {text}")
+
     def jobs(self, label: str, function: str, arguments: Sequence[Any]) -> list[Any]:
         """As :data:`weft.backends.tune.race.MapJobs`."""
         from ..jobs.answer import Ending

@@ -95,7 +95,7 @@ def _tuned(
             warm = _mended(Path(args.library), before, left, console)
             forms = _forms(map(variant_of, before.plans), options.raced_protocols)
             again = replace(options, warm=warm, forms=forms if alike else ())
-            made.append(tune(left.topology, one, again, pool.jobs, console.say))
+            made.append(tune(left.topology, one, again, pool.jobs, console.say, pool.tell))
             if pool.stopped:
                 break
     if len(made) < len(asked):

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError
+from weft.dsl.errors import UserError, WeftError
 from weft.dsl.units import format_bytes
 
 from ..report.layout import count, table
@@ -133,7 +133,12 @@ def _tell(
     """Print the table, and what is missing; the exit code."""
     answered = [row for row in result.rows if row["status"] in ANSWERS]
     if result.pending and not answered:
-        raise KeyboardInterrupt
+        if not args.output:
+            raise KeyboardInterrupt
+        told = WeftError("interrupted before any job had an answer", where=args.output,
+                         hint="the same command goes on")  # fmt: skip
+        console.fail(told.render(), {"status": "interrupted", "error": told.to_json()})
+        return Exit.INTERRUPTED
     known = [f"{result.cached} from the cache" if result.cached else "",
              f"{result.kept} kept" if result.kept else ""]  # fmt: skip
     words = ", ".join(filter(None, [f"{count(result.ran, 'job')} in {progress.seconds:.1f}s",

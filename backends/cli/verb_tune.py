@@ -12,7 +12,7 @@ from weft.dsl.units import SizeRange, parse_size_range
 from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
-from .inputs import add_down, ranks, read_problem, seconds, sizes, valued, whole
+from .inputs import add_down, ranks, read_problem, seconds, sizes, takes_root, valued, whole
 from .libraries import library_facts, tables
 from .sketches import split_arguments
 from .tuning import Pool, check_library_output, library_texts, replaceable
@@ -133,7 +133,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     with Pool(console, args.jobs, "Tuning") as pool:
         for one in collectives:
             pool.about = one.name or str(one.kind)
-            made.append(tune(topology, one, options, pool.jobs, console.say))
+            made.append(tune(topology, one, options, pool.jobs, console.say, pool.tell))
             if pool.stopped:
                 break
     if len(made) < len(collectives):
@@ -150,8 +150,12 @@ def _read(args: argparse.Namespace, console: Console) -> tuple[Topology, list[Co
     from .verb_topo import machine_line
 
     found = []
-    for text in dict.fromkeys(args.collective):
-        asked = argparse.Namespace(**{**vars(args), "collective": text, "sketch": None})
+    texts = list(dict.fromkeys(args.collective))
+    for text in texts:
+        # Roots are for those that have any; where none has, one is told so.
+        for_others = not takes_root(text) and any(map(takes_root, texts))
+        roots = {"root": None, "roots": None} if for_others else {}
+        asked = argparse.Namespace(**{**vars(args), "collective": text, "sketch": None, **roots})
         topology, collective = read_problem(asked)
         found.append(collective)
     if len(set(map(stem_of, found))) < len(found):

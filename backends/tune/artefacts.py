@@ -73,7 +73,8 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
     """The job that makes the files of one plan.
 
     ``given``: ``schedule``, ``variant``, ``name``, ``low``, ``high``, ``wanted``, ``seed``.
-    Returns ``files`` (text by path) and ``artefacts``.
+    Returns ``files`` (text by path), ``artefacts``, and ``chunks`` of the message in MSCCL XML (0:
+    there is none).
 
     Raises:
         CheckFailed: a checker rejects something on the way.
@@ -85,6 +86,7 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
     variant = Variant.of(given["variant"])
     files: dict[str, str] = {}
     artefacts = []
+    chunks = 0
     for format in asked.formats:
         backend: Backend = BACKENDS.make(format)
         if isinstance(backend, ForMachine):
@@ -97,10 +99,14 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
             text = _text(shaped, variant, backend, asked.runtime, sizes, name, in_place)
             _prove(text, path, shaped, backend, asked.runtime, given["seed"])
             files[path] = text
-            target = asked.runtime if isinstance(backend, MscclXml) else ""
+            target = ""
+            if isinstance(backend, MscclXml):
+                target = asked.runtime
+                chunks = coarsest(shaped.collective).message_chunks
+                chunks *= variant.segments * variant.instances
             artefacts.append({"format": backend.name, "file": path, "target": target,
                               "in_place": in_place})  # fmt: skip
-    return {"files": files, "artefacts": artefacts}
+    return {"files": files, "artefacts": artefacts, "chunks": chunks}
 
 
 def artefacts_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Artefact, ...]:

@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from weft.dsl.collective import Collective
 from weft.dsl.errors import NothingFound
+from weft.dsl.units import format_bytes
 
+from ..telling import Telling, silent
 from .choose import few, limits
 from .measure import between, measured_race
 from .options import TuneOptions
@@ -53,6 +55,10 @@ def simulated(
     entries = [e for e in entries if any(us is not None for us in e.us)]
     if not entries:
         raise NothingFound(f"no schedule for {collective} can be compiled for {track.runtime}")
+    empty = np.flatnonzero(np.isinf(_matrix(entries).min(axis=0)))
+    if len(empty):
+        raise NothingFound(f"no plan for {collective} has chunks of whole elements at "
+                           f"{format_bytes(grid[empty[0]])}", hint="larger --sizes")  # fmt: skip
     if options.forms:
         return Field(grid, entries, between(entries, grid))
     grid, entries = _between(entries, grid, options, track, jobs)
@@ -60,12 +66,13 @@ def simulated(
 
 
 def measured(
-    runners: list[Runner], collective: Collective, options: TuneOptions, jobs: MapJobs
-) -> Field:
-    """The race on real ranks."""
+    runners: list[Runner], collective: Collective, options: TuneOptions, jobs: MapJobs,
+    tell: Telling = silent,
+) -> Field:  # fmt: skip
+    """The race on real ranks; ``tell`` hears which one is run."""
     assert options.measuring is not None
     grid, entries, own = measured_race(
-        runners, options.sizes, options.measuring, options.seed, lambda _: None
+        runners, options.sizes, options.measuring, options.seed, tell
     )
     return Field(grid, entries, between(entries, grid), own)
 
@@ -123,9 +130,11 @@ class _Clock:
     timers: dict[int, Timer | None] = field(default_factory=dict)
 
     def __call__(self, place: int, size: int) -> float:
+        entry = self.entries[place]
+        stand = Stand(entry.runner.schedule, self.runtime, ())
         if place not in self.timers:
-            entry = self.entries[place]
-            stand = Stand(entry.runner.schedule, self.runtime, ())
             self.timers[place] = stand.timer(entry.variant)
         timer = self.timers[place]
-        return math.inf if timer is None else timer.clock.time_us(size)
+        if timer is None or not stand.worthwhile(timer.program, entry.variant.protocol, size):
+            return math.inf
+        return timer.clock.time_us(size)

@@ -19,6 +19,7 @@ from weft.synth.occupancy import us_per_byte
 from .asks import Ask, again, asks
 from .options import TuneOptions
 from .race import MapJobs, Runner
+from .usable import usable
 
 ENOUGH = 1.03
 """An old schedule, mended, that takes so many times the bound at most is as good as a new one."""
@@ -58,7 +59,7 @@ def gather(
     ])  # fmt: skip
     found: dict[str, Runner] = {}
     for name, schedule in options.warm.items():
-        _join(found, Runner(name, schedule))
+        _join(found, Runner(name, usable(schedule)))
     told = [(q, a) for q, a in zip(questions, answers, strict=True) if a is not None]
     for question, answer in told:
         for i, data in enumerate(answer["schedules"]):

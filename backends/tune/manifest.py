@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from .field import Field
 from .names import plan_name
 from .options import TuneOptions
 from .race import Entry, MapJobs
+from .usable import binary
 
 SHOWN = 24
 """Candidates that a library keeps beside its plans and the baselines."""
@@ -82,7 +83,8 @@ def entry_of(
         collective, bound.to_json(), tuple(grid), bound_us, chosen, ideas,
         (*_shown(entries, {one.place for one in found}),
          *(Candidate(name, us, baseline=True) for name, us in came.own.items())), tuple(plans),
-        tuple(_remarks(grid, bound_us, chosen)),
+        (*_remarks(grid, bound_us, chosen), *_own(grid, chosen, came.own),
+         *_odd(collective, plans, [one["chunks"] for one in made])),
     )  # fmt: skip
     return Made(tuned, files)
 
@@ -121,3 +123,25 @@ def _remarks(grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float
         f"within 10 % of the bound at {near:.0%} of {len(grid)} sizes; farthest from it at "
         f"{format_bytes(grid[worst])}: {over[worst]:.2f} times"
     ]
+
+
+def _odd(
+    collective: Collective, plans: Sequence[TunedPlan], chunks: Sequence[int]
+) -> Iterator[str]:
+    """Plans that a runtime passes over at sizes that are round in binary."""
+    for plan, number in zip(plans, chunks, strict=True):
+        if number and not binary(collective.message_chunks, number):
+            yield (f"{plan.name} is for messages that are a multiple of {number} elements; the "
+                   "runtime passes it over at others")  # fmt: skip
+
+
+def _own(
+    grid: Sequence[int], chosen: Sequence[float], own: Mapping[str, Sequence[float]]
+) -> Iterator[str]:
+    """Where the runtime's own collective was measured, and is quicker than any plan."""
+    for name, times in own.items():
+        ahead = [n for n, mine, us in zip(grid, chosen, times, strict=True) if us < mine]
+        if ahead:
+            yield (f"{name} by itself is quicker than any plan at {len(ahead)} of {len(grid)} "
+                   f"sizes, {format_bytes(ahead[0])} to {format_bytes(ahead[-1])}: leave those "
+                   "to it")  # fmt: skip

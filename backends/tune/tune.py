@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from weft.dsl.collective import Collective
 from weft.dsl.errors import NothingFound
 from weft.dsl.topology import Topology
 from weft.synth.bounds import bounds
 
+from ..telling import Telling, silent
 from .choose import stretches
 from .field import measured, path, simulated
 from .gather import gather
@@ -19,9 +21,10 @@ from .race import MapJobs
 
 def tune(
     topology: Topology, collective: Collective, options: TuneOptions, jobs: MapJobs,
-    say: Callable[[str, str], None] = lambda *_: None,
+    say: Callable[[str, str], None] = lambda *_: None, tell: Telling = silent,
 ) -> Made:  # fmt: skip
-    """The best plans for a collective; ``say`` hears what was done, as a label and a text.
+    """The best plans for a collective; ``say`` hears what was done, as a label and a text, and
+    ``tell`` what is going on where schedules are measured.
 
     Where ``jobs`` was interrupted, what is known until then is enough.
 
@@ -37,9 +40,10 @@ def tune(
     say("Found", f"{len(gathered.runners)} schedules for {collective.name or collective.kind}")
     for sketch, why in gathered.barren.items():
         say("Remark", f"the sketch {sketch} gives no schedule: {why}")
-    race = measured if options.measuring else simulated
+    race = partial(measured, tell=tell) if options.measuring else simulated
     came = race(gathered.runners, collective, options, jobs)
-    say("Timed", f"{len(came.entries)} finalists at {len(came.grid)} sizes")
+    sizes = "1 size" if len(came.grid) == 1 else f"{len(came.grid)} sizes"
+    say("Timed", f"{len(came.entries)} finalists at {sizes}")
     chosen = path(came.entries, came.grid, options)
     found = stretches(chosen, came.grid, came.us)
     made = make_files(came.entries, found, collective, options, jobs)

@@ -24,6 +24,7 @@ from ..compile import compile_schedule
 from ..emit.msccl_xml import require_fit
 from ..fitting import fitted
 from ..target import target as target_of
+from .usable import usable
 from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
 
 FORMAT = "msccl-xml"
@@ -32,6 +33,9 @@ FORMAT = "msccl-xml"
 MOST_OPERATIONS = 200_000
 """Instructions of all ranks beyond which a program is not tried: it takes long to make and check,
 and a runtime long to load."""
+
+ELEMENT = 4
+"""Bytes of a number; of smaller ones a message has more."""
 
 LONGEST_LOOP = 1_000_000
 """Operations of all turns of the loop, of protocols other than Simple."""
@@ -67,7 +71,7 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
         if given["one_shot"]:
             schedules = list(map(_one_shot, schedules))
         # Shares as the formats can express them: what is timed is what is written.
-        schedules = [fitted(s, FORMAT, 1)[0] for s in schedules]
+        schedules = [usable(fitted(s, FORMAT, 1)[0]) for s in schedules]
     except (UserError, NothingFound) as error:
         return {"schedules": [], "why": error.message}
     why = "" if schedules else str(outcome.status)
@@ -157,11 +161,16 @@ class Stand:
         return True
 
     def worthwhile(self, program: Program, protocol: Protocol, size: int) -> bool:
-        """Whether a protocol is worth a look at a size.
+        """Whether a program is worth a look at a size under a protocol.
 
-        One with small payloads loops over large messages for so long that what it gains in
-        latency is nothing beside what its flags take of the bandwidth.
+        Not if it cuts a small message, which need not be cut, into less than elements: a runtime
+        would not take it. Nor under a protocol of small payloads, if it loops over a large message
+        for so long that what it gains in latency is nothing beside what its flags take.
         """
+        collective = self.schedule.collective
+        whole = collective.message_chunks // collective.factor
+        if size < ELEMENT * program.message_chunks and program.message_chunks > whole:
+            return False
         if protocol is Protocol.SIMPLE:
             return True
         turns = self.model.cut(replace(program, protocol=protocol), size).iterations
@@ -229,6 +238,8 @@ def _copies(
                 found.add(replace(base, instances=count, protocol=protocol), size, us)
         cases = {}
         for size, by_protocol in now.items():
+            if not by_protocol:
+                continue
             us = min(by_protocol.values())
             least = min(found.best[size], known.get(size) or found.best[size])
             if us <= PROMISING * least and us < MORE * last.get(size, math.inf):

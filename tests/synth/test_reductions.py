@@ -45,6 +45,7 @@ from weft.dsl.spans import Source, Span
 from weft.dsl.topology import Topology, both_ways, gpu, link
 from weft.synth.api import synthesize
 from weft.synth.engine import Budget
+from weft.synth.occupancy import us_per_byte
 from weft.synth.prune import prune
 from weft.synth.reductions.compose import compose_allreduce, one_shot_allreduce_from
 from weft.synth.reductions.refine import refine
@@ -424,6 +425,16 @@ def test_a_planned_order_survives_composing_and_refining() -> None:
     assert (finer.segments, finer.stride, finer.bytes) == (3, 2, 99)
     assert finer.priority is not None
     assert finer.priority.tolist() == np.repeat(scatter.priority, 2).tolist()
+
+
+def test_unequal_shares_are_refined_as_well() -> None:
+    """Every piece in as many: the shares of the ways stay what they were."""
+    shares = [[3, 1], [4], [2, 2]]
+    one = in_pieces(tree_schedule(ring(3), make("allgather", 3)), shares)
+    finer = refine(one, 3)
+    assert verify(finer).ok
+    assert finer.collective.grains.tolist() == [3, 3, 3, 1, 1, 1, 4, 4, 4, *[2] * 6]
+    assert us_per_byte(finer) == us_per_byte(one)
 
 
 # --- under a sketch -------------------------------------------------------------------------------

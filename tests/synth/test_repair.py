@@ -22,7 +22,7 @@ from weft.synth.api import synthesize
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engine import Budget
 from weft.synth.occupancy import us_per_byte
-from weft.synth.repair import quickest_repair, repair
+from weft.synth.repair import quickest_repair, repair, repairs
 from weft.synth.repair.even import even
 from weft.synth.repair.shares import balanced
 from weft.synth.simulate import simulate
@@ -153,3 +153,18 @@ def test_a_dead_nic_of_many_costs_little_more_than_it_must(kind: str, most: floa
     assert verify(found).ok
     least = float(lower_bound_us(bounds(left.topology, collective), size))
     assert simulate(found, size).time_us < most * least
+
+
+def test_chunks_are_dealt_out_in_halves_where_whole_ones_load_one_nic_more() -> None:
+    """24 chunks come in over seven NICs: four over one of them, 1/6 more than a seventh."""
+    whole = topology("dgx-a100:nodes=4")
+    problem = Problem(whole, make("allgather", 32), None, Objective.BANDWIDTH, None)
+    schedule = synthesize(problem, "classic{algorithm=two_level}", Budget(5)).points[0].schedule
+    left = degraded(whole, [find(whole, "host0.nic0")])
+    found = dict(repairs(schedule, left))
+    assert all(verify(one).ok for one in found.values())
+    least = bounds(left.topology, make("allgather", 32))
+    rates = {word: float(us_per_byte(one)) for word, one in found.items()}
+    finest = min(rates[word] for word in rates if word.startswith("mended in"))
+    assert finest < 0.95 * rates["mended"]
+    assert finest * (1 << 30) < 1.06 * float(lower_bound_us(least, 1 << 30))

@@ -200,6 +200,25 @@ def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
     assert 'maxBytes="262144"' in (made / "msccl-xml" / "allgather-1.xml").read_text()
     plan = json.loads((made / "mscclpp-json" / "allgather-1.json").read_text())
     assert (plan["min_message_size"], plan["max_message_size"]) == (65536, 262144)
+    other = made / "mscclpp-json" / "allgather-1-in-place.json"
+    other.write_text((made / "mscclpp-json" / "allgather-1.json").read_text())
+    found = weft("check", made)
+    assert found.code == 1
+    assert "not for buffers in place" in found.out
+
+
+def test_a_program_of_another_collective_is_found(tmp_path: Path, weft: Weft) -> None:
+    """It is right by itself."""
+    made = {}
+    for kind in ("allgather", "alltoall"):
+        made[kind] = tmp_path / kind
+        assert weft("tune", "-t", "line:2", "-c", kind, "--sizes", "64KiB:256KiB", "-e", "classic",
+                    "--to", "mpi", "--jobs", "1", "-o", made[kind]).code == 0  # fmt: skip
+    other = made["alltoall"] / "mpi" / "alltoall-1.py"
+    (made["allgather"] / "mpi" / "allgather-1.py").write_text(other.read_text())
+    found = weft("check", made["allgather"])
+    assert found.code == 1
+    assert "allgather" in found.out
 
 
 def test_a_library_that_is_measured_is_for_any_bytes(tmp_path: Path, weft: Weft) -> None:
@@ -223,6 +242,10 @@ def test_plans_are_measured_where_there_is_a_runtime(tmp_path: Path, weft: Weft)
     assert [c.name for c in one.candidates if c.name == "MPI" and c.baseline] == ["MPI"]
     assert {a.format for p in one.plans for a in p.artefacts} == {"mpi"}
     assert all(us > 1 for us in one.chosen_us)  # no message between processes takes less
+    own = next(c.us for c in one.candidates if c.name == "MPI")
+    ahead = sum(mine > us for mine, us in zip(one.chosen_us, own, strict=True))
+    told_so = [r for r in one.remarks if "quicker than any plan" in r]
+    assert [f"at {ahead} of" in r for r in told_so] == [True] * (ahead > 0)
     assert weft("check", made).code == 0
 
 
@@ -240,3 +263,12 @@ def test_a_library_is_not_one_program(folder: Path, weft: Weft, verb: str) -> No
     told = weft(verb, folder)
     assert told.code == 2
     assert "name one of the files" in told.err
+
+
+def test_a_root_is_for_those_that_have_one(weft: Weft) -> None:
+    quick = ("-t", "full:3", "--sizes", "4KiB:8KiB", "-e", "classic", "--protocols", "Simple")
+    ran = weft("tune", *quick, "-c", "broadcast", "-c", "reduce_scatter", "--root", 2, "--json")
+    assert [one["collective"] for one in ran.json["libraries"]] == ["broadcast", "reduce_scatter"]
+    refused = weft("tune", *quick, "-c", "reduce_scatter", "--root", 2)
+    assert refused.code == 2
+    assert "reduce_scatter has no root" in refused.err

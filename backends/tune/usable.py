@@ -1,0 +1,36 @@
+"""Schedules as files that a runtime takes for the messages that people send.
+
+A file of MSCCL XML is for messages that divide into its chunks; another is passed over in silence.
+Sizes of messages are round in binary: so a third of a chunk is better off as 341 of 1024 grains.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from weft.dsl.schedule import Schedule
+from weft.synth.occupancy import us_per_byte
+from weft.synth.packing.quantize import halved
+
+from ..fitting import MOST_GRAINS
+from ..passes.grains import coarsest
+
+WORTH = (Fraction(101, 100), Fraction(21, 20))
+"""A schedule is rounded to a power of two of grains a chunk: to the fewest with which its busiest
+row needs at most so many times as long, else so many."""
+
+
+def binary(chunks: int, message_chunks: int) -> bool:
+    """Whether a collective of so many chunks is cut into so many by a power of two."""
+    factor, rest = divmod(message_chunks, chunks)
+    return not rest and not factor & (factor - 1)
+
+
+def usable(schedule: Schedule) -> Schedule:
+    """The schedule on a grid of a power of two of grains a chunk, where it loses little by that."""
+    collective = coarsest(schedule.collective)
+    if binary(collective.message_chunks // collective.factor, collective.message_chunks):
+        return schedule
+    rate = us_per_byte(schedule)
+    grids = (halved(schedule, MOST_GRAINS, rate * worth) for worth in WORTH)
+    return next((rounded for rounded in grids if rounded is not None), schedule)

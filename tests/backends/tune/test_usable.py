@@ -1,0 +1,51 @@
+"""Plans are for messages of sizes that people send."""
+
+from __future__ import annotations
+
+import patterns
+import pytest
+from shares import in_pieces
+
+from weft.backends.tune.manifest import _odd
+from weft.backends.tune.usable import binary, usable
+from weft.backends.tune.variants import Variant
+from weft.backends.tune.work import clock
+from weft.dsl.collective import make
+from weft.dsl.library import TunedPlan
+from weft.dsl.schedule import dump
+from weft.synth.occupancy import us_per_byte
+from weft.synth.verify import verify
+
+
+@pytest.mark.parametrize("shares", [[1, 1, 1], [5, 2], [1, 2, 4, 5]])
+def test_odd_shares_become_grains_of_a_power_of_two(shares: list[int]) -> None:
+    schedule = in_pieces(patterns.ring_allgather(4, 1), [shares] * 4)
+    found = usable(schedule)
+    assert verify(found).ok
+    assert binary(4, found.collective.message_chunks)
+    assert us_per_byte(found) <= us_per_byte(schedule) * 21 / 20
+
+
+def test_shares_that_are_round_stay() -> None:
+    for schedule in (patterns.ring_allgather(3, 1),
+                     in_pieces(patterns.ring_allgather(4, 1), [[1, 3]] * 4)):  # fmt: skip
+        assert usable(schedule) is schedule
+    assert binary(3, 12)
+    assert not binary(3, 9)
+
+
+def test_a_message_is_not_cut_into_less_than_elements() -> None:
+    """Unless it has to: an allgather of four ranks has four chunks at least."""
+    whole = patterns.ring_allgather(4, 1)
+    fine = in_pieces(whole, [[1] * 16] * 4)
+    given = {"runtime": "msccl", "protocols": [], "in_place": [False],
+             "variant": Variant().to_json(), "sizes": [8, 128, 256]}  # fmt: skip
+    assert None not in clock({**given, "schedule": dump(whole)})
+    assert [us is None for us in clock({**given, "schedule": dump(fine)})] == [True, True, False]
+
+
+def test_plans_that_a_runtime_passes_over_are_told() -> None:
+    plans = [TunedPlan(name, 1, 2, "", "", "Simple", 1, 1, {}, "", ()) for name in "ab"]
+    told = list(_odd(make("allgather", 4), plans, [16, 24]))
+    assert len(told) == 1
+    assert "b is for messages that are a multiple of 24 elements" in told[0]
