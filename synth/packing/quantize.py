@@ -30,7 +30,7 @@ MOST = 1024
 
 _LOOKED_AT = 8
 
-_AS_GOOD = Fraction(51, 50)
+_AS_GOOD = Fraction(101, 100)
 """A grid of a power of two that loads the busiest row so much more at most is taken before others:
 runtimes run a file for messages that divide into its chunks, and most are round in binary."""
 
