@@ -27,6 +27,16 @@ BY_OFFSETS = "program"
 """The format whose chunks are as fine as they need to be: whoever runs it has byte offsets."""
 
 
+def binary(chunks: int, message_chunks: int) -> bool:
+    """Whether a collective of so many chunks is cut into so many by a power of two.
+
+    MSCCL's runtimes pass a file over, in silence, for messages that do not divide into its chunks,
+    and most messages are round in binary.
+    """
+    factor, rest = divmod(message_chunks, chunks)
+    return not rest and not factor & (factor - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Remark:
     """What became of the input, for people and for ``--json``; ``program`` may add to the words."""

@@ -96,6 +96,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
                            f"at most {count(blocks, 'thread block')} per rank")  # fmt: skip
     for remark in source.remarks:
         console.say(remark.label, remark.text(program))
+    if told := _odd(program, source, backend):
+        console.say("Sizes", told)
     if timing:
         _tell_time(timing, args, console)
     checks = [{"name": "program", "ok": True, "detail": "no error found"}]
@@ -145,6 +147,18 @@ def _tell_time(timing: Timing, args: argparse.Namespace, console: Console) -> No
     console.say("Timed", timing.text)
     if timing.hint:
         console.say("Hint", timing.hint)
+
+
+def _odd(program: Program, source: Compilable, backend: Backend) -> str:
+    """Which sizes a file of shares such as thirds is for."""
+    from ..fitting import binary
+    from ..msccl import MscclXml
+
+    plain = source.collective.message_chunks // source.collective.factor
+    if not isinstance(backend, MscclXml) or binary(plain, program.message_chunks):
+        return ""
+    return (f"messages of a multiple of {program.message_chunks} elements: the runtime passes the "
+            "file over at others")  # fmt: skip
 
 
 def _checked(backend: Backend, target: str) -> str:

@@ -15,13 +15,13 @@ from weft.dsl.units import format_bytes
 from weft.synth.bounds import Bounds, lower_bound_us
 from weft.synth.simulate import simulate
 
+from ..fitting import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
 from .field import Field
 from .names import plan_name
 from .options import TuneOptions
 from .race import Entry, MapJobs
-from .usable import binary
 
 SHOWN = 24
 """Candidates that a library keeps beside its plans and the baselines."""

@@ -12,18 +12,12 @@ from weft.dsl.schedule import Schedule
 from weft.synth.occupancy import us_per_byte
 from weft.synth.packing.quantize import halved
 
-from ..fitting import MOST_GRAINS
+from ..fitting import MOST_GRAINS, binary
 from ..passes.grains import coarsest
 
 WORTH = (Fraction(101, 100), Fraction(21, 20))
 """A schedule is rounded to a power of two of grains a chunk: to the fewest with which its busiest
 row needs at most so many times as long, else so many."""
-
-
-def binary(chunks: int, message_chunks: int) -> bool:
-    """Whether a collective of so many chunks is cut into so many by a power of two."""
-    factor, rest = divmod(message_chunks, chunks)
-    return not rest and not factor & (factor - 1)
 
 
 def usable(schedule: Schedule) -> Schedule:

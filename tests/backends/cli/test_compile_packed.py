@@ -50,6 +50,18 @@ def test_a_small_message_goes_whole(weft: Weft, sliced: Path, tmp_path: Path) ->
     assert "at 8KiB one turn with every chunk of 2KiB whole\n" in ran.err
 
 
+@pytest.mark.parametrize(("pieces", "told"), [(3, True), (4, False)])
+def test_sizes_that_a_runtime_passes_over_are_told(
+    weft: Weft, tmp_path: Path, pieces: int, told: bool
+) -> None:
+    write(tmp_path / "s.json", patterns.ring_allgather(4, pieces))
+    ran = weft("compile", tmp_path / "s.json", "-o", tmp_path / "out.xml")
+    assert ran.code == 0, ran.err
+    assert ("Sizes    messages of a multiple of 12 elements" in ran.err) is told
+    ran = weft("compile", tmp_path / "s.json", "--to", "program", "-o", tmp_path / "out.json")
+    assert "Sizes" not in ran.err
+
+
 def test_slices_written_out(weft: Weft, sliced: Path, tmp_path: Path) -> None:
     ran = weft("compile", sliced, "-o", tmp_path / "out.xml", "--segments", 8, "--json")
     assert ran.code == 0, ran.err

@@ -6,8 +6,9 @@ import patterns
 import pytest
 from shares import in_pieces
 
+from weft.backends.fitting import binary
 from weft.backends.tune.manifest import _odd
-from weft.backends.tune.usable import binary, usable
+from weft.backends.tune.usable import usable
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import clock
 from weft.dsl.collective import make
