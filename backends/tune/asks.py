@@ -19,6 +19,10 @@ EXACT_RANKS = 8
 """Up to so many ranks the frontier in steps and rounds is asked for: each point may be best as a
 program, which has latencies that a schedule does not know."""
 
+SLICES = 8
+"""What follows each other in a program, about: turns of the runtime, instances, segments. An order
+that is good for the hundred slices of a schedule is not the best for so few."""
+
 PIECES = (1, 4)
 """Pieces of the pipeline that classic algorithms are asked for, besides those of their best."""
 
@@ -145,7 +149,7 @@ def _synthesized(topology: Topology, collective: Collective, ladder: list[int]) 
     if collective.kind is not Kind.ALLTOALL:
         for trees in (1, 2):
             for size in (ladder[len(ladder) // 2], ladder[-1]):
-                yield _at(f"packing{{trees={trees}}}", size)
+                yield _at(f"packing{{trees={trees},segments={SLICES}}}", size)
 
 
 def _at(engine: str, size: int, sketch: Named | None = None) -> Ask:

@@ -327,17 +327,21 @@ def plant_all(net, roots, limit, mu, length, arcs, links, loads):  # type: ignor
 
 
 @numba.njit(cache=True)
-def reroute(net, roots, limit, mu, steep, rounds, seed, inc, arcs, links, loads):  # type: ignore[no-untyped-def]
+def reroute(nets, turned, roots, limit, mu, steep, rounds, seed, inc, arcs, links, loads):  # type: ignore[no-untyped-def]
     """Rip up and reroute: one tree for every entry of ``roots``, the largest congestion least.
 
+    Tree t grows in ``nets[turned[t]]``: an allreduce has trees that lead to their roots as well.
     ``arcs``, ``links``, ``loads`` hold the trees to start from (``arcs[t, roots[t] - 1]`` < 0 for
     all other entries: none yet), in the end the best found. Stops at congestion 1.
     Returns the congestion of the best.
     """
     np.random.seed(seed)
-    cost = np.empty(len(net.cell_head))
-    back = np.full((len(net.sources), len(net.out_start) - 1), -1)
-    depth = np.empty(net.ranks, np.int64)
+    most = 0
+    for net in nets:
+        most = max(most, len(net.cell_head))
+    cost = np.empty(most)
+    back = np.full((len(nets[0].sources), len(nets[0].out_start) - 1), -1)
+    depth = np.empty(nets[0].ranks, np.int64)
     total = loads.sum(axis=0)
     now_arcs, now_links, now_loads = arcs.copy(), links.copy(), loads.copy()
     habit = np.zeros(loads.shape)  # what a tree used to load: few trees must learn of themselves
@@ -346,6 +350,7 @@ def reroute(net, roots, limit, mu, steep, rounds, seed, inc, arcs, links, loads)
     for p in range(rounds):
         eta = steep[0] + (steep[1] - steep[0]) * p / max(rounds - 1, 1)
         for t in np.random.permutation(len(roots)):
+            net = nets[turned[t]]
             total -= now_loads[t]
             x = eta * ((total + 0.5 + weight * habit[t]) * inc - 1.0)
             y = np.exp(np.minimum(x, STEEPEST)) * (1.0 + np.maximum(x - STEEPEST, 0.0))

@@ -68,15 +68,15 @@ def natural_copies(search: Search, weights: Weights) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Equal:
-    """So many trees of equal weight for every root."""
+    """Trees of one weight, so many for every root and direction."""
 
     columns: Columns
-    copies: int
+    weight: Fraction
     congestion: float
 
     def weights(self) -> list[Fraction]:
-        """1/copies for each."""
-        return [Fraction(1, self.copies)] * len(self.columns)
+        """The same for each."""
+        return [self.weight] * len(self.columns)
 
 
 def rounds_of(search: Search, copies: int) -> int:
@@ -86,7 +86,7 @@ def rounds_of(search: Search, copies: int) -> int:
 
 
 def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds: int = 0) -> Equal:
-    """``copies`` trees per chunk, at most ``limit`` high, the busiest row as free as possible.
+    """``copies`` trees per root, at most ``limit`` high, the busiest row as free as possible.
 
     ``rounds`` of ripping up per run; 0: as many as can be afforded on any machine.
 
@@ -95,10 +95,13 @@ def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds:
     """
     from .kernels import reroute
 
-    task, machine = search.task, search.task.machines[0]
+    task = search.task
+    half = len(task.orbits.representatives)
     families = np.repeat(task.families, copies)
     roots = task.roots_of(families)
-    inc = task.increments / copies
+    turned = families // half if task.joint else np.zeros_like(families)
+    weight = Fraction(1, copies * (half if task.joint else 1))
+    inc = task.increments * float(weight)
     whole = np.floor(1 / inc * (1 + MET))
     capped = np.where(whole > 0, 1 / np.maximum(whole, 1), 2.0)
     rounds = rounds or max(rounds_of(search, copies), LEAST_ROUNDS)
@@ -110,14 +113,17 @@ def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds:
     ]
     best: Equal | None = None
     for seed, steep, increment, mu in runs:
-        batch = Batch.empty(machine, len(roots), len(inc))
+        batch = Batch.empty(max(task.machines, key=lambda m: m.net.width), len(roots), len(inc))
         reroute(
-            machine.net, roots, limit, mu, np.array(steep), rounds, search.seed + seed,
-            increment, batch.arcs, batch.links, batch.loads,
+            tuple(m.net for m in task.machines), turned, roots, limit, mu, np.array(steep), rounds,
+            search.seed + seed, increment, batch.arcs, batch.links, batch.loads,
         )  # fmt: skip
         worst = float((batch.loads.sum(axis=0) * inc).max())
         if best is None or worst < best.congestion * (1 - MET):
-            best = Equal(Columns(batch, families, batch.heights(machine)), copies, worst)
+            height = np.empty_like(families)
+            for d, machine in enumerate(task.machines):
+                height[turned == d] = batch.take(turned == d).heights(machine)
+            best = Equal(Columns(batch, families, height), weight, worst)
         if best.congestion <= 1 + MET or search.late:
             break
     assert best is not None

@@ -38,6 +38,9 @@ FEW = 4
 MOST = 8
 """The largest such number."""
 
+TALLER = (0, 1, 4)
+"""Hops that equal trees may have more than those of the best rate."""
+
 ALONE_RANKS, ALONE_TREES, ALONE_ROUNDS = 64, 2, 120
 """Up to so many ranks, equal trees per root and rounds, budgets are also kept without symmetry."""
 
@@ -147,14 +150,14 @@ def _exactly(search: Search, found: Found) -> Packing:
 
 def _alternatives(search: Search, rungs: list[Found], best: Found, trees: int) -> Iterator[Packing]:
     """Fewer and lower trees."""
-    if not search.task.joint:
-        fitting = natural_copies(search, best.weights)
-        numbers = {*range(1, FEW + 1), fitting, *range(1, trees + 1)}
-        for copies in sorted(n for n in numbers if n <= MOST):
-            yield from _equal(search, copies, best.limit)
-        if trees and not search.task.narrowed:
-            for copies in range(1, min(trees, ALONE_TREES) + 1):
-                yield from _alone(search, copies, best.limit)
+    # The shares of an allreduce's roots are free, so that no number of trees is natural.
+    fitting = 1 if search.task.joint else natural_copies(search, best.weights)
+    numbers = {*range(1, FEW + 1), fitting, *range(1, trees + 1)}
+    for copies in sorted(n for n in numbers if n <= MOST):
+        yield from _equal(search, copies, best.limit)
+    if trees and not search.task.narrowed:
+        for copies in range(1, min(trees, ALONE_TREES) + 1):
+            yield from _alone(search, copies, best.limit)
     if best.columns.trees.loads.size > LARGE:
         return
     least = best.weights.congestion
@@ -176,12 +179,12 @@ def _equal(search: Search, copies: int, limit: int) -> Iterator[Packing]:
     """So many equal trees per root, where the machine is small enough to try."""
     if rounds_of(search, copies) < LEAST_ROUNDS:
         return
-    found = equal_trees(search, copies, limit)
-    yield _finished(search, found.columns, found.weights())
-    if found.congestion > 1 + MET:
-        taller = min(limit + 4, search.task.machines[0].net.ranks - 1)
-        found = equal_trees(search, copies, taller)
+    tallest = search.task.machines[0].net.ranks - 1
+    for height in sorted({min(limit + more, tallest) for more in TALLER}):
+        found = equal_trees(search, copies, height)
         yield _finished(search, found.columns, found.weights())
+        if found.congestion <= 1 + MET:
+            break
 
 
 def _alone(search: Search, copies: int, limit: int) -> Iterator[Packing]:
