@@ -232,3 +232,22 @@ def test_the_same_seed_gives_the_same_packing() -> None:
     assert [[t.weight for t in p.trees] for p in first] == [
         [t.weight for t in p.trees] for p in second
     ]
+
+
+def test_an_allreduce_has_equal_trees_up_and_down() -> None:
+    """One in-tree and one out-tree for each of 32 roots, all with the same share."""
+    machine = topology("mi250:nodes=2")
+    best = pack(machine, make("allreduce", machine.ranks), trees=1, seconds=8)[0]
+    assert len(best.trees) * len(best.images) == machine.ranks
+    assert {t.weight for t in best.trees} == {Fraction(1, machine.ranks)}
+    # 16 pairs of GPUs pass 30 * 32 messages on, over links that carry whole ones. At 3 on a NIC (16
+    # GB/s), 9 on 50 GB/s and 18 on 100 GB/s they fit; in less time at most 2, 9 and 18 go there.
+    assert 32 * 3 + 64 * 9 + 16 * 18 == 30 * 32
+    least = Fraction(3, 16) / Fraction(30 * 32, 5312)
+    assert least <= best.us_per_byte / best.bound < Fraction(5, 4)
+    for tree in best.trees:
+        hops = hops_of(tree, machine)
+        up = {src: dst for src, dst, reduce, _ in hops if reduce}
+        down = {dst: src for src, dst, reduce, _ in hops if not reduce}
+        assert len(up) == len(down) == machine.ranks - 1
+        assert set(range(machine.ranks)) - set(up) == set(range(machine.ranks)) - set(down)
