@@ -187,7 +187,7 @@ def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progre
         if progress.stopped:
             raise KeyboardInterrupt
         late = NothingFound(
-            f"no schedule within {progress.seconds:.0f}s",
+            "; ".join((f"no schedule within {progress.seconds:.0f}s", *outcome.statements)),
             hint="a longer --time, or --objective latency",
         )
         raise _blamed(problem, late)

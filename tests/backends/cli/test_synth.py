@@ -214,7 +214,7 @@ class Acting:
         if self.part == "infeasible":
             return Outcome(Status.INFEASIBLE, conflict=("rule a", "rule b"))
         if self.part == "nothing":
-            return Outcome(Status.NOTHING)
+            return Outcome(Status.NOTHING, statements=("no cue came",))
         if self.part == "early":
             raise KeyboardInterrupt
         if self.part == "crash":
@@ -274,7 +274,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> None:
         ("acting{part=early}", (), 130, "interrupted", "nothing was found"),
         ("acting{part=infeasible}", (), 1, "infeasible", "rule a"),
         ("acting{part=refuse}", (), 2, "error", "on strike"),
-        ("acting{part=nothing}", (), 3, "nothing", "no schedule within"),
+        ("acting{part=nothing}", (), 3, "nothing", "s; no cue came"),
         ("absent", (), 4, "error", "pip install talent"),
         ("acting{part=crash}", (), 70, "error", "ZeroDivisionError"),
         ("acting{part=lie}", (), 70, "error", "its schedule is wrong"),
