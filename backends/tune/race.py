@@ -158,12 +158,14 @@ def short_race(
     for place, entry in enumerate(first):
         times.note(place, few, entry)
     near = {
-        place for n in few
-        for place, _ in (*_ranked(times, n, runners)[:PER_SIZE_SHORT],
-                         *_ranked(times, n, runners, baseline=True)[:1])
-    }  # fmt: skip
-    tried = dict.fromkeys((*forms, *PLAIN))
-    pairs = [(place, form) for place in sorted(near) or range(len(runners)) for form in tried]
+        place for n in few for place, form in _ranked(times, n, runners)[:PER_SIZE_SHORT]
+        if times.of[place, form][n] <= REACH * times.best[n]
+    } or set(range(len(runners)))  # fmt: skip
+    # Baselines beyond reach are timed for the table only.
+    beaten = {p for n in few for p, _ in _ranked(times, n, runners, baseline=True)[:1]} - near
+    tried = {**dict.fromkeys(sorted(near), tuple(dict.fromkeys((*forms, *PLAIN)))),
+             **dict.fromkeys(sorted(beaten), PLAIN[:1])}  # fmt: skip
+    pairs = [(place, form) for place, its in tried.items() for form in its]
     second = clocked([(runners[place], form) for place, form in pairs], grid, track, jobs)
     times = _Times()
     for (place, _), entry in zip(pairs, second, strict=True):
