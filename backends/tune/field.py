@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import starmap
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,7 @@ from weft.dsl.errors import NothingFound
 from weft.dsl.units import format_bytes
 
 from ..telling import Telling, silent
-from .choose import few, limits
+from .choose import LEAST, few, limits
 from .measure import between, measured_race
 from .options import TuneOptions
 from .race import Entry, MapJobs, Runner, Track, clocked, run_race, short_race
@@ -24,6 +26,14 @@ from .work import FORMAT, Stand, Timer
 COPY = 1.003
 """Twice the instances, which take twice the thread blocks from whoever computes meanwhile, must
 be worth so much."""
+
+
+LOOKS = 3
+"""How often sizes between those of the grid are looked at, and the grid is made finer."""
+
+SAFE, CLOSE = 1.15, 6
+"""A plan that leads baselines by so much at both ends of a gap is looked at in its middle only; any
+other at the cuts between so many parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +101,67 @@ def _between(
 ) -> tuple[list[int], list[Entry]]:
     """The grid with those sizes between its own at which a plan would lose to a baseline.
 
-    Programs have jumps: where a chunk no longer fits into one payload, say.
+    Programs have jumps: where a chunk no longer fits into one payload, or blocks take other turns.
     """
-    taken = np.array(path(entries, grid, options))
-    gaps = np.flatnonzero(np.diff(grid) > 1)
-    middle = [(grid[i] + grid[i + 1]) // 2 for i in gaps]
+    seen: set[_Gap] = set()
+    for _ in range(LOOKS):
+        taken = path(entries, grid, options)
+        steps = zip(grid, grid[1:], taken, taken[1:], strict=False)
+        gaps = [g for g in starmap(_Gap, steps) if g.high - g.low > 1 and g not in seen]
+        lost = _lost(entries, grid, gaps, track, jobs)
+        if not lost:
+            break
+        seen.update(gaps)
+        more = clocked([(e.runner, e.variant) for e in entries], lost, track, jobs)
+        order = np.argsort([*grid, *lost], kind="stable")
+        entries = [replace(e, us=tuple((*e.us, *m.us)[i] for i in order))
+                   for e, m in zip(entries, more, strict=True)]  # fmt: skip
+        grid = sorted((*grid, *lost))
+    return grid, entries
+
+
+class _Gap(NamedTuple):
+    """Between two sizes of a grid, and which entries are taken at both."""
+
+    low: int
+    high: int
+    before: int
+    after: int
+
+    def inside(self, parts: int) -> list[int]:
+        """Sizes that cut it into so many parts."""
+        cuts = (self.low + (self.high - self.low) * i // parts for i in range(1, parts))
+        return sorted({n for n in cuts if self.low < n < self.high})
+
+
+def _lost(
+    entries: list[Entry], grid: list[int], gaps: list[_Gap], track: Track, jobs: MapJobs
+) -> list[int]:
+    """Sizes in gaps at which a plan takes longer than the best baseline."""
     baselines = [i for i, e in enumerate(entries) if e.runner.baseline]
-    if not baselines:
-        return grid, entries
-    looked = sorted({*taken.tolist(), *baselines})
+    if not baselines or not gaps:
+        return []
+    known = dict(zip(grid, _matrix(entries).T, strict=True))
+
+    def lead(size: int, taken: int) -> float:
+        return float(known[size][baselines].min() / max(known[size][taken], LEAST))
+
+    asked = {
+        size: gap for gap in gaps
+        for size in gap.inside(
+            CLOSE if min(lead(gap.low, gap.before), lead(gap.high, gap.after)) < SAFE else 2
+        )
+    }  # fmt: skip
+    looked = sorted({*baselines, *(g.before for g in gaps), *(g.after for g in gaps)})
     forms = [(entries[i].runner, entries[i].variant) for i in looked]
-    times = np.full((len(entries), len(middle)), np.inf)
-    times[looked] = _matrix(clocked(forms, middle, track, jobs))
-    at = np.arange(len(middle))
+    rows = _matrix(clocked(forms, list(asked), track, jobs))
+    times = dict(zip(looked, rows, strict=True))
+    best = np.array([times[i] for i in baselines]).min(axis=0)
     # Which of the neighbours' plans runs there is not settled yet: the slower one.
-    mine = np.maximum(times[taken[gaps], at], times[taken[gaps + 1], at])
-    lost = [middle[i] for i in np.flatnonzero(mine > times[baselines].min(axis=0))]
-    if not lost:
-        return grid, entries
-    more = clocked([(e.runner, e.variant) for e in entries], lost, track, jobs)
-    order = np.argsort([*grid, *lost], kind="stable")
-    wider = [replace(e, us=tuple((*e.us, *m.us)[i] for i in order))
-             for e, m in zip(entries, more, strict=True)]  # fmt: skip
-    return sorted((*grid, *lost)), wider
+    return [
+        size for at, (size, gap) in enumerate(asked.items())
+        if max(times[gap.before][at], times[gap.after][at]) > best[at]
+    ]  # fmt: skip
 
 
 def _matrix(entries: Sequence[Entry]) -> npt.NDArray[np.float64]:

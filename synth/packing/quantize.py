@@ -62,7 +62,11 @@ def quantize(schedule: Schedule, grains: int = MOST) -> tuple[Schedule, Fraction
         if load <= before:
             break
     assert best is not None
-    if (even := halved(schedule, grains, best[0] * _AS_GOOD)) is not None:
+    limit = best[0] * _AS_GOOD
+    if not collective.factor & (collective.factor - 1):
+        # Shares that were rounded so before, and are cut in segments now, stay on such a grid.
+        limit = max(limit, min((load for load, _ in _powers(schedule, grains)), default=limit))
+    if (even := halved(schedule, grains, limit)) is not None:
         best = us_per_byte(even), even
     return best[1], best[0] / before - 1 if before else Fraction(0)
 
@@ -70,18 +74,21 @@ def quantize(schedule: Schedule, grains: int = MOST) -> tuple[Schedule, Fraction
 def halved(schedule: Schedule, grains: int, most: Fraction) -> Schedule | None:
     """The schedule on the coarsest grid of a power of two of grains a chunk, at most so many in
     the message, that loads the busiest row for ``most`` µs a byte; None: none does."""
+    return next((found for load, found in _powers(schedule, grains) if load <= most), None)
+
+
+def _powers(schedule: Schedule, grains: int) -> Iterator[tuple[Fraction, Schedule]]:
+    """The schedule on grids of a power of two of grains a chunk, and its busiest row's load."""
     collective = schedule.collective
     if collective.kind is Kind.CUSTOM or collective.local_reduce:
-        return None
+        return
     chunks = collective.message_chunks // collective.factor
     factor = 1
     while factor * chunks <= grains:
         sizes = _rounded(_pieces(collective), collective.factor, factor)
         attempt = _with_sizes(schedule, sizes)
-        if us_per_byte(attempt) <= most:
-            return attempt
+        yield us_per_byte(attempt), attempt
         factor *= 2
-    return None
 
 
 def _rounded(pieces: list[Ints], old: int, new: int) -> list[Ints]:

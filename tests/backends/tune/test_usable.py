@@ -6,14 +6,18 @@ import patterns
 import pytest
 from shares import in_pieces
 
-from weft.backends.fitting import binary
+from weft.backends.fitting import MOST_GRAINS, binary, fitted
 from weft.backends.tune.manifest import _odd
 from weft.backends.tune.usable import usable
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import clock
+from weft.dsl.catalog import topology
 from weft.dsl.collective import make
 from weft.dsl.library import TunedPlan
-from weft.dsl.schedule import dump
+from weft.dsl.problem import Objective, Problem
+from weft.dsl.schedule import Schedule, dump
+from weft.synth.api import synthesize
+from weft.synth.engine import Budget
 from weft.synth.occupancy import us_per_byte
 from weft.synth.verify import verify
 
@@ -33,6 +37,27 @@ def test_shares_that_are_round_stay() -> None:
         assert usable(schedule) is schedule
     assert binary(3, 12)
     assert not binary(3, 9)
+
+
+@pytest.fixture(scope="module")
+def sixths() -> Schedule:
+    """SCCL's allgather for a DGX-1: six chunks that go different ways."""
+    machine = topology("dgx1")
+    problem = Problem(machine, make("allgather", 8), None, Objective.BANDWIDTH)
+    found = synthesize(problem, "exact{chunks=6,max-steps=3}", Budget(20)).points[0].schedule
+    assert found.collective.message_chunks == 8 * 6
+    return found
+
+
+@pytest.mark.parametrize("segments", [1, 2, 4, 8])
+def test_sixths_that_were_rounded_stay_so_in_segments(sixths: Schedule, segments: int) -> None:
+    """Sixths themselves are a coarser grid, and a better one, that no such message divides into."""
+    round_ones = usable(sixths)
+    assert us_per_byte(round_ones) <= us_per_byte(sixths) * 21 / 20
+    cut, _ = fitted(round_ones, "msccl-xml", segments)
+    assert binary(8, cut.collective.message_chunks * segments)
+    assert cut.collective.message_chunks * segments <= MOST_GRAINS
+    assert verify(cut).ok
 
 
 def test_a_message_is_not_cut_into_less_than_elements() -> None:
