@@ -6,18 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import starmap
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.dsl.collective import Collective
 from weft.dsl.errors import NothingFound
 from weft.dsl.units import format_bytes
 
 from ..telling import Telling, silent
-from .choose import LEAST, few, limits
+from .choose import EVEN, LEAST, Floats, few, limits
 from .measure import between, measured_race
 from .options import TuneOptions
 from .race import Entry, MapJobs, Runner, Track, clocked, run_race, short_race
@@ -28,8 +25,8 @@ COPY = 1.003
 be worth so much."""
 
 
-LOOKS = 3
-"""How often sizes between those of the grid are looked at, and the grid is made finer."""
+LOOKS = 5
+"""How often plans are chosen, and looked at between the sizes of the grid."""
 
 SAFE, CLOSE = 1.15, 6
 """A plan that leads baselines by so much at both ends of a gap is looked at in its middle only; any
@@ -40,13 +37,16 @@ other at the cuts between so many parts."""
 class Field:
     """Who came to the end of a race: µs on a grid, and at any size.
 
-    ``own``: times of the runtime's own collective, which is no plan of ours.
+    ``own``: times of the runtime's own collective, which is no plan of ours. ``behind``: how many
+    times longer than the best baseline an entry takes near a size, where it was looked at; shape
+    (entries, sizes).
     """
 
     grid: list[int]
     entries: list[Entry]
     us: Callable[[int, int], float]
     own: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    behind: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
 
 def simulated(
@@ -71,8 +71,8 @@ def simulated(
                            f"{format_bytes(grid[empty[0]])}", hint="larger --sizes")  # fmt: skip
     if options.forms:
         return Field(grid, entries, between(entries, grid))
-    grid, entries = _between(entries, grid, options, track, jobs)
-    return Field(grid, entries, _Clock(entries, track.runtime))
+    came = Field(grid, entries, _Clock(entries, track.runtime))
+    return _between(came, options, track, jobs)
 
 
 def measured(
@@ -87,84 +87,77 @@ def measured(
     return Field(grid, entries, between(entries, grid), own)
 
 
-def path(entries: Sequence[Entry], grid: Sequence[int], options: TuneOptions) -> list[int]:
-    """The entry for every size of the grid."""
-    times = _matrix(entries)
-    base = _matrix([e for e in entries if e.runner.baseline])
-    baseline = base.min(axis=0) if len(base) else np.full(len(grid), np.inf)
-    price = np.array([COPY ** e.variant.instances.bit_length() for e in entries])
+def path(came: Field, options: TuneOptions) -> list[int]:
+    """The entry for every size of the grid.
+
+    What takes longer than the best baseline somewhere near counts as taking longer here.
+    """
+    times, baseline = _matrix(came.entries), _baseline(came.entries)
+    behind = came.behind if len(came.behind) else np.ones_like(times)
+    times = np.where(behind > EVEN, np.maximum(times, baseline * behind), times)
+    price = np.array([COPY ** e.variant.instances.bit_length() for e in came.entries])
     return few(times, limits(times, baseline, options.within), price)
 
 
-def _between(
-    entries: list[Entry], grid: list[int], options: TuneOptions, track: Track, jobs: MapJobs
-) -> tuple[list[int], list[Entry]]:
-    """The grid with those sizes between its own at which a plan would lose to a baseline.
+def _baseline(entries: Sequence[Entry]) -> Floats:
+    """µs of the best baseline at each size, infinite where there is none."""
+    found = _matrix([e for e in entries if e.runner.baseline])
+    return found.min(axis=0) if len(found) else np.full(len(entries[0].us), np.inf)
 
-    Programs have jumps: where a chunk no longer fits into one payload, or blocks take other turns.
+
+def _between(came: Field, options: TuneOptions, track: Track, jobs: MapJobs) -> Field:
+    """The field, with what its plans lose to baselines between the sizes of the grid.
+
+    Programs have jumps (where a chunk no longer fits into one payload, say), and where blocks wait
+    for each other their times are ragged: a plan that is ahead at two sizes may be behind between.
     """
-    seen: set[_Gap] = set()
+    entries, grid = came.entries, came.grid
+    behind = np.ones((len(entries), len(grid)))
+    seen: set[tuple[int, int]] = set()
     for _ in range(LOOKS):
-        taken = path(entries, grid, options)
-        steps = zip(grid, grid[1:], taken, taken[1:], strict=False)
-        gaps = [g for g in starmap(_Gap, steps) if g.high - g.low > 1 and g not in seen]
-        lost = _lost(entries, grid, gaps, track, jobs)
-        if not lost:
+        taken = path(replace(came, behind=behind), options)
+        pairs = {(i, e) for i in range(len(grid) - 1) for e in (taken[i], taken[i + 1])} - seen
+        if not pairs:
             break
-        seen.update(gaps)
-        more = clocked([(e.runner, e.variant) for e in entries], lost, track, jobs)
-        order = np.argsort([*grid, *lost], kind="stable")
-        entries = [replace(e, us=tuple((*e.us, *m.us)[i] for i in order))
-                   for e, m in zip(entries, more, strict=True)]  # fmt: skip
-        grid = sorted((*grid, *lost))
-    return grid, entries
+        seen |= pairs
+        for (i, entry), ratio in _ratios(came, sorted(pairs), track, jobs).items():
+            behind[entry, i : i + 2] = np.maximum(behind[entry, i : i + 2], ratio)
+    return replace(came, behind=behind)
 
 
-class _Gap(NamedTuple):
-    """Between two sizes of a grid, and which entries are taken at both."""
-
-    low: int
-    high: int
-    before: int
-    after: int
-
-    def inside(self, parts: int) -> list[int]:
-        """Sizes that cut it into so many parts."""
-        cuts = (self.low + (self.high - self.low) * i // parts for i in range(1, parts))
-        return sorted({n for n in cuts if self.low < n < self.high})
-
-
-def _lost(
-    entries: list[Entry], grid: list[int], gaps: list[_Gap], track: Track, jobs: MapJobs
-) -> list[int]:
-    """Sizes in gaps at which a plan takes longer than the best baseline."""
+def _ratios(
+    came: Field, pairs: list[tuple[int, int]], track: Track, jobs: MapJobs
+) -> dict[tuple[int, int], float]:
+    """The most that an entry takes in a gap of the grid, in times of the best baseline there."""
+    entries, grid = came.entries, came.grid
     baselines = [i for i, e in enumerate(entries) if e.runner.baseline]
-    if not baselines or not gaps:
-        return []
-    known = dict(zip(grid, _matrix(entries).T, strict=True))
-
-    def lead(size: int, taken: int) -> float:
-        return float(known[size][baselines].min() / max(known[size][taken], LEAST))
-
-    asked = {
-        size: gap for gap in gaps
-        for size in gap.inside(
-            CLOSE if min(lead(gap.low, gap.before), lead(gap.high, gap.after)) < SAFE else 2
+    if not baselines:
+        return {}
+    lead = _baseline(entries) / np.maximum(_matrix(entries), LEAST)
+    looks: dict[tuple[int, int], list[int]] = {}
+    for i, entry in pairs:
+        parts = CLOSE if lead[entry, i : i + 2].min() < SAFE else 2
+        looks[i, entry] = _inside(grid[i], grid[i + 1], parts)
+    sizes = sorted({n for found in looks.values() for n in found})
+    asked = sorted({*baselines, *(entry for _, entry in pairs)})
+    forms = [(entries[e].runner, entries[e].variant) for e in asked]
+    times = dict(zip(asked, _matrix(clocked(forms, sizes, track, jobs)), strict=True))
+    best = np.array([times[e] for e in baselines]).min(axis=0)
+    place = {n: at for at, n in enumerate(sizes)}
+    return {
+        (i, entry): max(
+            (float(times[entry][place[n]] / max(best[place[n]], LEAST)) for n in found), default=1.0
         )
-    }  # fmt: skip
-    looked = sorted({*baselines, *(g.before for g in gaps), *(g.after for g in gaps)})
-    forms = [(entries[i].runner, entries[i].variant) for i in looked]
-    rows = _matrix(clocked(forms, list(asked), track, jobs))
-    times = dict(zip(looked, rows, strict=True))
-    best = np.array([times[i] for i in baselines]).min(axis=0)
-    # Which of the neighbours' plans runs there is not settled yet: the slower one.
-    return [
-        size for at, (size, gap) in enumerate(asked.items())
-        if max(times[gap.before][at], times[gap.after][at]) > best[at]
-    ]  # fmt: skip
+        for (i, entry), found in looks.items()
+    }
 
 
-def _matrix(entries: Sequence[Entry]) -> npt.NDArray[np.float64]:
+def _inside(low: int, high: int, parts: int) -> list[int]:
+    """Sizes that cut a gap into so many parts."""
+    return sorted({low + (high - low) * i // parts for i in range(1, parts)} - {low})
+
+
+def _matrix(entries: Sequence[Entry]) -> Floats:
     """µs by entry and size, infinite where unknown."""
     return np.array([[math.inf if us is None else us for us in e.us] for e in entries])
 

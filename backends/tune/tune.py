@@ -44,7 +44,7 @@ def tune(
     came = race(gathered.runners, collective, options, jobs)
     sizes = "1 size" if len(came.grid) == 1 else f"{len(came.grid)} sizes"
     say("Timed", f"{len(came.entries)} finalists at {sizes}")
-    chosen = path(came.entries, came.grid, options)
+    chosen = path(came, options)
     found = stretches(chosen, came.grid, came.us)
     made = make_files(came.entries, found, collective, options, jobs)
     return entry_of(bound, collective, came, found, made)

@@ -8,7 +8,8 @@ from typing import Any
 import patterns
 import pytest
 
-from weft.backends.tune.field import _between, path
+from weft.backends.tune.field import Field, _between, path
+from weft.backends.tune.measure import between
 from weft.backends.tune.options import TuneOptions
 from weft.backends.tune.race import Entry, Runner, Track
 from weft.backends.tune.variants import Variant
@@ -33,35 +34,32 @@ def jobs_for(slow: range, lead: float) -> Any:
     return jobs
 
 
-def finer(slow: range, lead: float) -> tuple[list[int], list[str]]:
-    """The grid in the end, and who is taken."""
+def taken(slow: range, lead: float) -> list[str]:
+    """Who is taken at each size of the grid."""
     schedule = patterns.ring_allgather(2, 1)
     entries = [Entry(Runner("plan", schedule), PLAN, tuple(n / lead for n in GRID)),
                Entry(Runner("baseline", schedule, baseline=True), BASELINE,
                      tuple(float(n) for n in GRID))]  # fmt: skip
     options = TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))
-    grid, entries = _between(entries, GRID, options, TRACK, jobs_for(slow, lead))
-    return grid, [entries[i].runner.name for i in path(entries, grid, options)]
+    came = _between(Field(GRID, entries, between(entries, GRID)), options, TRACK,
+                    jobs_for(slow, lead))  # fmt: skip
+    return [entries[i].runner.name for i in path(came, options)]
 
 
-def test_a_plan_that_never_loses_needs_no_finer_grid() -> None:
-    assert finer(range(0), 1.05) == (GRID, ["plan"] * 4)
+def test_a_plan_that_never_loses_is_taken() -> None:
+    assert taken(range(0), 1.05) == ["plan"] * 4
 
 
-@pytest.mark.parametrize("slow", [range(2300, 2500), range(2900, 3100), range(4100, 7900)])
-def test_where_a_plan_loses_the_baseline_is_taken(slow: range) -> None:
-    grid, taken = finer(slow, 1.05)
-    assert len(grid) > len(GRID)
-    assert grid == sorted(set(grid))
-    for size, name in zip(grid, taken, strict=True):
-        assert name == ("baseline" if size in slow else "plan")
-    # So close to where it begins and ends that a look between finds nothing any more.
-    inside = [n for n in grid if n in slow]
-    assert inside
+@pytest.mark.parametrize(
+    ("slow", "wins"),
+    [(range(2300, 2500), "pbbp"), (range(2900, 3100), "pbbp"), (range(4100, 7900), "ppbb"),
+     (range(1500, 1510), "bbpp"), (range(1100, 7900), "bbbb"), (range(2010, 2020), "pppp")],
+)  # fmt: skip
+def test_where_a_plan_loses_the_baseline_is_taken_on_both_sides(slow: range, wins: str) -> None:
+    names = {"p": "plan", "b": "baseline"}
+    assert taken(slow, 1.05) == [names[w] for w in wins]
 
 
 def test_where_a_plan_leads_by_far_the_middle_is_looked_at() -> None:
-    grid, _ = finer(range(2300, 2500), 3.0)
-    assert grid == GRID
-    grid, _ = finer(range(2900, 3100), 3.0)
-    assert 3000 in grid
+    assert taken(range(2300, 2500), 3.0) == ["plan"] * 4
+    assert taken(range(2900, 3100), 3.0) == ["plan", "baseline", "baseline", "plan"]
