@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from weft.dsl.problem import Objective, Problem
 
+from .bounds import bounds, lower_bound_us
 from .engine import Point
 from .order import LARGE
+from .simulate import simulate
 
 
 def sizes_of(problem: Problem, ladder: Sequence[int]) -> tuple[int, ...]:
@@ -30,3 +32,10 @@ def pareto(points: Iterable[Point]) -> list[Point]:
         if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
             kept.append(point)
     return kept
+
+
+def meets_bound(point: Point, problem: Problem) -> bool:
+    """Whether a schedule takes no longer than the proved bound at the size of the problem."""
+    size = problem.bytes or 1
+    least = float(lower_bound_us(bounds(problem.topology, problem.collective), size))
+    return simulate(point.schedule, size).time_us <= least * (1 + 1e-9)

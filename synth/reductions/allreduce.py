@@ -28,7 +28,7 @@ from ..engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..engines.exact.demands import demands, reach
 from ..engines.exact.flow_bound import flow_bound
 from ..engines.exact.orbits import find_orbits
-from ..frontier import pareto
+from ..frontier import meets_bound, pareto
 from ..occupancy import rounds_per_chunk
 from ..order import LARGE, arranged, counted_us
 from ..simulate import simulate
@@ -74,7 +74,7 @@ def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Ob
         if observer.cancelled() or all(_as_counted(p, size) for p in best):
             break
     points = [_certified(p, problem, static.rounds_per_chunk, static.certificate) for p in best]
-    return _outcome(problem.objective, points, gathers, scatters)
+    return _outcome(problem, points, gathers, scatters)
 
 
 def _halves(
@@ -138,10 +138,9 @@ def _quicker(old: Sequence[Point], new: Sequence[Point], size: int) -> list[Poin
     return pareto(sorted([*old, *new], key=key))
 
 
-def _outcome(
-    objective: Objective, points: list[Point], gathers: Outcome, scatters: Outcome
-) -> Outcome:
+def _outcome(problem: Problem, points: list[Point], gathers: Outcome, scatters: Outcome) -> Outcome:
     """What the objective asks for, with the gaps that remain in words."""
+    objective = problem.objective
     if objective is Objective.BANDWIDTH:
         points = points[-1:]
     elif objective is Objective.LATENCY:
@@ -154,8 +153,10 @@ def _outcome(
     named = (("allgather", gathers), ("reduce_scatter", scatters))
     halves = tuple(f"{name}: {s}" for name, half in named for s in half.statements)
     # The fewest steps are what a latency answer promises; the others, that nothing beats the last.
-    ends = objective is Objective.LATENCY or points[-1].bandwidth_optimal
-    status = Status.OPTIMAL if ends and not gaps else Status.FEASIBLE
+    proved = not gaps and (objective is Objective.LATENCY or points[-1].bandwidth_optimal)
+    if objective is Objective.TIME:
+        proved = any(meets_bound(p, problem) for p in points)
+    status = Status.OPTIMAL if proved else Status.FEASIBLE
     return Outcome(status, tuple(points), (*gaps, *halves))
 
 

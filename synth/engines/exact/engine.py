@@ -10,6 +10,7 @@ from weft.dsl.problem import Objective, Problem
 
 from ...conflict import smallest_conflict
 from ...engine import Budget, Observer, Outcome, Status
+from ...frontier import meets_bound
 from . import paper, realize, rules
 from .demands import demands
 from .ending import how_it_ended, never_ends
@@ -94,7 +95,7 @@ class Exact:
                     statements=(f"the rules need {fitting} steps, max_steps is {last}",),
                 )
             first, last = fitting, max(last, fitting)
-        outcome = _answer(prepared, problem.objective, first, last, clock, observer)
+        outcome = _answer(prepared, problem, first, last, clock, observer)
         if outcome.points or observer.cancelled():
             return outcome
         spare = Clock.start(replace(budget, seconds=budget.seconds * (1 - SEARCH_SHARE)))
@@ -117,14 +118,14 @@ _SOLVERS: dict[str, Solver] = {"cp-sat": realize.solve, "z3": paper.solve}
 
 def _answer(
     prepared: Prepared,
-    objective: Objective,
+    problem: Problem,
     first: int,
     last: int,
     clock: Clock,
     observer: Observer,
 ) -> Outcome:
     """The part of the frontier that the objective asks for, and what was proved of it."""
-    search = prepared.search
+    search, objective = prepared.search, problem.objective
     if objective is Objective.LATENCY:
         found = walk(search, range(first, last + 1), clock, observer, points=1)
     elif objective is Objective.BANDWIDTH:
@@ -143,4 +144,7 @@ def _answer(
         ends = ends or never_ends(search, found)
     ends = ends or objective is Objective.LATENCY
     proved = ends and not found.gaps and all(p.optimal for p in found.points)
+    # Steps and rounds are proved; time is their sum only for whole rounds.
+    if objective is Objective.TIME:
+        proved = any(meets_bound(point, problem) for point in found.points)
     return Outcome(Status.OPTIMAL if proved else Status.FEASIBLE, found.points, statements)
