@@ -177,14 +177,17 @@ def _swap(new: Path, folder: Path) -> None:
         new.rename(folder)
         return
     aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}.old."))
-    folder.rename(aside / "old")
+    old = aside / "old"
     try:
-        new.rename(folder)
-    except BaseException:
-        (aside / "old").rename(folder)
-        raise
+        folder.rename(old)
+        try:
+            new.rename(folder)
+        except BaseException:
+            old.rename(folder)
+            raise
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def check_replaceable(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from weft.dsl.errors import UserError
 from weft.dsl.files import check_replaceable
@@ -36,7 +37,7 @@ def check_file(output: str, *, force: bool) -> Path:
         UserError: it exists without ``force``, is a folder, or has none.
     """
     path = Path(output)
-    if _exists(path, output) and path.is_dir():
+    if can_be_written(path, output) and path.is_dir():
         raise UserError("the output is a directory", where=output, hint="name a file in it")
     if path.is_file() and not force:
         raise UserError("the file exists", where=output, hint="-f overwrites it")
@@ -59,7 +60,10 @@ def check_log(args: argparse.Namespace) -> None:
         UserError: it exists without ``-f``, is a folder or in none that exists.
     """
     path = Path(args.log)
-    if not _exists(path, args.log):
+    if args.output not in (None, "-") and path.resolve() == Path(args.output).resolve():
+        raise UserError("the log and the output are one file", where=args.log,
+                        hint="name another for --log")  # fmt: skip
+    if not can_be_written(path, args.log):
         return
     if path.is_dir():
         raise UserError("the log is a directory", where=args.log, hint="name a file in it")
@@ -84,7 +88,7 @@ def check_folder_output(args: argparse.Namespace) -> None:
         raise UserError("a frontier is a folder of schedules, and this is the name of a file",
                         where=args.output,
                         hint="name a folder, or --objective latency|bandwidth|time")  # fmt: skip
-    if not _exists(path, args.output):
+    if not can_be_written(path, args.output):
         return
     if not path.is_dir():
         raise UserError("a file, where the frontier's folder should be", where=args.output,
@@ -92,16 +96,28 @@ def check_folder_output(args: argparse.Namespace) -> None:
     check_replaceable(path, args.output, force=args.force)
 
 
-def _exists(path: Path, text: str) -> bool:
-    """Whether it is there; if not, its folder must be."""
+def can_be_written(path: Path, text: str) -> bool:
+    """Whether it is there; if this returns, it can be written, so that no search is for nothing.
+
+    Raises:
+        UserError: its folder is none or read-only, or it is a mount point.
+    """
     try:
-        if path.exists():
-            return True
-        if not path.absolute().parent.is_dir():
+        there, parent = path.exists(), path.absolute().parent
+        if not there and parent.exists() and not parent.is_dir():
+            raise UserError(f"{path.parent} is a file, not a folder", where=text,
+                            hint="name another")  # fmt: skip
+        if not there and not parent.is_dir():
             raise UserError(f"the folder {path.parent} does not exist", where=text,
                             hint="make it first")  # fmt: skip
+        if path.is_dir() and path.is_mount():
+            raise UserError("a mount point, which cannot be replaced as a whole", where=text,
+                            hint="name a folder in it")  # fmt: skip
+        if not there or path.is_file() or path.is_dir():
+            with TemporaryFile(dir=path.resolve().parent):
+                return there
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", where=text) from None
     except ValueError as error:  # a NUL in the path
         raise UserError(f"cannot be written: {error}", where=repr(text)) from None
-    return False
+    return there

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weft.dsl.errors import UserError, WeftError
 
 from .console import Console
+from .outputs import can_be_written
 from .progress import interruptible, live_line
 from .stages import Stages
 
@@ -104,12 +105,9 @@ def check_library_output(args: argparse.Namespace) -> None:
     if args.output == "-":
         raise UserError("a library is a folder: stdout takes one file", hint="-o DIR")
     path = Path(args.output)
-    if path.exists() and not path.is_dir():
+    if can_be_written(path, args.output) and not path.is_dir():
         raise UserError("a file, where the library's folder should be", where=args.output,
                         hint="name a folder")  # fmt: skip
-    if not path.absolute().parent.is_dir():
-        raise UserError(f"the folder {path.parent} does not exist", where=args.output,
-                        hint="make it first")  # fmt: skip
     check_replaceable(path, args.output, force=args.force, replaces=replaceable(args.output))
 
 

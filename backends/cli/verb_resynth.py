@@ -14,7 +14,7 @@ from ..report.layout import count, microseconds, table
 from .console import Console
 from .inputs import add_down, named_down
 from .tuning import Pool, check_library_output
-from .verb_tune import add_tuning, finish, options_of, provenance, timing_of
+from .verb_tune import PLACES, add_tuning, finish, options_of, provenance, timing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,9 +39,12 @@ EXAMPLES = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("library", metavar="LIBRARY", help="the folder that weft tune wrote")
+    parser.add_argument("library", metavar="LIBRARY",
+                        help="the folder that weft tune wrote; --to, --target, --placement and "
+                        "--protocols are as they were for it, unless they are given")  # fmt: skip
     add_down(parser)
     add_tuning(parser, SECONDS)
+    parser.set_defaults(target=None, placement=None)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -58,6 +61,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     left = degraded(old.topology, downs)
     require_whole(left)
     console.say("Read", f"{old.topology.name} {left.told()}")
+    _as_before(args, old)
     asked = [_still(one.collective, left) for one in old.tuned]
     options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
     made = _tuned(args, old, left, asked, options, console)
@@ -76,6 +80,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
         facts={"down": [down.name for down in left.downs],
                "losses": {name: [asdict(r) for r in rows] for name, rows in losses.items()}},
     )  # fmt: skip
+
+
+def _as_before(args: argparse.Namespace, old: Library) -> None:
+    """What the files are for is what those of the old library are for, unless flags say it."""
+    from weft.dsl.program import protocol_of
+
+    files = [a for one in old.tuned for plan in one.plans for a in plan.artefacts]
+    if args.target is None:
+        args.target = next((a.target for a in files if a.target), "msccl")
+        told = "msccl" if args.measure else old.timing.get("runtime")
+        if not args.protocols and told == args.target:
+            names = old.timing.get("protocols", ())
+            args.protocols = tuple(str(protocol_of(name)) for name in names)
+    if args.placement is None:
+        places = tuple(sorted({a.in_place for a in files if a.target}))
+        args.placement = next((word for word, found in PLACES.items() if found == places), "both")
+    if args.to is None and not args.measure:
+        args.to = ",".join(dict.fromkeys(a.format for a in files)) or None
 
 
 def _tuned(

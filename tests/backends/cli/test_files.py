@@ -303,6 +303,34 @@ def test_outputs_in_the_way(
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("verb", ["synth", "tune"])
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [("/proc/x", "cannot be written"), ("{a_file}/x", "is a file, not a folder"),
+     ("/proc", "a mount point")],
+)  # fmt: skip
+def test_nobody_searches_for_what_cannot_be_written(
+    weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, output: str, says: str
+) -> None:
+    (tmp_path / "a").write_text("")
+    for name in ("weft.synth.api.synthesize", "weft.backends.tune.tune.tune"):
+        monkeypatch.setattr(name, None)
+    where = output.format(a_file=tmp_path / "a")
+    more = ("--sizes", "1KiB") if verb == "tune" else ()
+    ran = weft(verb, "-t", "ring:4", "-c", "allgather", *more, "-o", where, "-f")
+    assert ran.code == 2
+    assert says in ran.err
+
+
+def test_the_log_is_not_the_output(weft: Weft, tmp_path: Path) -> None:
+    same = tmp_path / "same.json"
+    ran = weft("synth", "-t", "ring:4", "-c", "allgather", "--objective", "latency",
+               "--log", same, "-o", same)  # fmt: skip
+    assert ran.code == 2
+    assert "the log and the output are one file" in ran.err
+    assert not same.exists()
+
+
 def test_a_full_disk(weft: Weft, triangle: Path) -> None:
     ran = weft("compile", triangle, "-o", "/dev/full")
     assert ran.code == 2
