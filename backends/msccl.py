@@ -83,8 +83,8 @@ class MscclXml:
         from .emit.msccl_xml import DEFAULT_MAX_BYTES, emit
 
         low, high = (sizes.low, sizes.high) if sizes else (0, DEFAULT_MAX_BYTES)
-        # microsoft/msccl takes messages below maxBytes only: one size needs one byte more.
-        high = max(high, low + 1)
+        if target.max_bytes_excluded:  # one size needs one byte more
+            high = max(high, low + 1)
         return emit(program, target, min_bytes=low, max_bytes=high)
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:

@@ -38,6 +38,7 @@ class Target:
         max_fused_reduces: consecutive ``re`` that the runtime may merge and still get right.
         collectives: how it spells the kinds it knows; ``fallback`` stands for all others.
         send_publishes: a flag after ``s`` is safe under LL too (a barrier follows the send).
+        max_bytes_excluded: a file is for messages *below* its maxBytes.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Target:
     max_children: int = 1024
     max_fused_reduces: int = 15
     send_publishes: bool = True
+    max_bytes_excluded: bool = False
 
     @property
     def fuses(self) -> bool:
@@ -76,7 +78,7 @@ def _names(reduce_scatter: str) -> Mapping[Kind, str]:
 
 MSCCL = Target(
     "msccl", frozenset(Op), max_steps=256, max_blocks=216, max_channels=32, max_dependence=127,
-    collectives=_names("reduce_scatter"), fallback="custom",
+    collectives=_names("reduce_scatter"), fallback="custom", max_bytes_excluded=True,
 )  # fmt: skip
 
 # 128 channels exist there, but one more than 32 makes the file unreadable elsewhere for nothing:
@@ -93,7 +95,7 @@ EXECUTOR = Target(
 
 PORTABLE = Target(
     "portable", frozenset(Op) - FUSED, max_steps=64, max_blocks=64, max_channels=32,
-    max_dependence=63, collectives=_ALL_SPELL_ALIKE, send_publishes=False,
+    max_dependence=63, collectives=_ALL_SPELL_ALIKE, send_publishes=False, max_bytes_excluded=True,
 )  # fmt: skip
 """What all of them read and execute alike. Not reduce_scatter: it has two spellings."""
 

@@ -86,7 +86,7 @@ def degraded(topology: Topology, downs: Iterable[Down]) -> Degraded:
     Raises:
         BadTopology: no rank is left.
     """
-    listed = tuple(downs)
+    listed = tuple({down.name: down for down in downs}.values())
     dead = {rank for down in listed for rank in down.ranks}
     gone = {link for down in listed for link in down.links}
     gone |= {i for i, x in enumerate(topology.links) if x.src in dead or x.dst in dead}

@@ -118,7 +118,23 @@ def check_library(subject: Subject) -> list[Check]:
         for plan in one.plans:
             checks += _plan(library, one, plan, folder)
         checks += _ranges(library, one, folder)
+    checks += _strangers(plans, folder)
     return checks
+
+
+def _strangers(plans: Sequence[TunedPlan], folder: Path) -> Iterator[Check]:
+    """Files beside those of runtimes that load all that is in a folder, and fail on any of it."""
+    named = {a.file for plan in plans for a in plan.artefacts}
+    loaded = {
+        (folder / a.file).parent for plan in plans for a in plan.artefacts
+        if a.format == "msccl-xml" and a.target != "msccl"
+    }  # fmt: skip
+    for place in sorted(loaded):
+        for file in sorted(place.iterdir()) if place.is_dir() else ():
+            name = file.relative_to(folder).as_posix()
+            if name not in named:
+                yield Check("folder", False, f"{name}: not of this library, and the runtime "
+                            "loads every file there")  # fmt: skip
 
 
 def _plan(library: Library, one: Tuned, plan: TunedPlan, folder: Path) -> Iterator[Check]:
@@ -248,20 +264,24 @@ def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
     kinds = {(a.format, a.target, a.in_place) for plan in one.plans for a in plan.artefacts}
     for format, target, in_place in sorted(kinds):
         files = [
-            a.file for plan in one.plans for a in plan.artefacts
+            (a.file, (plan.low, plan.high)) for plan in one.plans for a in plan.artefacts
             if (a.format, a.target, a.in_place) == (format, target, in_place)
         ]  # fmt: skip
         try:
-            ends = [_sizes_in(folder / file, format, target) for file in files]
-        except WeftError as error:
-            yield Check("sizes", False, error.message)
-            continue
+            ends = [_sizes_in(folder / file, format, target) for file, _ in files]
+        except WeftError:
+            continue  # told where the file was judged
         ranges = sorted(e for e in ends if e is not None)
         if not ranges:
             continue  # a format that does not say
         wrong = [f"{a[1]} is followed by {b[0]}" for a, b in pairwise(ranges) if b[0] != a[1] + 1]
         if (ranges[0][0], ranges[-1][1]) != (library.low, library.high):
             wrong.append(f"they are for {ranges[0][0]} to {ranges[-1][1]} bytes")
+        wrong += [
+            f"{file} is for {end[0]} to {end[1]} bytes, and in the manifest for {said[0]} to "
+            f"{said[1]}" for (file, said), end in zip(files, ends, strict=True)
+            if end is not None and end != said
+        ]  # fmt: skip
         place = "in place" if in_place else "out of place"
         rule = f"{one.name}, {format}{f' for {target}' if target else ''}, {place}"
         told = wrong[0] if wrong else f"{ranges[0][0]} to {ranges[-1][1]} bytes without a gap"

@@ -116,7 +116,8 @@ def _check_header(program: Program, target: Target, label: str, least: int, most
             f"{label!r} cannot be the name in an MSCCL file",
             hint=f"1 to {NAME_LENGTH} characters, without quotes, <, >, & and =",
         )
-    if not 0 <= least < most < 1 << 63:
+    first_beyond = most if target.max_bytes_excluded else most + 1
+    if not 0 <= least < first_beyond or most >= 1 << 63:
         raise UserError(
             f"no message has {least} to {most} bytes", hint="sizes are positive, least < most"
         )

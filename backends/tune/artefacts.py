@@ -39,9 +39,6 @@ MOST_EXECUTED = 128
 SUFFIX = {"msccl-xml": ".xml", "mscclpp-json": ".json", "program": ".json"}
 """Of the files of a format; the others are Python."""
 
-EXCLUSIVE = "msccl"
-"""The runtime whose largest size is not included."""
-
 OUT_OF_PLACE_ONLY = (Kind.ALLTOALL, Kind.CUSTOM)
 """Collectives that no runtime takes in place (microsoft/msccl refuses alltoall; a collective of
 one's own is called out of place)."""
@@ -129,7 +126,7 @@ def _text(
 
 def written_sizes(format: str, runtime: str, sizes: SizeRange) -> SizeRange:
     """What is written into a file so that its reader takes just these sizes."""
-    exclusive = format == "msccl-xml" and runtime == EXCLUSIVE
+    exclusive = format == "msccl-xml" and target_of(runtime).max_bytes_excluded
     return SizeRange(sizes.low, sizes.high + 1) if exclusive else sizes
 
 

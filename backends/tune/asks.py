@@ -98,7 +98,7 @@ def asks(
         found += list(_synthesized(topology, collective, ladder))
     shelf = [] if engines else fitting_sketches(topology, collective)
     for sketch in dict.fromkeys([*sketches, *shelf]):
-        found += [_at("portfolio", n, sketch) for n in ladder[1::2]]
+        found += [_at("portfolio", n, sketch) for n in ladder[1::2] or ladder]
     return found
 
 
@@ -148,7 +148,7 @@ def _synthesized(topology: Topology, collective: Collective, ladder: list[int]) 
     # Fewer trees lose a little bandwidth, and make programs with fewer and longer messages.
     if collective.kind is not Kind.ALLTOALL:
         for trees in (1, 2):
-            for size in (ladder[len(ladder) // 2], ladder[-1]):
+            for size in dict.fromkeys((ladder[len(ladder) // 2], ladder[-1])):
                 yield _at(f"packing{{trees={trees},segments={SLICES}}}", size)
 
 

@@ -64,7 +64,10 @@ def simulated(
     grid, entries = race(runners, sizes=options.sizes, track=track, jobs=jobs)
     entries = [e for e in entries if any(us is not None for us in e.us)]
     if not entries:
-        raise NothingFound(f"no schedule for {collective} can be compiled for {track.runtime}")
+        raise NothingFound(
+            f"no schedule for {collective} can be compiled for {track.runtime}",
+            hint="larger --sizes, so that chunks have elements; other --protocols, or -e ENGINE",
+        )
     empty = np.flatnonzero(np.isinf(_matrix(entries).min(axis=0)))
     if len(empty):
         raise NothingFound(f"no plan for {collective} has chunks of whole elements at "

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from weft.dsl.collective import Collective
-from weft.dsl.errors import NothingFound
+from weft.dsl.errors import NothingFound, UserError
 from weft.dsl.topology import Topology
 from weft.synth.bounds import bounds
 
@@ -29,10 +29,13 @@ def tune(
     Where ``jobs`` was interrupted, what is known until then is enough.
 
     Raises:
+        UserError: there is one rank only.
         NothingFound: no engine has a schedule, or none can be compiled.
         KeyboardInterrupt: interrupted before anything was known.
         CheckFailed: what was made is wrong (our bug); nothing is written then.
     """
+    if collective.ranks < 2:
+        raise UserError("one rank alone: nothing has to move, so there is nothing to tune")
     bound = bounds(topology, collective)
     gathered = gather(topology, collective, options, jobs)
     if not gathered.runners:

@@ -130,6 +130,31 @@ def test_a_file_of_another_collective_or_placement_is_found(
     assert (told.code, "it is allgather, not allreduce" in told.out) == (1, True)
 
 
+def test_files_that_changed_places_are_found(copied: Path, weft: Weft) -> None:
+    one, two = (copied / "msccl-xml" / f"allreduce-{i}.xml" for i in (1, 2))
+    texts = one.read_text(), two.read_text()
+    one.write_text(texts[1])
+    two.write_text(texts[0])
+    found = weft("check", copied)
+    assert found.code == 1
+    assert re.search(r"allreduce-1.xml is for \d+ to \d+ bytes, and in the manifest", found.out)
+
+
+@pytest.mark.parametrize(("target", "code"), [("msccl", 0), ("rccl", 1), ("executor", 1)])
+def test_a_file_beside_those_that_a_runtime_loads_is_found(
+    copied: Path, weft: Weft, target: str, code: int
+) -> None:
+    """RCCL and the executor load all that is in the folder; MSCCL what it is told."""
+    made = copied.parent / target
+    quick = ("-t", "ring:4", "-c", "allgather", "--sizes", "1MiB", "--protocols", "Simple", "-q")
+    assert main(["tune", *quick, "-e", "classic", "--target", target, "-o", str(made)]) == 0
+    assert weft("check", made).code == 0
+    (made / "msccl-xml" / "other.xml").write_text("junk")
+    found = weft("check", made)
+    assert found.code == code
+    assert ("msccl-xml/other.xml: not of this library" in found.out) == bool(code)
+
+
 def test_a_missing_file_is_found(copied: Path, weft: Weft) -> None:
     (copied / "msccl-xml" / "allreduce-1.xml").unlink()
     found = weft("check", copied)
@@ -178,6 +203,7 @@ def test_only_a_library_is_replaced(copied: Path, weft: Weft) -> None:
         (("-t", "ring:4", "-c", "allreduce", "-o", "-"), "folder"),
         (("-t", "ring:4", "-c", "allreduce", "-o", "nowhere/library"), "does not exist"),
         (("-t", "ring:4", "-c", "allreduce", "--protocols", "LL,Simpel"), "Simple"),
+        (("-t", "ring:4", "-c", "allreduce", "--group", "3"), "one rank alone"),
     ],
 )
 def test_a_wrong_question_is_told(weft: Weft, arguments: tuple[str, ...], told: str) -> None:

@@ -1,21 +1,23 @@
-"""What a short race asks."""
+"""What engines are asked for a library."""
 
 from __future__ import annotations
 
-from weft.backends.tune.asks import again, asks
+import pytest
+
+from weft.backends.tune.asks import Named, asks, fitting_sketches
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make
 from weft.dsl.units import SizeRange
 
-SIZES = SizeRange(1 << 14, 1 << 20)
+SKETCH = Named("mine", "sketch mine {}")
 
 
-def test_a_short_race_asks_the_engines_that_the_user_names() -> None:
-    machine, collective = topology("ring:4"), make("allgather", 4)
-    usual = again(asks(machine, collective, SIZES), SIZES)
-    assert {q.engine for q in usual if not q.baseline} == {"portfolio"}
-    mine = ("packing{trees=1}",)
-    named = again(asks(machine, collective, SIZES, engines=mine), SIZES, engines=mine)
-    assert {(q.engine, q.size) for q in named if not q.baseline} == {
-        ("packing{trees=1}", SIZES.low), ("packing{trees=1}", SIZES.high),
-    }  # fmt: skip
+@pytest.mark.parametrize("high", [1 << 10, 1 << 12, 1 << 20, 1 << 30])
+def test_sketches_are_asked_however_few_sizes_there_are(high: int) -> None:
+    machine = topology("dgx1")
+    wanted = make("allgather", 8)
+    found = asks(machine, wanted, SizeRange(1 << 10, high), (SKETCH,))
+    shelf = fitting_sketches(machine, wanted)
+    assert shelf
+    assert {q.sketch for q in found if q.sketch} == {SKETCH, *shelf}
+    assert len({q.name for q in found}) == len(found)
