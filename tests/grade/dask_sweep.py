@@ -38,8 +38,8 @@ time = "60s"
 """
 
 LONG = """
-topologies = ["torus:4x4"]
-collectives = ["alltoall"]
+topologies = ["ndv2:nodes=2"]
+collectives = ["allgather"]
 engines = ["exact"]
 sizes = ["1MiB:8MiB"]
 time = "300s"
