@@ -142,17 +142,19 @@ def _ratios(
         parts = CLOSE if lead[entry, i : i + 2].min() < SAFE else 2
         looks[i, entry] = _inside(grid[i], grid[i + 1], parts)
     sizes = sorted({n for found in looks.values() for n in found})
+    if not sizes:
+        return {}
     asked = sorted({*baselines, *(entry for _, entry in pairs)})
     forms = [(entries[e].runner, entries[e].variant) for e in asked]
     times = dict(zip(asked, _matrix(clocked(forms, sizes, track, jobs)), strict=True))
     best = np.array([times[e] for e in baselines]).min(axis=0)
-    place = {n: at for at, n in enumerate(sizes)}
-    return {
-        (i, entry): max(
-            (float(times[entry][place[n]] / max(best[place[n]], LEAST)) for n in found), default=1.0
-        )
-        for (i, entry), found in looks.items()
-    }
+    ratios: dict[tuple[int, int], float] = {}
+    for (i, entry), found in looks.items():
+        at = np.searchsorted(sizes, found)
+        known = at[np.isfinite(times[entry][at] + best[at])]  # not where it was interrupted
+        ratio = times[entry][known] / np.maximum(best[known], LEAST)
+        ratios[i, entry] = float(ratio.max(initial=1.0))
+    return ratios
 
 
 def _inside(low: int, high: int, parts: int) -> list[int]:
