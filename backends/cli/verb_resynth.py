@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from ..tune.options import TuneOptions
     from ..tune.variants import Variant
 
-SECONDS = 4.0
+SECONDS = 3.0
 """Of each question to an engine: the old answer is most of the new one."""
+
+WITHIN = 0.01
+"""What a plan may lose for the sake of few: the machine has lost enough."""
 
 EXAMPLES = """examples:
   weft resynth library --down gpu0-gpu3 -o mended
@@ -44,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
                         "--protocols are as they were for it, unless they are given")  # fmt: skip
     add_down(parser)
     add_tuning(parser, SECONDS)
-    parser.set_defaults(target=None, placement=None)
+    parser.set_defaults(target=None, placement=None, within=WITHIN)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:

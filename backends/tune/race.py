@@ -158,10 +158,9 @@ def short_race(
     for place, entry in enumerate(first):
         times.note(place, few, entry)
     near = {
-        place for n in few for place, form in _ranked(times, n, runners)[:PER_SIZE_SHORT]
-        if times.of[place, form][n] <= REACH * times.best[n]
+        place for n in few for place, _ in _ranked(times, n, runners)[:PER_SIZE_SHORT]
     } or set(range(len(runners)))  # fmt: skip
-    # Baselines beyond reach are timed for the table only.
+    # Baselines that are beaten are timed for the table only.
     beaten = {p for n in few for p, _ in _ranked(times, n, runners, baseline=True)[:1]} - near
     tried = {**dict.fromkeys(sorted(near), tuple(dict.fromkeys((*forms, *PLAIN)))),
              **dict.fromkeys(sorted(beaten), PLAIN[:1])}  # fmt: skip
