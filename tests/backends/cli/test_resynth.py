@@ -50,7 +50,7 @@ def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
     kinds = [{(a.format, a.target, a.in_place) for one in x.tuned for plan in one.plans
               for a in plan.artefacts} for x in (was, made)]  # fmt: skip
     assert kinds[0] == kinds[1] == {("msccl-xml", "rccl", False), ("mpi", "", False)}
-    assert made.timing == was.timing
+    assert made.timing == {**was.timing, "within": 0.01}
     assert main(["resynth", old, "--down", "gpu0-gpu1", *quick, "--target", "msccl", "--to",
                  "msccl-xml", "-o", new, "-f"]) == 0  # fmt: skip
     assert {a.target for one in read(new).tuned for plan in one.plans
