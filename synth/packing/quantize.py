@@ -62,12 +62,11 @@ def quantize(schedule: Schedule, grains: int = MOST) -> tuple[Schedule, Fraction
         if load <= before:
             break
     assert best is not None
-    limit = best[0] * _AS_GOOD
-    if not collective.factor & (collective.factor - 1):
+    limit, powers = best[0] * _AS_GOOD, list(_powers(schedule, grains))
+    if powers and not collective.factor & (collective.factor - 1):
         # Shares that were rounded so before, and are cut in segments now, stay on such a grid.
-        limit = max(limit, min((load for load, _ in _powers(schedule, grains)), default=limit))
-    if (even := halved(schedule, grains, limit)) is not None:
-        best = us_per_byte(even), even
+        limit = max(limit, min(load for load, _ in powers))
+    best = next((one for one in powers if one[0] <= limit), best)
     return best[1], best[0] / before - 1 if before else Fraction(0)
 
 
