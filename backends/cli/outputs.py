@@ -37,7 +37,8 @@ def check_file(output: str, *, force: bool) -> Path:
         UserError: it exists without ``force``, is a folder, or has none.
     """
     path = Path(output)
-    if can_be_written(path, output) and path.is_dir():
+    require_writable(path, output)
+    if path.is_dir():
         raise UserError("the output is a directory", where=output, hint="name a file in it")
     if path.is_file() and not force:
         raise UserError("the file exists", where=output, hint="-f overwrites it")
@@ -63,8 +64,7 @@ def check_log(args: argparse.Namespace) -> None:
     if args.output not in (None, "-") and path.resolve() == Path(args.output).resolve():
         raise UserError("the log and the output are one file", where=args.log,
                         hint="name another for --log")  # fmt: skip
-    if not can_be_written(path, args.log):
-        return
+    require_writable(path, args.log)
     if path.is_dir():
         raise UserError("the log is a directory", where=args.log, hint="name a file in it")
     if path.is_file() and not args.force:
@@ -88,7 +88,8 @@ def check_folder_output(args: argparse.Namespace) -> None:
         raise UserError("a frontier is a folder of schedules, and this is the name of a file",
                         where=args.output,
                         hint="name a folder, or --objective latency|bandwidth|time")  # fmt: skip
-    if not can_be_written(path, args.output):
+    require_writable(path, args.output)
+    if not path.exists():
         return
     if not path.is_dir():
         raise UserError("a file, where the frontier's folder should be", where=args.output,
@@ -96,28 +97,26 @@ def check_folder_output(args: argparse.Namespace) -> None:
     check_replaceable(path, args.output, force=args.force)
 
 
-def can_be_written(path: Path, text: str) -> bool:
-    """Whether it is there; if this returns, it can be written, so that no search is for nothing.
+def require_writable(path: Path, text: str) -> None:
+    """Before a long search: whatever is made can be put there, a file or a whole folder.
 
     Raises:
         UserError: its folder is none or read-only, or it is a mount point.
     """
     try:
         there, parent = path.exists(), path.absolute().parent
-        if not there and parent.exists() and not parent.is_dir():
-            raise UserError(f"{path.parent} is a file, not a folder", where=text,
-                            hint="name another")  # fmt: skip
         if not there and not parent.is_dir():
+            if parent.exists():
+                raise UserError(f"{path.parent} is a file, not a folder", where=text,
+                                hint="name another")  # fmt: skip
             raise UserError(f"the folder {path.parent} does not exist", where=text,
                             hint="make it first")  # fmt: skip
         if path.is_dir() and path.is_mount():
             raise UserError("a mount point, which cannot be replaced as a whole", where=text,
                             hint="name a folder in it")  # fmt: skip
         if not there or path.is_file() or path.is_dir():
-            with TemporaryFile(dir=path.resolve().parent):
-                return there
+            TemporaryFile(dir=path.resolve().parent).close()
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", where=text) from None
     except ValueError as error:  # a NUL in the path
         raise UserError(f"cannot be written: {error}", where=repr(text)) from None
-    return there

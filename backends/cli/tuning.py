@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weft.dsl.errors import UserError, WeftError
 
 from .console import Console
-from .outputs import can_be_written
+from .outputs import require_writable
 from .progress import interruptible, live_line
 from .stages import Stages
 
@@ -105,7 +105,8 @@ def check_library_output(args: argparse.Namespace) -> None:
     if args.output == "-":
         raise UserError("a library is a folder: stdout takes one file", hint="-o DIR")
     path = Path(args.output)
-    if can_be_written(path, args.output) and not path.is_dir():
+    require_writable(path, args.output)
+    if path.exists() and not path.is_dir():
         raise UserError("a file, where the library's folder should be", where=args.output,
                         hint="name a folder")  # fmt: skip
     check_replaceable(path, args.output, force=args.force, replaces=replaceable(args.output))
