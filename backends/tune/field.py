@@ -93,11 +93,14 @@ def measured(
 def path(came: Field, options: TuneOptions) -> list[int]:
     """The entry for every size of the grid.
 
-    What takes longer than the best baseline somewhere near counts as taking longer here.
+    What takes longer than the best baseline somewhere near counts as taking longer here; what takes
+    longer here is out.
     """
     times, baseline = _matrix(came.entries), _baseline(came.entries)
     behind = came.behind if len(came.behind) else np.ones_like(times)
+    slower = times > baseline * EVEN
     times = np.where(behind > EVEN, np.maximum(times, baseline * behind), times)
+    times[slower] = np.inf
     price = np.array([COPY ** e.variant.instances.bit_length() for e in came.entries])
     return few(times, limits(times, baseline, options.within), price)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import patterns
 import pytest
 
@@ -63,3 +64,14 @@ def test_where_a_plan_loses_the_baseline_is_taken_on_both_sides(slow: range, win
 def test_where_a_plan_leads_by_far_the_middle_is_looked_at() -> None:
     assert taken(range(2300, 2500), 3.0) == ["plan"] * 4
     assert taken(range(2900, 3100), 3.0) == ["plan", "baseline", "baseline", "plan"]
+
+
+def test_what_is_slower_than_a_baseline_at_a_size_is_out() -> None:
+    """Though the baseline has lost more to another of its forms between the sizes."""
+    schedule = patterns.ring_allgather(2, 1)
+    times = tuple(float(n) for n in GRID)
+    entries = [Entry(Runner("plan", schedule), PLAN, tuple(1.001 * t for t in times)),
+               Entry(Runner("baseline", schedule, baseline=True), BASELINE, times)]  # fmt: skip
+    behind = np.array([[1.002] * len(GRID), [1.01] * len(GRID)])
+    came = Field(GRID, entries, between(entries, GRID), behind=behind)
+    assert path(came, TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))) == [1] * len(GRID)
