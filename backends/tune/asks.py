@@ -83,12 +83,11 @@ class Ask:
 
 def asks(
     topology: Topology, collective: Collective, sizes: SizeRange,
-    sketches: tuple[Named, ...] = (), engines: tuple[str, ...] = (),
+    sketches: Sequence[Named] = (), engines: tuple[str, ...] = (),
 ) -> list[Ask]:  # fmt: skip
     """All questions for a collective on a machine, the cheap ones first.
 
-    ``sketches``: the user's own, beside those of the shelf for this machine. ``engines``:
-    instead of those that are usual; the baseline always runs.
+    ``engines``: instead of those that are usual; the baseline always runs.
     """
     found = list(_classic(collective))
     ladder = _ladder(sizes)
@@ -96,24 +95,17 @@ def asks(
         found += [_at(e, n) for e in engines for n in ladder]
     else:
         found += list(_synthesized(topology, collective, ladder))
-    shelf = [] if engines else fitting_sketches(topology, collective)
-    for sketch in dict.fromkeys([*sketches, *shelf]):
+    for sketch in dict.fromkeys(sketches):
         found += [_at("portfolio", n, sketch) for n in ladder[1::2] or ladder]
     return found
 
 
-def again(
-    questions: Sequence[Ask], sizes: SizeRange,
-    sketches: tuple[Named, ...] = (), engines: tuple[str, ...] = (),
-) -> list[Ask]:  # fmt: skip
-    """Those of a race that shall be short: baselines, and all engines (or those that the user
-    names) at both ends of the sizes; the user's sketches."""
+def again(questions: Sequence[Ask], sizes: SizeRange, engines: tuple[str, ...] = ()) -> list[Ask]:
+    """Those of a race that shall be short: all engines (or those that the user names) at both ends
+    of the sizes, which take longest; then baselines, and sketches."""
     ends, asked = (sizes.low, sizes.high), engines or ("portfolio",)
-    return [
-        q for q in questions
-        if q.baseline or q.sketch in sketches
-        or (q.engine in asked and q.size in ends and not q.sketch)
-    ]  # fmt: skip
+    searches = [q for q in questions if q.engine in asked and q.size in ends and not q.sketch]
+    return [*searches, *(q for q in questions if q.baseline or q.sketch)]
 
 
 def _ladder(sizes: SizeRange) -> list[int]:

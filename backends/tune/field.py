@@ -17,7 +17,7 @@ from ..telling import Telling, silent
 from .choose import EVEN, LEAST, Floats, few, limits
 from .measure import between, measured_race
 from .options import TuneOptions
-from .race import Entry, MapJobs, Runner, Track, clocked, run_race, short_race
+from .race import Entry, Interrupted, MapJobs, Runner, Track, clocked, run_race, short_race
 from .work import FORMAT, Stand, Timer
 
 COPY = 1.003
@@ -126,7 +126,11 @@ def _between(came: Field, options: TuneOptions, track: Track, jobs: MapJobs) -> 
         if not pairs:
             break
         seen |= pairs
-        for (i, entry), ratio in _ratios(came, sorted(pairs), track, jobs).items():
+        try:
+            ratios = _ratios(came, sorted(pairs), track, jobs)
+        except Interrupted:  # the race is over: what was seen until now is enough
+            break
+        for (i, entry), ratio in ratios.items():
             behind[entry, i : i + 2] = np.maximum(behind[entry, i : i + 2], ratio)
     return replace(came, behind=behind)
 

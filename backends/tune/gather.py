@@ -16,7 +16,7 @@ from weft.dsl.topology import Topology
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.occupancy import us_per_byte
 
-from .asks import Ask, again, asks
+from .asks import Ask, again, asks, fitting_sketches
 from .options import TuneOptions
 from .race import MapJobs, Runner
 from .usable import usable
@@ -48,9 +48,13 @@ def gather(
     Raises:
         KeyboardInterrupt: interrupted before there was any.
     """
-    questions = asks(topology, collective, options.sizes, options.sketches, options.engines)
-    if options.forms:
-        questions = again(questions, options.sizes, options.sketches, options.engines)
+    short = bool(options.forms)
+    shelf = [] if short or options.engines else fitting_sketches(topology, collective)
+    questions = asks(
+        topology, collective, options.sizes, [*options.sketches, *shelf], options.engines
+    )
+    if short:
+        questions = again(questions, options.sizes, options.engines)
         questions = [q for q in questions if not _answered(q, topology, options.warm)]
     machine = topology_json.dump(topology)
     wanted = collective_json.dump(collective)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from weft.dsl.schedule import Schedule, dump
@@ -40,6 +42,10 @@ MapJobs = Callable[[str, str, Sequence[Any]], list[Any]]
 first text tells people what is being done."""
 
 WORK = f"{__package__}.work"
+
+
+class Interrupted(KeyboardInterrupt):
+    """A round was ended before anything of it was known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,48 +141,64 @@ def run_race(
     for (place, near), answer in zip(asked, answers, strict=True):
         times.add(place, near, answer)
     if not times.best and None in answers:
-        raise KeyboardInterrupt
+        raise Interrupted
     chosen = _finalists(runners, times, coarse)
     fine = spaced(sizes, FINE)
-    return fine, clocked([(runners[p], v) for p, v in chosen], fine, track, jobs)
+    try:
+        return fine, clocked([(runners[p], v) for p, v in chosen], fine, track, jobs)
+    except Interrupted:
+        return coarse, [
+            Entry(runners[p], v, tuple(times.of[p, v].get(n) for n in coarse)) for p, v in chosen
+        ]
 
 
 def short_race(
     runners: Sequence[Runner], forms: Sequence[Variant], sizes: SizeRange, track: Track,
     jobs: MapJobs,
 ) -> tuple[list[int], list[Entry]]:  # fmt: skip
-    """Two rounds: every schedule in one form at few sizes, then the best of each size in every
-    form, on a grid of powers of two.
+    """Three rounds: every schedule in one plain form at few sizes; those among the best of one of
+    these in the given forms, on a grid of powers of two; what leads then in plain forms.
 
-    A machine that is no longer regular may have no room for the forms of the old one; a few plain
-    ones race beside them.
+    A machine that is no longer regular may have no room for the forms of the old one, or another
+    suits it better. Baselines that are beaten are timed for the table only.
     """
     grid = list(sizes.powers())
     few = sorted({*grid[::FEW], grid[-1]})
-    first = clocked([(runner, PLAIN[0]) for runner in runners], few, track, jobs)
-    times = _Times()
-    for place, entry in enumerate(first):
-        times.note(place, few, entry)
-    near = {
-        place for n in few for place, _ in _ranked(times, n, runners)[:PER_SIZE_SHORT]
-    } or set(range(len(runners)))  # fmt: skip
-    # Baselines that are beaten are timed for the table only.
-    beaten = {p for n in few for p, _ in _ranked(times, n, runners, baseline=True)[:1]} - near
-    tried = {**dict.fromkeys(sorted(near), tuple(dict.fromkeys((*forms, *PLAIN)))),
-             **dict.fromkeys(sorted(beaten), PLAIN[:1])}  # fmt: skip
-    pairs = [(place, form) for place, its in tried.items() for form in its]
-    second = clocked([(runners[place], form) for place, form in pairs], grid, track, jobs)
-    times = _Times()
-    for (place, _), entry in zip(pairs, second, strict=True):
-        times.note(place, grid, entry)
-    chosen = set(_finalists(runners, times, grid))
-    return grid, [e for pair, e in zip(pairs, second, strict=True) if pair in chosen]
+    times, known = _Times(), _Times()
+
+    def run(pairs: Sequence[tuple[int, Variant]], at: Sequence[int]) -> list[Entry]:
+        ran = clocked([(runners[place], form) for place, form in pairs], at, track, jobs)
+        for (place, _), entry in zip(pairs, ran, strict=True):
+            times.note(place, at, entry)
+        return ran
+
+    def leading(count: int, *, baseline: bool = False) -> list[int]:
+        return sorted({place for n in few for place, _ in
+                       _ranked(times, n, runners, baseline=baseline)[:count]})  # fmt: skip
+
+    everyone = range(len(runners))
+    run([(place, PLAIN[0]) for place in everyone], few)
+    pairs = list(product(leading(PER_SIZE_SHORT) or everyone, dict.fromkeys(forms)))
+    ran = run(pairs, grid)
+    plain = dict.fromkeys((*product(leading(1) or everyone, PLAIN),
+                           *product(leading(1, baseline=True), PLAIN[:1])))  # fmt: skip
+    more = [pair for pair in plain if pair not in pairs]
+    with suppress(Interrupted):  # what came of the second is enough
+        pairs, ran = pairs + more, ran + run(more, grid)
+    for (place, _), entry in zip(pairs, ran, strict=True):
+        known.note(place, grid, entry)
+    chosen = set(_finalists(runners, known, grid))
+    return grid, [e for pair, e in zip(pairs, ran, strict=True) if pair in chosen]
 
 
 def clocked(
     forms: Sequence[tuple[Runner, Variant]], sizes: Sequence[int], track: Track, jobs: MapJobs
 ) -> list[Entry]:
-    """Times of schedules, each compiled in one way, at some sizes."""
+    """Times of schedules, each compiled in one way, at some sizes.
+
+    Raises:
+        Interrupted: before one of them was known.
+    """
     given = [
         {"schedule": dump(runner.schedule), "runtime": track.runtime, "protocols": [],
          "in_place": list(track.in_place), "variant": variant.to_json(), "sizes": list(sizes)}
@@ -184,7 +206,7 @@ def clocked(
     ]  # fmt: skip
     answers = jobs("timing finalists", f"{WORK}:clock", given)
     if answers and all(answer is None for answer in answers):
-        raise KeyboardInterrupt
+        raise Interrupted
     none = (None,) * len(sizes)
     return [
         Entry(r, v, none if us is None else tuple(us))

@@ -6,7 +6,6 @@ Tables are made with numbers of rows in them; :func:`_placed` makes these the pl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -157,7 +156,7 @@ def _blocks(layout: Layout, operations: Ints, turns: int) -> Ints:
     does = (operations[:, k.SENDS] | operations[:, k.RECEIVES]) > 0
     does |= operations[:, k.WAIT_END] > operations[:, k.WAIT_BEGIN]
     does |= (operations[:, k.EXTRA] | operations[:, k.LAST_EXTRA]) > 0
-    works = np.array([bool(does[a:b].any()) for a, b in pairwise(o.first.tolist())], bool)
+    works = np.diff(np.concatenate(([0], np.cumsum(does)))[o.first]) > 0
     blocks[:, k.ON_STACK] = works
     blocks[~works, k.TURN] = turns
     return blocks

@@ -109,7 +109,7 @@ def density(bars: Bars, row: int, span: float) -> str:
     start, end = bars.start[mine], bars.start[mine] + bars.length[mine]
     edges = np.linspace(0, span, CELLS + 1)
     # Bars of a row follow each other, so what is done by a time is a sum of clipped lengths.
-    done = np.array([np.clip(edge - start, 0, end - start).sum() for edge in edges])
+    done = np.clip(edges[:, None] - start, 0, end - start).sum(axis=1)
     full = np.clip(np.diff(done) / (span / CELLS), 0, 1)
     return "".join(str(int(np.ceil(x * 9 - 1e-9))) for x in full)
 

@@ -75,3 +75,14 @@ def test_what_is_slower_than_a_baseline_at_a_size_is_out() -> None:
     behind = np.array([[1.002] * len(GRID), [1.01] * len(GRID)])
     came = Field(GRID, entries, between(entries, GRID), behind=behind)
     assert path(came, TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))) == [1] * len(GRID)
+
+
+def test_who_interrupts_the_looks_between_sizes_keeps_the_race() -> None:
+    schedule = patterns.ring_allgather(2, 1)
+    times = tuple(float(n) for n in GRID)
+    entries = [Entry(Runner("plan", schedule), PLAN, times),
+               Entry(Runner("baseline", schedule, baseline=True), BASELINE, times)]  # fmt: skip
+    came = Field(GRID, entries, between(entries, GRID))
+    options = TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))
+    looked = _between(came, options, TRACK, lambda *given: [None] * len(given[2]))
+    assert path(looked, options) == path(came, options)

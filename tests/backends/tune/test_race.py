@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import pytest
+
 from weft.backends.tune import work
-from weft.backends.tune.race import PLAIN, Runner, Track, short_race
+from weft.backends.tune.race import PLAIN, Interrupted, Runner, Track, run_race, short_race
 from weft.backends.tune.variants import Variant
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make
@@ -37,19 +40,50 @@ def found_by(engine: str) -> Schedule:
     return synthesize(problem, engine, Budget(5)).points[0].schedule
 
 
-def test_a_short_race_tries_all_forms_of_few() -> None:
-    runners = [
+TRACK = Track("msccl", ("Simple",), (False,))
+
+
+def three() -> list[Runner]:
+    return [
         Runner("straight", found_by("classic{algorithm=direct}")),
         Runner("ring", found_by("classic{algorithm=ring}"), baseline=True),
         Runner("doubling", found_by("classic{algorithm=recursive_doubling}"), baseline=True),
     ]
+
+
+class Until:
+    """Runs jobs at once until one round is ended, and with it all after it."""
+
+    def __init__(self, rounds: int) -> None:
+        self.left = rounds
+
+    def __call__(self, _: str, function: str, given: Sequence[Any]) -> list[Any]:
+        self.left -= 1
+        do = work.clock if function.endswith(":clock") else work.explore
+        return [do(one) if self.left >= 0 else None for one in given]
+
+
+def test_what_a_race_knows_when_its_last_round_is_ended_is_enough() -> None:
+    short = partial(short_race, forms=[Variant(4)])
+    for race, rounds in ((run_race, 2), (short, 2)):
+        grid, entries = race(three(), sizes=SIZES, track=TRACK, jobs=Until(rounds))
+        assert "straight" in {e.runner.name for e in entries}
+        for at in range(len(grid)):
+            assert any(e.us[at] is not None for e in entries)
+    with pytest.raises(Interrupted):
+        short(three(), sizes=SIZES, track=TRACK, jobs=Until(1))
+
+
+def test_a_short_race_tries_all_forms_of_few() -> None:
+    runners = three()
     jobs = Here()
     own = Variant(4)
-    grid, entries = short_race(runners, [own], SIZES, Track("msccl", ("Simple",), (False,)), jobs)
-    first, second = jobs.rounds
+    grid, entries = short_race(runners, [own], SIZES, TRACK, jobs)
+    first, second, third = jobs.rounds
     assert [one["variant"] for one in first] == [PLAIN[0].to_json()] * 3
-    assert len(second) < 3 * (1 + len(PLAIN))  # one of the baselines is the better one
-    assert {Variant.of(one["variant"]) for one in second} == {own, *PLAIN}
+    assert [Variant.of(one["variant"]) for one in second] == [own] * len(second)
+    assert {Variant.of(one["variant"]) for one in third} == set(PLAIN)
+    assert len(third) < 3 * len(PLAIN)  # only what leads is tried in all forms
     assert grid == list(SIZES.powers())
     assert entries[0].runner.name == "straight"
     for at in range(len(grid)):
