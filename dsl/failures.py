@@ -22,10 +22,12 @@ from itertools import groupby
 
 import numpy as np
 
+from .collective import Collective
 from .detect import surviving
 from .errors import BadTopology, UnknownName, UserError
 from .hops import hop_distances
 from .nics import nics_of
+from .problem import required_pairs
 from .spans import Span
 from .structure import IntArray
 from .symmetry import GUESSED, extend, guess, is_automorphism
@@ -263,21 +265,28 @@ def _ends(topology: Topology, text: str, where: Where) -> tuple[int, int, bool]:
 # --- what is cut off ------------------------------------------------------------------------------
 
 
-def cut_off(topology: Topology) -> tuple[int, ...]:
-    """The ranks outside the largest set (the first of equals) that all reach each other."""
-    distance = hop_distances(topology) >= 0
-    mutual = distance & distance.T
+def cut_off(topology: Topology, collective: Collective | None = None) -> tuple[int, ...]:
+    """The ranks outside the largest set (the first of equals) that all reach each other.
+
+    None where a collective needs no more than what is there: a broadcast has one direction.
+    """
+    reached = hop_distances(topology) >= 0
+    if reached.all():
+        return ()
+    if collective is not None and all(reached[pair] for pair in required_pairs(collective)):
+        return ()
+    mutual = reached & reached.T
     sizes = mutual.sum(axis=1)
     return tuple(np.flatnonzero(~mutual[int(np.argmax(sizes))]).tolist())
 
 
-def require_whole(left: Degraded) -> None:
-    """Refuse a machine that has fallen apart.
+def require_whole(left: Degraded, collective: Collective | None = None) -> None:
+    """Refuse a machine that has fallen apart: for a collective of those who are left, or for any.
 
     Raises:
         BadTopology: some ranks are cut off; they are named as they were numbered.
     """
-    lost = [left.survivors[r] for r in cut_off(left.topology)]
+    lost = [left.survivors[r] for r in cut_off(left.topology, collective)]
     if not lost:
         return
     names = [left.whole.nodes[r].name for r in lost]

@@ -215,7 +215,7 @@ def _loss(
 ) -> Loss:
     down, *others = group
     left = degraded(topology, [down])
-    lost = cut_off(left.topology)
+    lost = cut_off(left.topology, collective)
     after = None if lost else bounds(left.topology, collective)
     ratio = None
     if after is not None:

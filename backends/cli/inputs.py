@@ -12,7 +12,7 @@ from weft.dsl.units import SizeRange, parse_microseconds, parse_size_range
 
 if TYPE_CHECKING:
     from weft.dsl.collective import Collective
-    from weft.dsl.failures import Down
+    from weft.dsl.failures import Degraded, Down
     from weft.dsl.problem import Problem
     from weft.dsl.sketch import Sketch
     from weft.dsl.topology import Topology
@@ -203,31 +203,30 @@ def read_problem(
     Raises:
         BadTopology: a group that is not there, or that what is down has torn apart.
     """
-    topology = read_machine(args)
-    group = args.group or tuple(range(topology.ranks))
-    downs = named_down(args, topology)
-    if args.group and not downs:
-        topology = topology.restricted_to(args.group)
-    if downs:
-        topology, group = _left(topology, downs, group)
+    from weft.dsl.failures import degraded, require_whole
+
+    machine = read_machine(args)
+    group = args.group or tuple(range(machine.ranks))
+    downs = named_down(args, machine)
+    left = degraded(machine, downs) if downs else None
+    if left is not None:
+        topology, group = _left_of(left, group)
+    else:
+        topology = machine.restricted_to(group) if args.group else machine
     if require is not None:
         require(args, len(group))
     collective = collective_for(args, group)
+    if left is not None and topology is left.topology:
+        require_whole(left, collective)
     return topology, collective
 
 
-def _left(
-    topology: Topology, downs: tuple[Down, ...], group: tuple[int, ...]
-) -> tuple[Topology, tuple[int, ...]]:
+def _left_of(left: Degraded, group: tuple[int, ...]) -> tuple[Topology, tuple[int, ...]]:
     """What is left of a machine for a group, and of the group."""
-    from weft.dsl.failures import degraded, require_whole
-
-    left = degraded(topology, downs)
-    if group == tuple(range(topology.ranks)):
-        require_whole(left)
+    if group == tuple(range(left.whole.ranks)):
         return left.topology, left.survivors
     place = {old: new for new, old in enumerate(left.survivors)}
-    topology.restricted_to(group)  # the group must be right before it is cut down
+    left.whole.restricted_to(group)  # the group must be right before it is cut down
     kept = tuple(rank for rank in group if rank in place)
     return left.topology.restricted_to(place[rank] for rank in kept), kept
 

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from weft.dsl.collective import Collective
     from weft.dsl.failures import Degraded
     from weft.dsl.library import Library, Tuned
-    from weft.dsl.schedule import Schedule
 
     from ..tune.manifest import Made
-    from ..tune.options import TuneOptions
+    from ..tune.options import TuneOptions, Warm
     from ..tune.variants import Variant
 
 SECONDS = 3.0
@@ -62,10 +61,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise UserError("nothing is down", where=args.library,
                         hint="--down, --down-nic or --down-rank say what is")  # fmt: skip
     left = degraded(old.topology, downs)
-    require_whole(left)
+    asked = [_still(one.collective, left) for one in old.tuned]
+    for one in asked:
+        require_whole(left, one)
     console.say("Read", f"{old.topology.name} {left.told()}")
     _as_before(args, old)
-    asked = [_still(one.collective, left) for one in old.tuned]
     options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
     made = _tuned(args, old, left, asked, options, console)
     library = replace(
@@ -117,9 +117,10 @@ def _tuned(
     with Pool(console, args.jobs, "Tuning") as pool:
         for before, one in zip(old.tuned, asked, strict=True):
             pool.about = one.name or str(one.kind)
-            warm = _mended(Path(args.library), before, left, console)
-            forms = _forms(map(variant_of, before.plans), options.raced_protocols)
-            again = replace(options, warm=warm, forms=forms if alike else ())
+            known = _forms(map(variant_of, before.plans), options.raced_protocols)
+            forms = known if alike else ()
+            warm = _mended(Path(args.library), before, left, forms, console)
+            again = replace(options, warm=warm, forms=forms)
             made.append(tune(left.topology, one, again, pool.jobs, console.say, pool.tell))
             if pool.stopped:
                 break
@@ -159,22 +160,29 @@ def _still(collective: Collective, left: Degraded) -> Collective:
     return make(collective.kind, len(left.survivors), roots=roots)
 
 
-def _mended(folder: Path, before: Tuned, left: Degraded, console: Console) -> dict[str, Schedule]:
-    """The plans' schedules for what is left, as far as they can be mended."""
+def _mended(
+    folder: Path, before: Tuned, left: Degraded, forms: Sequence[Variant], console: Console
+) -> dict[str, Warm]:
+    """The plans' schedules for what is left, as far as they can be mended; and their forms, where
+    they are among those that race."""
     from weft.dsl.schedule import read
     from weft.synth.repair import repairs
     from weft.synth.verify import require_valid
 
+    from ..tune.options import Warm
+    from ..tune.variants import variant_of
+
     if left.dead_ranks:
         return {}
-    found: dict[str, Schedule] = {}
+    found: dict[str, Warm] = {}
     count = 0
     for plan in before.plans:
         root = folder if folder.is_dir() else folder.parent
+        form = variant_of(plan)
         try:
             for word, mended in repairs(read(root / plan.schedule), left):
                 require_valid(mended)
-                found[f"{word} {plan.name}"] = mended
+                found[f"{word} {plan.name}"] = Warm(mended, form if form in forms else None)
         except UserError as error:
             console.detail(f"         {plan.name} cannot be mended: {error.message}")
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,15 +55,16 @@ def gather(
     )
     if short:
         questions = again(questions, options.sizes, options.engines)
-        questions = [q for q in questions if not _answered(q, topology, options.warm)]
+        old = [warm.schedule for warm in options.warm.values()]
+        questions = [q for q in questions if not _answered(q, topology, old)]
     machine = topology_json.dump(topology)
     wanted = collective_json.dump(collective)
     answers = jobs("searching", f"{__package__}.work:solve", [
         _given(q, machine, wanted, options) for q in questions
     ])  # fmt: skip
     found: dict[str, Runner] = {}
-    for name, schedule in options.warm.items():
-        _join(found, Runner(name, usable(schedule)))
+    for name, warm in options.warm.items():
+        _join(found, Runner(name, usable(warm.schedule), form=warm.form))
     told = [(q, a) for q, a in zip(questions, answers, strict=True) if a is not None]
     for question, answer in told:
         for i, data in enumerate(answer["schedules"]):
@@ -83,7 +84,7 @@ def gather(
     return Gathered(list(found.values()), why, barren)
 
 
-def _answered(question: Ask, topology: Topology, warm: Mapping[str, Schedule]) -> bool:
+def _answered(question: Ask, topology: Topology, old: Sequence[Schedule]) -> bool:
     """Whether a schedule that is there already is near the bound at the size of a question, but for
     what latencies it has: one of large messages, then."""
     if question.baseline or question.sketch or question.size is None:
@@ -93,7 +94,7 @@ def _answered(question: Ask, topology: Topology, warm: Mapping[str, Schedule]) -
         size >= LARGE and us_per_byte(s) * size <= ENOUGH * lower_bound_us(
             bounds(topology, s.collective), size
         )
-        for s in warm.values()
+        for s in old
     )  # fmt: skip
 
 

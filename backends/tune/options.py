@@ -17,6 +17,15 @@ NVIDIA_PROTOCOLS = ("Simple", "LL", "LL128")
 AMD_PROTOCOLS = ("Simple", "LL")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Warm:
+    """A schedule of this machine that was a plan, mended; and how that was compiled, if it may be
+    so again."""
+
+    schedule: Schedule
+    form: Variant | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
     """What the user wants.
@@ -26,7 +35,7 @@ class TuneOptions:
             as a share, for the sake of few plans.
         seconds: for each question to an engine. ``protocols``: empty: those of the runtime.
         engines: instead of the usual ones. ``sketches``: beside those of the shelf.
-        warm: schedules of this machine that join the race, by name.
+        warm: what joins the race, by name.
         forms: ways to compile that were good on a machine like this one; with them the race is
             short: few questions to the engines, and no other forms than these.
         measuring: run the schedules instead of simulating their programs.
@@ -40,7 +49,7 @@ class TuneOptions:
     protocols: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
     sketches: tuple[Named, ...] = ()
-    warm: Mapping[str, Schedule] = field(default_factory=dict)
+    warm: Mapping[str, Warm] = field(default_factory=dict)
     forms: tuple[Variant, ...] = ()
     measuring: Measuring | None = None
 

@@ -60,11 +60,13 @@ class Track:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runner:
-    """A schedule in the race, under a name of its own."""
+    """A schedule in the race, under a name of its own; and how it is compiled elsewhere, if that is
+    known."""
 
     name: str
     schedule: Schedule
     baseline: bool = False
+    form: Variant | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +159,8 @@ def short_race(
     jobs: MapJobs,
 ) -> tuple[list[int], list[Entry]]:  # fmt: skip
     """Three rounds: every schedule in one plain form at few sizes; those among the best of one of
-    these in the given forms, on a grid of powers of two; what leads then in plain forms.
+    these in the given forms, and all that have a form of their own in this, on a grid of powers of
+    two; what leads then in plain forms.
 
     A machine that is no longer regular may have no room for the forms of the old one, or another
     suits it better. Baselines that are beaten are timed for the table only.
@@ -178,7 +181,8 @@ def short_race(
 
     everyone = range(len(runners))
     run([(place, PLAIN[0]) for place in everyone], few)
-    pairs = list(product(leading(PER_SIZE_SHORT) or everyone, dict.fromkeys(forms)))
+    own = ((place, form) for place in everyone if (form := runners[place].form) is not None)
+    pairs = list(dict.fromkeys((*product(leading(PER_SIZE_SHORT) or everyone, forms), *own)))
     ran = run(pairs, grid)
     plain = dict.fromkeys((*product(leading(1) or everyone, PLAIN),
                            *product(leading(1, baseline=True), PLAIN[:1])))  # fmt: skip

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.strategies import topologies
 from weft.dsl.catalog import topology
+from weft.dsl.collective import make
 from weft.dsl.errors import BadTopology, UserError
 from weft.dsl.failures import (
     cut_off,
@@ -150,6 +151,28 @@ def test_what_is_cut_off_is_named_as_it_was_numbered() -> None:
         require_whole(left)
     assert caught.value.hint.endswith("--down-rank 4")
     assert ranges([1, 2, 3, 7]) == "1..3,7"
+
+
+@pytest.mark.parametrize(
+    ("down", "kind", "lost"),
+    [
+        ("gpu1->gpu0", "broadcast", ()), ("gpu0->gpu1", "broadcast", (0,)),
+        ("gpu1->gpu0", "reduce", (0,)), ("gpu0->gpu1", "reduce", ()),
+        ("gpu1->gpu0", "allgather", (0,)), ("gpu1->gpu0", None, (0,)),
+    ],
+)  # fmt: skip
+def test_what_needs_one_direction_loses_nothing_with_the_other(
+    down: str, kind: str | None, lost: tuple[int, ...]
+) -> None:
+    made = topology("line:3")
+    left = degraded(made, [find(made, down)])
+    collective = None if kind is None else make(kind, 3)
+    assert cut_off(left.topology, collective) == lost
+    if lost:
+        with pytest.raises(BadTopology, match="gpu0 is cut off"):
+            require_whole(left, collective)
+    else:
+        require_whole(left, collective)
 
 
 @settings(deadline=None, max_examples=60)

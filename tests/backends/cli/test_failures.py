@@ -35,6 +35,15 @@ def test_what_schedules_attain(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0.95 * loss["algbw_GBps"] <= loss["found"] <= loss["algbw_GBps"] * (1 + 1e-9)
 
 
+def test_a_broadcast_loses_nothing_with_the_way_back(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["failures", "-t", "line:3", "-c", "broadcast", "--directions", "--json", "-q"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)["failures"]
+    assert {x["down"]: x["cut_off"] for x in found} == {
+        "gpu0->gpu1": [0], "gpu1->gpu2": [2], "gpu1->gpu0": [], "gpu2->gpu1": [],
+    }  # fmt: skip
+
+
 def test_one_size_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["failures", "-t", "dgx1", "-c", "allgather", "--size", "1KiB:1MiB"]) == 2
     assert "one size" in capsys.readouterr().err

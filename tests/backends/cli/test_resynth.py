@@ -57,6 +57,17 @@ def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
             for a in plan.artefacts} == {"msccl"}  # fmt: skip
 
 
+def test_nothing_is_lost_with_what_was_not_used(tmp_path: Path) -> None:
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    words = ("-t", "line:3", "-c", "broadcast", "--sizes", "1KiB:256KiB")
+    assert main(["tune", *words, *QUICK, "-o", old]) == 0
+    assert main(["resynth", old, "--down", "gpu1->gpu0", *QUICK, "-o", new]) == 0
+    (was,), (made,) = read(old).tuned, read(new).tuned
+    known = dict(zip(was.grid, was.chosen_us, strict=True))
+    for size, us in zip(made.grid, made.chosen_us, strict=True):
+        assert us <= known[size] * 1.011  # --within of resynth
+
+
 def test_ranks_that_are_gone_leave_the_collective(library: str, tmp_path: Path) -> None:
     folder = tmp_path / "smaller"
     words = ("--down-rank", "2", "-o", str(folder))

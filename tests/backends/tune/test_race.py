@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from weft.backends.tune.variants import Variant
 from weft.dsl.catalog import topology
 from weft.dsl.collective import make
 from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule
+from weft.dsl.schedule import Schedule, dump
 from weft.dsl.units import SizeRange
 from weft.synth.api import synthesize
 from weft.synth.engine import Budget
@@ -84,6 +85,12 @@ def test_a_short_race_tries_all_forms_of_few() -> None:
     assert [Variant.of(one["variant"]) for one in second] == [own] * len(second)
     assert {Variant.of(one["variant"]) for one in third} == set(PLAIN)
     assert len(third) < 3 * len(PLAIN)  # only what leads is tried in all forms
+    runners[1] = replace(runners[1], form=Variant(2))
+    jobs = Here()
+    short_race(runners, [own], SIZES, TRACK, jobs)
+    again = jobs.rounds[1]
+    assert [Variant.of(one["variant"]) for one in again] == [own] * len(second) + [Variant(2)]
+    assert again[-1]["schedule"] == dump(runners[1].schedule)
     assert grid == list(SIZES.powers())
     assert entries[0].runner.name == "straight"
     for at in range(len(grid)):
