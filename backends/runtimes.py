@@ -52,6 +52,11 @@ class Target:
         """Itself, or for the portable subset all of them."""
         return tuple(t for t in RUNTIMES.values() if t.letters in self.letters)
 
+    @property
+    def loads_folder(self) -> bool:
+        """Whether it reads all files of a folder (``MSCCL_ALGO_DIR``), and fails on any of them."""
+        return "M" not in self.letters
+
     def host_payload(self, protocol: Protocol, coll: str) -> int:
         """Bytes of one operation, as the host reckons to say how many chunks share one.
 

@@ -7,6 +7,7 @@ common form, the :class:`~weft.backends.listing.Listing`.
 from ..runtimes import RUNTIMES, TARGETS, Target, target_named
 from .checker import Report, check_program, check_xml, report_program, report_xml
 from .findings import Finding, Severity, errors, require_good
+from .header import Sizes, sizes_of
 from .prove import Proof
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Proof",
     "Report",
     "Severity",
+    "Sizes",
     "Target",
     "check_program",
     "check_xml",
@@ -23,5 +25,6 @@ __all__ = [
     "report_program",
     "report_xml",
     "require_good",
+    "sizes_of",
     "target_named",
 ]

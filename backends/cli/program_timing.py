@@ -155,9 +155,9 @@ def clock_for(
         return "no message size is given: --size names it"
     if topology.ranks > MOST_RANKS:
         return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
-    from weft.synth.program_time import MSCCL, RCCL
+    from weft.synth.program_time import model_of
 
-    return Clock(topology, size, RCCL if target == "rccl" else MSCCL)
+    return Clock(topology, size, model_of(target))
 
 
 def timing_of(

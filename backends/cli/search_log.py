@@ -10,6 +10,7 @@ from weft.dsl.files import SCHEMA, write_text
 from .progress import describe
 
 if TYPE_CHECKING:
+    from weft.dsl.problem import Problem
     from weft.synth.engine import Point
 
     from .progress import Progress
@@ -19,8 +20,13 @@ class SearchLog:
     """Kept while an engine searches, written at its end; seconds differ from run to run, so they
     have no place in the schedules themselves."""
 
-    def __init__(self, **facts: Any) -> None:
-        self._lines: list[dict[str, Any]] = [{"weft": "log", "schema": SCHEMA, **facts}]
+    def __init__(self, problem: Problem, **facts: Any) -> None:
+        machine, collective = problem.topology, problem.collective
+        self._lines: list[dict[str, Any]] = [{
+            "weft": "log", "schema": SCHEMA, **facts, "size": problem.bytes,
+            "topology": machine.name, "machine": machine.digest(),
+            "collective": collective.name or str(collective.kind), "ranks": collective.ranks,
+        }]  # fmt: skip
 
     def found(self, seconds: float, point: Point) -> None:
         """A line for a schedule; numbers are floats, nothing here is a proof."""

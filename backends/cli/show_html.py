@@ -108,7 +108,8 @@ def _shown(subject: Subject, args: argparse.Namespace, bound: Any = None) -> Sho
 def _schedule(subject: Subject, args: argparse.Namespace) -> Make:
     from ..report.html.of_schedule import schedule_page
 
-    shown, convergence = _shown(subject, args), _convergence(args)
+    shown = _shown(subject, args)
+    convergence = _convergence(args, shown)
     return lambda most: schedule_page(shown, convergence, most)
 
 
@@ -135,7 +136,7 @@ def _folder(args: argparse.Namespace) -> Make:
     if len({(s.schedule.topology.digest(), str(s.schedule.collective.kind)) for s in shown}) > 1:
         raise BadFile("schedules of several problems", where=args.file)
     shown.sort(key=lambda one: (one.schedule.steps, one.name))
-    convergence = _convergence(args)
+    convergence = _convergence(args, first)
     return lambda most: frontier_page(Path(args.file).name, shown, convergence, most)
 
 
@@ -148,12 +149,12 @@ def _same(first: Shown, subject: Subject) -> Any:
     return first.bound if same else None
 
 
-def _convergence(args: argparse.Namespace) -> Facts | None:
+def _convergence(args: argparse.Namespace, shown: Shown) -> Facts | None:
     if args.log is None:
         return None
     from ..report.html.convergence import convergence_section
 
-    return convergence_section(read_text(args.log), args.log)
+    return convergence_section(read_text(args.log), args.log, shown.schedule)
 
 
 # --- libraries ------------------------------------------------------------------------------------

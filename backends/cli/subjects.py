@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -147,14 +148,36 @@ def _read(path: str, named: str) -> Subject:
         from weft.dsl.library import MANIFEST
 
         path = str(Path(path) / MANIFEST)
+    if path != "-" and os.path.isdir(path):  # False where it is closed
+        raise _folder(Path(path))
     content = read_text(path)
     where = "<stdin>" if path == "-" else path
     if Path(path).suffix == ".py":
         return Subject(_python_kind(content, where), content, where, named=named)
+    if re.match(r'\{"weft": *"log"', content):
+        raise BadFile("the log of a search", where=where,
+                      hint="weft show SCHEDULE --format html --log LOG draws it")  # fmt: skip
     if re.match(r"\s*[\[{]", content):
         data = parse_json(content, where)
         return Subject(_json_kind(data, where), content, where, data, named)
     return Subject(_text_kind(content, where), content, where, named=named)
+
+
+def _folder(path: Path) -> BadFile:
+    """What a folder is that is no library, and what of it can be read."""
+    from ..sweep.folder import MANIFEST, SCHEDULES
+
+    if (path / MANIFEST).is_file():
+        return BadFile("the folder of a sweep", where=str(path),
+                       hint=f"name a schedule in {path / SCHEDULES}; the rows are in "
+                       f"{path / MANIFEST}")  # fmt: skip
+    if (path / SCHEDULES).is_dir():
+        return BadFile("the folder of a library that has lost its manifest", where=str(path),
+                       hint="weft tune or weft resynth writes it anew")  # fmt: skip
+    files = sorted(file.name for file in path.glob("*.json"))
+    hint = f"name one of its {len(files)} files, as {path / files[0]}" if files else ""
+    return BadFile("a folder, where a file is needed", where=str(path),
+                   hint=hint or "name a file")  # fmt: skip
 
 
 def is_library(path: str) -> bool:
@@ -236,6 +259,9 @@ def _json_kind(data: Any, where: str) -> Kind:
         # TACCL's and edge-list topologies do not say what they are; their reader does.
         return Kind.TOPOLOGY
     kind = kind_of(data, where)
+    if kind == "sweep":
+        raise BadFile("the rows of a sweep, not a question or an answer", where=where,
+                      hint="name one of the schedules beside it")  # fmt: skip
     known = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE, Kind.PROGRAM, Kind.LIBRARY)
     if kind not in known:
         raise BadFile(

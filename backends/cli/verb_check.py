@@ -12,7 +12,7 @@ from .console import Console
 from .exit_codes import Exit
 from .inputs import add_problem
 from .judging import Check, checks_text, of_report
-from .libraries import check_library
+from .library_check import check_library
 from .plans import check_plan_file
 from .programs import asked_collective
 from .scripts import check_script_file

@@ -294,8 +294,8 @@ PROGRAMS: dict[Kind, Callable[[Subject, argparse.Namespace], tuple[Program, Size
 
 
 def _model(args: argparse.Namespace) -> RuntimeModel:
-    from weft.synth.program_time import MSCCL, RCCL
+    from weft.synth.program_time import model_of
 
-    model = replace(RCCL if args.target == "rccl" else MSCCL, name=args.target or "msccl")
+    model = replace(model_of(args.target), name=args.target or "msccl")
     local = math.inf if args.local_bandwidth is None else args.local_bandwidth
     return replace(model, overhead_us=args.overhead, local_GBps=local)

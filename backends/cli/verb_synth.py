@@ -97,7 +97,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     with watching(console, args.time, _measure(problem)) as progress:
         if args.log is not None:
             progress.log = SearchLog(
-                engine=args.engine, objective=args.objective, seed=args.seed, size=problem.bytes
+                problem, engine=args.engine, objective=args.objective, seed=args.seed
             )
         try:
             outcome = synthesize(problem, args.engine, budget, progress)

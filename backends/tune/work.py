@@ -18,7 +18,7 @@ from weft.dsl.errors import NothingFound, UserError
 from weft.dsl.problem import Objective, Problem
 from weft.dsl.program import Program, Protocol
 from weft.dsl.schedule import Schedule, dump, load
-from weft.synth.program_time import MSCCL, RCCL, ProgramClock, RuntimeModel
+from weft.synth.program_time import ProgramClock, RuntimeModel, model_of
 
 from ..compile import compile_schedule
 from ..emit.msccl_xml import require_fit
@@ -131,7 +131,7 @@ class Stand:
     @property
     def model(self) -> RuntimeModel:
         """What the runtime does with a message."""
-        return RCCL if self.runtime == "rccl" else MSCCL
+        return model_of(self.runtime)
 
     def timer(self, variant: Variant) -> Timer | None:
         """The schedule compiled in one way, and its clock.

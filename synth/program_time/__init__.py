@@ -1,7 +1,7 @@
 """How long a program takes: thread blocks, FIFOs and loop iterations on α–β links."""
 
 from .clock import ProgramClock
-from .model import MSCCL, RCCL, Cut, ProtocolModel, RuntimeModel
+from .model import MSCCL, RCCL, Cut, ProtocolModel, RuntimeModel, model_of
 from .record import ProgramTimeline, record_program
 from .simulate import Activity, ProgramSimulation, simulate_program
 
@@ -15,6 +15,7 @@ __all__ = [
     "ProgramTimeline",
     "ProtocolModel",
     "RuntimeModel",
+    "model_of",
     "record_program",
     "simulate_program",
 ]

@@ -135,3 +135,8 @@ MSCCL = RuntimeModel("msccl", _protocols(32 << 10, 576_000, Fraction(120, 128)))
 
 RCCL = RuntimeModel("rccl", _protocols(16 << 10, 50_176, Fraction(56, 64)))
 """RCCL, default buffer sizes; its LL128 lines have 64 bytes."""
+
+
+def model_of(runtime: str | None) -> RuntimeModel:
+    """Of the runtime that is called so; RCCL differs, all others are as microsoft/msccl."""
+    return RCCL if runtime == "rccl" else MSCCL

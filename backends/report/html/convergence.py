@@ -6,21 +6,30 @@ from typing import Any
 
 from weft.dsl.errors import BadFile
 from weft.dsl.files import parse_json
+from weft.dsl.schedule import Schedule
 
 from .chart import Axis, Series, chart
 from .page import figure
 
 
-def convergence_section(text: str, where: str) -> dict[str, Any]:
+def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, Any]:
     """The section of a log (``weft synth --log``): a line of JSON for each schedule found.
 
     Raises:
-        BadFile: it is no such log.
+        BadFile: it is no such log, or not that of a search for this schedule.
     """
     lines = [parse_json(line, where) for line in text.splitlines() if line.strip()]
     if not lines or not isinstance(lines[0], dict) or lines[0].get("weft") != "log":
         raise BadFile("not the log of a search", where=where, hint="weft synth --log FILE")
     first, rest = lines[0], lines[1:]
+    machine, collective = schedule.topology.digest(), schedule.collective
+    name = collective.name or str(collective.kind)
+    told = (first.get("machine", machine), first.get("collective", name),
+            first.get("ranks", collective.ranks))  # fmt: skip
+    if told != (machine, name, collective.ranks):
+        raise BadFile(f"the log of a search for {told[1]} on {first.get('topology')}, where the "
+                      f"schedule is {name} on {schedule.topology.name}", where=where,
+                      hint="name the log that was written with the schedule")  # fmt: skip
     try:
         found = [one for one in rest if "found" in one]
         timed = any(one.get("us") is not None for one in found)

@@ -155,6 +155,24 @@ def test_a_file_beside_those_that_a_runtime_loads_is_found(
     assert ("msccl-xml/other.xml: not of this library" in found.out) == bool(code)
 
 
+@pytest.mark.parametrize(
+    ("key", "factor", "told"), [("bound_us", 1.1, "are proved"), ("chosen_us", 0.9, "in the manif")]
+)
+def test_a_manifest_that_claims_more_than_is_so_is_found(
+    copied: Path, weft: Weft, key: str, factor: float, told: str
+) -> None:
+    path = copied / "library.json"
+    data = json.loads(path.read_text())
+    one = data["tuned"][0]
+    one[key] = [factor * us for us in one[key]]
+    path.write_text(json.dumps(data))
+    found = weft("check", copied)
+    assert (found.code, told in found.out) == (1, True)
+    one[key] = [us / factor**2 for us in one[key]]  # what is less than is so is true, too
+    path.write_text(json.dumps(data))
+    assert weft("check", copied).code == 0
+
+
 def test_a_missing_file_is_found(copied: Path, weft: Weft) -> None:
     (copied / "msccl-xml" / "allreduce-1.xml").unlink()
     found = weft("check", copied)

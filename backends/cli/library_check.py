@@ -1,0 +1,285 @@
+"""A library is judged by its files alone, and what its manifest claims by what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.dsl.errors import WeftError
+from weft.dsl.units import format_bytes
+
+from ..report.layout import count, microseconds
+from .judging import Check
+
+if TYPE_CHECKING:
+    from weft.dsl.collective import Collective
+    from weft.dsl.library import Artefact, Library, Tuned, TunedPlan
+
+    from ..check import Finding
+    from .subjects import Subject
+
+XML = "msccl-xml"
+
+MOST_EXECUTED = 32
+"""Ranks up to which plans of MSCCL++ in a library are executed when it is checked."""
+
+SLACK = 1.001
+"""What a claim may be better than what is found: of times in parts of a µs, rounded."""
+
+
+def check_library(subject: Subject) -> list[Check]:
+    """Judge every file that a library names, and whether the sizes in them leave gaps.
+
+    What the manifest says of a file counts for nothing: collective, placement and sizes are read
+    from the file itself, and times and bounds found again.
+    """
+    library: Library = subject.library()
+    folder = Path(subject.where).parent
+    plans = [plan for one in library.tuned for plan in one.plans]
+    size = f"{count(len(plans), 'plan')} on {library.topology.name}"
+    checks = [Check("form", True, f"{size}, no gap and no overlap in the manifest")]
+    for one in library.tuned:
+        for plan in one.plans:
+            checks += _plan(library, one, plan, folder)
+        checks += _ranges(library, one, folder)
+        checks += _claims(library, one, folder)
+    checks += _strangers(plans, folder)
+    return checks
+
+
+def _strangers(plans: Sequence[TunedPlan], folder: Path) -> Iterator[Check]:
+    """Files beside those of runtimes that load all that is in a folder, and fail on any of it."""
+    from ..check import RUNTIMES
+
+    named = {a.file for plan in plans for a in plan.artefacts}
+    loaded = {
+        (folder / a.file).parent for plan in plans for a in plan.artefacts
+        if a.format == XML and a.target in RUNTIMES and RUNTIMES[a.target].loads_folder
+    }  # fmt: skip
+    for place in sorted(loaded):
+        for file in sorted(place.iterdir()) if place.is_dir() else ():
+            name = file.relative_to(folder).as_posix()
+            if name not in named:
+                yield Check("folder", False, f"{name}: not of this library, and the runtime "
+                            "loads every file there")  # fmt: skip
+
+
+def _plan(library: Library, one: Tuned, plan: TunedPlan, folder: Path) -> Iterator[Check]:
+    from weft.dsl.schedule import read
+    from weft.synth.verify import verify
+
+    try:
+        schedule = read(folder / plan.schedule)
+        problems = [str(p) for p in verify(schedule).problems]
+        if _asked(schedule.collective) != _asked(one.collective):
+            problems.append(f"it is {schedule.collective}, not {one.name}")
+        if schedule.topology.digest() != library.topology.digest():
+            problems.append("it is for another machine")
+    except WeftError as error:
+        problems = [error.message]
+    told = problems[0] if problems else "achieves its collective"
+    yield Check("schedule", not problems, f"{plan.schedule}: {told}")
+    for artefact in plan.artefacts:
+        yield _artefact(folder, artefact, one.collective)
+
+
+def _asked(collective: Collective) -> tuple[object, ...]:
+    """What tells collectives apart, however their chunks are cut."""
+    return (collective.kind, collective.name, collective.ranks, collective.roots)
+
+
+def _artefact(folder: Path, artefact: Artefact, collective: Collective) -> Check:
+    from weft.dsl.files import read_text
+
+    from ..check import errors
+
+    name, format = artefact.file, artefact.format
+    try:
+        text = read_text(folder / name)
+        judge = _xml_findings if format == XML else _own_findings
+        found = errors(judge(text, artefact, collective))
+    except WeftError as error:
+        return Check(format, False, f"{name}: {error.message}")
+    return Check(format, not found, f"{name}: {found[0].told if found else 'proved'}")
+
+
+def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
+    """Of a plan, a program or a script, which must be what its library has it for. A script is
+    read, not executed: nobody knows who wrote it.
+
+    Raises:
+        WeftError: it is for another collective, or another placement.
+    """
+    from weft.dsl.errors import CheckFailed
+
+    where = artefact.file
+    if artefact.format == "mscclpp-json":
+        return _plan_findings(text, artefact, collective)
+    if artefact.format == "program":
+        from weft.dsl.files import parse_json
+        from weft.dsl.program_json import load
+
+        from ..check import check_program
+
+        program = load(parse_json(text, where), where)
+        asked, in_place = program.collective, program.in_place
+        found: Sequence[Finding] = check_program(program, artefact.target or None)
+    else:
+        from ..p2p.judge import judge
+
+        script, found = judge(text, where)
+        asked, in_place = script.collective, False
+    if _asked(asked) != _asked(collective):
+        raise CheckFailed(f"it is {asked.name}, not {collective.name}")
+    if in_place != artefact.in_place:
+        raise CheckFailed(f"it is not for buffers {_place(artefact)}")
+    return found
+
+
+def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
+    """Of a plan of MSCCL++, which does not say which is the root: it is executed.
+
+    Raises:
+        WeftError: it computes something else, or is for another placement.
+    """
+    from weft.dsl.errors import CheckFailed
+
+    from ..check import errors
+    from ..mscclpp.check import check_plan
+    from ..mscclpp.interpret import run_plan
+    from ..mscclpp.read import read_plan
+    from ..passes.grains import coarsest
+
+    plan = read_plan(text, artefact.file)
+    if plan.in_place != artefact.in_place:
+        raise CheckFailed(f"it is not for buffers {_place(artefact)}")
+    found = check_plan(plan)
+    if not errors(found) and collective.ranks <= MOST_EXECUTED:
+        done = run_plan(plan, coarsest(collective).in_grains(), orders=2)
+        if not done.ok:
+            raise CheckFailed(f"it does not achieve {collective}: {done.detail}")
+    return found
+
+
+def _place(artefact: Artefact) -> str:
+    return "in place" if artefact.in_place else "out of place"
+
+
+def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequence[Finding]:
+    """Of a file that must achieve what its library has it for: ``coll`` names no root, and nothing
+    at all of a collective of one's own.
+
+    Raises:
+        WeftError: it is for another collective, or another placement.
+    """
+    from weft.dsl.errors import CheckFailed
+
+    from ..check import check_xml
+    from ..read import read_msccl_xml
+    from ..read.collective import NAMES, fit
+
+    algo = read_msccl_xml(text, artefact.file)
+    if NAMES.get(algo.coll, collective.kind) is not collective.kind:
+        raise CheckFailed(f"it is {algo.coll}, not {collective.kind}")
+    if artefact.in_place not in algo.placements:
+        raise CheckFailed(f"it is not for buffers {_place(artefact)}")
+    return check_xml(algo, artefact.target or None, fit(collective, algo))
+
+
+def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
+    """Whether the sizes written into files of one kind join, by the rule of their reader."""
+    kinds = {(a.format, a.target, a.in_place) for plan in one.plans for a in plan.artefacts}
+    for format, target, in_place in sorted(kinds):
+        files = [
+            (a.file, (plan.low, plan.high)) for plan in one.plans for a in plan.artefacts
+            if (a.format, a.target, a.in_place) == (format, target, in_place)
+        ]  # fmt: skip
+        try:
+            ends = [_sizes_in(folder / file, format, target) for file, _ in files]
+        except WeftError:
+            continue  # told where the file was judged
+        ranges = sorted(e for e in ends if e is not None)
+        if not ranges:
+            continue  # a format that does not say
+        wrong = [f"{a[1]} is followed by {b[0]}" for a, b in pairwise(ranges) if b[0] != a[1] + 1]
+        if (ranges[0][0], ranges[-1][1]) != (library.low, library.high):
+            wrong.append(f"they are for {ranges[0][0]} to {ranges[-1][1]} bytes")
+        wrong += [
+            f"{file} is for {end[0]} to {end[1]} bytes, and in the manifest for {said[0]} to "
+            f"{said[1]}" for (file, said), end in zip(files, ends, strict=True)
+            if end is not None and end != said
+        ]  # fmt: skip
+        place = "in place" if in_place else "out of place"
+        rule = f"{one.name}, {format}{f' for {target}' if target else ''}, {place}"
+        told = wrong[0] if wrong else f"{ranges[0][0]} to {ranges[-1][1]} bytes without a gap"
+        yield Check("sizes", not wrong, f"{rule}: {told}")
+
+
+def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
+    """The least and the largest message that a runtime takes a file for; None: it does not say."""
+    from weft.dsl.files import read_text
+
+    text = read_text(path)
+    if format == XML:
+        from ..check import sizes_of, target_named
+        from ..read import read_msccl_xml
+
+        sizes = sizes_of(read_msccl_xml(text, str(path)), target_named(target))
+        return sizes.low, sizes.high or 0
+    if format == "mscclpp-json":
+        from ..mscclpp.read import read_plan
+
+        plan = read_plan(text, str(path))
+        return plan.min_bytes, plan.max_bytes
+    return None
+
+
+# --- what the manifest claims ---------------------------------------------------------------------
+
+
+def _claims(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
+    """Whether the bounds are bounds, and plans as quick as is said, at both ends of their sizes."""
+    from weft.synth.bounds import bounds, lower_bound_us
+
+    known = bounds(library.topology, one.collective)
+    over = [
+        f"{microseconds(said)} µs at {format_bytes(size)}, where {microseconds(least)} are proved"
+        for size, said in zip(one.grid, one.bound_us, strict=True)
+        if said > SLACK * (least := float(lower_bound_us(known, size)))
+    ]
+    yield Check("bound", not over, f"{one.name}: {over[0] if over else 'proved again'}")
+    if library.timing.get("by") != "simulation":
+        return
+    for plan in one.plans:
+        file = next((a for a in plan.artefacts if a.format == XML and not a.in_place), None)
+        sizes = [i for i, size in enumerate(one.grid) if plan.low <= size <= plan.high]
+        if file is None or not sizes:
+            continue
+        try:
+            late = list(_late(library, one, folder, file, sorted({sizes[0], sizes[-1]})))
+        except WeftError as error:
+            late = [error.message]
+        yield Check("time", not late, f"{file.file}: {late[0] if late else 'as quick as is said'}")
+
+
+def _late(
+    library: Library, one: Tuned, folder: Path, file: Artefact, places: Sequence[int]
+) -> Iterator[str]:
+    """Sizes, by their places in the grid, at which a file takes longer than the manifest says."""
+    from weft.dsl.files import read_text
+    from weft.synth.program_time import ProgramClock, model_of
+
+    from ..read import program_of, read_msccl_xml
+    from ..read.collective import fit
+
+    algo = read_msccl_xml(read_text(folder / file.file), file.file)
+    program = program_of(algo, fit(one.collective, algo))
+    model = model_of(str(library.timing.get("runtime")))
+    clock = ProgramClock(program, library.topology, model)
+    for i in places:
+        us = clock.time_us(one.grid[i])
+        if us > SLACK * one.chosen_us[i]:
+            yield (f"{microseconds(us)} µs at {format_bytes(one.grid[i])}, in the manifest "
+                   f"{microseconds(one.chosen_us[i])}")  # fmt: skip
