@@ -25,6 +25,9 @@ EXAMPLES = """examples:
   weft failures -t dgx1 -c allreduce --down gpu0-gpu1     what the next one would cost
   weft failures -t dgx1 -c allgather --synth --worst 2    what schedules attain then"""
 
+WORST = 3
+"""Failures for which schedules are found, if nothing else is said."""
+
 _SHOWN = 8
 """Ranks that are cut off, and failures that are alike, of which a line names so many."""
 
@@ -39,8 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
                       help="links one by one, not both ways of a cable at once")  # fmt: skip
     what.add_argument("--synth", action="store_true",
                       help="also find schedules for the worst that cut nobody off")  # fmt: skip
-    what.add_argument("--worst", metavar="K", type=valued("--worst", whole(1, 1000)), default=3,
-                      help="how many of them (default: 3)")  # fmt: skip
+    what.add_argument("--worst", metavar="K", type=valued("--worst", whole(1, 1000)),
+                      help=f"how many of them (default: {WORST})")  # fmt: skip
     what.add_argument("-e", "--engine", metavar="ENGINE", default="portfolio",
                       help="who searches (default: portfolio)")  # fmt: skip
     what.add_argument("--time", metavar="TIME", type=valued("--time", seconds), default=20.0,
@@ -57,6 +60,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
     if args.size is not None and args.size.low != args.size.high:
         raise UserError("failures are ranked at one size", where="--size", hint="--size 1MiB")
+    if args.worst is not None and not args.synth:
+        raise UserError("--worst says for how many failures schedules are found",
+                        hint="add --synth")  # fmt: skip
     size = None if args.size is None else args.size.low
     topology, collective = read_problem(args)
     with watching(console, 0.0) as progress:
@@ -101,7 +107,8 @@ def _searched(
 
     objective = Objective.BANDWIDTH if size is None else Objective.TIME
     attained: dict[int, float] = {}
-    for i in [i for i, loss in enumerate(losses) if loss.bound is not None][: args.worst]:
+    most = args.worst or WORST
+    for i in [i for i, loss in enumerate(losses) if loss.bound is not None][:most]:
         problem = Problem(losses[i].left.topology, collective, None, objective, size)
         with watching(console, args.time) as progress:
             outcome = synthesize(

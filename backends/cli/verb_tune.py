@@ -170,19 +170,23 @@ def options_of(
     """What the flags ask of tuning.
 
     Raises:
-        UserError: unknown engines, formats or sketches, or a sketch that does not fit.
+        UserError: unknown engines, formats or sketches, a sketch that does not fit, or files that
+            no runtime takes.
     """
     from weft.dsl.registry import ENGINES
 
-    from ..tune.artefacts import Wanted, require_formats
+    from ..tune.artefacts import Wanted, require_expressible, require_formats
     from ..tune.measure import Measuring
     from ..tune.options import TuneOptions
 
     for text in args.engine:
         ENGINES.make(text, "--engine")
     measuring = Measuring(args.measure) if args.measure else None
-    formats = args.to or (measuring.format if measuring else "msccl-xml")
-    wanted = Wanted(require_formats(_formats(formats)), args.target, PLACES[args.placement])
+    usual = measuring.format if measuring else "msccl-xml"
+    formats = require_formats(_formats(usual if args.to is None else args.to))
+    wanted = Wanted(formats, args.target, PLACES[args.placement])
+    for one in collectives:
+        require_expressible(wanted, one)
     named = tuple(_sketch(text, topology) for text in args.sketch)
     return TuneOptions(
         getattr(args, "sizes", None) or SizeRange(1, 1), wanted, args.within, args.time, args.seed,

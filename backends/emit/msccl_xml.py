@@ -72,28 +72,28 @@ def require_fit(program: Program, target: Target) -> None:
         UserError: as ``emit``.
     """
     _check_header(program, target, program.name, 0, DEFAULT_MAX_BYTES)
-    collective_name(program, target)
+    collective_name(program.collective.kind, target)
     texts: _Texts = {}
     for rank, code in enumerate(program.ranks):
         _check_rank(program, target, rank, _low_targets_first(code, target), texts)
 
 
 def _algo(program: Program, target: Target, label: str, least: int, most: int) -> str:
+    coll = collective_name(program.collective.kind, target)
     return (
         f'<algo name="{label}" proto="{program.protocol}" nchannels="{program.channels}" '
         f'nchunksperloop="{program.message_chunks}" ngpus="{len(program.ranks)}" '
-        f'coll="{collective_name(program, target)}" inplace="{int(program.in_place)}" '
+        f'coll="{coll}" inplace="{int(program.in_place)}" '
         f'outofplace="{int(not program.in_place)}" minBytes="{least}" maxBytes="{most}">'
     )
 
 
-def collective_name(program: Program, target: Target) -> str:
+def collective_name(kind: Kind, target: Target) -> str:
     """How the target spells the collective.
 
     Raises:
         UserError: it knows neither it nor collectives of the user's own.
     """
-    kind = program.collective.kind
     spelled = target.collectives.get(kind, target.fallback)
     if spelled is None:
         known = ", ".join(sorted(map(str, target.collectives)))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.collective import Kind
+from weft.dsl.collective import Collective, Kind
 from weft.dsl.errors import CheckFailed, UserError
 from weft.dsl.library import Artefact
 from weft.dsl.registry import BACKENDS
@@ -64,6 +64,22 @@ class Wanted:
         """For a job."""
         return {"formats": list(self.formats), "runtime": self.runtime,
                 "in_place": list(self.in_place)}  # fmt: skip
+
+
+def require_expressible(wanted: Wanted, collective: Collective) -> None:
+    """Before a long search: whether its answer can be written.
+
+    Raises:
+        UserError: the runtime has no name for the collective, or none takes it in place.
+    """
+    from ..emit.msccl_xml import collective_name
+
+    kind = collective.kind
+    if "msccl-xml" in wanted.formats:
+        collective_name(kind, target_of(wanted.runtime))
+    if wanted.in_place == (True,) and kind in OUT_OF_PLACE_ONLY:
+        raise UserError(f"no runtime takes {collective.name or kind} in place",
+                        hint="--placement out")  # fmt: skip
 
 
 def make(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,11 @@ def test_a_broadcast_loses_nothing_with_the_way_back(capsys: pytest.CaptureFixtu
     }  # fmt: skip
 
 
+def test_worst_is_of_what_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["failures", "-t", "ring:4", "-c", "allgather", "--worst", "1"]) == 2
+    assert "--synth" in capsys.readouterr().err
+
+
 def test_one_size_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["failures", "-t", "dgx1", "-c", "allgather", "--size", "1KiB:1MiB"]) == 2
     assert "one size" in capsys.readouterr().err

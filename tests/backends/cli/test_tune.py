@@ -231,6 +231,21 @@ def test_a_wrong_question_is_told(weft: Weft, arguments: tuple[str, ...], told: 
     assert "Traceback" not in found.err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-c", "gather", "--target", "rccl"), "rccl has no collective gather"),
+        (("-c", "alltoall", "--placement", "in"), "no runtime takes alltoall in place"),
+        (("-c", "allgather", "--to", ""), "no format is named"),
+    ],
+)
+def test_files_that_nobody_takes_are_refused_before_the_search(
+    weft: Weft, words: tuple[str, ...], told: str
+) -> None:
+    found = weft("tune", "-t", "ring:4", *words)
+    assert (found.code, told in found.err, "Found" in found.err) == (2, True, False)
+
+
 def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
     made = tmp_path / "library"
     told = weft("tune", "-t", "line:2", "-c", "allgather", "--sizes", "64KiB:256KiB", "-e",
