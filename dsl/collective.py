@@ -95,8 +95,8 @@ class Collective:
     def __str__(self) -> str:
         label = self.name or str(self.kind)
         roots = f" root {','.join(map(str, self.roots))}" if self.roots else ""
-        plural = "" if self.chunks == 1 else "s"
-        return f"{label}{roots} on {self.ranks} ranks, {self.chunks} chunk{plural}"
+        ranks, chunks = ("" if n == 1 else "s" for n in (self.ranks, self.chunks))
+        return f"{label}{roots} on {self.ranks} rank{ranks}, {self.chunks} chunk{chunks}"
 
     @cached_property
     def combining(self) -> bool:

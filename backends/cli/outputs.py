@@ -58,8 +58,10 @@ def check_log(args: argparse.Namespace) -> None:
     """For verbs that keep a log in ``args.log``.
 
     Raises:
-        UserError: it exists without ``-f``, is a folder or in none that exists.
+        UserError: it is stdout, exists without ``-f``, is a folder or in none that exists.
     """
+    if args.log == "-":
+        raise UserError("a log is a file: stdout is for the answer", hint="--log FILE")
     path = Path(args.log)
     if args.output not in (None, "-") and path.resolve() == Path(args.output).resolve():
         raise UserError("the log and the output are one file", where=args.log,

@@ -24,6 +24,9 @@ from .usable import usable
 ENOUGH = 1.03
 """An old schedule, mended, that takes so many times the bound at most is as good as a new one."""
 
+MOST_REASONS = 3
+"""Why there is no schedule is told in so many ways at most."""
+
 LARGE = 64 << 20
 """Bytes from which latencies are small beside the rest."""
 
@@ -75,7 +78,7 @@ def gather(
             _join(found, Runner(name, schedule, question.baseline))
     if not found and None in answers:
         raise KeyboardInterrupt
-    why = "; ".join(dict.fromkeys(a["why"] for _, a in told if a["why"]))
+    why = _shortly([a["why"] for _, a in told if a["why"]])
     barren = {
         one.words: "; ".join({a["why"]: None for q, a in told if q.sketch == one})
         for one in options.sketches
@@ -96,6 +99,13 @@ def _answered(question: Ask, topology: Topology, old: Sequence[Schedule]) -> boo
         )
         for s in old
     )  # fmt: skip
+
+
+def _shortly(reasons: Sequence[str]) -> str:
+    """The first few of different ones."""
+    different = list(dict.fromkeys(reasons))
+    more = len(different) - MOST_REASONS
+    return "; ".join(different[:MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _join(found: dict[str, Runner], runner: Runner) -> None:

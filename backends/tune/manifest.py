@@ -16,6 +16,7 @@ from weft.synth.bounds import Bounds, lower_bound_us
 from weft.synth.simulate import simulate
 
 from ..fitting import binary
+from ..report.layout import count
 from .artefacts import artefacts_of
 from .choose import Stretch
 from .field import Field
@@ -118,9 +119,9 @@ def _remarks(grid: Sequence[int], bound: Sequence[float], chosen: Sequence[float
     """Where the plans are far from the bound."""
     over = np.array(chosen) / np.maximum(np.array(bound), 1e-12)
     worst = int(over.argmax())
-    near = float((over <= 1.1).mean())
+    near, sizes = float((over <= 1.1).mean()), count(len(grid), "size")
     return [
-        f"within 10 % of the bound at {near:.0%} of {len(grid)} sizes; farthest from it at "
+        f"within 10 % of the bound at {near:.0%} of {sizes}; farthest from it at "
         f"{format_bytes(grid[worst])}: {over[worst]:.2f} times"
     ]
 

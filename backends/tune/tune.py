@@ -10,6 +10,7 @@ from weft.dsl.errors import NothingFound, UserError
 from weft.dsl.topology import Topology
 from weft.synth.bounds import bounds
 
+from ..report.layout import count
 from ..telling import Telling, silent
 from .choose import stretches
 from .field import measured, path, simulated
@@ -40,14 +41,14 @@ def tune(
     gathered = gather(topology, collective, options, jobs)
     if not gathered.runners:
         raise NothingFound(f"no schedule for {collective} on {topology.name}: {gathered.why}")
-    say("Found", f"{len(gathered.runners)} schedules for {collective.name or collective.kind}")
+    found = count(len(gathered.runners), "schedule")
+    say("Found", f"{found} for {collective.name or collective.kind}")
     for sketch, why in gathered.barren.items():
         say("Remark", f"the sketch {sketch} gives no schedule: {why}")
     race = partial(measured, tell=tell) if options.measuring else simulated
     came = race(gathered.runners, collective, options, jobs)
-    sizes = "1 size" if len(came.grid) == 1 else f"{len(came.grid)} sizes"
-    say("Timed", f"{len(came.entries)} finalists at {sizes}")
+    say("Timed", f"{count(len(came.entries), 'finalist')} at {count(len(came.grid), 'size')}")
     chosen = path(came, options)
-    found = stretches(chosen, came.grid, came.us)
-    made = make_files(came.entries, found, collective, options, jobs)
-    return entry_of(bound, collective, came, found, made)
+    plans = stretches(chosen, came.grid, came.us)
+    made = make_files(came.entries, plans, collective, options, jobs)
+    return entry_of(bound, collective, came, plans, made)

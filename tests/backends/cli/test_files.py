@@ -360,6 +360,8 @@ def test_the_log_is_not_the_output(weft: Weft, tmp_path: Path) -> None:
     assert ran.code == 2
     assert "the log and the output are one file" in ran.err
     assert not same.exists()
+    ran = weft("synth", "-t", "ring:4", "-c", "allgather", "--log", "-", "--json")
+    assert (ran.code, ran.json["error"]["hint"]) == (2, "--log FILE")
 
 
 def test_a_full_disk(weft: Weft, triangle: Path) -> None:
