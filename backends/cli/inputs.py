@@ -203,12 +203,9 @@ def read_problem(
     Raises:
         BadTopology: a group that is not there, or that what is down has torn apart.
     """
-    from weft.dsl.failures import degraded, require_whole
-
     machine = read_machine(args)
     group = args.group or tuple(range(machine.ranks))
-    downs = named_down(args, machine)
-    left = degraded(machine, downs) if downs else None
+    left = _degraded(machine, named_down(args, machine))
     if left is not None:
         topology, group = _left_of(left, group)
     else:
@@ -217,8 +214,19 @@ def read_problem(
         require(args, len(group))
     collective = collective_for(args, group)
     if left is not None and topology is left.topology:
+        from weft.dsl.failures import require_whole
+
         require_whole(left, collective)
     return topology, collective
+
+
+def _degraded(machine: Topology, downs: tuple[Down, ...]) -> Degraded | None:
+    """What is left of a machine; None where nothing is down."""
+    if not downs:
+        return None
+    from weft.dsl.failures import degraded
+
+    return degraded(machine, downs)
 
 
 def _left_of(left: Degraded, group: tuple[int, ...]) -> tuple[Topology, tuple[int, ...]]:

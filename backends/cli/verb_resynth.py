@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     for one in asked:
         require_whole(left, one)
     console.say("Read", f"{old.topology.name} {left.told()}")
-    _as_before(args, old)
+    args = _as_before(args, old)
     options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
     made = _tuned(args, old, left, asked, options, console)
     library = replace(
@@ -85,10 +85,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )  # fmt: skip
 
 
-def _as_before(args: argparse.Namespace, old: Library) -> None:
+def _as_before(asked: argparse.Namespace, old: Library) -> argparse.Namespace:
     """What the files are for is what those of the old library are for, unless flags say it."""
     from weft.dsl.program import protocol_of
 
+    args = argparse.Namespace(**vars(asked))
     files = [a for one in old.tuned for plan in one.plans for a in plan.artefacts]
     if args.target is None:
         args.target = next((a.target for a in files if a.target), "msccl")
@@ -101,6 +102,7 @@ def _as_before(args: argparse.Namespace, old: Library) -> None:
         args.placement = next((word for word, found in PLACES.items() if found == places), "both")
     if args.to is None and not args.measure:
         args.to = ",".join(dict.fromkeys(a.format for a in files)) or None
+    return args
 
 
 def _tuned(
