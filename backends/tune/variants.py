@@ -87,6 +87,7 @@ SHAPES = (
 PLAIN = (
     Variant(pairing=Pairing.NONE),
     Variant(instances=2, pairing=Pairing.NONE),
+    Variant(instances=4, pairing=Pairing.NONE),
     Variant(pairing=Pairing.NONE, segments=4),
 )
 """Forms that nearly every schedule has room for."""
