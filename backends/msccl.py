@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from weft.dsl.units import SizeRange
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from .check import Finding
     from .interpret import Execution
+    from .read.model import XmlAlgo
     from .target import Target
 
 
@@ -90,15 +92,24 @@ class MscclXml:
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         """What the program checker finds in the file."""
         from .check import check_xml
-        from .read import read_msccl_xml
 
-        return check_xml(read_msccl_xml(text, where), target)
+        return check_xml(_read(text, where), target)
 
     def execute(
         self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int,
         tell: Telling = silent,
     ) -> Execution:  # fmt: skip
         """Run the file in the interpreter."""
-        from .interpret import run_xml
+        from .interpret import run_algo
 
-        return run_xml(text, where, collective, interleavings=interleavings, seed=seed, tell=tell)
+        return run_algo(
+            _read(text, where), collective, interleavings=interleavings, seed=seed, tell=tell
+        )
+
+
+@lru_cache(maxsize=1)
+def _read(text: str, where: str) -> XmlAlgo:
+    """What is in a file; kept, as who judges one often executes it next."""
+    from .read import read_msccl_xml
+
+    return read_msccl_xml(text, where)

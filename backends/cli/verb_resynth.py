@@ -33,6 +33,9 @@ SECONDS = 3.0
 WITHIN = 0.01
 """What a plan may lose for the sake of few: the machine has lost enough."""
 
+MOST_ORDERED = 2
+"""Schedules of so many times the old one's transfers race in one order only: they take long."""
+
 EXAMPLES = """examples:
   weft resynth library --down gpu0-gpu3 -o mended
   weft resynth library --down-nic host0.nic3 --time 5s -o mended
@@ -182,9 +185,16 @@ def _mended(
         root = folder if folder.is_dir() else folder.parent
         form = variant_of(plan)
         try:
-            for word, mended in repairs(read(root / plan.schedule), left):
+            old = read(root / plan.schedule)
+            for word, mended in repairs(old, left):
                 require_valid(mended)
-                found[f"{word} {plan.name}"] = Warm(mended, form if form in forms else None)
+                whole = not found.keys() & {f"mended {plan.name}"}
+                known = form if whole and form in forms else None
+                found[f"{word} {plan.name}"] = Warm(mended, known)
+                if mended.priority is not None and len(mended) < MOST_ORDERED * len(old):
+                    # What was the best order of the old machine may not be one of this.
+                    plain = replace(mended, priority=None, stride=0)
+                    found[f"{word} {plan.name} by steps"] = Warm(plain)
         except UserError as error:
             console.detail(f"         {plan.name} cannot be mended: {error.message}")
             continue

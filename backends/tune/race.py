@@ -159,8 +159,8 @@ def short_race(
     jobs: MapJobs,
 ) -> tuple[list[int], list[Entry]]:  # fmt: skip
     """Three rounds: every schedule in one plain form at few sizes; those among the best of one of
-    these in the given forms, and all that have a form of their own in this, on a grid of powers of
-    two; what leads then in plain forms.
+    these in the given forms that are not plain (or the first), and all that have a form of their
+    own in this, on a grid of powers of two; what leads then in plain forms.
 
     A machine that is no longer regular may have no room for the forms of the old one, or another
     suits it better. Baselines that are beaten are timed for the table only.
@@ -182,7 +182,8 @@ def short_race(
     everyone = range(len(runners))
     run([(place, PLAIN[0]) for place in everyone], few)
     own = ((place, form) for place in everyone if (form := runners[place].form) is not None)
-    pairs = list(dict.fromkeys((*product(leading(PER_SIZE_SHORT) or everyone, forms), *own)))
+    theirs = [form for form in forms if form not in PLAIN] or forms[:1]
+    pairs = list(dict.fromkeys((*product(leading(PER_SIZE_SHORT) or everyone, theirs), *own)))
     ran = run(pairs, grid)
     plain = dict.fromkeys((*product(leading(1) or everyone, PLAIN),
                            *product(leading(1, baseline=True), PLAIN[:1])))  # fmt: skip
