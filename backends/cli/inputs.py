@@ -57,6 +57,19 @@ def whole(low: int, high: int = LARGEST_WHOLE) -> Callable[[str], int]:
     return parse
 
 
+class Once(argparse.Action):
+    """A flag whose value a second one would replace without a word."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+        option_string: str | None = None,
+    ) -> None:  # fmt: skip
+        """Keep the value, if it is the first."""
+        if getattr(namespace, self.dest) is not None:
+            raise UserError(f"{option_string} is given twice", hint="one at a time")
+        setattr(namespace, self.dest, values)
+
+
 def add_problem(
     parser: argparse.ArgumentParser, *, topology: bool = True, required: bool = True
 ) -> None:
@@ -64,7 +77,7 @@ def add_problem(
     group = parser.add_argument_group("problem" if topology else "collective")
     if topology:
         group.add_argument(
-            "-t", "--topology", metavar="TOPO", required=required,
+            "-t", "--topology", metavar="TOPO", required=required, action=Once,
             help="a catalogue name (dgx1, torus:4x4), a file, or -",
         )  # fmt: skip
         group.add_argument(
@@ -72,7 +85,7 @@ def add_problem(
             help="process group: ranks of the topology, in the order of the group (0,1,4..7)",
         )  # fmt: skip
     group.add_argument(
-        "-c", "--collective", metavar="COLL", required=required,
+        "-c", "--collective", metavar="COLL", required=required, action=Once,
         help="allgather, allreduce, broadcast …; or a custom one: a .json or .py file, "
         "also that of an algorithm",
     )  # fmt: skip
@@ -178,9 +191,15 @@ def ranks(text: str) -> tuple[int, ...]:
 
 
 def read_topology(text: str) -> Topology:
-    """A topology by catalogue name, path or ``-``."""
+    """A topology by catalogue name, path or ``-``; that of a library by its folder."""
     from weft.dsl.catalog import topology
 
+    from .subjects import is_library
+
+    if is_library(text):
+        from weft.dsl.library import read
+
+        return read(text).topology
     return topology(text)
 
 

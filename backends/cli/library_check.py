@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,11 +30,12 @@ SLACK = 1.001
 """What a claim may be better than what is found: of times in parts of a µs, rounded."""
 
 
-def check_library(subject: Subject) -> list[Check]:
+def check_library(subject: Subject, target: str | None = None) -> list[Check]:
     """Judge every file that a library names, and whether the sizes in them leave gaps.
 
     What the manifest says of a file counts for nothing: collective, placement and sizes are read
-    from the file itself, and times and bounds found again.
+    from the file itself, and times and bounds found again. ``target``: the runtime that MSCCL XML
+    is judged for, if another than it was made for.
     """
     library: Library = subject.library()
     folder = Path(subject.where).parent
@@ -42,7 +44,7 @@ def check_library(subject: Subject) -> list[Check]:
     checks = [Check("form", True, f"{size}, no gap and no overlap in the manifest")]
     for one in library.tuned:
         for plan in one.plans:
-            checks += _plan(library, one, plan, folder)
+            checks += _plan(library, one, plan, folder, target)
         checks += _ranges(library, one, folder)
         checks += _claims(library, one, folder)
     checks += _strangers(plans, folder)
@@ -66,7 +68,9 @@ def _strangers(plans: Sequence[TunedPlan], folder: Path) -> Iterator[Check]:
                             "loads every file there")  # fmt: skip
 
 
-def _plan(library: Library, one: Tuned, plan: TunedPlan, folder: Path) -> Iterator[Check]:
+def _plan(
+    library: Library, one: Tuned, plan: TunedPlan, folder: Path, target: str | None
+) -> Iterator[Check]:
     from weft.dsl.schedule import read
     from weft.synth.verify import verify
 
@@ -82,7 +86,8 @@ def _plan(library: Library, one: Tuned, plan: TunedPlan, folder: Path) -> Iterat
     told = problems[0] if problems else "achieves its collective"
     yield Check("schedule", not problems, f"{plan.schedule}: {told}")
     for artefact in plan.artefacts:
-        yield _artefact(folder, artefact, one.collective)
+        named = replace(artefact, target=target) if target and artefact.format == XML else artefact
+        yield _artefact(folder, named, one.collective)
 
 
 def _asked(collective: Collective) -> tuple[object, ...]:
@@ -214,7 +219,20 @@ def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
         place = "in place" if in_place else "out of place"
         rule = f"{one.name}, {format}{f' for {target}' if target else ''}, {place}"
         told = wrong[0] if wrong else f"{ranges[0][0]} to {ranges[-1][1]} bytes without a gap"
+        told += _divisible([folder / file for file, _ in files], format)
         yield Check("sizes", not wrong, f"{rule}: {told}")
+
+
+def _divisible(files: Sequence[Path], format: str) -> str:
+    """Of what messages must be multiples: a runtime passes a file over at others."""
+    if format != XML:
+        return ""
+    from weft.dsl.files import read_text
+
+    from ..read import read_msccl_xml
+
+    chunks = {read_msccl_xml(read_text(file), str(file)).message_chunks for file in files}
+    return f", multiples of {' and '.join(map(str, sorted(chunks)))} elements"
 
 
 def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:

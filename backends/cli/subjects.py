@@ -169,8 +169,8 @@ def _folder(path: Path) -> BadFile:
 
     if (path / MANIFEST).is_file():
         return BadFile("the folder of a sweep", where=str(path),
-                       hint=f"name a schedule in {path / SCHEDULES}; the rows are in "
-                       f"{path / MANIFEST}")  # fmt: skip
+                       hint="the same `weft sweep` again prints its table; its schedules are in "
+                       f"{path / SCHEDULES}")  # fmt: skip
     if (path / SCHEDULES).is_dir():
         return BadFile("the folder of a library that has lost its manifest", where=str(path),
                        hint="weft tune or weft resynth writes it anew")  # fmt: skip
@@ -261,7 +261,8 @@ def _json_kind(data: Any, where: str) -> Kind:
     kind = kind_of(data, where)
     if kind == "sweep":
         raise BadFile("the rows of a sweep, not a question or an answer", where=where,
-                      hint="name one of the schedules beside it")  # fmt: skip
+                      hint="the same `weft sweep` again prints its table; its schedules are "
+                      "beside it")  # fmt: skip
     known = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE, Kind.PROGRAM, Kind.LIBRARY)
     if kind not in known:
         raise BadFile(

@@ -37,7 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a schedule, algorithm, program, MSCCL XML, "
                         "MSCCL++ plan, point-to-point program, sketch, topology or collective "
-                        "(told by its content), the folder of a stream, or -")  # fmt: skip
+                        "(told by its content), the folder of a library or a stream, "
+                        "or -")  # fmt: skip
     parser.add_argument("-s", "--sketch", metavar="SKETCH",
                         help="a schedule must obey this sketch too")  # fmt: skip
     parser.add_argument("-t", "--topology", metavar="TOPO",
@@ -165,5 +166,5 @@ _CHECKERS: dict[Kind, Callable[[Subject, argparse.Namespace, Console], list[Chec
     Kind.TOPOLOGY: _topology,
     Kind.COLLECTIVE: _collective,
     Kind.SKETCH: _sketch,
-    Kind.LIBRARY: lambda subject, *_: check_library(subject),
+    Kind.LIBRARY: lambda subject, args, _: check_library(subject, args.target),
 }

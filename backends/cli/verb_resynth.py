@@ -33,6 +33,9 @@ SECONDS = 3.0
 WITHIN = 0.01
 """What a plan may lose for the sake of few: the machine has lost enough."""
 
+FARTHER = 1.1
+"""So much farther from the bound than the old plans, new ones are worth a longer search."""
+
 MOST_ORDERED = 2
 """Schedules of so many times the old one's transfers race in one order only: they take long."""
 
@@ -244,8 +247,22 @@ def _loss_text(name: str, losses: list[Loss]) -> str:
          _more(x.bound_us, x.was_bound_us), f"{x.us / x.bound_us:.2f}" if x.bound_us else "-")
         for x in losses
     ]  # fmt: skip
-    head = ("size", "was µs", "is µs", "loss", "unavoidable", "over bound")
-    return f"{name}:\n{table(head, rows)}"
+    head = ("size", "was µs", "is µs", "loss", "bound rose", "over bound")
+    return f"{name}:\n{table(head, rows)}{_farther(losses)}"
+
+
+def _farther(losses: list[Loss]) -> str:
+    """Whether more time may find what the machine allows: the old plans were nearer the bound."""
+    known = [x for x in losses if x.bound_us and x.was_us and x.was_bound_us]
+    worse = [x for x in known if x.us * x.was_bound_us > FARTHER * x.was_us * x.bound_us]
+    if not worse:
+        return ""
+    most = max(worse, key=lambda x: x.us * x.was_bound_us / (x.was_us * x.bound_us))
+    ratio = most.us * most.was_bound_us / (most.was_us * most.bound_us)
+    sizes = f"{count(len(worse), 'size')} of {len(losses)}"
+    return (f"\nat {sizes} farther from the bound than before, "
+            f"at {format_bytes(most.bytes)} {ratio:.2f} times: `weft tune` with the same --down "
+            "searches longer")  # fmt: skip
 
 
 def _more(new: float, old: float) -> str:

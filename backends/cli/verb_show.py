@@ -26,7 +26,8 @@ EXAMPLES = """examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("file", metavar="FILE", help="a file, a catalogue name, "
-                        "a folder of schedules or of a stream, or -")  # fmt: skip
+                        "the folder of a library or a stream, of schedules (html), "
+                        "or -")  # fmt: skip
     parser.add_argument("other", metavar="FILE2", nargs="?",
                         help="a second schedule, beside the first (html)")  # fmt: skip
     parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")

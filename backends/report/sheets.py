@@ -211,7 +211,8 @@ def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
 
 
 def library_sheets(x: Library) -> dict[str, Sheet]:
-    """Facts; for each collective its plans, and its times at each size."""
+    """Facts; for each collective its plans, and its times at powers of two, which libraries on
+    different grids share (or at all sizes, where there are none)."""
     plans: dict[str, Value] = {}
     chosen: dict[str, Value] = {}
     bound: dict[str, Value] = {}
@@ -222,7 +223,8 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
                     *(f"{k} {v}" for k, v in sorted(p.options.items())),
                     *(f"{a.format} {a.target}".strip() for a in p.artefacts)]  # fmt: skip
             plans[name] = ", ".join(ways)
-        for size, us, least in zip(one.grid, one.chosen_us, one.bound_us, strict=True):
+        times = list(zip(one.grid, one.chosen_us, one.bound_us, strict=True))
+        for size, us, least in [x for x in times if not x[0] & (x[0] - 1)] or times:
             chosen[f"{one.name} at {format_bytes(size)}"] = us
             bound[f"{one.name} at {format_bytes(size)}"] = least
     facts: dict[str, Value] = {

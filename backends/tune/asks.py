@@ -100,9 +100,13 @@ def asks(
     return found
 
 
-def again(questions: Sequence[Ask], sizes: SizeRange, engines: tuple[str, ...] = ()) -> list[Ask]:
+def again(
+    questions: Sequence[Ask], ranks: int, sizes: SizeRange, engines: tuple[str, ...] = ()
+) -> list[Ask]:
     """Those of a race that shall be short: all engines (or those that the user names) at both ends
-    of the sizes, which take longest; then baselines, and sketches."""
+    of the sizes, which take longest; then baselines, and sketches. Of few ranks, all."""
+    if ranks <= EXACT_RANKS:
+        return list(questions)
     ends, asked = (sizes.low, sizes.high), engines or ("portfolio",)
     searches = [q for q in questions if q.engine in asked and q.size in ends and not q.sketch]
     return [*searches, *(q for q in questions if q.baseline or q.sketch)]

@@ -18,6 +18,10 @@ _HEAD = """\
 # Source this before a program that shall use the library:  . DIR/env.sh
 # {name}: {collectives}, messages of {low} to {high} bytes.
 WEFT_LIBRARY=$(CDPATH= cd -- "$(dirname -- "${{BASH_SOURCE:-$0}}")" && pwd)
+if [ ! -f "$WEFT_LIBRARY/library.json" ]; then
+  echo "env.sh: this shell does not say where it is; source it in its folder, or from bash" >&2
+  return 1
+fi
 """
 
 

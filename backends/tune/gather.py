@@ -57,7 +57,7 @@ def gather(
         topology, collective, options.sizes, [*options.sketches, *shelf], options.engines
     )
     if short:
-        questions = again(questions, options.sizes, options.engines)
+        questions = again(questions, topology.ranks, options.sizes, options.engines)
         old = [warm.schedule for warm in options.warm.values()]
         questions = [q for q in questions if not _answered(q, topology, old)]
     machine = topology_json.dump(topology)

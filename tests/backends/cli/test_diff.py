@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -105,6 +106,19 @@ def test_libraries_by_plans_and_times(weft, tmp_path):
     assert (ran.code, ran.json["kind"]) == (1, "library")
     assert found["µs at size"] == {"allgather at 1KiB": (3, 6), "allgather at 2KiB": (6, 12)}
     assert list(found["plans"]) == ["allgather 1KiB … 2KiB"]
+
+
+def test_libraries_on_different_grids_share_powers_of_two(weft, tmp_path):
+    folders = []
+    for name, grid in (("a", (1024, 1300, 2048)), ("b", (1024, 2048))):
+        folders.append(tmp_path / name)
+        folders[-1].mkdir()
+        made = library(3.0, "ring")
+        us = tuple(float(n) for n in grid)
+        tuned = replace(made.tuned[0], grid=grid, bound_us=us, chosen_us=us, idea_us=us,
+                        candidates=(Candidate("ring", us),))  # fmt: skip
+        (folders[-1] / "library.json").write_text(dumps(replace(made, tuned=(tuned,))))
+    assert "µs at size" not in sheets(weft("diff", *folders, "--json"))
 
 
 def test_results_of_a_bench(weft, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,24 @@ def test_a_broadcast_loses_nothing_with_the_way_back(capsys: pytest.CaptureFixtu
 def test_worst_is_of_what_is_searched(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["failures", "-t", "ring:4", "-c", "allgather", "--worst", "1"]) == 2
     assert "--synth" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["-c", "-t", "--collective"])
+def test_a_second_value_does_not_replace_the_first(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["failures", "-t", "ring:4", "-c", "allgather", flag, "allreduce"]) == 2
+    assert f"{flag} is given twice" in capsys.readouterr().err
+
+
+def test_the_machine_of_a_library_is_named_by_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("-c", "allgather", "--sizes", "1KiB", "-e", "classic", "--protocols", "Simple", "-q")
+    assert main(["tune", "-t", "line:2", *words, "-o", str(tmp_path / "library")]) == 0
+    capsys.readouterr()
+    assert main(["failures", "-t", str(tmp_path / "library"), "-c", "allgather", "-q"]) == 0
+    assert "allgather on line:2" in capsys.readouterr().out
 
 
 def test_one_size_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ def library(
 
 def sourced(files: dict[str, str], folder: Path, *names: str) -> dict[str, str]:
     """The variables after sourcing the script from elsewhere."""
-    for name, text in files.items():
+    for name, text in {**files, "library.json": ""}.items():
         (folder / name).write_text(text)
     echo = "; ".join(f'echo "{n}=${n}"' for n in names)
     script = f'. "{folder / "env.sh"}"; {echo}'
@@ -50,6 +51,20 @@ def test_few_files_are_named_by_their_paths(tmp_path: Path) -> None:
     assert found["MSCCL_XML_FILES"].split(":") == [f"{tmp_path}/msccl-xml/p{i}.xml" for i in (0, 1)]
     assert found["NCCL_ALGO"].startswith("MSCCL,")
     assert found["NCCL_PROTO"] == "Simple,LL"
+
+
+@pytest.mark.skipif(shutil.which("dash") is None, reason="needs a plain POSIX shell")
+def test_a_shell_that_does_not_say_where_the_script_is_gets_nothing(tmp_path: Path) -> None:
+    for name, text in {**environment(library(5)), "library.json": ""}.items():
+        (tmp_path / name).write_text(text)
+    script = f'. "{tmp_path}/env.sh" || echo "failed $?"; echo "$NCCL_ALGO$MSCCL_CONFIG"'
+    done = subprocess.run(["dash", "-c", script], capture_output=True, text=True, cwd="/",
+                          check=False)  # fmt: skip
+    assert done.stdout == "failed 1\n\n"
+    assert "source it in its folder" in done.stderr
+    there = subprocess.run(["dash", "-c", '. ./env.sh; echo "$NCCL_ALGO"'], capture_output=True,
+                           text=True, cwd=tmp_path, check=True)  # fmt: skip
+    assert there.stdout == "MSCCL,RING,TREE\n"
 
 
 def test_more_files_than_it_loads_by_name_come_in_a_list(tmp_path: Path) -> None:
