@@ -219,7 +219,8 @@ def parse_options(name: str, source: Source, start: int) -> Spec:
         if equals:
             key = before.strip()
             if key in spec.keys:
-                raise UserError(f"{key}= is given twice", where=span)
+                raise UserError(f"{key}= is given twice", where=span,
+                                hint=f"where it takes several: {key}=A,B")  # fmt: skip
             spec.keys[key] = Span(source, start, start + len(before))
             spec.options[key] = ()
             item, span = after, Span(source, end - len(after), end)
