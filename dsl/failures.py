@@ -268,13 +268,18 @@ def _ends(topology: Topology, text: str, where: Where) -> tuple[int, int, bool]:
 def cut_off(topology: Topology, collective: Collective | None = None) -> tuple[int, ...]:
     """The ranks outside the largest set (the first of equals) that all reach each other.
 
-    None where a collective needs no more than what is there: a broadcast has one direction.
+    None where a collective needs no more than what is there: a broadcast has one direction. Of one
+    with roots, those that cannot reach them, or that they cannot reach.
     """
     reached = hop_distances(topology) >= 0
     if reached.all():
         return ()
-    if collective is not None and all(reached[pair] for pair in required_pairs(collective)):
-        return ()
+    if collective is not None:
+        missing = [pair for pair in required_pairs(collective) if not reached[pair]]
+        # Who cannot hear the one that tells, or is not heard by the one that listens.
+        for here, there in ((0, 1), (1, 0)):
+            if {pair[here] for pair in missing} <= set(collective.roots):
+                return tuple(sorted({pair[there] for pair in missing}))
     mutual = reached & reached.T
     sizes = mutual.sum(axis=1)
     return tuple(np.flatnonzero(~mutual[int(np.argmax(sizes))]).tolist())

@@ -74,11 +74,13 @@ def _plan(
     from weft.dsl.schedule import read
     from weft.synth.verify import verify
 
+    from ..passes.grains import same_question
+
     try:
         schedule = read(folder / plan.schedule)
         problems = [str(p) for p in verify(schedule).problems]
-        if _asked(schedule.collective) != _asked(one.collective):
-            problems.append(f"it is {schedule.collective}, not {one.name}")
+        if not same_question(schedule.collective, one.collective):
+            problems.append(f"it is {schedule.collective}, not {one.collective}")
         if schedule.topology.digest() != library.topology.digest():
             problems.append("it is for another machine")
     except WeftError as error:
@@ -88,11 +90,6 @@ def _plan(
     for artefact in plan.artefacts:
         named = replace(artefact, target=target) if target and artefact.format == XML else artefact
         yield _artefact(folder, named, one.collective)
-
-
-def _asked(collective: Collective) -> tuple[object, ...]:
-    """What tells collectives apart, however their chunks are cut."""
-    return (collective.kind, collective.name, collective.ranks, collective.roots)
 
 
 def _artefact(folder: Path, artefact: Artefact, collective: Collective) -> Check:
@@ -119,6 +116,8 @@ def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
     """
     from weft.dsl.errors import CheckFailed
 
+    from ..passes.grains import same_question
+
     where = artefact.file
     if artefact.format == "mscclpp-json":
         return _plan_findings(text, artefact, collective)
@@ -136,8 +135,8 @@ def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
 
         script, found = judge(text, where)
         asked, in_place = script.collective, False
-    if _asked(asked) != _asked(collective):
-        raise CheckFailed(f"it is {asked.name}, not {collective.name}")
+    if not same_question(asked, collective):
+        raise CheckFailed(f"it is {asked}, not {collective}")
     if in_place != artefact.in_place:
         raise CheckFailed(f"it is not for buffers {_place(artefact)}")
     return found
@@ -261,14 +260,20 @@ def _claims(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
     """Whether the bounds are bounds, and plans as quick as is said, at both ends of their sizes."""
     from weft.synth.bounds import bounds, lower_bound_us
 
+    simulated = library.timing.get("by") == "simulation"
     known = bounds(library.topology, one.collective)
     over = [
         f"{microseconds(said)} µs at {format_bytes(size)}, where {microseconds(least)} are proved"
         for size, said in zip(one.grid, one.bound_us, strict=True)
         if said > SLACK * (least := float(lower_bound_us(known, size)))
     ]
+    over += [
+        f"{microseconds(us)} µs at {format_bytes(size)} would be quicker than its bound"
+        for size, us, said in zip(one.grid, one.chosen_us, one.bound_us, strict=True)
+        if simulated and SLACK * us < said
+    ]
     yield Check("bound", not over, f"{one.name}: {over[0] if over else 'proved again'}")
-    if library.timing.get("by") != "simulation":
+    if not simulated:
         return
     for plan in one.plans:
         file = next((a for a in plan.artefacts if a.format == XML and not a.in_place), None)

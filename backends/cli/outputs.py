@@ -60,7 +60,7 @@ def check_log(args: argparse.Namespace) -> None:
     Raises:
         UserError: it is stdout, exists without ``-f``, is a folder or in none that exists.
     """
-    if args.log == "-":
+    if args.log in ("-", ""):
         raise UserError("a log is a file: stdout is for the answer", hint="--log FILE")
     path = Path(args.log)
     if args.output not in (None, "-") and path.resolve() == Path(args.output).resolve():

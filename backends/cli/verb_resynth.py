@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError
+from weft.dsl.errors import BadFile, BadTopology, UserError
 from weft.dsl.units import SizeRange, format_bytes
 
 from ..report.layout import count, microseconds, table
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft.dsl.collective import Collective
     from weft.dsl.failures import Degraded
     from weft.dsl.library import Library, Tuned
+    from weft.dsl.schedule import Schedule
 
     from ..tune.manifest import Made
     from ..tune.options import TuneOptions, Warm
@@ -37,7 +38,7 @@ FARTHER = 1.1
 """So much farther from the bound than the old plans, new ones are worth a longer search."""
 
 MOST_ORDERED = 2
-"""Schedules of so many times the old one's transfers race in one order only: they take long."""
+"""Schedules of so many times the old one's transfers race in one order only: they take longer."""
 
 EXAMPLES = """examples:
   weft resynth library --down gpu0-gpu3 -o mended
@@ -69,14 +70,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
     left = degraded(old.topology, downs)
     asked = [_still(one.collective, left) for one in old.tuned]
     for one in asked:
-        require_whole(left, one)
+        try:
+            require_whole(left, one)
+        except BadTopology as error:
+            raise BadTopology(f"{one.name or one.kind}: {error.message}", hint=error.hint) from None
     console.say("Read", f"{old.topology.name} {left.told()}")
     args = _as_before(args, old)
     options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
-    made = _tuned(args, old, left, asked, options, console)
+    made, pool = _tuned(args, old, left, asked, options, console)
     library = replace(
         old, name=left.topology.name, topology=left.topology, timing=timing_of(options),
-        tuned=tuple(m.tuned for m in made[0]), provenance=_origin(args, old, left),
+        tuned=tuple(m.tuned for m in made), provenance=_origin(args, old, left),
     )  # fmt: skip
     pairs = list(zip(old.tuned, library.tuned, strict=False))  # fewer where interrupted
     losses = {after.name: _losses(before, after) for before, after in pairs}
@@ -84,7 +88,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         console.warn("the old library was timed in another way: nothing is said of losses")
         losses = {}
     return finish(
-        library, [m.files for m in made[0]], args, console, made[1],
+        library, [m.files for m in made], args, console, pool,
         more="\n\n".join(_loss_text(name, rows) for name, rows in losses.items()),
         facts={"down": [down.name for down in left.downs],
                "losses": {name: [asdict(r) for r in rows] for name, rows in losses.items()}},
@@ -93,6 +97,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _as_before(asked: argparse.Namespace, old: Library) -> argparse.Namespace:
     """What the files are for is what those of the old library are for, unless flags say it."""
+    from weft.dsl.library import MANIFEST
     from weft.dsl.program import protocol_of
 
     args = argparse.Namespace(**vars(asked))
@@ -102,6 +107,8 @@ def _as_before(asked: argparse.Namespace, old: Library) -> argparse.Namespace:
         told = "msccl" if args.measure else old.timing.get("runtime")
         if not args.protocols and told == args.target:
             names = old.timing.get("protocols", ())
+            if not isinstance(names, list | tuple):
+                raise BadFile(f"{names!r}, where protocols should be listed", where=MANIFEST)
             args.protocols = tuple(str(protocol_of(name)) for name in names)
     if args.placement is None:
         places = tuple(sorted({a.in_place for a in files if a.target}))
@@ -114,8 +121,9 @@ def _as_before(asked: argparse.Namespace, old: Library) -> argparse.Namespace:
 def _tuned(
     args: argparse.Namespace, old: Library, left: Degraded, asked: list[Collective],
     options: TuneOptions, console: Console,
-) -> tuple[list[Made], float]:  # fmt: skip
-    """What tuning makes of every collective, and the seconds that took."""
+) -> tuple[list[Made], Pool]:  # fmt: skip
+    """What tuning makes of every collective, and the pool that did it."""
+    from ..tune.race import Interrupted
     from ..tune.tune import tune
     from ..tune.variants import variant_of
 
@@ -129,12 +137,16 @@ def _tuned(
             forms = known if alike else ()
             warm = _mended(Path(args.library), before, left, forms, console)
             again = replace(options, warm=warm, forms=forms)
-            made.append(tune(left.topology, one, again, pool.jobs, console.say, pool.tell))
+            try:
+                made.append(tune(left.topology, one, again, pool.jobs, console.say, pool.tell))
+            except Interrupted:
+                if not made:
+                    raise
             if pool.stopped:
                 break
     if len(made) < len(asked):
         console.warn(f"interrupted: {count(len(asked) - len(made), 'collective')} left out")
-    return made, pool.seconds
+    return made, pool
 
 
 def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, ...]:
@@ -172,8 +184,13 @@ def _mended(
     folder: Path, before: Tuned, left: Degraded, forms: Sequence[Variant], console: Console
 ) -> dict[str, Warm]:
     """The plans' schedules for what is left, as far as they can be mended; and their forms, where
-    they are among those that race."""
+    they are among those that race.
+
+    Raises:
+        BadFile: a schedule is not one of this library.
+    """
     from weft.dsl.schedule import read
+    from weft.synth.occupancy import us_per_byte
     from weft.synth.repair import repairs
     from weft.synth.verify import require_valid
 
@@ -189,21 +206,41 @@ def _mended(
         form = variant_of(plan)
         try:
             old = read(root / plan.schedule)
-            for word, mended in repairs(old, left):
-                require_valid(mended)
-                whole = not found.keys() & {f"mended {plan.name}"}
-                known = form if whole and form in forms else None
-                found[f"{word} {plan.name}"] = Warm(mended, known)
-                if mended.priority is not None and len(mended) < MOST_ORDERED * len(old):
-                    # What was the best order of the old machine may not be one of this.
-                    plain = replace(mended, priority=None, stride=0)
-                    found[f"{word} {plan.name} by steps"] = Warm(plain)
+        except UserError as error:
+            console.warn(f"{plan.name} is not mended: {error.message}: {plan.schedule}")
+            continue
+        _require_of(old, before, left, plan.schedule)
+        try:
+            ways = dict(repairs(old, left))
         except UserError as error:
             console.detail(f"         {plan.name} cannot be mended: {error.message}")
             continue
+        for word, mended in ways.items():
+            require_valid(mended)
+            known = form if mended is next(iter(ways.values())) and form in forms else None
+            found[f"{word} {plan.name}"] = Warm(mended, known)
+        # What was the best order of the old machine may not be one of this.
+        word, best = min(ways.items(), key=lambda way: (len(way[1]) >= MOST_ORDERED * len(old),
+                                                        us_per_byte(way[1])))  # fmt: skip
+        if best.priority is not None:
+            found[f"{word} {plan.name} by steps"] = Warm(replace(best, priority=None, stride=0))
         count += 1
     console.say("Mended", f"{count} of {len(before.plans)} schedules of {before.name}")
     return found
+
+
+def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None:
+    """A file may be another one by now.
+
+    Raises:
+        BadFile: it is for another collective or another machine than its library.
+    """
+    from ..passes.grains import same_question
+
+    if not same_question(old.collective, before.collective):
+        raise BadFile(f"{old.collective}, which is not the library's {before.name}", where=file)
+    if old.topology.digest() != left.whole.digest():
+        raise BadFile(f"made for {old.topology.name}, not the library's machine", where=file)
 
 
 def _origin(args: argparse.Namespace, old: Library, left: Degraded) -> dict[str, Any]:

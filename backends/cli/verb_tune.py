@@ -14,6 +14,7 @@ from .console import Console
 from .exit_codes import Exit
 from .inputs import add_down, ranks, read_problem, seconds, sizes, takes_root, valued, whole
 from .libraries import library_facts, tables
+from .progress import finishing
 from .sketches import split_arguments
 from .tuning import Pool, check_library_output, library_texts, replaceable
 
@@ -127,13 +128,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
     from weft.dsl.library import Library
 
     from ..tune.manifest import Made
+    from ..tune.race import Interrupted
     from ..tune.tune import tune
 
     made: list[Made] = []
     with Pool(console, args.jobs, "Tuning") as pool:
         for one in collectives:
             pool.about = one.name or str(one.kind)
-            made.append(tune(topology, one, options, pool.jobs, console.say, pool.tell))
+            try:
+                made.append(tune(topology, one, options, pool.jobs, console.say, pool.tell))
+            except Interrupted:
+                if not made:
+                    raise
             if pool.stopped:
                 break
     if len(made) < len(collectives):
@@ -142,7 +148,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         topology.name, topology, args.sizes.low, args.sizes.high,
         timing_of(options), tuple(m.tuned for m in made), provenance(args),
     )  # fmt: skip
-    return finish(library, [m.files for m in made], args, console, pool.seconds)
+    return finish(library, [m.files for m in made], args, console, pool)
 
 
 def _read(args: argparse.Namespace, console: Console) -> tuple[Topology, list[Collective]]:
@@ -185,8 +191,10 @@ def options_of(
     usual = measuring.format if measuring else "msccl-xml"
     formats = require_formats(_formats(usual if args.to is None else args.to))
     wanted = Wanted(formats, args.target, PLACES[args.placement])
-    for one in collectives:
+    for one in collectives if measuring is None else ():
         require_expressible(wanted, one)
+    if "LL128" in args.protocols and "mscclpp-json" in formats:
+        raise UserError("MSCCL++ plans have no LL128", where="--protocols", hint="Simple,LL")
     named = tuple(_sketch(text, topology) for text in args.sketch)
     return TuneOptions(
         getattr(args, "sizes", None) or SizeRange(1, 1), wanted, args.within, args.time, args.seed,
@@ -238,19 +246,22 @@ def provenance(args: argparse.Namespace) -> dict[str, Any]:
 
 def finish(
     library: Library, files: Sequence[Any], args: argparse.Namespace, console: Console,
-    taken: float, more: str = "", facts: Mapping[str, Any] | None = None,
+    pool: Pool, more: str = "", facts: Mapping[str, Any] | None = None,
 ) -> int:  # fmt: skip
-    """Write the folder, print the table, and ``more``; the exit code."""
+    """Write the folder, print the table, and ``more``; the exit code. One Ctrl-C does not undo what
+    has been found."""
     from weft.dsl.files import write_folder
 
-    texts = library_texts(library, files)
+    taken = pool.seconds
     plans = sum(len(t.plans) for t in library.tuned)
-    console.say("Tuned", f"{count(plans, 'plan')} in {taken:.1f}s, each checked and executed")
-    if args.output:
-        write_folder(args.output, texts, force=args.force, replaces=replaceable(args.output))
-        console.say("Wrote", f"{len(texts)} files in {args.output}")
-    console.result("\n\n".join(filter(None, (tables(library), more))), {
-        "status": "ok", **library_facts(library), "seconds": round(taken, 3),
-        "file": args.output, **(facts or {}),
-    })  # fmt: skip
+    with finishing(pool, console):
+        texts = library_texts(library, files)
+        console.say("Tuned", f"{count(plans, 'plan')} in {taken:.1f}s, each checked and executed")
+        if args.output:
+            write_folder(args.output, texts, force=args.force, replaces=replaceable(args.output))
+            console.say("Wrote", f"{len(texts)} files in {args.output}")
+        console.result("\n\n".join(filter(None, (tables(library), more))), {
+            "status": "ok", **library_facts(library), "seconds": round(taken, 3),
+            "file": args.output, **(facts or {}),
+        })  # fmt: skip
     return Exit.DONE

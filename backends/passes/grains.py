@@ -14,11 +14,12 @@ of a chunk lie side by side in every buffer, so ``aggregate`` makes one message 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl.collective import Collective
+from weft.dsl.collective import Collective, Kind
 from weft.dsl.distinct import rows_of
 from weft.dsl.errors import UserError
 from weft.dsl.placement import Placement
@@ -26,6 +27,18 @@ from weft.dsl.schedule import Schedule
 
 MOST_GRAINS = 20_000_000
 """Grains that all transfers may move together: the checkers look at each of them."""
+
+
+def same_question(one: Collective, other: Collective) -> bool:
+    """Whether two collectives ask for the same, however their chunks are cut and whatever they are
+    called."""
+    told = [(c.kind, c.ranks, c.roots) for c in (one, other)]
+    if told[0] != told[1] or one.kind is not Kind.CUSTOM:
+        return told[0] == told[1]
+    cut = [coarsest(c).in_grains() for c in (one, other)]
+    chunks = math.lcm(*(c.message_chunks for c in cut))
+    a, b = (c.split(chunks // c.message_chunks) for c in cut)
+    return (a.pre, a.post, a.contributions) == (b.pre, b.post, b.contributions)
 
 
 def schedule_in_grains(schedule: Schedule) -> Schedule:

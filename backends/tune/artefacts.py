@@ -30,8 +30,11 @@ from .variants import Variant
 if TYPE_CHECKING:
     from ..msccl import Backend
 
-ORDERS = 12
-"""Interleavings in which every artefact is executed before it is written; the proof covers all."""
+ORDERS, FEW_ORDERS = 12, 3
+"""Interleavings in which every artefact is executed before it is written, and one of more than
+``MANY`` ranks; the proof covers all."""
+
+MANY = 64
 
 MOST_EXECUTED = 128
 """Ranks beyond which an artefact is proved only."""
@@ -67,7 +70,7 @@ class Wanted:
 
 
 def require_expressible(wanted: Wanted, collective: Collective) -> None:
-    """Before a long search: whether its answer can be written.
+    """Before a long search: whether its answer can be timed and written.
 
     Raises:
         UserError: the runtime has no name for the collective, or none takes it in place.
@@ -75,8 +78,7 @@ def require_expressible(wanted: Wanted, collective: Collective) -> None:
     from ..emit.msccl_xml import collective_name
 
     kind = collective.kind
-    if "msccl-xml" in wanted.formats:
-        collective_name(kind, target_of(wanted.runtime))
+    collective_name(kind, target_of(wanted.runtime))
     if wanted.in_place == (True,) and kind in OUT_OF_PLACE_ONLY:
         raise UserError(f"no runtime takes {collective.name or kind} in place",
                         hint="--placement out")  # fmt: skip
@@ -159,7 +161,8 @@ def _prove(
         return
     # Equal chunks, whatever the schedule's are: a file with instances cuts them once more.
     wanted = coarsest(schedule.collective).in_grains()
-    done = backend.execute(text, where, wanted, interleavings=ORDERS, seed=seed)
+    orders = ORDERS if schedule.topology.ranks <= MANY else FEW_ORDERS
+    done = backend.execute(text, where, wanted, interleavings=orders, seed=seed)
     if not done.ok:
         raise CheckFailed(
             f"the artefact computes something else: {done.detail}", where=where,

@@ -18,7 +18,7 @@ from weft.synth.occupancy import us_per_byte
 
 from .asks import Ask, again, asks, fitting_sketches
 from .options import TuneOptions
-from .race import MapJobs, Runner
+from .race import Interrupted, MapJobs, Runner
 from .usable import usable
 
 ENOUGH = 1.03
@@ -49,7 +49,7 @@ def gather(
     One that a runtime would find without us is a baseline, whoever found it first.
 
     Raises:
-        KeyboardInterrupt: interrupted before there was any.
+        Interrupted: before there was any.
     """
     short = bool(options.forms)
     shelf = [] if short or options.engines else fitting_sketches(topology, collective)
@@ -77,7 +77,7 @@ def gather(
             name += f" ({i + 1})" if any(r.name == name for r in found.values()) else ""
             _join(found, Runner(name, schedule, question.baseline))
     if not found and None in answers:
-        raise KeyboardInterrupt
+        raise Interrupted
     why = _shortly([a["why"] for _, a in told if a["why"]])
     barren = {
         one.words: "; ".join({a["why"]: None for q, a in told if q.sketch == one})

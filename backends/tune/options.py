@@ -57,4 +57,6 @@ class TuneOptions:
     def raced_protocols(self) -> tuple[str, ...]:
         """Those that take part."""
         usual = AMD_PROTOCOLS if self.wanted.runtime == "rccl" else NVIDIA_PROTOCOLS
+        if "mscclpp-json" in self.wanted.formats:  # which has no LL128
+            usual = AMD_PROTOCOLS
         return self.protocols or usual

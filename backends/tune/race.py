@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from weft.dsl.program import protocol_of
 from weft.dsl.schedule import Schedule, dump
 from weft.dsl.units import SizeRange
 
@@ -45,7 +46,7 @@ WORK = f"{__package__}.work"
 
 
 class Interrupted(KeyboardInterrupt):
-    """A round was ended before anything of it was known."""
+    """Ended before anything of it was known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,8 @@ def short_race(
     A machine that is no longer regular may have no room for the forms of the old one, or another
     suits it better. Baselines that are beaten are timed for the table only.
     """
+    protocol = protocol_of(track.protocols[0])
+    simple = [replace(form, protocol=protocol) for form in PLAIN]
     grid = list(sizes.powers())
     few = sorted({*grid[::FEW], grid[-1]})
     times, known = _Times(), _Times()
@@ -180,13 +183,14 @@ def short_race(
                        _ranked(times, n, runners, baseline=baseline)[:count]})  # fmt: skip
 
     everyone = range(len(runners))
-    run([(place, PLAIN[0]) for place in everyone], few)
+    run([(place, simple[0]) for place in everyone], few)
     own = ((place, form) for place in everyone if (form := runners[place].form) is not None)
-    theirs = [form for form in forms if form not in PLAIN] or forms[:1]
+    theirs = [form for form in forms if form not in simple] or forms[:1]
     pairs = list(dict.fromkeys((*product(leading(PER_SIZE_SHORT) or everyone, theirs), *own)))
     ran = run(pairs, grid)
-    plain = dict.fromkeys((*product(leading(1) or everyone, PLAIN),
-                           *product(leading(1, baseline=True), PLAIN[:1])))  # fmt: skip
+    ahead = {_ranked(times, n, runners)[0] for n in few if n in times.best}
+    plain = dict.fromkeys((*sorted(ahead), *product(leading(1) or everyone, simple[1:]),
+                           *product(leading(1, baseline=True), simple[:1])))  # fmt: skip
     more = [pair for pair in plain if pair not in pairs]
     with suppress(Interrupted):  # what came of the second is enough
         pairs, ran = pairs + more, ran + run(more, grid)

@@ -32,7 +32,7 @@ def tune(
     Raises:
         UserError: there is one rank only.
         NothingFound: no engine has a schedule, or none can be compiled.
-        KeyboardInterrupt: interrupted before anything was known.
+        Interrupted: before anything was known.
         CheckFailed: what was made is wrong (our bug); nothing is written then.
     """
     if collective.ranks < 2:

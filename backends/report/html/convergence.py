@@ -42,9 +42,10 @@ def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, 
     except (KeyError, TypeError, ValueError):
         raise BadFile("a line says something else", where=where, hint="weft synth --log") from None
     engine = str(first.get("engine", ""))
+    drawn = any(value > 0 for _, value, _ in spots)
     return {
         "id": "search", "title": "How the search went", "part": "charts",
-        "charts": [_chart(spots, end, "µs" if timed else "rounds per chunk")] if spots else [],
+        "charts": [_chart(spots, end, "µs" if timed else "rounds per chunk")] if drawn else [],
         "table": {"first": "seconds", "names": ["found"],
                   "rows": [[figure(float(x["seconds"])), str(x["found"])] for x in found]},
         "after": f"{len(found)} schedules were found by {engine} in {figure(end)} s.",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from weft.backends.cli import main
+from weft.backends.tune.race import Interrupted
+from weft.backends.tune.tune import tune
 from weft.dsl.library import read
 from weft.dsl.schedule import read as read_schedule
 from weft.synth.verify import verify
@@ -66,6 +71,60 @@ def test_nothing_is_lost_with_what_was_not_used(tmp_path: Path) -> None:
     known = dict(zip(was.grid, was.chosen_us, strict=True))
     for size, us in zip(made.grid, made.chosen_us, strict=True):
         assert us <= known[size] * 1.011  # --within of resynth
+
+
+def test_a_file_of_another_collective_or_machine_is_refused(
+    library: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is mended must achieve what the library is for, not what its file says."""
+    copy = tmp_path / "copy"
+    shutil.copytree(library, copy)
+    file = copy / "schedules" / "allgather-1.json"
+    file.write_text((copy / "schedules" / "broadcast-1.json").read_text())
+    words = ("resynth", str(copy), "--down", "gpu0-gpu1", *QUICK, "-o", str(tmp_path / "new"))
+    assert main([*words]) == 2
+    assert "not the library's allgather" in capsys.readouterr().err
+    quick = ("-c", "allgather", "--objective", "latency", "-q", "-f")
+    assert main(["synth", "-t", "full:4", *quick, "-o", str(file)]) == 0
+    assert main([*words]) == 2
+    assert "made for full:4" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_protocols_are_those_that_are_asked_for(library: str, tmp_path: Path) -> None:
+    words = ("--down", "gpu0-gpu1", "-o", str(tmp_path / "new"), "--protocols", "LL")
+    quick = ("-e", "packing", "--time", "2s", "-q", "--jobs", "1")
+    assert main(["resynth", library, *words, *quick]) == 0
+    assert {plan.protocol for one in read(tmp_path / "new").tuned for plan in one.plans} == {"LL"}
+
+
+def test_an_interruption_keeps_the_collectives_that_are_done(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def once(*given: Any) -> Any:
+        asked.append(given)
+        if len(asked) > 1:
+            raise Interrupted
+        return tune(*given)
+
+    monkeypatch.setattr("weft.backends.tune.tune.tune", once)
+    words = ("--down", "gpu0-gpu1", "-o", str(tmp_path / "new"))
+    assert main(["resynth", library, *words, *QUICK]) == 0
+    assert [one.name for one in read(tmp_path / "new").tuned] == ["allgather"]
+
+
+def test_a_manifest_whose_protocols_are_no_list(
+    library: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(library, copy)
+    data = json.loads((copy / "library.json").read_text())
+    data["timing"]["protocols"] = None
+    (copy / "library.json").write_text(json.dumps(data))
+    assert main(["resynth", str(copy), "--down", "gpu0-gpu1", "--time", "2s", "-q"]) == 2
+    assert "protocols should be listed" in capsys.readouterr().err
 
 
 def test_ranks_that_are_gone_leave_the_collective(library: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 
 import numpy as np
+import patterns
 import pytest
 from pages import classic, library, sharing, written
 
@@ -15,6 +16,7 @@ from weft.backends.compile import compile_schedule
 from weft.backends.report.html import render
 from weft.backends.report.html.chunks import runs
 from weft.backends.report.html.code import chunks_moved
+from weft.backends.report.html.convergence import convergence_section
 from weft.backends.report.html.lanes import CELLS, TICKS, Bars, Row, density, lane
 from weft.backends.report.html.listing import same_ranks
 from weft.backends.report.html.of_library import middle, size_words
@@ -298,3 +300,10 @@ def test_64_ranks_stay_below_a_megabyte(tmp_path, capsys):
         write(path, classic("dgx-a100:nodes=8", name, kind))
         assert show(path, "-o", out) == 0
         assert out.stat().st_size < 1_000_000
+
+
+def test_a_log_whose_times_are_all_zero_is_not_drawn():
+    log = '{"weft": "log"}\n{"seconds": 1, "found": "x", "us": 0, "least_us": 0}\n{"seconds": 2}'
+    schedule = patterns.ring_allgather(4, 1)
+    section = convergence_section(log, "log", schedule)
+    assert (section["charts"], len(section["table"]["rows"])) == ([], 1)
