@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -108,7 +109,9 @@ def test_what_is_there_stays_unless_forced(weft: Weft, tmp_path: Path) -> None:
     ],
 )
 def test_refusals(weft: Weft, tmp_path: Path, flags: tuple[str, ...], message: str) -> None:
-    ran = weft(*TORUS, *flags)
+    usual = {"-t": "torus:3x4", "-c": "allgather", "-e": "greedy"}
+    words = usual | dict(zip(flags[::2], flags[1::2], strict=True))
+    ran = weft("synth", *itertools.chain(*words.items()), "--stream")
     assert ran.code == 2, ran.err
     assert message in ran.err
 
