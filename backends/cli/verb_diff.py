@@ -16,7 +16,7 @@ from .console import Console
 from .drawing import UNSET
 from .exit_codes import Exit
 from .inputs import read_topology, size_flag
-from .subjects import Kind, Subject, read_subject
+from .subjects import Kind, Subject, is_library, read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.program import Program
@@ -98,12 +98,7 @@ def _thing(text: str) -> _Thing:
     """
     from weft.dsl.library import MANIFEST
 
-    path = Path(text)
-    try:
-        is_library = path.is_dir() and (path / MANIFEST).is_file()
-    except OSError:
-        is_library = False
-    if is_library or path.name == MANIFEST:
+    if is_library(text) or Path(text).name == MANIFEST:
         return _Thing("library", partial(_library, text))
     data = _results(text)
     if data is not None:

@@ -200,7 +200,7 @@ def _mended(
     if left.dead_ranks:
         return {}
     found: dict[str, Warm] = {}
-    count = 0
+    mendable = 0
     for plan in before.plans:
         root = folder if folder.is_dir() else folder.parent
         form = variant_of(plan)
@@ -224,8 +224,8 @@ def _mended(
                                                         us_per_byte(way[1])))  # fmt: skip
         if best.priority is not None:
             found[f"{word} {plan.name} by steps"] = Warm(replace(best, priority=None, stride=0))
-        count += 1
-    console.say("Mended", f"{count} of {len(before.plans)} schedules of {before.name}")
+        mendable += 1
+    console.say("Mended", f"{mendable} of {len(before.plans)} schedules of {before.name}")
     return found
 
 

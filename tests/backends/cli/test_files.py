@@ -45,37 +45,6 @@ def test_a_schedule_that_forgets_somebody_fails(weft: Weft, triangle: Path) -> N
     assert [c["ok"] for c in ran.json["checks"]] == [True, False]
 
 
-def test_folders_and_logs_say_what_they_are(weft: Weft, tmp_path: Path) -> None:
-    quick = ("-t", "ring:3", "-c", "allgather", "-q")
-    one = ("--objective", "bandwidth")
-    assert weft("synth", *quick, "-o", tmp_path / "frontier").code == 0
-    assert (
-        weft("synth", *quick, *one, "-o", tmp_path / "s.json", "--log", tmp_path / "log").code == 0
-    )
-    assert weft("sweep", *quick, "-e", "classic", "--size", "1KiB", "-o", tmp_path / "w").code == 0
-    (tmp_path / "library" / "schedules").mkdir(parents=True)
-    for name, told, hint in (
-        ("frontier", "a folder, where a file", "frontier/allgather-1steps"),
-        ("log", "the log of a search", "--log LOG"), ("w", "the folder of a sweep", "w/schedules"),
-        ("w/sweep.json", "the rows of a sweep", "beside it"),
-        ("library", "lost its manifest", "weft tune"),
-    ):  # fmt: skip
-        for words in (("show", tmp_path / name), ("diff", tmp_path / name, "ring:3")):
-            ran = weft(*words)
-            assert (ran.code, told in ran.err, hint in ran.err) == (2, True, True), (words, ran.err)
-
-
-def test_a_log_is_drawn_with_its_own_schedule_only(weft: Weft, tmp_path: Path) -> None:
-    for ranks in (3, 4):
-        words = ("-t", f"ring:{ranks}", "-c", "allgather", "--objective", "bandwidth")
-        files = ("-o", tmp_path / f"{ranks}.json", "--log", tmp_path / f"{ranks}.log")
-        assert weft("synth", *words, *files).code == 0
-    page = ("--format", "html", "-o", tmp_path / "page.html", "-f")
-    assert weft("show", tmp_path / "3.json", "--log", tmp_path / "3.log", *page).code == 0
-    ran = weft("show", tmp_path / "3.json", "--log", tmp_path / "4.log", *page)
-    assert (ran.code, "allgather on ring:4, where the schedule" in ran.err) == (2, True)
-
-
 @pytest.mark.parametrize("name", ["ring:3", "hub:4", "dgx1"])
 def test_a_catalogue_name_is_checked_too(weft: Weft, name: str) -> None:
     ran = weft("check", name)
