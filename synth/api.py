@@ -4,9 +4,9 @@ An engine that copies only (allgather, alltoall …) gets the combining collecti
 reductions: reduce_scatter is allgather turned round, allreduce is composed. Whatever comes back
 is verified here, always: engines are not trusted.
 
->>> from weft.dsl.collective import make
->>> from weft.dsl.problem import Problem
->>> from weft.dsl.topology import Topology, both_ways, gpu
+>>> from weft.dsl.nouns.collective import make
+>>> from weft.dsl.nouns.problem import Problem
+>>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
 >>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
 >>> outcome = synthesize(Problem(pair, make("allgather", 2)))
 >>> outcome.status, outcome.points[0].steps
@@ -22,27 +22,27 @@ from typing import Any, cast
 
 import numpy as np
 
-from weft.dsl import collective_json
-from weft.dsl.collective import Kind
-from weft.dsl.compact_json import compact
-from weft.dsl.errors import Missing, Refusal, UserError, WeftError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.registry import ENGINES
-from weft.dsl.schedule import Schedule
-from weft.dsl.spec import format_spec
-from weft.dsl.version import version
+from weft.dsl.base.errors import Missing, Refusal, UserError, WeftError
+from weft.dsl.base.json_text import compact
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.base.spec import format_spec
+from weft.dsl.base.version import version
+from weft.dsl.nouns import collective_json
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
 
+from .base.cancellable import patiently
+from .base.engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
 from .bounds.bounds import fewest_steps
-from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
-from .incumbents import Incumbents
-from .occupancy import rounds_per_chunk
-from .order import LARGE, arranged, mirrored
-from .patience import patiently
+from .fabric.occupancy import rounds_per_chunk
+from .frontier.incumbents import Incumbents
+from .judge.verify import verify
 from .reductions.allreduce import solve_allreduce
 from .reductions.phases import phases_of, solve_phases
 from .reductions.reverse import reverse
-from .simulate import simulate
-from .verify import verify
+from .time.order import LARGE, arranged, mirrored
+from .time.simulate import simulate
 
 
 def synthesize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..listing import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
+from ..program.listing import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
 from .bounds import Buffers
 from .graph import Graph
 

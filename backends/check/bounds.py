@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.program import Program
+from weft.dsl.nouns.program import Program
 
-from ..listing import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Ints, Listing
-from ..read.model import XmlAlgo
+from ..formats.msccl.read.model import XmlAlgo
+from ..program.listing import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Ints, Listing
 from .findings import Finding, Severity, at_transfers
 
 _CHECKED_SRC = np.array([str(op) in ("s", "rrs", "rrcs", "cpy", "re") for op in OPS])

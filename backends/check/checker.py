@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.program import Program
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Program
 
-from ..listing import OPS, Listing, of_program, of_xml
-from ..read.collective import candidates, fit
-from ..read.model import Remark, XmlAlgo
-from ..runtimes import MAX_COUNT, RUNTIMES, Target, target_named
+from ..formats.msccl.read.collective import candidates, fit
+from ..formats.msccl.read.model import Remark, XmlAlgo
+from ..program.listing import OPS, Listing, of_program, of_xml
+from ..runtime.judged import MAX_COUNT, RUNTIMES, Target, target_named
 from .bounds import buffers_of_program, buffers_of_xml, consistent
 from .deadlock import Hang
 from .fates import fate

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..listing import Ints
+from ..program.listing import Ints
 from .graph import Edge, Graph
 from .layers import Successors, layers
 

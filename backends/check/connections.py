@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..listing import RECEIVES, SENDS, Ints, Listing
+from ..program.listing import RECEIVES, SENDS, Ints, Listing
 from .findings import Finding, Severity, at_blocks, at_transfers
 
 

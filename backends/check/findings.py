@@ -9,9 +9,9 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.errors import CheckFailed
+from weft.dsl.base.errors import CheckFailed
 
-from ..listing import Listing
+from ..program.listing import Listing
 
 MOST = 20
 """Findings of one kind that are listed one by one; the rest is a number."""

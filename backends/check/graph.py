@@ -21,9 +21,9 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from weft.dsl.program import Buffer
+from weft.dsl.nouns.program import Buffer
 
-from ..listing import BUFFERS, NOP, RECEIVES, SENDS, Ints, Listing
+from ..program.listing import BUFFERS, NOP, RECEIVES, SENDS, Ints, Listing
 from .connections import Connections
 
 _STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.program import Op, Protocol
+from weft.dsl.nouns.program import Op, Protocol
 
-from ..listing import OPS, Listing
-from ..read.model import XmlAlgo
-from ..runtimes import MAX_ITERATIONS, Target
+from ..formats.msccl.read.model import XmlAlgo
+from ..program.listing import OPS, Listing
+from ..runtime.judged import MAX_ITERATIONS, Target
 from .findings import Finding, Severity
 
 MSCCL_MAX_BYTES = 1 << 27

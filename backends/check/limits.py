@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.program import Protocol
+from weft.dsl.nouns.program import Protocol
 
-from ..listing import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
-from ..read.model import XmlAlgo
-from ..runtimes import (
+from ..formats.msccl.read.model import XmlAlgo
+from ..program.listing import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
+from ..runtime.judged import (
     BLOCKS_PER_CHANNEL,
     CHILDREN,
     MAX_COUNT,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..listing import Ints
+from ..program.listing import Ints
 from .graph import Edge, Graph
 
 MOST_CELLS = 50_000_000

@@ -16,9 +16,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
+from weft.dsl.nouns.collective import Collective
 
-from ..listing import RECEIVES, Ints
+from ..program.listing import RECEIVES, Ints
 from .accesses import RANK_BITS, Accesses, block_of, place_name, places
 from .bounds import Buffers
 from .findings import MOST, Finding, Severity

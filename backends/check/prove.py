@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.program import Protocol
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Protocol
 
-from ..listing import Listing
+from ..program.listing import Listing
 from .accesses import accesses
 from .bounds import Buffers, bounds
 from .clocks import Levels, levels

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..listing import Ints
+from ..program.listing import Ints
 from .accesses import Accesses, accesses, block_of, in_scratch, place_name
 from .bounds import Buffers
 from .clocks import Levels, clocks

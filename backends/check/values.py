@@ -13,10 +13,10 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from weft.dsl.collective import Collective
-from weft.dsl.placement import Placement
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.placement import Placement
 
-from ..listing import Ints
+from ..program.listing import Ints
 
 UNWRITTEN = -1
 """The group of a value that comes from memory nobody wrote."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from weft.synth.classic.hierarchical import Hierarchical
-from weft.synth.classic.model import Flat
-from weft.synth.classic.place import Known, known
-
-from ..report.layout import table
+from weft.dsl.base.tables import table
+from weft.synth.engines.classic.hierarchical import Hierarchical
+from weft.synth.engines.classic.model import Flat
+from weft.synth.engines.classic.place import Known, known
 
 EXAMPLE = 8
 """The number of ranks, flat, for which costs are shown; in two boxes for hierarchical ones."""

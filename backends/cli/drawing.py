@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError, an
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.tables import count, microseconds, number
+from weft.dsl.base.units import format_bytes
 
-from ..report.layout import count, microseconds, number
 from .console import Console
 from .exit_codes import Exit
 from .inputs import read_topology, sizes, valued
@@ -17,12 +17,12 @@ from .outputs import check_file_output
 from .subjects import Kind, Subject, read_subject
 
 if TYPE_CHECKING:
-    from weft.dsl.schedule import Schedule
-    from weft.synth.program_time import ProgramTimeline
-    from weft.synth.simulate import Floats
-    from weft.synth.timeline import Timeline
+    from weft.dsl.nouns.schedule import Schedule
+    from weft.synth.time.programs import ProgramTimeline
+    from weft.synth.time.simulate import Floats
+    from weft.synth.time.timeline import Timeline
 
-    from ..p2p.run.recording import Call
+    from ..ranks.recording import Call
 
 SIZE = 1 << 20
 """Bytes of a message where nothing says how many."""
@@ -64,7 +64,7 @@ def one_size(text: str) -> int:
 
 def draw(args: argparse.Namespace, console: Console) -> int:
     """Make the file, check it, write it."""
-    from weft.dsl.files import write_text
+    from weft.dsl.base.files import write_text
 
     check_file_output(args, console)
     subject = read_subject(args.file)
@@ -194,7 +194,7 @@ def timed_text(subject: Subject, args: argparse.Namespace) -> str:
 
 def _use(schedule: Schedule, args: argparse.Namespace) -> tuple[Floats, float, int]:
     """How much of its time a schedule occupies each row; the time, and the size."""
-    from weft.synth.simulate import simulate
+    from weft.synth.time.simulate import simulate
 
     size = args.size or schedule.bytes or SIZE
     run = simulate(schedule, size)
@@ -223,9 +223,9 @@ def _measured(args: argparse.Namespace) -> Call | None:
     """
     if args.measured is None:
         return None
-    from weft.dsl.files import parse_json, read_text
+    from weft.dsl.base.files import parse_json, read_text
 
-    from ..p2p.run.recording import load
+    from ..ranks.recording import load
 
     recording = load(parse_json(read_text(args.measured), args.measured), args.measured)
     return recording.call_of(args.size, args.measured)
@@ -236,9 +236,9 @@ PROGRAMS = (Kind.ALGORITHM, Kind.PROGRAM, Kind.XML)
 
 def schedule_of(subject: Subject, args: argparse.Namespace) -> Schedule:
     """The schedule in a file, verified, with the costs of another machine if one is named."""
-    from weft.synth.verify import require_valid
+    from weft.synth.judge.verify import require_valid
 
-    from .verb_simulate import on_machine
+    from .verbs.simulate import on_machine
 
     schedule: Schedule = subject.schedule()
     if args.topology:
@@ -249,7 +249,7 @@ def schedule_of(subject: Subject, args: argparse.Namespace) -> Schedule:
 
 def timeline_of(subject: Subject, args: argparse.Namespace) -> Timeline:
     """What the schedule in a file does when."""
-    from weft.synth.timeline import timeline
+    from weft.synth.time.timeline import timeline
 
     schedule = schedule_of(subject, args)
     return timeline(schedule, args.size or schedule.bytes or SIZE)
@@ -261,9 +261,9 @@ def program_timeline_of(subject: Subject, args: argparse.Namespace) -> ProgramTi
     Raises:
         UserError: none is.
     """
-    from weft.synth.program_time import record_program
+    from weft.synth.time.programs import record_program
 
-    from .verb_simulate import PROGRAMS as READERS
+    from .verbs.simulate import PROGRAMS as READERS
 
     machine = read_topology(args.topology) if args.topology else subject.machine()
     if machine is None:

@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 
-from weft.dsl.errors import AnswerIsNo, Infeasible, NothingFound, UserError, WeftError
+from weft.dsl.base.errors import AnswerIsNo, Infeasible, NothingFound, UserError, WeftError
 
 from .console import Console, stdout_errors
 from .exit_codes import Exit

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import BadFile, UserError
-from weft.dsl.files import parse_json, read_text, write_text
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import parse_json, read_text, write_text
 from weft.dsl.importers.taccl_sketch import TacclSketch, looks_like_sketch, read_taccl_sketch
 from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 
@@ -21,8 +21,8 @@ from .inputs import read_topology
 from .outputs import check_file_output
 
 if TYPE_CHECKING:
-    from weft.dsl.importers.taccl_rules import Imported
-    from weft.dsl.topology import Topology
+    from weft.dsl.importers.sketches.taccl_rules import Imported
+    from weft.dsl.nouns.topology import Topology
 
 
 def sketch_in(path: str | None) -> TacclSketch | None:
@@ -75,8 +75,8 @@ def translated(text: str, where: str, topology: Topology, kind: str = "") -> Imp
     Raises:
         BadFile: it is neither, wrong, or for another machine.
     """
-    from weft.dsl.importers.taccl_rules import translate
-    from weft.dsl.importers.teccl_rules import teccl_sketch
+    from weft.dsl.importers.sketches.taccl_rules import translate
+    from weft.dsl.importers.sketches.teccl_rules import teccl_sketch
 
     data = parse_json(text, where)
     if looks_like_teccl(data):
@@ -94,7 +94,7 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
     Raises:
         UserError: no such machine; ``split`` where there are no connections to split.
     """
-    from weft.dsl.catalog import file_of, imported, paired
+    from weft.dsl.catalogue import file_of, imported, paired
     from weft.dsl.importers.taccl_pair import is_taccl_topology
 
     path = file_of(text)
@@ -112,7 +112,7 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
 
 def _with_nodes(text: str, nodes: int) -> str:
     """A box of the catalogue as often as the sketch says, unless the text says how often."""
-    from weft.dsl.machines.box_file import box_names
+    from weft.dsl.machines.host_file import box_names
     from weft.dsl.machines.spec import parse_spec
 
     spec = parse_spec(text)
@@ -123,7 +123,7 @@ def _with_nodes(text: str, nodes: int) -> str:
 
 def import_sketch(args: argparse.Namespace, console: Console) -> int:
     """``weft sketch import``: print or write the sketch, and its machine if asked to."""
-    from .verb_topo import facts_of, machine_line
+    from .verbs.topo import facts_of, machine_line
 
     _check_outputs(args, console)
     where = "<stdin>" if args.sketch == "-" else args.sketch
@@ -150,7 +150,7 @@ def import_sketch(args: argparse.Namespace, console: Console) -> int:
 
 def _machine(text: str, where: str, args: argparse.Namespace) -> Topology:
     """The machine of a sketch; an input of TE-CCL has its own."""
-    from weft.dsl.catalog import imported
+    from weft.dsl.catalogue import imported
 
     if looks_like_teccl(parse_json(text, where)):
         if args.nic_split:
@@ -172,7 +172,7 @@ def _check_outputs(args: argparse.Namespace, console: Console) -> None:
 
 
 def _write_machine(machine: Topology, args: argparse.Namespace, console: Console) -> None:
-    from weft.dsl.topology_json import dump
+    from weft.dsl.nouns.topology_json import dump
 
     write_text(args.machine, json.dumps(dump(machine), indent=1) + "\n", force=args.force)
     console.say("Wrote", args.machine)

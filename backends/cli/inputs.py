@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.dsl.errors import UserError
-from weft.dsl.units import SizeRange, parse_microseconds, parse_size_range
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
-    from weft.dsl.failures import Degraded, Down
-    from weft.dsl.problem import Problem
-    from weft.dsl.sketch import Sketch
-    from weft.dsl.topology import Topology
+    from weft.dsl.machines.failures import Degraded, Down
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.problem import Problem
+    from weft.dsl.nouns.sketch import Sketch
+    from weft.dsl.nouns.topology import Topology
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]
     """
     if not any(getattr(args, flag, None) for flag in ("down", "down_nic", "down_rank")):
         return ()
-    from weft.dsl.failures import find, nic_down, rank_down
+    from weft.dsl.machines.failures import find, nic_down, rank_down
 
     return (
         *(find(topology, text, f"--down {text[:60]}") for text in args.down),
@@ -192,12 +192,12 @@ def ranks(text: str) -> tuple[int, ...]:
 
 def read_topology(text: str) -> Topology:
     """A topology by catalogue name, path or ``-``; that of a library by its folder."""
-    from weft.dsl.catalog import topology
+    from weft.dsl.catalogue import topology
 
     from .subjects import is_library
 
     if is_library(text):
-        from weft.dsl.library import read
+        from weft.dsl.nouns.library import read
 
         return read(text).topology
     return topology(text)
@@ -233,7 +233,7 @@ def read_problem(
         require(args, len(group))
     collective = collective_for(args, group)
     if left is not None and topology is left.topology:
-        from weft.dsl.failures import require_whole
+        from weft.dsl.machines.failures import require_whole
 
         require_whole(left, collective)
     return topology, collective
@@ -243,7 +243,7 @@ def _degraded(machine: Topology, downs: tuple[Down, ...]) -> Degraded | None:
     """What is left of a machine; None where nothing is down."""
     if not downs:
         return None
-    from weft.dsl.failures import degraded
+    from weft.dsl.machines.failures import degraded
 
     return degraded(machine, downs)
 
@@ -264,7 +264,7 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
     Raises:
         UserError: a root outside the group, or a collective for another number of ranks.
     """
-    from weft.dsl.collective import make
+    from weft.dsl.nouns.collective import make
 
     if args.root is not None and args.roots is not None:
         raise UserError("--root and --roots exclude each other")
@@ -288,7 +288,7 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
 
 def canonical(name: str) -> str:
     """``all-gather``, ``All_Gather`` and ``allgather`` are one name."""
-    from weft.dsl.collective import Kind
+    from weft.dsl.nouns.collective import Kind
 
     plain = {k.replace("_", ""): str(k) for k in Kind}
     return plain.get(name.lower().replace("-", "").replace("_", ""), name)
@@ -296,7 +296,7 @@ def canonical(name: str) -> str:
 
 def takes_root(text: str) -> bool:
     """Whether the text of ``-c`` names a collective that has roots."""
-    from weft.dsl.collective import MULTIROOT, ROOTED
+    from weft.dsl.nouns.collective import MULTIROOT, ROOTED
 
     return not is_file(text) and canonical(text) in {str(kind) for kind in ROOTED | MULTIROOT}
 
@@ -314,11 +314,11 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
     Raises:
         BadFile, SyntaxProblem, UserError: it holds none, or none that makes sense.
     """
-    from weft.dsl.collective_json import load
-    from weft.dsl.files import parse_json, read_text
+    from weft.dsl.base.files import parse_json, read_text
+    from weft.dsl.nouns.collective_json import load
 
     if _PYTHON.fullmatch(path):
-        from weft.dsl.recipe import load_collective
+        from weft.dsl.author.recipe import load_collective
 
         return load_collective(path)
     from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
@@ -342,7 +342,7 @@ def make_problem(
     Raises:
         UserError: the objective ``time`` without one size.
     """
-    from weft.dsl.problem import Objective, Problem
+    from weft.dsl.nouns.problem import Objective, Problem
 
     objective = Objective(args.objective)
     size = args.size

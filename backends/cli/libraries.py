@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.units import format_bytes
-
-from ..report.layout import facts, microseconds, table
+from weft.dsl.base.tables import facts, microseconds, table
+from weft.dsl.base.units import format_bytes
 
 if TYPE_CHECKING:
-    from weft.dsl.library import Library, Tuned
+    from weft.dsl.nouns.library import Library, Tuned
 
 
 def library_text(library: Library) -> str:

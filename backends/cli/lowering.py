@@ -8,26 +8,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import UnknownName, UserError, an
-from weft.dsl.registry import PASSES
+from weft.dsl.base.errors import UnknownName, UserError, an
+from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.registry import PASSES
 
-from ..fitting import Remark, fitted, sliced
-from ..telling import Telling, silent
+from ..compile.fitting import Remark, fitted, sliced
 from .inputs import valued, whole
 from .judging import require_good
 from .programs import asked_collective
 from .subjects import Kind, Subject
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
-    from weft.dsl.program import Program
-    from weft.dsl.schedule import Schedule
-    from weft.dsl.topology import Topology
-    from weft.dsl.units import SizeRange
+    from weft.dsl.base.units import SizeRange
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.schedule import Schedule
+    from weft.dsl.nouns.topology import Topology
 
-    from ..compile import CompileOptions
-    from ..msccl import Backend
-    from ..p2p.compile import Noun
+    from ..compile.compile import CompileOptions
+    from ..formats.msccl.format import Backend
+    from ..formats.p2p.compile import Noun
 
 AUTO = "auto"
 """The number of instances that is chosen by simulation."""
@@ -115,10 +115,10 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
 
 
 def _schedule(subject: Subject, args: argparse.Namespace) -> Compilable:
-    from weft.synth.verify import require_valid
+    from weft.synth.judge.verify import require_valid
 
-    from ..compile import compile_schedule
-    from ..passes.grains import coarsest
+    from ..compile.analyses.grains import coarsest
+    from ..compile.compile import compile_schedule
 
     given = subject.schedule()
     require_valid(given)
@@ -134,7 +134,7 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> Compilable:
 
 
 def _algorithm(subject: Subject, args: argparse.Namespace) -> Compilable:
-    from ..compile import compile_algorithm
+    from ..compile.compile import compile_algorithm
 
     algorithm = subject.algorithm(in_place=args.in_place or None)
     return Compilable(
@@ -144,12 +144,12 @@ def _algorithm(subject: Subject, args: argparse.Namespace) -> Compilable:
 
 
 def _xml(subject: Subject, args: argparse.Namespace) -> Compilable:
-    from weft.dsl.units import SizeRange
+    from weft.dsl.base.units import SizeRange
 
     from ..check import check_xml
-    from ..compile import compile_program
-    from ..read import program_of, read_msccl_xml
-    from ..read.collective import collective_of, fit
+    from ..compile.compile import compile_program
+    from ..formats.msccl.read import program_of, read_msccl_xml
+    from ..formats.msccl.read.collective import collective_of, fit
 
     algo = read_msccl_xml(subject.text, subject.where)
     if args.in_place and True not in algo.placements:
@@ -166,7 +166,7 @@ def _xml(subject: Subject, args: argparse.Namespace) -> Compilable:
 
 def _program(subject: Subject) -> Compilable:
     from ..check import check_program
-    from ..compile import compile_program
+    from ..compile.compile import compile_program
 
     program = subject.program()
     require_good(check_program(program), subject.where)
@@ -199,13 +199,13 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
     Raises:
         UserError: unknown passes, passes that say nothing here, or one thing said twice.
     """
-    from weft.dsl.program import Protocol
+    from weft.dsl.nouns.program import Protocol
 
     from ..check import check_program
-    from ..compile import CompileOptions
-    from ..pass_text import parse_passes, require_applicable
-    from ..pipeline import DEFAULT_PASSES
-    from ..target import target
+    from ..compile.compile import CompileOptions
+    from ..compile.pass_text import parse_passes, require_applicable
+    from ..compile.pipeline import DEFAULT_PASSES
+    from ..runtime.target import target
 
     def verify(program: Program) -> None:
         require_good(check_program(program), "program")

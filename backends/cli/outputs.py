@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from weft.dsl.errors import UserError
-from weft.dsl.files import check_replaceable
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import check_replaceable
 
 from .console import Console
 

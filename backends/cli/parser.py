@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn, Protocol, cast
 
-from weft.dsl.errors import UserError, suggest
+from weft.dsl.base.errors import UserError, suggest
 
 from .console import Console
 
@@ -55,7 +55,7 @@ class Verb(Protocol):
 
 def verb_of(name: str) -> Verb:
     """The module of a verb."""
-    return cast(Verb, import_module(f"{__package__}.verb_{name}"))
+    return cast(Verb, import_module(f"{__package__}.verbs.{name}"))
 
 
 class Parser(argparse.ArgumentParser):
@@ -146,7 +146,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         import platform
 
-        from weft.dsl.version import version
+        from weft.dsl.base.version import version
 
         print(f"weft {version()} (Python {platform.python_version()})")
         parser.exit()

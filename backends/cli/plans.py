@@ -6,18 +6,18 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.progress import Telling
+from weft.dsl.base.tables import count
 
-from ..report.layout import count
-from ..telling import Telling
 from .inputs import collective_for
 from .judging import Check, of_findings
 from .subjects import Subject
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
+    from weft.dsl.nouns.collective import Collective
 
-    from ..mscclpp.model import Plan
+    from ..formats.mscclpp.plan.model import Plan
 
 ORDERS = 6
 """Orders in which a plan is executed when it is checked: one of each policy of the interpreter."""
@@ -27,7 +27,7 @@ GOOD = "no wrong number, broken limit, deadlock, race, missing handshake or nop"
 
 def check_plan_file(subject: Subject, args: argparse.Namespace, _: object) -> list[Check]:
     """The checks of a plan."""
-    from ..mscclpp.check import check_plan
+    from ..formats.mscclpp.check import check_plan
 
     if args.target:
         raise UserError("a plan is for MSCCL++; --target is for MSCCL XML", where=subject.where)
@@ -49,9 +49,9 @@ def _result(plan: Plan, wanted: Collective | None) -> Check:
     Contributions are random 64-bit integers and a result is a fixed sum of some, so that a wrong
     one equals the right one with a probability of about 2^-64 per element.
     """
-    from ..mscclpp.backend import MOST_STEPS, steps
-    from ..mscclpp.check.form import SWITCH_OPS
-    from ..mscclpp.interpret import collective_of, run_plan
+    from ..formats.mscclpp.check.form import SWITCH_OPS
+    from ..formats.mscclpp.format import MOST_STEPS, steps
+    from ..formats.mscclpp.interpret import collective_of, run_plan
 
     def unjudged(why: str) -> Check:
         return Check("note", True, f"the result is not judged: {why}")
@@ -79,8 +79,8 @@ def run_plan_file(
     Raises:
         UserError: an option that says nothing about a plan, or contradicts it.
     """
-    from ..mscclpp.check import check_plan
-    from ..mscclpp.interpret import run_plan
+    from ..formats.mscclpp.check import check_plan
+    from ..formats.mscclpp.interpret import run_plan
 
     for name in given:
         if getattr(args, name) is not None:
@@ -110,7 +110,7 @@ def _collective(args: argparse.Namespace, plan: Plan) -> Collective | None:
 
 def read(subject: Subject) -> Plan:
     """The plan in a file."""
-    from ..mscclpp import read_plan
+    from ..formats.mscclpp import read_plan
 
     return read_plan(subject.text, subject.where)
 

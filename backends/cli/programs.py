@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
 
 from .inputs import collective_for
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
+    from weft.dsl.nouns.collective import Collective
 
-    from ..read import XmlAlgo
+    from ..formats.msccl.read import XmlAlgo
 
 
 def asked_collective(args: argparse.Namespace, algo: XmlAlgo) -> Collective | None:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError
-from weft.dsl.registry import BACKENDS
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.registry import BACKENDS
+from weft.dsl.base.tables import count, microseconds, number, table
+from weft.dsl.base.units import format_bytes
 
-from ..report.layout import count, microseconds, number, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import seconds, valued, whole
@@ -27,11 +27,11 @@ from .stages import telling
 from .subjects import Kind, Subject
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
-    from weft.dsl.schedule import Schedule
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.schedule import Schedule
 
-    from ..p2p.run.job import Case, Job, Piece, Report
-    from ..p2p.run.verdict import Result
+    from ..ranks.job import Case, Job, Piece, Report
+    from ..ranks.verdict import Result
 
 ON = ("numpy", "mpi", "torch", "nccl")
 """What executes: threads of this process, processes of a runtime, or GPUs of this process."""
@@ -88,7 +88,7 @@ class _Plan:
 
 def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int:
     """Prove it, run it, compare, measure."""
-    from ..p2p.run import joined
+    from ..ranks import joined
 
     if args.on in ("mpi", "torch") and joined.is_joined(args.on):
         return joined.as_one_rank(
@@ -108,7 +108,7 @@ def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int
 
 def _as_rank(crew: Any, subject: Subject, args: argparse.Namespace, console: Console) -> int:
     """Be one of the ranks that somebody else started; the first of them tells."""
-    from ..p2p.run.joined import attend_joined
+    from ..ranks.joined import attend_joined
 
     started = time.monotonic()
     plan = _planned(subject, args)
@@ -118,10 +118,10 @@ def _as_rank(crew: Any, subject: Subject, args: argparse.Namespace, console: Con
 
 
 def _reports(job: Job, on: str) -> dict[int, Report]:
-    from ..p2p.run import crew, launch
-    from ..p2p.run.nccl import run_on_gpus
-    from ..p2p.run.threads import run_threads
-    from ..p2p.run.verdict import require_whole
+    from ..ranks import crew, launch
+    from ..ranks.nccl import run_on_gpus
+    from ..ranks.threads import run_threads
+    from ..ranks.verdict import require_whole
 
     if on == "numpy":
         return run_threads(job)
@@ -143,7 +143,7 @@ def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
         UserError: a file for another runtime, or a flag that says nothing here.
         CheckFailed: it is wrong.
     """
-    from ..p2p.run.job import Piece
+    from ..ranks.job import Piece
 
     refuse_thread_blocks(args, f"--on {args.on}")
     for name in ("collective", "root", "roots"):
@@ -177,7 +177,7 @@ def require_runtime(text: str, on: str, where: str) -> None:
     Raises:
         UserError: it is.
     """
-    from ..p2p.read import read_script, runtime_of
+    from ..formats.p2p.read import read_script, runtime_of
 
     read_script(text, where)
     made_for = runtime_of(text)
@@ -188,7 +188,7 @@ def require_runtime(text: str, on: str, where: str) -> None:
 
 
 def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
-    from .verb_simulate import on_machine
+    from .verbs.simulate import on_machine
 
     if schedule is None:
         raise UserError("only a schedule says over which links it goes; nothing is predicted",
@@ -197,7 +197,7 @@ def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
 
 
 def _job(plan: _Plan, args: argparse.Namespace) -> Job:
-    from ..p2p.run.job import whole_job
+    from ..ranks.job import whole_job
 
     sizes = args.size or SIZES
     if max(sizes) > LARGEST:
@@ -209,8 +209,8 @@ def _job(plan: _Plan, args: argparse.Namespace) -> Job:
 
 def _cases(plan: _Plan, args: argparse.Namespace, dtype: str, size: int) -> list[Case]:
     """The timed case of a size and type, and for sums of floats one with rough numbers."""
-    from ..p2p.data import type_named
-    from ..p2p.run.job import Case
+    from ..formats.p2p.data import type_named
+    from ..ranks.job import Case
 
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
     more = {"length": max(1, size // unit), "dtype": dtype, "in_place": bool(args.in_place),
@@ -228,7 +228,7 @@ def _told(
     plan: _Plan, job: Job, reports: dict[int, Report], args: argparse.Namespace, console: Console,
     started: float,
 ) -> int:  # fmt: skip
-    from ..p2p.run.verdict import results
+    from ..ranks.verdict import results
 
     found = results(job, reports)
     checks = [Check("program", True, GOOD), _compared(found)]
@@ -268,9 +268,9 @@ def _check_trace(args: argparse.Namespace) -> None:
 def _write_recording(
     plan: _Plan, job: Job, reports: dict[int, Report], args: argparse.Namespace, console: Console
 ) -> None:
-    from weft.dsl.files import write_text
+    from weft.dsl.base.files import write_text
 
-    from ..p2p.run.recording import dumps, recorded
+    from ..ranks.recording import dumps, recorded
 
     rows = []
     for i, case in enumerate(job.cases):
@@ -302,14 +302,14 @@ def _prediction(schedule: Schedule | None) -> Predict:
     """The simulated µs of a size, where a machine is known."""
     if schedule is None:
         return lambda _: None
-    from weft.synth.simulate import simulate
+    from weft.synth.time.simulate import simulate
 
     return lambda size: simulate(schedule, size).time_us
 
 
 def _entry(collective: Collective, one: Result, predict: Predict) -> dict[str, Any]:
     """One entry of ``sizes``."""
-    from weft.synth.simulate import Timing, bus_factor
+    from weft.synth.time.simulate import Timing, bus_factor
 
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks

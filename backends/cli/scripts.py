@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import CheckFailed, UserError
-from weft.dsl.version import version
+from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.tables import count
+from weft.dsl.base.version import version
 
-from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
 from .judging import Check, of_findings, require_good
@@ -17,8 +17,8 @@ from .stages import telling
 from .subjects import Kind, Subject
 
 if TYPE_CHECKING:
-    from ..p2p.backend import ScriptFile
-    from ..p2p.model import Script
+    from ..formats.p2p.format import ScriptFile
+    from ..formats.p2p.model import Script
     from .lowering import Compilable
 
 GOOD = ("no wrong address, unmatched message or buffer in use twice; "
@@ -41,7 +41,7 @@ def compile_to_script(
         UserError: a flag that says nothing here.
         CheckFailed: what was made is wrong.
     """
-    from weft.dsl.files import write_text
+    from weft.dsl.base.files import write_text
 
     refuse_thread_blocks(args, f"--to {backend.name}")
     with telling(console, "Compiling") as tell:
@@ -98,7 +98,7 @@ def script_of_source(subject: Subject, source: Compilable, args: argparse.Namesp
     Raises:
         UserError: a program that was written for separate buffers is asked for in place.
     """
-    from ..p2p.compile import compile_script
+    from ..formats.p2p.compile import compile_script
 
     assert source.noun is not None
     script = compile_script(
@@ -146,7 +146,7 @@ def facts_of(script: Script) -> dict[str, Any]:
 
 def read(subject: Subject) -> Script:
     """The script of a file, well formed but not proved."""
-    from ..p2p.read import read_script
+    from ..formats.p2p.read import read_script
 
     assert subject.kind is Kind.SCRIPT
     return read_script(subject.text, subject.where)
@@ -154,7 +154,7 @@ def read(subject: Subject) -> Script:
 
 def check_script_file(subject: Subject, args: argparse.Namespace, _: object) -> list[Check]:
     """The checks of a point-to-point program."""
-    from ..p2p.judge import judge
+    from ..formats.p2p.judge import judge
 
     if args.target:
         raise UserError("--target is for MSCCL XML", where=subject.where)
@@ -165,7 +165,7 @@ def check_script_file(subject: Subject, args: argparse.Namespace, _: object) -> 
 
 def view_script(subject: Subject) -> tuple[str, dict[str, Any]]:
     """The rounds of every rank."""
-    from ..p2p.text import write
+    from ..formats.p2p.text import write
 
     script = read(subject)
     lines = [f"{script.name}: {script.collective}, {size_of(script)}"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.files import SCHEMA, write_text
+from weft.dsl.base.files import SCHEMA, write_text
 
 from .progress import describe
 
 if TYPE_CHECKING:
-    from weft.dsl.problem import Problem
-    from weft.synth.engine import Point
+    from weft.dsl.nouns.problem import Problem
+    from weft.synth.base.engine import Point
 
     from .progress import Progress
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import BadFile, UserError
-from weft.dsl.files import parse_json, read_text, write_text
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import parse_json, read_text, write_text
+from weft.dsl.base.units import format_bytes
 
 from .console import Console
 from .exit_codes import Exit
@@ -19,8 +19,8 @@ from .streams import is_stream
 from .subjects import Kind, Subject, is_library, read_subject
 
 if TYPE_CHECKING:
-    from weft.dsl.program import Program
-    from weft.dsl.topology import Topology
+    from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.topology import Topology
 
     from ..report.html import Make
     from ..report.html.of_schedule import Shown
@@ -85,10 +85,10 @@ def _shown(subject: Subject, args: argparse.Namespace, bound: Any = None) -> Sho
         CheckFailed: it is wrong.
         UserError: it is not a schedule, moves nothing, or is too large.
     """
-    from weft.synth.verify import require_valid
+    from weft.synth.judge.verify import require_valid
 
     from ..report.html.of_schedule import Shown
-    from .verb_simulate import on_machine
+    from .verbs.simulate import on_machine
 
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(f"a schedule is needed here; this is: {subject.kind}", where=subject.where)
@@ -171,8 +171,8 @@ def _finder(folder: Path) -> Callable[[str], Any]:
     """Schedules of a library's folder, right ones, each read once."""
     from functools import cache
 
-    from weft.dsl.schedule import read
-    from weft.synth.verify import require_valid
+    from weft.dsl.nouns.schedule import read
+    from weft.synth.judge.verify import require_valid
 
     @cache
     def find(file: str) -> Any:
@@ -232,8 +232,8 @@ def _of_file(subject: Subject) -> Read:
 
 def _of_xml(subject: Subject) -> Read:
     from ..check import check_xml
-    from ..read import program_of, read_msccl_xml
-    from ..read.collective import collective_of
+    from ..formats.msccl.read import program_of, read_msccl_xml
+    from ..formats.msccl.read.collective import collective_of
     from ..report.html.page import byte_words
 
     algo = read_msccl_xml(subject.text, subject.where)
@@ -250,7 +250,7 @@ def _of_xml(subject: Subject) -> Read:
 
 def _of_algorithm(subject: Subject) -> Read:
     from ..check import check_program
-    from ..compile import compile_algorithm
+    from ..compile.compile import compile_algorithm
 
     algorithm = subject.algorithm()
     program = compile_algorithm(algorithm)
@@ -279,7 +279,7 @@ def _topology(subject: Subject, _: argparse.Namespace) -> Make:
 
 def _text(subject: Subject, _: argparse.Namespace) -> Make:
     from ..report.html.of_text import text_page
-    from .verb_show import as_text
+    from .verbs.show import as_text
 
     text = as_text(subject)[0]
     page = text_page(str(subject.kind), Path(subject.named).name, text, subject.named)

@@ -6,16 +6,16 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import Infeasible, UserError
-from weft.dsl.spans import Source, Span
+from weft.dsl.base.errors import Infeasible, UserError
+from weft.dsl.base.spans import Source, Span
 
 from .judging import Check
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
     from weft.dsl.language.ast import SketchText
-    from weft.dsl.sketch import Sketch
-    from weft.dsl.topology import Topology
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.sketch import Sketch
+    from weft.dsl.nouns.topology import Topology
 
     from .console import Console
 
@@ -125,7 +125,7 @@ def lint_sketch(
     Raises:
         UserError: it does not elaborate there.
     """
-    from weft.dsl.catalog import topology
+    from weft.dsl.catalogue import topology
     from weft.dsl.language.elaborate import elaborate, machine_of
     from weft.dsl.language.lint import lint
 

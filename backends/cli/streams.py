@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError, WeftError
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.base.tables import count, facts, microseconds, number, table
+from weft.dsl.base.units import format_bytes
 
-from ..report.layout import count, facts, microseconds, number, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import canonical, read_topology, sizes, valued
@@ -23,9 +23,9 @@ from .judging import Check
 from .progress import Progress, watching
 
 if TYPE_CHECKING:
-    from weft.synth.engines.greedy import Greedy
-    from weft.synth.greedy.block import Block
-    from weft.synth.greedy.stream import Report, Stream
+    from weft.synth.engines.greedy.block import Block
+    from weft.synth.engines.greedy.engine import Greedy
+    from weft.synth.engines.greedy.stream import Report, Stream
 
 LARGE = 1 << 30
 """Bytes of the message where ``--size`` is not given."""
@@ -61,9 +61,9 @@ def require_holdable(args: argparse.Namespace, ranks: int) -> None:
 
 def synth_stream(args: argparse.Namespace, console: Console) -> int:
     """Make, judge and write a stream; the folder appears whole or not at all."""
-    from weft.dsl.units import format_bytes
+    from weft.dsl.base.units import format_bytes
 
-    from .verb_topo import machine_line
+    from .verbs.topo import machine_line
 
     engine, size = _asked(args)
     _check_folder(args)
@@ -71,7 +71,7 @@ def synth_stream(args: argparse.Namespace, console: Console) -> int:
     if args.group:
         topology = topology.restricted_to(args.group)
     console.say("Read", f"{machine_line(topology)}; allgather")
-    from weft.synth.greedy.stream import run, stream
+    from weft.synth.engines.greedy.stream import run, stream
 
     memory = args.memory.high if args.memory else engine.memory << 30
     source = stream(topology, size, pieces=engine.chunks or 1, seed=args.seed, memory=memory)
@@ -104,8 +104,8 @@ def _asked(args: argparse.Namespace) -> tuple[Greedy, int]:
     Raises:
         UserError: something that there are no streams for.
     """
-    from weft.dsl.registry import ENGINES
-    from weft.synth.engines.greedy import Greedy
+    from weft.dsl.base.registry import ENGINES
+    from weft.synth.engines.greedy.engine import Greedy
 
     engine = ENGINES.make(args.engine or "portfolio", "--engine")
     if not isinstance(engine, Greedy):
@@ -218,7 +218,7 @@ def view_stream(path: str) -> tuple[str, dict[str, Any]]:
     Raises:
         BadFile: it is none.
     """
-    from weft.synth.greedy.stream import read_header
+    from weft.synth.engines.greedy.stream import read_header
 
     head = read_header(path)
     bound, machine = head.bound_us, head.topology
@@ -246,7 +246,7 @@ def check_stream(path: str) -> list[Check]:
     Raises:
         BadFile: it is none, or its files do not fit together.
     """
-    from weft.synth.greedy.stream import read
+    from weft.synth.engines.greedy.stream import read
 
     judge, blocks = read(path)
     for block in blocks:

@@ -9,9 +9,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.errors import BadFile, UnknownName, UserError, an, suggest
-from weft.dsl.files import kind_of, parse_json, read_text
-from weft.dsl.spans import Source
+from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
+from weft.dsl.base.files import kind_of, parse_json, read_text
+from weft.dsl.base.spans import Source
 
 from .sketches import split_arguments
 from .streams import is_stream
@@ -50,13 +50,13 @@ class Subject:
 
     def schedule(self) -> Any:
         """The schedule in it, well formed but not verified."""
-        from weft.dsl.schedule import load
+        from weft.dsl.nouns.schedule import load
 
         return load(self.data, self.where)
 
     def collective(self) -> Any:
         """The collective in it; a Python file describes one."""
-        from weft.dsl.collective_json import load
+        from weft.dsl.nouns.collective_json import load
 
         if self.data is None:
             from .inputs import collective_from
@@ -66,17 +66,17 @@ class Subject:
 
     def library(self) -> Any:
         """The library in it; the files that it names are beside it."""
-        from weft.dsl.library import load
+        from weft.dsl.nouns.library import load
 
         return load(self.data, self.where)
 
     def algorithm(self, *, in_place: bool | None = None) -> Any:
         """The algorithm that a Python file, or the one named in it, describes; or a classic."""
         if self.named.startswith(CLASSIC):
-            from weft.synth.classic.text import named_algorithm
+            from weft.synth.engines.classic.text import named_algorithm
 
             return named_algorithm(self.named, in_place=bool(in_place)).algorithm
-        from weft.dsl.recipe import load
+        from weft.dsl.author.recipe import load
 
         return load(self.named, in_place=in_place)
 
@@ -84,13 +84,13 @@ class Subject:
         """The machine for which a classic algorithm was named, if any."""
         if not self.named.startswith(CLASSIC):
             return None
-        from weft.synth.classic.text import named_algorithm
+        from weft.synth.engines.classic.text import named_algorithm
 
         return named_algorithm(self.named).topology
 
     def program(self) -> Any:
         """The program in it, well formed but not proved."""
-        from weft.dsl.program_json import load
+        from weft.dsl.nouns.program_json import load
 
         return load(self.data, self.where)
 
@@ -120,7 +120,7 @@ class Subject:
 
     def topology(self) -> Any:
         """The topology in it, whatever its format; a catalogue name names itself."""
-        from weft.dsl.catalog import imported, topology
+        from weft.dsl.catalogue import imported, topology
 
         return imported(self.text, self.named) if self.text else topology(self.named)
 
@@ -145,7 +145,7 @@ def _read(path: str, named: str) -> Subject:
             hint="`weft show` prints its header, `weft check` replays it",
         )  # fmt: skip
     if path != "-" and is_library(path):
-        from weft.dsl.library import MANIFEST
+        from weft.dsl.nouns.library import MANIFEST
 
         path = str(Path(path) / MANIFEST)
     if path != "-" and os.path.isdir(path):  # False where it is closed
@@ -182,7 +182,7 @@ def _folder(path: Path) -> BadFile:
 
 def is_library(path: str) -> bool:
     """Whether it is the folder of a library."""
-    from weft.dsl.library import MANIFEST
+    from weft.dsl.nouns.library import MANIFEST
 
     try:
         return (Path(path) / MANIFEST).is_file()
@@ -203,7 +203,7 @@ def _named(name: str) -> Subject:
         return Subject(Kind.ALGORITHM, "", name, named=name)
     if (python := _ALGORITHM.fullmatch(name)) and _is_there(python[1]):
         return Subject(Kind.ALGORITHM, read_text(python[1]), python[1], named=name)
-    from weft.dsl.catalog import file_of, names
+    from weft.dsl.catalogue import file_of, names
 
     machines = tuple(entry.name for entry in names())
     if name.partition(":")[0] in machines:
@@ -231,13 +231,13 @@ _ALGORITHM = re.compile(r"(.+\.py)(?::\w*)?(?:\{.*\})?", re.DOTALL)
 
 def _python_kind(content: str, where: str) -> Kind:
     """A script, or an algorithm if the file defines one; else it must describe a collective."""
-    from ..p2p.read import looks_like_script
+    from ..formats.p2p.read import looks_like_script
 
     if looks_like_script(content):
         return Kind.SCRIPT
-    from weft.dsl.collective import Collective
-    from weft.dsl.python_file import run_python
-    from weft.dsl.recipe import algorithms, nothing_in
+    from weft.dsl.author.python_file import run_python
+    from weft.dsl.author.recipe import algorithms, nothing_in
+    from weft.dsl.nouns.collective import Collective
 
     names = run_python(source := Source(where, content))
     if algorithms(source, names):
@@ -273,9 +273,9 @@ def _json_kind(data: Any, where: str) -> Kind:
 
 def _text_kind(content: str, where: str) -> Kind:
     from weft.dsl.importers.smi_matrix import looks_like_matrix
-    from weft.dsl.machines.box_file import looks_like_box
+    from weft.dsl.machines.host_file import looks_like_box
 
-    from ..p2p.read import looks_like_script
+    from ..formats.p2p.read import looks_like_script
 
     if looks_like_script(content):
         return Kind.SCRIPT

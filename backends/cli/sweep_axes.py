@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.dsl.errors import BadFile, UnknownName, UserError
-from weft.dsl.files import Fields, read_text
-from weft.dsl.units import SizeRange
+from weft.dsl.base.errors import BadFile, UnknownName, UserError
+from weft.dsl.base.files import Fields, read_text
+from weft.dsl.base.units import SizeRange
 
 from .console import Console
 from .inputs import (
@@ -28,8 +28,8 @@ from .inputs import (
 )
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
-    from weft.dsl.topology import Topology
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.topology import Topology
 
     from ..sweep.question import Question, SketchText
 
@@ -260,7 +260,7 @@ def questions_of(plan: Plan, console: Console) -> list[Question]:
 
 
 def _check_collective(text: str) -> None:
-    from weft.dsl.collective import Kind
+    from weft.dsl.nouns.collective import Kind
 
     if not is_file(text) and canonical(text) not in set(Kind):
         raise UnknownName("collective", text, Kind)
@@ -278,7 +278,7 @@ def _check_sketch(text: str) -> None:
 
 
 def _check_engine(text: str) -> None:
-    from weft.dsl.registry import ENGINES
+    from weft.dsl.base.registry import ENGINES
 
     ENGINES.make(text, "--engine")
 

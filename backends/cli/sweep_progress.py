@@ -7,7 +7,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ..report.layout import count
+from weft.dsl.base.tables import count
+
 from .console import Console
 
 if TYPE_CHECKING:

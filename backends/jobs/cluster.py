@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import Missing, UserError, WeftError
+from weft.dsl.base.errors import Missing, UserError, WeftError
 
 from .answer import Answer, Ending, of_error
 from .executor import Event, Executor, Handle, Told

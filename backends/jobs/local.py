@@ -7,7 +7,7 @@ import queue
 import threading
 from dataclasses import replace
 
-from weft.dsl.errors import WeftError
+from weft.dsl.base.errors import WeftError
 
 from .answer import Answer, Ending, of_error
 from .executor import Event, Executor, Handle, Told

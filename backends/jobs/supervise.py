@@ -9,8 +9,8 @@ from typing import Any
 from distributed import Worker as DaskWorker
 from distributed import WorkerPlugin, get_worker
 
-from weft.dsl.errors import WeftError
-from weft.dsl.version import version
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.version import version
 
 from .executor import Event, Handle
 from .fingerprint import fingerprint

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from weft.dsl.errors import WeftError
+from weft.dsl.base.errors import WeftError
 
 from . import frames
 from .answer import Answer, Ending

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.units import format_bytes
-
-from .layout import count, facts, microseconds, number, table
+from weft.dsl.base.tables import count, facts, microseconds, number, table
+from weft.dsl.base.units import format_bytes
 
 if TYPE_CHECKING:
     from weft.synth.explain.critical import Binding, Link
@@ -48,7 +47,7 @@ def _row(found: Binding, link: Link) -> tuple[object, ...]:
 
 def _why(found: Binding, link: Link) -> str:
     from weft.synth.explain.critical import Waits
-    from weft.synth.occupancy import row_name
+    from weft.synth.fabric.occupancy import row_name
 
     s, j = found.schedule, link.freed_by
     if link.waits is Waits.START:
@@ -77,7 +76,7 @@ def binding_json(found: Binding) -> dict[str, Any]:
 
 
 def _link(found: Binding, link: Link) -> dict[str, Any]:
-    from weft.synth.occupancy import row_name
+    from weft.synth.fabric.occupancy import row_name
 
     s, i = found.schedule, link.transfer
     return {

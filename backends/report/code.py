@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from weft.dsl.algorithm import Algorithm
-from weft.dsl.program import Instr, Program, RankProgram, Slice
-from weft.dsl.slots import NONE, slice_of
+from weft.dsl.base.tables import LONGEST, count, facts, listing
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.program import Instr, Program, RankProgram, Slice
+from weft.dsl.nouns.slots import NONE, slice_of
 
-from ..read.model import Transfer, XmlAlgo, XmlBlock
-from .layout import LONGEST, count, facts, listing
+from ..formats.msccl.read.model import Transfer, XmlAlgo, XmlBlock
 
 
 def xml_text(algo: XmlAlgo) -> str:

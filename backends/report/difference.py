@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .layout import count, number, table
+from weft.dsl.base.tables import count, number, table
 
 Value = str | int | float | bool | None
 Sheet = Mapping[str, Value]

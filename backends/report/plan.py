@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from ..mscclpp.model import UNLIMITED, Gpu, Local, Multicast, Operand, Operation, Plan, ThreadBlock
-from .layout import count, facts, listing
+from weft.dsl.base.tables import count, facts, listing
+
+from ..formats.mscclpp.plan.model import (
+    UNLIMITED,
+    Gpu,
+    Local,
+    Multicast,
+    Operand,
+    Operation,
+    Plan,
+    ThreadBlock,
+)
 
 
 def plan_text(plan: Plan) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.units import format_bytes
-
-from .layout import microseconds, number, table
+from weft.dsl.base.tables import microseconds, number, table
+from weft.dsl.base.units import format_bytes
 
 if TYPE_CHECKING:
-    from weft.dsl.sketch import Rule
+    from weft.dsl.nouns.sketch import Rule
     from weft.synth.explain.conflicts import Conflict
     from weft.synth.explain.costs import Cost, Costs
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl import library, program_json, schedule
-from weft.dsl.algorithm import Algorithm
-from weft.dsl.library import Library
-from weft.dsl.program import Program
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
-from weft.dsl.units import format_bytes
-from weft.synth.occupancy import LinkTable, transfer_of_link
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns import library, program_json, schedule
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.library import Library
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.fabric.occupancy import LinkTable, transfer_of_link
 
-from ..read.model import XmlAlgo
+from ..formats.msccl.read.model import XmlAlgo
 from .code import instruction_text, move_text
 from .difference import Sheet, Sheets, Value
 

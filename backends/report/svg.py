@@ -13,10 +13,10 @@ from html import escape
 
 import numpy as np
 
-from weft.dsl.topology import NodeKind, Topology
-from weft.synth.simulate import Floats
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.synth.time.simulate import Floats
 
-from .html.places import Places, places
+from .places import Places, places
 from .scale import shade, share_words
 
 LISTED = 24

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.synth.occupancy import row_name
-from weft.synth.program_time import Activity, ProgramTimeline
-from weft.synth.timeline import Timeline
+from weft.dsl.base.tables import count
+from weft.synth.fabric.occupancy import row_name
+from weft.synth.time.programs import Activity, ProgramTimeline
+from weft.synth.time.timeline import Timeline
 
-from .layout import count
 from .scale import OKABE_ITO
 from .svg import MOST_ROWS, Piece, Row, gantt_piece, joined
 from .trace_schedule import transfer_name

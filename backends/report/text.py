@@ -12,14 +12,13 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.hops import find_hops, islands
-from weft.dsl.placement import Placement
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
-from weft.dsl.units import format_bytes
-
-from .layout import facts, table
+from weft.dsl.base.tables import facts, table
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import find_hops, islands
+from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 
 MATRIX_RANKS = 32
 """A larger machine is shown by its kinds of links, not by a matrix."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.schedule import Schedule
-from weft.dsl.units import format_bytes
-from weft.synth.program_time import Activity, ProgramTimeline
-from weft.synth.simulate import Floats
-from weft.synth.timeline import Timeline
+from weft.dsl.base.tables import facts, microseconds, table
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.schedule import Schedule
+from weft.synth.time.programs import Activity, ProgramTimeline
+from weft.synth.time.simulate import Floats
+from weft.synth.time.timeline import Timeline
 
-from .layout import facts, microseconds, table
 from .text import GANTT_RANKS, SHADES, cut_table
 
 CELLS = 64

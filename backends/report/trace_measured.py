@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ..p2p.run.recording import Call
+from ..ranks.recording import Call
 from .trace import Mark, Trace
 
 

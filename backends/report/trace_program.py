@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.program import Instr, Op
-from weft.synth.occupancy import row_name
-from weft.synth.program_time import Activity, ProgramTimeline
+from weft.dsl.nouns.program import Instr, Op
+from weft.synth.fabric.occupancy import row_name
+from weft.synth.time.programs import Activity, ProgramTimeline
 
 from .code import instruction_text
 from .trace import Mark, Trace

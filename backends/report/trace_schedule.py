@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
-from weft.synth.simulate import Floats
-from weft.synth.timeline import Timeline
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.simulate import Floats
+from weft.synth.time.timeline import Timeline
 
 from .trace import Mark, Place, Trace, lanes
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.errors import UserError
-from weft.dsl.files import write_text
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import write_text
 
 from ..jobs.job import canonical
 from .question import Question

@@ -7,10 +7,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.dsl import collective_json, topology_json
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.registry import ENGINES
-from weft.dsl.spec import format_spec, options_of, text_of
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.base.spec import format_spec, options_of, text_of
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.problem import Objective, Problem
 
 from ..jobs.fingerprint import source_of
 from ..jobs.job import canonical, digest

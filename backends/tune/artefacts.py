@@ -10,25 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.collective import Collective, Kind
-from weft.dsl.errors import CheckFailed, UserError
-from weft.dsl.library import Artefact
-from weft.dsl.registry import BACKENDS
-from weft.dsl.schedule import Schedule, load
-from weft.dsl.units import SizeRange
+from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.registry import BACKENDS
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.library import Artefact
+from weft.dsl.nouns.schedule import Schedule, load
 
 from ..check import require_good
-from ..compile import compile_schedule
-from ..fitting import fitted
-from ..msccl import ForMachine, MscclXml
-from ..p2p.backend import ScriptFile
-from ..p2p.compile import compile_script
-from ..passes.grains import coarsest
-from ..target import target as target_of
+from ..compile.analyses.grains import coarsest
+from ..compile.compile import compile_schedule
+from ..compile.fitting import fitted
+from ..formats.msccl.format import ForMachine, MscclXml
+from ..formats.p2p.compile import compile_script
+from ..formats.p2p.format import ScriptFile
+from ..runtime.target import target as target_of
 from .variants import Variant
 
 if TYPE_CHECKING:
-    from ..msccl import Backend
+    from ..formats.msccl.format import Backend
 
 ORDERS, FEW_ORDERS = 12, 3
 """Interleavings in which every artefact is executed before it is written, and one of more than
@@ -75,7 +75,7 @@ def require_expressible(wanted: Wanted, collective: Collective) -> None:
     Raises:
         UserError: the runtime has no name for the collective, or none takes it in place.
     """
-    from ..emit.msccl_xml import collective_name
+    from ..formats.msccl.emit import collective_name
 
     kind = collective.kind
     collective_name(kind, target_of(wanted.runtime))

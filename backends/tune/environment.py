@@ -5,8 +5,8 @@ Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``tuning.cc``), ROCm/rccl (``msccl_
 
 from __future__ import annotations
 
-from weft.dsl.collective import Kind
-from weft.dsl.library import Library, TunedPlan
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.library import Library, TunedPlan
 
 MOST_NAMED = 4
 """So many files of ``MSCCL_XML_FILES`` microsoft/msccl loads; more need a ``MSCCL_CONFIG``."""

@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import NothingFound
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import NothingFound
+from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective
 
-from ..telling import Telling, silent
 from .choose import EVEN, LEAST, Floats, few, limits
 from .measure import between, measured_race
 from .options import TuneOptions

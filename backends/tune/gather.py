@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl import collective_json, topology_json
-from weft.dsl.collective import Collective
-from weft.dsl.schedule import Schedule, load
-from weft.dsl.topology import Topology
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.schedule import Schedule, load
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.occupancy import us_per_byte
+from weft.synth.fabric.occupancy import us_per_byte
 
 from .asks import Ask, again, asks, fitting_sketches
 from .options import TuneOptions

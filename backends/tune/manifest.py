@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.library import Candidate, Tuned, TunedPlan
-from weft.dsl.schedule import dump, dumps
-from weft.dsl.units import format_bytes
+from weft.dsl.base.tables import count
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.library import Candidate, Tuned, TunedPlan
+from weft.dsl.nouns.schedule import dump, dumps
 from weft.synth.bounds import Bounds, lower_bound_us
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
-from ..fitting import binary
-from ..report.layout import count
+from ..compile.fitting import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
 from .field import Field

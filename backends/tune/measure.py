@@ -1,7 +1,7 @@
 """The race by measurement: schedules as point-to-point programs, run on real ranks.
 
 There is no choice of instances or protocols here: a program has rounds, not thread blocks. All
-contestants take turns, so that what disturbs one disturbs all alike (:mod:`weft.backends.bench`).
+contestants take turns, so that what disturbs one disturbs all alike (:mod:`.bench`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.errors import CheckFailed
-from weft.dsl.registry import BACKENDS
-from weft.dsl.units import SizeRange
-from weft.synth.simulate import simulate
+from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.registry import BACKENDS
+from weft.dsl.base.units import SizeRange
+from weft.synth.time.simulate import simulate
 
-from ..bench.job import Bench, Contestant
-from ..bench.results import entries as results
 from ..check import require_good
-from ..p2p.compile import compile_script
-from ..p2p.data import type_named, units_of
-from ..p2p.emit import function_of
-from ..profile.start import carry_out
+from ..formats.p2p.compile import compile_script
+from ..formats.p2p.data import type_named, units_of
+from ..formats.p2p.emit import function_of
+from ..ranks.bench.job import Bench, Contestant
+from ..ranks.bench.results import entries as results
+from ..ranks.profile.start import carry_out
 from .race import Entry, Runner, spaced
 from .variants import Variant
 
@@ -77,7 +77,9 @@ def measured_race(
     bench = Bench(tuple(contestants), units, lengths, DTYPE, how.repeat, how.seconds, how.timeout,
                   seed)  # fmt: skip
     limit = len(lengths) * (len(contestants) * how.seconds + how.timeout)
-    rows = carry_out("weft.backends.bench.ranks", how.on, units.ranks, bench.to_json(), limit, tell)
+    rows = carry_out(
+        "weft.backends.ranks.bench.ranks", how.on, units.ranks, bench.to_json(), limit, tell
+    )
     found = results(rows, units, {})
     if wrong := [one for one in found if one.wrong]:
         raise CheckFailed(f"a wrong result: {wrong[0].wrong}", where=wrong[0].name)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from weft.dsl.program import protocol_of
-from weft.dsl.schedule import Schedule, dump
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.program import protocol_of
+from weft.dsl.nouns.schedule import Schedule, dump
 
 from .variants import PLAIN, Variant
 

@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from weft.dsl import collective_json, topology_json
-from weft.dsl.collective import make
-from weft.dsl.errors import NothingFound, UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.program import Program, Protocol
-from weft.dsl.schedule import Schedule, dump, load
-from weft.synth.program_time import ProgramClock, RuntimeModel, model_of
+from weft.dsl.base.errors import NothingFound, UserError
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.schedule import Schedule, dump, load
+from weft.synth.time.programs import ProgramClock, RuntimeModel, model_of
 
-from ..compile import compile_schedule
-from ..emit.msccl_xml import require_fit
-from ..fitting import fitted
-from ..target import target as target_of
+from ..compile.compile import compile_schedule
+from ..compile.fitting import fitted
+from ..formats.msccl.emit import require_fit
+from ..runtime.target import target as target_of
 from .usable import usable
 from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
 
@@ -62,7 +62,7 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
     ``sketch``, ``one_shot``, ``seconds``, ``seed``.
     """
     from weft.synth.api import synthesize
-    from weft.synth.engine import Budget
+    from weft.synth.base.engine import Budget
 
     try:
         outcome = synthesize(_problem(given), given["engine"],
@@ -79,8 +79,8 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_shot(gather: Schedule) -> Schedule:
+    from weft.synth.judge.verify import require_valid
     from weft.synth.reductions.compose import one_shot_allreduce_from
-    from weft.synth.verify import require_valid
 
     schedule = one_shot_allreduce_from(gather)
     require_valid(schedule)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import BadFile
-from ..files import parse_json
-from ..machines.box_file import looks_like_box, read_box
-from ..machines.boxes import build
+from ..base.errors import BadFile
+from ..base.files import parse_json
+from ..machines.host_file import looks_like_box, read_box
+from ..machines.hosts import build
 from ..machines.spec import Spec
-from ..topology import Topology
-from ..topology_json import load
+from ..nouns.topology import Topology
+from ..nouns.topology_json import load
 from .edge_list import read_edge_list
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import median
 
-from ..errors import BadFile
+from ..base.errors import BadFile
+from ..base.units import BYTES_PER_US_PER_GBPS
 from ..machines.spec import Spec
-from ..symmetry import GUESSED, guess
-from ..topology import Link, Topology, gpu, switch
-from ..units import BYTES_PER_US_PER_GBPS
+from ..nouns.topology import Link, Topology, gpu, switch
+from ..symmetry.symmetry import GUESSED, guess
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from ..errors import BadFile
+from ..base.errors import BadFile
 from ..machines.spec import MAX_GPUS, Spec
-from ..topology import NodeKind, Topology
+from ..nouns.topology import NodeKind, Topology
 from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, NVSWITCH_ALPHA, PCIE_ALPHA
 from .plan import Cable, Part, Plan, Plug, boxes
 from .xml_tree import Element, parse_xml

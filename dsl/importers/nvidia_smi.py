@@ -13,10 +13,10 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build
+from ..machines.hosts import Box, BoxSwitch, Cables, Nics, build
 from ..machines.spec import Spec
-from ..symmetry import GUESSED, guess
-from ..topology import NodeKind, Topology
+from ..nouns.topology import NodeKind, Topology
+from ..symmetry.symmetry import GUESSED, guess
 from .defaults import (
     ALPHA_NOTE,
     CABLE_ALPHA,

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
-from ..errors import BadFile
+from ..base.errors import BadFile
 from ..machines.spec import Spec
-from ..symmetry import guess
-from ..topology import Link, Resource, Topology, gpu
+from ..nouns.topology import Link, Resource, Topology, gpu
+from ..symmetry.symmetry import guess
 from .measured import alike
 
 BOTH_WAYS = 0.9

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..errors import BadFile, BadTopology
+from ..base.errors import BadFile, BadTopology
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Classes over PCIe, the nearest first."""

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..errors import BadFile
-from ..files import Fields
-from ..machines.box_file import load_box
-from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build
+from ..base.errors import BadFile
+from ..base.files import Fields
+from ..base.units import BYTES_PER_US_PER_GBPS, exact
+from ..machines.host_file import load_box
+from ..machines.hosts import Box, BoxSwitch, Cables, Nics, build
 from ..machines.spec import MAX_GPUS, Spec
-from ..symmetry import GUESSED, Image, guess
-from ..topology import Topology
-from ..units import BYTES_PER_US_PER_GBPS, exact
+from ..nouns.topology import Topology
+from ..symmetry.symmetry import GUESSED, Image, guess
 
 KINDS = ("ndv2", "dgx2", "hub", "custom")
 
@@ -67,7 +67,7 @@ def read_taccl(data: Any, where: str, options: Spec) -> Topology:
     """A topology from the parsed JSON of a TACCL topology file.
 
     Options: ``chunk=1MiB``, ``unit=1us``, ``kind=ndv2|dgx2|hub|custom``, and those of every box
-    (``nodes=``, ``fabric=``, ``nics=`` …, :func:`weft.dsl.machines.boxes.build`).
+    (``nodes=``, ``fabric=``, ``nics=`` …, :func:`weft.dsl.machines.hosts.build`).
 
     Raises:
         BadFile: a key missing, unknown, or of the wrong shape; no units. BadTopology: boxes that

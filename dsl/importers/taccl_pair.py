@@ -12,13 +12,13 @@ from dataclasses import replace
 from fractions import Fraction
 from math import floor
 
-from ..errors import BadFile, BadTopology
-from ..files import parse_json
-from ..machines.boxes import Nics, side_by_side, with_symmetries
+from ..base.errors import BadFile, BadTopology
+from ..base.files import parse_json
 from ..machines.connections import connect
+from ..machines.hosts import Nics, side_by_side, with_symmetries
 from ..machines.spec import Spec, check_size
-from ..symmetry import GUESSED, guess
-from ..topology import Topology
+from ..nouns.topology import Topology
+from ..symmetry.symmetry import GUESSED, guess
 from .taccl import TacclBox, notes_of, taccl_box
 from .taccl_sketch import TacclSketch
 

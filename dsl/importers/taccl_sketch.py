@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BadFile, UnknownName
-from ..files import Fields
+from ..base.errors import BadFile, UnknownName
+from ..base.files import Fields
 from ..machines.spec import MAX_GPUS
 
 INTRA_STRATEGIES = ("switch", "none", "minmax", "maxmin")

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..collective import Collective, make
-from ..errors import BadFile, UnknownName, UserError
-from ..files import Fields
-from ..machines.box_file import load_box
-from ..machines.boxes import Box, BoxSwitch, Cables, side_by_side, with_symmetries
+from ..base.errors import BadFile, UnknownName, UserError
+from ..base.files import Fields
+from ..base.units import exact, format_bytes
 from ..machines.connections import connect
 from ..machines.families import mesh
+from ..machines.host_file import load_box
+from ..machines.hosts import Box, BoxSwitch, Cables, side_by_side, with_symmetries
 from ..machines.spec import Spec, check_size, parse_spec
-from ..symmetry import guess
-from ..topology import Link, Node, NodeKind, Topology, both_ways, switch
-from ..units import exact, format_bytes
+from ..nouns.collective import Collective, make
+from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, switch
+from ..symmetry.symmetry import guess
 
 NAMES = ("DGX1", "DGX2", "NDv2", "AMD", "Mesh")
 KINDS = {1: "allgather", 2: "alltoall"}

@@ -6,8 +6,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from ..errors import SyntaxProblem
-from ..spans import Source, Span
+from ..base.errors import SyntaxProblem
+from ..base.spans import Source, Span
 from .tokens import Rejected, spelling
 
 _HEADERS = ("machine", "collective", "size", "engine", "phases")

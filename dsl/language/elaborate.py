@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..catalog import topology
-from ..errors import BadSketch, SeveralErrors, UnknownName, UserError, WeftError
-from ..registry import ENGINES
-from ..sketch import (
+from ..base.errors import BadSketch, SeveralErrors, UnknownName, UserError, WeftError
+from ..base.registry import ENGINES
+from ..base.spec import parse_spec
+from ..catalogue import topology
+from ..nouns.sketch import (
     Chunks,
     ChunksBySize,
     FixedSend,
@@ -33,8 +34,7 @@ from ..sketch import (
     SwitchPolicy,
     Symmetry,
 )
-from ..spec import parse_spec
-from ..topology import Topology
+from ..nouns.topology import Topology
 from . import ast
 from .evaluate import Meaning, Reach, number_of
 from .format import generator_text, ranks_text, rule_text
@@ -118,7 +118,7 @@ def machine_of(tree: ast.SketchText, arguments: Mapping[str, int] | None = None)
     """The machine that a sketch names, None if it names none.
 
     Raises:
-        As :func:`weft.dsl.catalog.topology` and :func:`machine_text`, at the line of the machine.
+        As :func:`weft.dsl.catalogue.topology` and :func:`machine_text`, at the line of the machine.
     """
     text = machine_text(tree, arguments)
     try:

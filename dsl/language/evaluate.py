@@ -13,8 +13,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from ..errors import BadSketch, UnknownName
-from ..spans import Span
+from ..base.errors import BadSketch, UnknownName
+from ..base.spans import Span
 from . import ast
 from .ast import Operator
 from .format import expression_text, ranks_text, selector_text

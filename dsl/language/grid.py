@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadSketch
+from ..base.errors import BadSketch
 from . import ast
 from .evaluate import Meaning
 

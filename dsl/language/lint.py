@@ -12,10 +12,11 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from ..catalog import names, topology
-from ..errors import UserError, suggest
-from ..hops import find_hops
-from ..sketch import (
+from ..base.errors import UserError, suggest
+from ..base.spans import Span
+from ..catalogue import names, topology
+from ..nouns.hops import find_hops
+from ..nouns.sketch import (
     Chunks,
     ChunksBySize,
     FixedSend,
@@ -33,8 +34,7 @@ from ..sketch import (
     Sketch,
     Symmetry,
 )
-from ..spans import Span
-from ..topology import Topology
+from ..nouns.topology import Topology
 from . import ast
 from .elaborate import Elaboration, Written, trace
 from .evaluate import Reach

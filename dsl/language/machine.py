@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..hops import gpu_neighbours
-from ..topology import Topology
+from ..nouns.hops import gpu_neighbours
+from ..nouns.topology import Topology
 
 Mask = npt.NDArray[np.bool_]
 

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..errors import UserError
-from ..units import parse_bytes, parse_microseconds
+from ..base.errors import UserError
+from ..base.units import parse_bytes, parse_microseconds
 from .ast import SketchText
 from .load import about
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 
-from ..errors import UserError
-from ..topology import Link, Topology, both_ways, gpu, switch
+from ..base.errors import UserError
+from ..nouns.topology import Link, Topology, both_ways, gpu, switch
 from .spec import Spec, check_size
 
 BANDWIDTH = Fraction(25)

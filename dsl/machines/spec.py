@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ..errors import UnknownName, UserError
-from ..spans import Source, Span
-from ..units import parse_bandwidth, parse_bytes, parse_microseconds
+from ..base.errors import UnknownName, UserError
+from ..base.spans import Source, Span
+from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds
 
 MAX_GPUS = 1 << 16
 """More GPUs than this are a slip of the keyboard, not a machine."""

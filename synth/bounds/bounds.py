@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import BadTopology
-from weft.dsl.topology import Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.errors import BadTopology
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
+from ..base.engine import Certificate
 from . import distance, report
 from .composite import Composite, Wants, always, average, envelope, of_cut
 from .cut import Cut, CutFinder, best_cut, best_of, host_cuts

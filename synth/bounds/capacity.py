@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def _fractional_cover(
 ) -> tuple[tuple[int, Fraction], ...]:
     from scipy.sparse import csr_array
 
-    from ..rational_lp import LinearProgram, certified_minimum
-    from .scaling import small
+    from ..fabric.scaling import small
+    from ..lp.certified import LinearProgram, certified_minimum
 
     place = {link: i for i, link in enumerate(links)}
     rows = [(i, frozenset([i])) for i in links] + shared

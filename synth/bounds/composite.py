@@ -40,9 +40,9 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
+from ..base.engine import Certificate
 from .cut import Cut, CutFinder
 from .demand import Demand
 from .windows import Lengths

@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 from .capacity import Crossing, crossing
 from .demand import Demand

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.distinct import rows_of
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.nouns.collective import Collective
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

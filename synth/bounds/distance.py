@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.problem import cut_off
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.problem import cut_off
+from weft.dsl.nouns.topology import Topology
 
+from ..fabric.scaling import whole
 from .demand import Demand, is_allreduce, wanted_items
-from .scaling import whole
 
 Ints = npt.NDArray[np.int64]
 _EXACT = 1 << 53
@@ -33,7 +33,7 @@ class Path:
 def required_matrix(collective: Collective, demand: Demand | None) -> npt.NDArray[np.bool_]:
     """Entry (s, d): something that starts on s only must arrive on d; shape (ranks, ranks).
 
-    The same pairs as :func:`weft.dsl.problem.required_pairs`, as an array. ``demand`` is that of
+    The same pairs as :func:`.required_pairs`, as an array. ``demand`` is that of
     the collective, if it has one: its classes are far fewer than the items.
     """
     if demand is not None:

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.errors import WeftError
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import WeftError
+from weft.dsl.nouns.topology import Topology
 
-from ..rational_lp import Certified, LinearProgram, certified_minimum
+from ..fabric.scaling import small, usage_pairs
+from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .demand import Demand
-from .scaling import small, usage_pairs
 
 Ints = npt.NDArray[np.int64]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.symmetry import orbits, verified
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.symmetry import orbits, verified
 
 Ints = npt.NDArray[np.int64]
 

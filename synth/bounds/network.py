@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
-from .scaling import whole
+from ..fabric.scaling import whole
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

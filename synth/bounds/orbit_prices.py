@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.errors import NothingFound, WeftError
-from weft.dsl.structure import structure_of
-from weft.dsl.symmetry import orbits
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import NothingFound, WeftError
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.structure import structure_of
+from weft.dsl.symmetry.symmetry import orbits
 
+from ..fabric.scaling import usage_pairs
 from .demand import Demand
 from .flow import Prices
 from .likeness import alike
-from .scaling import usage_pairs
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

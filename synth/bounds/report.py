@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
+from ..base.engine import Certificate
 from .capacity import Crossing
 from .composite import Line
 from .cut import Cut

@@ -14,12 +14,12 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.hops import route_latency
-from weft.dsl.topology import Hop, Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import route_latency
+from weft.dsl.nouns.topology import Hop, Topology
 
-from ..engine import Certificate
+from ..base.engine import Certificate
 
 Flags = npt.NDArray[np.bool_]
 

@@ -25,15 +25,15 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.topology import Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
+from ..base.engine import Certificate
+from ..fabric.scaling import usage_pairs
 from .arborescence import Matrix, tree_costs
 from .demand import Demand, copying_demand
-from .scaling import usage_pairs
 
 _EXACT = 1 << 53
 

@@ -21,13 +21,13 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.topology import Topology
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
-from ..greedy.machine import Ints, Machine, machine_of
+from ..base.engine import Certificate
+from ..fabric.greedy_machine import Ints, Machine, machine_of
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

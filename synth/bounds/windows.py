@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 from .distance import floored
 

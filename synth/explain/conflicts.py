@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.sketch import Only, Rule, Sketch
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Only, Rule, Sketch
+from weft.dsl.nouns.topology import Topology
 
-from ..conflict import smallest_conflict
+from ..base.conflict import smallest_conflict
 from .ways import Ways
 
 Unit = tuple[Rule, ...]
@@ -87,7 +87,7 @@ def prove_conflict(
     """Rules that exclude each other though each chunk by itself has a way, as the engine ``exact``
     proves it; None where it does not, or the machine is too large for that."""
     from ..api import solve
-    from ..engine import Budget, Silent, Status
+    from ..base.engine import Budget, Silent, Status
     from ..engines.exact import Exact
 
     if collective.chunks * collective.ranks > PROVABLE:

@@ -8,16 +8,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.sketch import Chunks, Rule, Sketch
-from weft.dsl.topology import Hop, Topology
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.sketch import Chunks, Rule, Sketch
+from weft.dsl.nouns.topology import Hop, Topology
 
+from ..base.engine import Certificate
 from ..bounds import binding, bounds
 from ..bounds.ruled_cut import ruled_cut
 from ..bounds.whole_chunks import whole_chunk_bound
-from ..engine import Certificate
-from ..greedy.machine import machine_of
+from ..fabric.greedy_machine import machine_of
 from .conflicts import Unit, statements
 from .ways import Flags, Ways
 

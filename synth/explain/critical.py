@@ -16,15 +16,15 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.errors import UserError
-from weft.dsl.schedule import Schedule
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.schedule import Schedule
 
+from ..base.engine import Certificate
 from ..bounds import Bounds, binding, bounds
-from ..engine import Certificate
-from ..occupancy import Ints, LinkTable, row_name, transfer_of_link
-from ..replay import replay
-from ..simulate import Simulation, simulate
+from ..fabric.occupancy import Ints, LinkTable, row_name, transfer_of_link
+from ..judge.replay import replay
+from ..time.simulate import Simulation, simulate
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,11 +15,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.hops import find_hops, hop_distances, latency_units
-from weft.dsl.placement import Placement
-from weft.dsl.sketch import (
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import find_hops, hop_distances, latency_units
+from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
     MaxDetour,
@@ -32,10 +32,10 @@ from weft.dsl.sketch import (
     SwitchPolicy,
     Symmetry,
 )
-from weft.dsl.topology import Hop, Topology
+from weft.dsl.nouns.topology import Hop, Topology
 
-from ..paths import UNREACHED, longest_paths
-from ..permitted import off_relays
+from ..judge.paths import UNREACHED, longest_paths
+from ..judge.permitted import off_relays
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

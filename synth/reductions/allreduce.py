@@ -17,22 +17,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from weft.dsl.collective import make
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.sketch import Chunks, Rule, Sketch
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Chunks, Rule, Sketch
+from weft.dsl.nouns.topology import Topology
 
+from ..base.engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..bounds import bounds
-from ..engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..engines.exact.demands import demands, reach
 from ..engines.exact.flow_bound import flow_bound
 from ..engines.exact.orbits import find_orbits
-from ..frontier import meets_bound, pareto
-from ..occupancy import rounds_per_chunk
-from ..order import LARGE, arranged, counted_us
-from ..simulate import simulate
-from ..verify import verify
+from ..fabric.occupancy import rounds_per_chunk
+from ..frontier.objective import meets_bound, pareto
+from ..judge.verify import verify
+from ..time.order import LARGE, arranged, counted_us
+from ..time.simulate import simulate
 from .compose import compose_allreduce, one_shot_allreduce_from
 from .refine import refine
 

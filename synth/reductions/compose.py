@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.collective import Kind, make, one_shot_allreduce
-from weft.dsl.errors import UserError
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Kind, make, one_shot_allreduce
+from weft.dsl.nouns.schedule import Schedule
 
 
 def compose_allreduce(scatter: Schedule, gather: Schedule) -> Schedule:

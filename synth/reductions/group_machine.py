@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.dsl.hops import find_hops
-from weft.dsl.topology import Link, Node, Resource, Topology
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.topology import Link, Node, Resource, Topology
 
-from ..occupancy import Ints
+from ..fabric.occupancy import Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from weft.dsl.errors import UserError
-from weft.dsl.sketch import (
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.sketch import (
     Chunks,
     Forbid,
     Only,

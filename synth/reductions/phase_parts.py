@@ -3,7 +3,7 @@ divides further.
 
 Of an allreduce there is one cell for each rank or set of ranks that works on a part of the sum of
 its own (its blocks after all reduce_scatters); of the others the units are the cells. Which
-member of a group takes a cell follows from the nesting of the groups (``dsl/composition.py``): the
+member of a group takes a cell follows from the nesting of the groups (:mod:`.composition`): the
 one whose block works on it.
 """
 
@@ -16,10 +16,10 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from weft.dsl.collective import Kind
-from weft.dsl.sketch import Phase
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.sketch import Phase
 
-from ..occupancy import Ints
+from ..fabric.occupancy import Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,19 +15,19 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from weft.dsl.collective import make
-from weft.dsl.errors import BadTopology, UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule
-from weft.dsl.sketch import Phases, Sketch
+from weft.dsl.base.errors import BadTopology, UserError
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import Phases, Sketch
 
+from ..base.engine import Budget, Observer, Outcome, Point, Status
 from ..bounds import bounds
-from ..engine import Budget, Observer, Outcome, Point, Status
-from ..frontier import pareto
-from ..occupancy import rounds_per_chunk
-from ..order import LARGE, arranged
-from ..simulate import simulate
-from ..verify import verify
+from ..fabric.occupancy import rounds_per_chunk
+from ..frontier.objective import pareto
+from ..judge.verify import verify
+from ..time.order import LARGE, arranged
+from ..time.simulate import simulate
 from .allreduce import Quiet
 from .group_machine import GroupMachine, group_machines
 from .group_rules import group_sketch

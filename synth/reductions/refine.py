@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl.collective import Collective, Kind
-from weft.dsl.distinct import rows_of
-from weft.dsl.errors import UserError
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.schedule import Schedule
 
 
 def refine(schedule: Schedule, pieces: int) -> Schedule:

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective, Kind
-from weft.dsl.errors import Infeasible, UserError
-from weft.dsl.placement import Placement
-from weft.dsl.problem import Problem
-from weft.dsl.schedule import Schedule
-from weft.dsl.sketch import (
+from weft.dsl.base.errors import Infeasible, UserError
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import (
     FixedSend,
     Forbid,
     Only,
@@ -36,10 +36,10 @@ from weft.dsl.sketch import (
     Rule,
     Sketch,
 )
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
-from ..permitted import off_relays
-from ..prune import prune
+from ..judge.permitted import off_relays
+from ..judge.prune import prune
 
 _DUAL = {
     Kind.REDUCE: Kind.BROADCAST,

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.distinct import rows_of
-from weft.dsl.errors import UserError
-from weft.dsl.failures import Degraded
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.machines.failures import Degraded
+from weft.dsl.nouns.schedule import Schedule
 
-from ..occupancy import LinkTable
-from ..order import LARGE
+from ..fabric.occupancy import LinkTable
+from ..time.order import LARGE
 from .loads import load_matrix
 from .market import Market
 from .torn import Torn

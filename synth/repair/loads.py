@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.distinct import rows_of
+from weft.dsl.base.unique_rows import rows_of
 
-from ..occupancy import LinkTable
+from ..fabric.occupancy import LinkTable
 from .torn import Torn
 from .trees import Way
 

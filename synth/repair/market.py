@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.schedule import Schedule
-from weft.dsl.structure import IntArray
-from weft.dsl.topology import Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.structure import IntArray
 
-from ..occupancy import LinkTable
+from ..fabric.occupancy import LinkTable
 
 Flags = npt.NDArray[np.bool_]
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Kind
-from weft.dsl.errors import UserError
-from weft.dsl.failures import Degraded
-from weft.dsl.placement import LARGEST_OFFSET
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import UserError
+from weft.dsl.machines.failures import Degraded
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.placement import LARGEST_OFFSET
+from weft.dsl.nouns.schedule import Schedule
 
-from ..order import LARGE
-from ..packing.plan_shares import largest_remainder
+from ..engines.packing.trees.shares import largest_remainder
+from ..time.order import LARGE
 from .loads import heights, load_matrix, plain_of
 from .market import Market
 from .torn import Torn

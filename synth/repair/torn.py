@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.errors import UserError
-from weft.dsl.failures import Degraded
-from weft.dsl.schedule import Schedule
-from weft.dsl.structure import IntArray
+from weft.dsl.base.errors import UserError
+from weft.dsl.machines.failures import Degraded
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.symmetry.structure import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

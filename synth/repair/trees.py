@@ -15,10 +15,10 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import BadTopology, UserError
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.structure import IntArray
+from weft.dsl.base.errors import BadTopology, UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.symmetry.structure import IntArray
 
 from .market import Market
 from .torn import Torn

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.distinct import rows_of
-from weft.dsl.failures import Degraded
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.machines.failures import Degraded
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.schedule import Schedule
 
-from ..order import LARGE
+from ..time.order import LARGE
 from .market import Market
 from .torn import Torn
 from .trees import Way, other_way

@@ -17,15 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.check import check_program, errors
-from weft.backends.compile import CompileOptions, compile_schedule
-from weft.backends.passes.channels import Spread
-from weft.backends.passes.threadblocks import Pairing
-from weft.backends.pipeline import DEFAULT_PASSES, of_form
-from weft.backends.target import RCCL
-from weft.dsl.errors import CheckFailed
-from weft.dsl.program import Program
-from weft.dsl.schedule import Schedule
-from weft.synth.program_time import simulate_program
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.passes.channels import Spread
+from weft.backends.compile.passes.threadblocks import Pairing
+from weft.backends.compile.pipeline import DEFAULT_PASSES, of_form
+from weft.backends.runtime.target import RCCL
+from weft.dsl.base.errors import CheckFailed
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
+from weft.synth.time.programs import simulate_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 

@@ -24,18 +24,18 @@ from published_numbers import PUBLISHED, Published, Rival
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.collective import make
 from weft.dsl.importers import read_any
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
 from weft.dsl.machines.spec import parse_spec
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.sketch import Sketch
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Sketch
+from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engine import Budget
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 UNITS = {"GB": 10**9, "MB": 10**6, "KB": 10**3}
 _ON = {True: "on", False: "off"}

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.cli import main
-from weft.dsl.schedule import write
+from weft.dsl.nouns.schedule import write
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.hops import find_hops
-from weft.synth.engine import Budget, Silent
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.hops import find_hops
+from weft.synth.base.engine import Budget, Silent
 from weft.synth.engines.exact import paper, realize
 from weft.synth.engines.exact.demands import demands, reach
 from weft.synth.engines.exact.instance import Question, build_space

@@ -163,14 +163,14 @@ class Row:
 
 def solved(line: Line) -> Row:
     """A schedule by an engine, verified, on disk."""
-    from weft.dsl.catalog import topology
-    from weft.dsl.collective import make
-    from weft.dsl.problem import Objective, Problem
-    from weft.dsl.schedule import write
+    from weft.dsl.catalogue import topology
+    from weft.dsl.nouns.collective import make
+    from weft.dsl.nouns.problem import Objective, Problem
+    from weft.dsl.nouns.schedule import write
     from weft.synth.api import synthesize
+    from weft.synth.base.engine import Budget
     from weft.synth.bounds import bounds, lower_bound_us
-    from weft.synth.engine import Budget
-    from weft.synth.simulate import simulate
+    from weft.synth.time.simulate import simulate
 
     for small in ("ring:4", "dgx-a100:nodes=2"):
         warm = topology(small)
@@ -199,9 +199,9 @@ def solved(line: Line) -> Row:
 
 def packed(line: Line) -> Row:
     """The optimum and its trees alone, or the front of few and low trees."""
-    from weft.dsl.catalog import topology
-    from weft.dsl.collective import make
-    from weft.synth.packing.trees import front, pack
+    from weft.dsl.catalogue import topology
+    from weft.dsl.nouns.collective import make
+    from weft.synth.engines.packing.trees.trees import front, pack
 
     pack(topology("dgx-a100:nodes=2"), make(line.collective, 16))
     clock = Clock()
@@ -224,8 +224,8 @@ def packed(line: Line) -> Row:
 
 def streamed(line: Line) -> Row:
     """A stream: made, judged and written in blocks."""
-    from weft.dsl.catalog import topology
-    from weft.synth.greedy.stream import run, stream
+    from weft.dsl.catalogue import topology
+    from weft.synth.engines.greedy.stream import run, stream
 
     run(stream(topology("torus:4x4"), GB))
     clock = Clock()

@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
+from weft.dsl.base.units import format_bytes
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.units import format_bytes
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget, Point
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engine import Budget, Point
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 KIB, GB = 1 << 10, 10**9
 CASES = (

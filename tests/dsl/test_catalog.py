@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.catalog import names, topology
-from weft.dsl.errors import BadFile, BadTopology, UnknownName, UserError
-from weft.dsl.hops import hop_distances, islands
-from weft.dsl.machines.box_file import box_names, load_box
-from weft.dsl.symmetry import generate, is_semiregular, orbits, verified
-from weft.dsl.topology import NodeKind, Topology
+from weft.dsl.base.errors import BadFile, BadTopology, UnknownName, UserError
+from weft.dsl.catalogue import names, topology
+from weft.dsl.machines.host_file import box_names, load_box
+from weft.dsl.nouns.hops import hop_distances, islands
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.symmetry.symmetry import generate, is_semiregular, orbits, verified
 
 SHARED = Path(os.environ.get("WEFT_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 CASES = SHARED / "facts" / "grade-cases.json"

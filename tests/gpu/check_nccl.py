@@ -28,15 +28,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from weft.backends.p2p.backend import CupyNccl
-from weft.backends.p2p.compile import compile_script
-from weft.backends.p2p.data import Exam, type_named, units_of
-from weft.backends.p2p.emit import function_of
-from weft.backends.p2p.execute import aliases, arguments, loaded
-from weft.backends.p2p.model import Script
-from weft.backends.p2p.run.gpu_arrays import on_gpu
-from weft.backends.p2p.run.nccl import SETTINGS, unusable
-from weft.synth.classic.text import named_algorithm
+from weft.backends.formats.p2p.compile import compile_script
+from weft.backends.formats.p2p.data import Exam, type_named, units_of
+from weft.backends.formats.p2p.emit import function_of
+from weft.backends.formats.p2p.execute import aliases, arguments, loaded
+from weft.backends.formats.p2p.format import CupyNccl
+from weft.backends.formats.p2p.model import Script
+from weft.backends.ranks.gpu_arrays import on_gpu
+from weft.backends.ranks.nccl import SETTINGS, unusable
+from weft.synth.engines.classic.text import named_algorithm
 
 PROGRAMS = (
     "ring{collective=allreduce,ranks=N}", "one_shot{ranks=N}", "two_shot{ranks=N}",

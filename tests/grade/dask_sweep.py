@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from dask_cluster import DaskCluster, dask_cluster
 
 from weft.backends.jobs.processes import descendants
-from weft.backends.report.layout import table
+from weft.dsl.base.tables import table
 
 PLAN = """
 topologies = ["line:3", "ring:4", "ring:5", "torus:2x2", "torus:2x3"]

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from classics import wrong
 from hierarchies import Case, exact, off_by, shapes
 
-from weft.dsl.program import Protocol
-from weft.synth.classic.hierarchical import HIERARCHICAL, Hierarchical
+from weft.dsl.nouns.program import Protocol
+from weft.synth.engines.classic.hierarchical import HIERARCHICAL, Hierarchical
 
 
 def judge(

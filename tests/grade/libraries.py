@@ -24,17 +24,17 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.cli import main as weft
-from weft.backends.read import program_of, read_msccl_xml
-from weft.backends.read.collective import collective_of
+from weft.backends.formats.msccl.read import program_of, read_msccl_xml
+from weft.backends.formats.msccl.read.collective import collective_of
 from weft.backends.tune.asks import asks
 from weft.backends.tune.variants import COPIES, SHAPES, Variant
 from weft.backends.tune.work import clock, solve
-from weft.dsl import collective_json, topology_json
-from weft.dsl.library import Library, Tuned, read
-from weft.dsl.program import Protocol
-from weft.dsl.units import SizeRange, format_bytes
+from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.library import Library, Tuned, read
+from weft.dsl.nouns.program import Protocol
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.program_time import ProgramClock
+from weft.synth.time.programs import ProgramClock
 
 MACHINES = ("dgx1", "ndv2:nodes=2", "dgx-a100:nodes=4", "mi250:nodes=2", "torus:8x8",
             "dgx-h100:nodes=8")  # fmt: skip

@@ -17,18 +17,18 @@ from fractions import Fraction
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Kind, make
-from weft.dsl.errors import BadTopology
-from weft.dsl.problem import check_connected
-from weft.dsl.topology import Resource, Topology, both_ways, gpu, link, switch
+from weft.dsl.base.errors import BadTopology
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import Kind, make
+from weft.dsl.nouns.problem import check_connected
+from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth.bounds import bounds
 from weft.synth.bounds.trees import tree_bound
-from weft.synth.packing.model import Packing
-from weft.synth.packing.paths import pack_paths
-from weft.synth.packing.plan import to_schedule
-from weft.synth.packing.trees import pack
-from weft.synth.verify import require_valid
+from weft.synth.engines.packing.order.plan import to_schedule
+from weft.synth.engines.packing.paths.paths import pack_paths
+from weft.synth.engines.packing.trees.model import Packing
+from weft.synth.engines.packing.trees.trees import pack
+from weft.synth.judge.verify import require_valid
 
 KINDS = ("broadcast", "allgather", "reduce_scatter", "allreduce", "alltoall")
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import patterns
 from msccl_rules import ChunkOp, Outcome, Slot, published
 
-from weft.dsl.collective import Collective, make
-from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
-from weft.dsl.schedule import Schedule
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.dsl.nouns.schedule import Schedule
 
 
 def binary_tree(n: int) -> list[tuple[int, int]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective, make
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology, gpu, link
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology, gpu, link
 
 Ints = npt.NDArray[np.int64]
 Rows = tuple[Ints, Ints, Ints, int, bool]

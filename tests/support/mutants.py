@@ -18,13 +18,13 @@ from right import RIGHT
 from xml_edit import File
 
 from weft.backends.check import Finding, check_program, check_xml, errors
-from weft.backends.compile import CompileOptions, compile_schedule
-from weft.backends.emit.msccl_xml import emit
-from weft.backends.interpret import run_algo, run_program
-from weft.backends.read import read_msccl_xml
-from weft.backends.target import EXECUTOR, RCCL
-from weft.dsl.errors import UserError
-from weft.dsl.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.execute import run_algo, run_program
+from weft.backends.formats.msccl.emit import emit
+from weft.backends.formats.msccl.read import read_msccl_xml
+from weft.backends.runtime.target import EXECUTOR, RCCL
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
 
 # --- what is mutated ------------------------------------------------------------------------------
 

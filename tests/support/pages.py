@@ -5,18 +5,18 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from weft.backends.compile import CompileOptions, compile_schedule
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.library import MANIFEST, Candidate, Library, Tuned, TunedPlan, dumps
-from weft.dsl.program import Protocol
-from weft.dsl.schedule import Schedule, write
-from weft.dsl.topology import Resource, Topology, both_ways, gpu, switch
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import MANIFEST, Candidate, Library, Tuned, TunedPlan, dumps
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.schedule import Schedule, write
+from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, switch
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.classic.place import Site
-from weft.synth.classic.schedule import to_schedule
-from weft.synth.program_time import simulate_program
-from weft.synth.simulate import simulate
+from weft.synth.engines.classic.place import Site
+from weft.synth.engines.classic.schedule import to_schedule
+from weft.synth.time.programs import simulate_program
+from weft.synth.time.simulate import simulate
 
 GRID = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)
 

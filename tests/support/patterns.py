@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from weft.dsl.collective import Collective, custom, make, one_shot_allreduce
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.topology import Topology, gpu, link
+from weft.dsl.nouns.collective import Collective, custom, make, one_shot_allreduce
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology, gpu, link
 
 DGX1 = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 5), (2, 3), (2, 6), (3, 7),
         (4, 5), (4, 6), (4, 7), (5, 6), (5, 7), (6, 7)]  # fmt: skip

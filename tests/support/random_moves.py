@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 
-from weft.dsl.algorithm import Algorithm, Moves
-from weft.dsl.collective import custom
-from weft.dsl.slots import INPUT, NONE, OUTPUT, SCRATCH
+from weft.dsl.nouns.algorithm import Algorithm, Moves
+from weft.dsl.nouns.collective import custom
+from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH
 
 
 def moves(*rows: tuple[int, ...]) -> Moves:

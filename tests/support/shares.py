@@ -8,8 +8,8 @@ from random import Random
 
 import numpy as np
 
-from weft.dsl.collective import make
-from weft.dsl.schedule import Schedule, Transfer
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer
 
 
 def with_sizes(schedule: Schedule, sizes: Sequence[int]) -> Schedule:

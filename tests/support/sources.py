@@ -32,7 +32,7 @@ class Source:
 
     @property
     def module(self) -> str:
-        """The import name: backends/emit/xml.py is weft.backends.emit.xml."""
+        """The import name: backends/emit/xml.py is weft.backends.formats.msccl.xml."""
         parts = self.path.parent.parts if self.is_package else self.path.with_suffix("").parts
         return ".".join(("weft", *parts))
 

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from weft.dsl.collective import Collective, Kind, custom, make, one_shot_allreduce
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.topology import Link, Node, NodeKind, Resource, Topology, both_ways, gpu, switch
+from weft.dsl.nouns.collective import Collective, Kind, custom, make, one_shot_allreduce
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Link, Node, NodeKind, Resource, Topology, both_ways, gpu, switch
 
 BANDWIDTHS = tuple(map(Fraction, ("1", "2", "12.5", "25", "50")))
 LATENCIES = tuple(map(Fraction, ("0", "0.35", "0.7", "1.3")))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.dsl.errors import BadFile
-from weft.dsl.files import parse_json
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import BadFile
+from weft.dsl.base.files import parse_json
+from weft.dsl.nouns.schedule import Schedule
 
 from .chart import Axis, Series, chart
 from .page import figure

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import BadAlgorithm, UserError
-from weft.dsl.program import Program
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import BadAlgorithm, UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, lower_bound_us
-from weft.synth.classic.place import Site
-from weft.synth.classic.schedule import to_schedule
-from weft.synth.program_time import MSCCL, RuntimeModel, simulate_program
-from weft.synth.simulate import simulate
-from weft.synth.verify import verify
+from weft.synth.engines.classic.place import Site
+from weft.synth.engines.classic.schedule import to_schedule
+from weft.synth.judge.verify import verify
+from weft.synth.time.programs import MSCCL, RuntimeModel, simulate_program
+from weft.synth.time.simulate import simulate
 
 from .chart import Series, against_bound, over_size
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.topology import Topology
-from weft.synth.engine import Certificate
+from weft.dsl.nouns.topology import Topology
+from weft.synth.base.engine import Certificate
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
-from .places import places
+from ..places import places
 
 MOST_LINKS = 1500
 """Of more, only the busiest are drawn."""

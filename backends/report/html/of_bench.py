@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft.dsl.errors import BadFile
+from weft.dsl.base.errors import BadFile
 
 from .chart import Series, over_size
 from .page import byte_words, figure, microseconds

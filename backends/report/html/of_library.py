@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.dsl.library import Library, Tuned, TunedPlan
-from weft.dsl.schedule import Schedule
-from weft.dsl.units import format_bytes
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.library import Library, Tuned, TunedPlan
+from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 
-from ...compile import CompileOptions
-from ...target import MSCCL
+from ...compile.compile import CompileOptions
+from ...runtime.target import MSCCL
 from ...tune.variants import variant_of
 from .chart import Series
 from .curves import size_charts

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.errors import WeftError
-from weft.dsl.program import Program
-from weft.dsl.topology import Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
-from weft.synth.program_time import MSCCL, ProgramSimulation, simulate_program
+from weft.synth.time.programs import MSCCL, ProgramSimulation, simulate_program
 
-from ...passes.code import Code
-from ...passes.order import Order
+from ...compile.analyses.code import Code
+from ...compile.analyses.order import Order
 from .chunks import chunk_names
 from .code import chunks_moved
 from .curves import baselines, bound_curve, program_curve

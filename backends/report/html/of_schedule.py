@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.dsl.errors import WeftError
-from weft.dsl.program import Program
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.tables import exact
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 from weft.synth.explain.critical import gap_words
-from weft.synth.occupancy import rounds_per_chunk
-from weft.synth.program_time import simulate_program
-from weft.synth.simulate import latency_us
+from weft.synth.fabric.occupancy import rounds_per_chunk
+from weft.synth.time.programs import simulate_program
+from weft.synth.time.simulate import latency_us
 
-from ...compile import CompileOptions, compile_schedule
-from ..layout import exact
+from ...compile.compile import CompileOptions, compile_schedule
 from .chart import Axis, Series, chart
 from .compare import compare_section, difference_section
 from .curves import baselines, bound_curve, program_curve, schedule_curve
@@ -236,7 +236,7 @@ def _points_name(one: Shown) -> str:
 
 def _algbw(one: Shown) -> float:
     """GB/s for large messages."""
-    from weft.synth.occupancy import us_per_byte
+    from weft.synth.fabric.occupancy import us_per_byte
 
     load = us_per_byte(one.schedule)
     return float(1 / (1000 * load)) if load else 0.0

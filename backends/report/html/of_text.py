@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 from .listing import MOST_CHARACTERS
 from .machine import machine_map

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.errors import UserError
-from weft.dsl.program import Op, Program
-from weft.dsl.topology import Topology
-from weft.synth.program_time import (
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.programs import (
     MSCCL,
     Activity,
     ProgramSimulation,
@@ -18,7 +18,7 @@ from weft.synth.program_time import (
     RuntimeModel,
     record_program,
 )
-from weft.synth.program_time.routes import routes_of
+from weft.synth.time.programs.routes import routes_of
 
 from .code import chunks_moved
 from .lanes import MOST_BARS, TICKS, Bars, Row, lane

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.tables import count
+from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds
 from weft.synth.explain.critical import Binding, gap_words, what_binds
-from weft.synth.occupancy import transfer_of_link
-from weft.synth.timeline import timeline
+from weft.synth.fabric.occupancy import transfer_of_link
+from weft.synth.time.timeline import timeline
 
-from ..layout import count
 from .chunks import FEW_NAMED, MOST_NAMED, chunk_names
 from .lanes import MOST_BARS, TICKS, Bars, Row, lane
 from .loads import Loads, load_facts, row_order, short_name

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from weft.dsl.collective import Collective
-from weft.dsl.topology import Topology
-from weft.dsl.version import version
+from weft.dsl.base.tables import exact
+from weft.dsl.base.version import version
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds
 
-from ..layout import exact
 from .chart import Series
 from .curves import size_charts, size_table
 from .page import byte_words, microseconds

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 
 Hops = npt.NDArray[np.int64]
 FAR = 1 << 30

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
-from ...rational_lp import Certified, LinearProgram, certified_minimum
+from ...lp.certified import Certified, LinearProgram, certified_minimum
 from .demands import Demand, Reach, usable_links
 from .orbits import Orbits
 
@@ -133,7 +133,7 @@ class _Builder:
 
     def _new_columns(self, count: int, most: int) -> Ints:
         """Columns that some optimal solution keeps below ``most``; saying so lets rounded duals
-        prove a bound (see :mod:`weft.synth.rational_lp`)."""
+        prove a bound (see :mod:`weft.synth.lp.certified`)."""
         start = self.columns
         self.columns += count
         self.upper.append(np.full(count, most, np.int64))

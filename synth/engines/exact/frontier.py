@@ -15,13 +15,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import Infeasible, NothingFound
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import Infeasible, NothingFound
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 
-from ...engine import Budget, Certificate, Observer, Point
-from ...prune import prune
+from ...base.engine import Budget, Certificate, Observer, Point
+from ...judge.prune import prune
 from . import realize as cp_sat
 from .certificate import price_certificate, search_certificate
 from .demands import Demand, Reach

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.hops import Hops
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.hops import Hops
+from weft.dsl.nouns.topology import Topology
 
 from .demands import Demand, Reach
 from .orbits import Ints, classes_under

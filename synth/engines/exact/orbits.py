@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl import symmetry
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry import symmetry
 
 from .demands import Demand
 

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.dsl.schedule import Transfer
+from weft.dsl.nouns.schedule import Transfer
 
-from ...engine import Budget, Observer
+from ...base.engine import Budget, Observer
 from .instance import PathLimit, Question, Space, possible
 from .orbits import Ints
 

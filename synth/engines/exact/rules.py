@@ -11,9 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl import symmetry
-from weft.dsl.hops import latency_units
-from weft.dsl.sketch import (
+from weft.dsl.nouns.hops import latency_units
+from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
     Forbid,
@@ -31,8 +30,9 @@ from weft.dsl.sketch import (
     SwitchPolicy,
     Symmetry,
 )
+from weft.dsl.symmetry import symmetry
 
-from ...paths import longest_paths
+from ...judge.paths import longest_paths
 from .instance import Mask, PathLimit, PeerLimit, Pinned, Space, with_symmetry
 
 NOT_IN_THE_PAPER = (FixedSend, MaxDetour, MaxHops, SwitchPolicy, Symmetry)

@@ -15,9 +15,9 @@ from weft.backends.check import check_program, errors, local_order
 from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.local_order import ordered_locally
-from weft.backends.listing import of_program
-from weft.dsl.collective import make
-from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.backends.program.listing import of_program
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 
 
 def reached(graph: Graph, start: int) -> set[int]:

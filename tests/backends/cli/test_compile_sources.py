@@ -149,7 +149,7 @@ def test_boxes_without_a_common_fabric_are_told(weft: Weft, algorithms: Path) ->
 
 BUILT = """
 from weft import Builder
-from weft.dsl.collective import custom
+from weft.dsl.nouns.collective import custom
 
 swap = custom("swap", 2, [(0, 0, [0], 0), (1, 1, [1], 0)], [(0, 1, [1], 0), (1, 0, [0], 0)])
 p = Builder(swap)

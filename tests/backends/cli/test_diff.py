@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.library import Candidate, Library, Tuned, TunedPlan, dumps
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import Candidate, Library, Tuned, TunedPlan, dumps
 
 RING = "classic:ring{collective=allreduce,ranks=4}"
 DOUBLING = "classic:recursive_doubling{collective=allreduce,ranks=4}"

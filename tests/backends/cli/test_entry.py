@@ -17,7 +17,7 @@ from command import Weft
 from weft.backends.cli import entry
 from weft.backends.cli.exit_codes import Exit
 from weft.backends.cli.parser import VERBS
-from weft.dsl.errors import Infeasible, Missing, NothingFound, UserError
+from weft.dsl.base.errors import Infeasible, Missing, NothingFound, UserError
 
 HEAVY = ("numpy", "ortools", "z3", "scipy", "rich", "lark", "networkx")
 

@@ -195,8 +195,8 @@ def test_xml_is_shown_as_a_listing(weft: Weft, triangle: Path, tmp_path: Path) -
 
 
 def test_a_collective_is_shown(weft: Weft, tmp_path: Path) -> None:
-    from weft.dsl.collective import make
-    from weft.dsl.collective_json import dump
+    from weft.dsl.nouns.collective import make
+    from weft.dsl.nouns.collective_json import dump
 
     (tmp_path / "c.json").write_text(json.dumps(dump(make("gather", 3, roots=[1]))))
     out = weft("show", tmp_path / "c.json").out

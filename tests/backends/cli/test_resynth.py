@@ -12,9 +12,9 @@ import pytest
 from weft.backends.cli import main
 from weft.backends.tune.race import Interrupted
 from weft.backends.tune.tune import tune
-from weft.dsl.library import read
-from weft.dsl.schedule import read as read_schedule
-from weft.synth.verify import verify
+from weft.dsl.nouns.library import read
+from weft.dsl.nouns.schedule import read as read_schedule
+from weft.synth.judge.verify import verify
 
 pytestmark = pytest.mark.slow  # tuning takes tens of seconds
 

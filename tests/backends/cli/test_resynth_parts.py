@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.backends.cli.verb_resynth import _forms, _losses
+from weft.backends.cli.verbs.resynth import _forms, _losses
 from weft.backends.tune.variants import Variant
-from weft.dsl.collective import make
-from weft.dsl.library import Tuned
-from weft.dsl.program import Protocol
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import Tuned
+from weft.dsl.nouns.program import Protocol
 
 
 def tuned(grid: tuple[int, ...]) -> Tuned:

@@ -8,7 +8,7 @@ import pytest
 from command import Weft
 
 from weft.backends.cli.sketches import split_arguments
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
 
 IMPOSSIBLE = """\
 # Nobody can do this.

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from command import Weft
 
-from weft.backends.cli.verb_synth import ranges
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Problem
-from weft.dsl.registry import ENGINES
-from weft.synth.engine import Budget, Observer, Outcome, Status
+from weft.backends.cli.verbs.synth import ranges
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.nouns.problem import Problem
+from weft.synth.base.engine import Budget, Observer, Outcome, Status
 
 RING = ("synth", "-t", "ring:3", "-c", "allgather")
 
@@ -260,7 +260,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "weft_test_engines", module)
     table = {**ENGINES.builtin, "acting": "weft_test_engines:Acting",
              "absent": "weft_test_engines:Absent"}  # fmt: skip
-    monkeypatch.setattr("weft.dsl.registry.Registry.targets", lambda self: table)
+    monkeypatch.setattr("weft.dsl.base.registry.Registry.targets", lambda self: table)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_no_schedule_takes_the_file_of_another(
 def test_ctrl_c_after_the_file_is_written_still_tells_the_answer(
     weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from weft.backends.cli import verb_synth
+    from weft.backends.cli.verbs import synth as verb_synth
 
     def standing(*given: object) -> dict[str, object]:
         signal.raise_signal(signal.SIGINT)
@@ -345,8 +345,8 @@ def test_the_doctor_is_not_content_without_an_engine(weft: Weft) -> None:
 
 
 def test_the_doctor_says_what_a_missing_runtime_would_allow(weft: Weft, monkeypatch) -> None:
-    from weft.backends.cli import verb_doctor
-    from weft.backends.p2p.run import launch
+    from weft.backends.cli.verbs import doctor as verb_doctor
+    from weft.backends.ranks import launch
 
     real = verb_doctor.find_spec
     gone = ("mpi4py", "torch", "cupy")

@@ -11,10 +11,10 @@ import pytest
 from command import Weft
 
 from weft.backends.cli import main
-from weft.backends.read import program_of, read_msccl_xml
-from weft.backends.read.collective import collective_of
-from weft.dsl.library import Library, read
-from weft.synth.program_time import simulate_program
+from weft.backends.formats.msccl.read import program_of, read_msccl_xml
+from weft.backends.formats.msccl.read.collective import collective_of
+from weft.dsl.nouns.library import Library, read
+from weft.synth.time.programs import simulate_program
 
 QUICK = ("-t", "full:4", "-c", "allreduce", "--sizes", "4KiB:4MiB", "-e", "classic",
          "--jobs", "2", "--within", "0%")  # fmt: skip

@@ -18,7 +18,7 @@ from weft.backends.jobs.answer import Ending
 from weft.backends.jobs.cluster import Cluster, cluster
 from weft.backends.jobs.executor import Event
 from weft.backends.jobs.job import Job
-from weft.dsl.errors import Refusal, UserError
+from weft.dsl.base.errors import Refusal, UserError
 
 BODIES = "job_bodies"
 

@@ -19,7 +19,7 @@ from weft.backends.jobs import frames
 from weft.backends.jobs.answer import pack, unpack
 from weft.backends.jobs.fingerprint import fingerprint, source_of
 from weft.backends.jobs.job import Job, canonical, digest
-from weft.dsl.errors import Infeasible, Refusal, UserError
+from weft.dsl.base.errors import Infeasible, Refusal, UserError
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -87,7 +87,11 @@ def test_an_edit_anywhere_in_weft_is_another_weft(tmp_path: Path) -> None:
         return found.stdout.strip()
 
     assert asked() == fingerprint()
-    for name in ("dsl/units.py", "synth/packing/kernels.py", "dsl/language/grammar.lark"):
+    for name in (
+        "dsl/base/units.py",
+        "synth/engines/packing/trees/kernels.py",
+        "dsl/language/grammar.lark",
+    ):
         before = asked()
         with (copy / name).open("a") as file:
             file.write("\n")

@@ -17,8 +17,8 @@ from weft.backends.jobs.executor import Event, Step
 from weft.backends.jobs.job import Job
 from weft.backends.jobs.local import Local, local
 from weft.backends.jobs.processes import descendants
-from weft.dsl.errors import Infeasible, NothingFound, Refusal, UserError, WeftError
-from weft.dsl.spans import Span
+from weft.dsl.base.errors import Infeasible, NothingFound, Refusal, UserError, WeftError
+from weft.dsl.base.spans import Span
 
 BODIES = "job_bodies"
 

@@ -18,8 +18,8 @@ from weft.backends.report.sheets import (
     text_sheets,
     topology_sheets,
 )
-from weft.dsl.schedule import Schedule, dump, load
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.schedule import Schedule, dump, load
+from weft.dsl.nouns.topology import Topology
 
 
 @settings(max_examples=60, deadline=None)

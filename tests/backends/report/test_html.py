@@ -12,7 +12,7 @@ import pytest
 from pages import classic, library, sharing, written
 
 from weft.backends.cli import main
-from weft.backends.compile import compile_schedule
+from weft.backends.compile.compile import compile_schedule
 from weft.backends.report.html import render
 from weft.backends.report.html.chunks import runs
 from weft.backends.report.html.code import chunks_moved
@@ -22,12 +22,12 @@ from weft.backends.report.html.listing import same_ranks
 from weft.backends.report.html.of_library import middle, size_words
 from weft.backends.report.html.of_schedule import Shown, schedule_page
 from weft.backends.report.html.page import byte_words, microseconds, script_json
-from weft.backends.report.html.places import places
 from weft.backends.report.html.schedule import Look, loads_of, schedule_view
-from weft.dsl.catalog import topology
-from weft.dsl.schedule import write
+from weft.backends.report.places import places
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.schedule import write
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 SIZE = 1 << 20
 

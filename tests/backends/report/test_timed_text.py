@@ -9,13 +9,13 @@ from strategies import planned_schedules
 from timed_programs import ring_allgather, stream
 
 from weft.backends.report.timed_text import CELLS, program_run_text, run_text
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.topology import Topology, both_ways, gpu
-from weft.synth.program_time import record_program
-from weft.synth.simulate import simulate
-from weft.synth.timeline import timeline
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology, both_ways, gpu
+from weft.synth.time.programs import record_program
+from weft.synth.time.simulate import simulate
+from weft.synth.time.timeline import timeline
 
 PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 1, 8))
 

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from strategies import planned_schedules, ring, schedules
 from timed_programs import ring_allgather, stream
 
-from weft.backends.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.report.trace import Trace, lanes
 from weft.backends.report.trace_check import faults
 from weft.backends.report.trace_program import add_program
 from weft.backends.report.trace_schedule import add_schedule
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.errors import UserError
-from weft.dsl.schedule import Schedule, Transfer
-from weft.synth.program_time import record_program
-from weft.synth.simulate import simulate
-from weft.synth.timeline import timeline
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.synth.time.programs import record_program
+from weft.synth.time.simulate import simulate
+from weft.synth.time.timeline import timeline
 
 NS = 0.000_501  # µs: times are rounded to whole nanoseconds
 

@@ -14,9 +14,9 @@ from weft.backends.jobs.job import digest
 from weft.backends.sweep.body import believable, solve
 from weft.backends.sweep.cache import Cache, default_folder, entries, remove
 from weft.backends.sweep.question import Label, Question, SketchText, problem_of
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.problem import Objective, Problem
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
 
 CODE = "c0de"
 

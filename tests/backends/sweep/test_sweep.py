@@ -15,9 +15,9 @@ import pytest
 from command import Weft
 
 from weft.backends.jobs.processes import descendants
-from weft.dsl.schedule import read
-from weft.synth.simulate import simulate
-from weft.synth.verify import verify
+from weft.dsl.nouns.schedule import read
+from weft.synth.judge.verify import verify
+from weft.synth.time.simulate import simulate
 
 SMALL = ("sweep", "-t", "ring:3", "-t", "line:3", "-c", "allgather", "-c", "allreduce",
          "-e", "classic", "-e", "exact", "--size", "4KiB", "--time", "20s")  # fmt: skip

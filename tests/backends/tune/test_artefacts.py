@@ -5,15 +5,15 @@ from __future__ import annotations
 import patterns
 from shares import with_sizes
 
-from weft.backends.read import read_msccl_xml
+from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.tune.artefacts import make
 from weft.backends.tune.variants import Variant
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make as collective
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import dump
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make as collective
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import dump
 from weft.synth.api import synthesize
-from weft.synth.engine import Budget
+from weft.synth.base.engine import Budget
 
 
 def test_chunks_of_unequal_sizes_are_cut_once_more_by_instances() -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from weft.backends.tune.artefacts import written_sizes
 from weft.backends.tune.environment import environment
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.library import Artefact, Candidate, Library, Tuned, TunedPlan
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import Artefact, Candidate, Library, Tuned, TunedPlan
 
 KINDS = ("allreduce", "allgather")
 

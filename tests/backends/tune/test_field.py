@@ -14,7 +14,7 @@ from weft.backends.tune.measure import between
 from weft.backends.tune.options import TuneOptions
 from weft.backends.tune.race import Entry, Runner, Track
 from weft.backends.tune.variants import Variant
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
 
 GRID = [1000, 2000, 4000, 8000]
 TRACK = Track("msccl", ("Simple",), (False,))

@@ -8,9 +8,9 @@ import pytest
 
 from weft.backends.tune.gather import gather
 from weft.backends.tune.options import TuneOptions
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
 
 
 def test_an_interruption_before_any_schedule_is_none_that_there_is_none() -> None:

@@ -6,20 +6,20 @@ import patterns
 import pytest
 from shares import in_pieces
 
-from weft.backends.fitting import MOST_GRAINS, binary, fitted
+from weft.backends.compile.fitting import MOST_GRAINS, binary, fitted
 from weft.backends.tune.manifest import _odd
 from weft.backends.tune.usable import usable
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import clock
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.library import TunedPlan
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule, dump
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import TunedPlan
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule, dump
 from weft.synth.api import synthesize
-from weft.synth.engine import Budget
-from weft.synth.occupancy import us_per_byte
-from weft.synth.verify import verify
+from weft.synth.base.engine import Budget
+from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.judge.verify import verify
 
 
 @pytest.mark.parametrize("shares", [[1, 1, 1], [5, 2], [1, 2, 4, 5]])

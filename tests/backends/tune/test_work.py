@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from weft.backends.passes.channels import Spread
+from weft.backends.compile.passes.channels import Spread
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand, clock, explore, solve
-from weft.dsl import collective_json, topology_json
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.program import Protocol
-from weft.dsl.schedule import load
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.schedule import load
 
 
 def ask(machine: str, kind: str, engine: str, **more: object) -> dict[str, object]:

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shared import samples
 
-from weft.dsl.errors import UserError
-from weft.dsl.files import parse_json
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import parse_json
+from weft.dsl.base.spans import Source
 from weft.dsl.importers import read_any
+from weft.dsl.importers.sketches.taccl_rules import translate
 from weft.dsl.importers.taccl_pair import read_pair
-from weft.dsl.importers.taccl_rules import translate
 from weft.dsl.importers.taccl_sketch import read_taccl_sketch
 from weft.dsl.language.lint import lint
 from weft.dsl.language.parse import parse
 from weft.dsl.machines.spec import parse_options
-from weft.dsl.spans import Source
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 XML = (
     '<system version="1"><cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="1">'

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from shared import samples
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import BadFile, BadTopology, UserError
-from weft.dsl.hops import hop_distances
-from weft.dsl.symmetry import generate, is_semiregular, verified
-from weft.dsl.topology import NodeKind, Topology
+from weft.dsl.base.errors import BadFile, BadTopology, UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.symmetry.symmetry import generate, is_semiregular, verified
 
 SAMPLES = {file.stem: file for file in samples("nccl-topo", "*.xml")}
 present = pytest.mark.skipif(not SAMPLES, reason="the shared samples are not here")

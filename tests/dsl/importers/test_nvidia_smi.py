@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import BadFile, UserError
-from weft.dsl.hops import hop_distances
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.importers.smi_matrix import read_matrix
-from weft.dsl.symmetry import verified
-from weft.dsl.topology import NodeKind, Topology
+from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.symmetry.symmetry import verified
 
 LEGEND = """
 Legend:

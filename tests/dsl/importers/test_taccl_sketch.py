@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from shared import samples
 
-from weft.dsl.catalog import paired, topology
-from weft.dsl.errors import BadFile, BadTopology, UserError
-from weft.dsl.hops import find_hops
-from weft.dsl.importers.taccl_rules import Imported, translate
+from weft.dsl.base.errors import BadFile, BadTopology, UserError
+from weft.dsl.catalogue import paired, topology
+from weft.dsl.importers.sketches.taccl_rules import Imported, translate
 from weft.dsl.importers.taccl_sketch import TacclSketch, read_taccl_sketch
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.format import format
 from weft.dsl.language.lint import allowed_pairs, lint
 from weft.dsl.language.machine import Machine
 from weft.dsl.language.parse import parse
-from weft.dsl.sketch import Relay, Symmetry
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.sketch import Relay, Symmetry
+from weft.dsl.nouns.topology import Topology
 
 TOPOLOGIES = samples("taccl/topo", "*.json")
 SKETCHES = samples("taccl/sketch", "*.json")

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import UserError
-from weft.dsl.hops import hop_distances
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.importers.sketches.teccl_rules import teccl_sketch
 from weft.dsl.importers.teccl import read_teccl_input
-from weft.dsl.importers.teccl_rules import teccl_sketch
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.format import format
 from weft.dsl.language.lint import lint
 from weft.dsl.language.parse import parse
-from weft.dsl.symmetry import verified
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.symmetry import verified
 
 
 def machine(tmp_path: Path, options: str = "", **shape: Any) -> Topology:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import SeveralErrors, UnknownName, UserError
-from weft.dsl.hops import find_hops
+from weft.dsl.base.errors import SeveralErrors, UnknownName, UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate, machine_text
 from weft.dsl.language.parse import parse
-from weft.dsl.sketch import (
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
     Forbid,

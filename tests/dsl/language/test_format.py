@@ -9,7 +9,7 @@ from weft.dsl.language import ast
 from weft.dsl.language.ast import Operator, Trivia
 from weft.dsl.language.format import format
 from weft.dsl.language.parse import parse
-from weft.dsl.sketch import Measure
+from weft.dsl.nouns.sketch import Measure
 
 WORDS = st.sampled_from(["p", "q", "nodes", "rank", "data", "gpu0", "nic0.1", "e5", "_x", "links"])
 LEAVES = st.one_of(

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import UserError
-from weft.dsl.hops import find_hops
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.lint import Concern, Finding, allowed_pairs, lint
 from weft.dsl.language.machine import Machine
 from weft.dsl.language.parse import parse
+from weft.dsl.nouns.hops import find_hops
 
 UNUSED, CONTRADICTION, MISFIT = Concern
 

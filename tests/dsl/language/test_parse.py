@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.dsl.errors import SeveralErrors, SyntaxProblem, UserError, WeftError
+from weft.dsl.base.errors import SeveralErrors, SyntaxProblem, UserError, WeftError
 from weft.dsl.language import ast
 from weft.dsl.language.ast import Binary, Group, Name, Number, Operator, Pair, Range
 from weft.dsl.language.build import MAX_DEPTH

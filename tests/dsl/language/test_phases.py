@@ -7,13 +7,13 @@ from textwrap import dedent
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Kind, make
-from weft.dsl.errors import SeveralErrors, UserError
+from weft.dsl.base.errors import SeveralErrors, UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
-from weft.dsl.problem import Problem
-from weft.dsl.sketch import (
+from weft.dsl.nouns.collective import Kind, make
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.sketch import (
     Chunks,
     ChunksBySize,
     MaxDetour,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import BadFile, UserError
-from weft.dsl.machines.box_file import box_names, load_box, read_box
-from weft.dsl.topology import NodeKind
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.machines.host_file import box_names, load_box, read_box
+from weft.dsl.nouns.topology import NodeKind
 
 BOX = """
 # Four GPUs in a ring beside a switch, two NICs.

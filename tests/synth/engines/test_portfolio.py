@@ -8,19 +8,19 @@ from typing import ClassVar
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Collective, custom, make
-from weft.dsl.errors import BadTopology, UnknownName, UserError
+from weft.dsl.base.errors import BadTopology, UnknownName, UserError
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.registry import ENGINES
-from weft.dsl.schedule import Schedule, dumps
+from weft.dsl.nouns.collective import Collective, custom, make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule, dumps
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget, Observer, Outcome, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engine import Budget, Observer, Outcome, Silent, Status
-from weft.synth.engines.portfolio import LADDER, Portfolio
-from weft.synth.simulate import simulate
+from weft.synth.engines.portfolio.engine import LADDER, Portfolio
+from weft.synth.time.simulate import simulate
 
 GB = 1 << 30
 
@@ -200,7 +200,9 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("cut")
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.synth.engines.portfolio._likely", lambda _: iter(("cut", "exact")))
+    monkeypatch.setattr(
+        "weft.synth.engines.portfolio.engine._likely", lambda _: iter(("cut", "exact"))
+    )
     outcome = solved("ring:4", "allgather", size=1 << 20)
     assert found_by(outcome) == {"cut"}
     assert outcome.statements[-1] == "interrupted"

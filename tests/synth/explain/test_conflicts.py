@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Collective, make
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.load import load_sketch, sketch_names
 from weft.dsl.language.parse import parse
-from weft.dsl.sketch import Rule, Sketch
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.sketch import Rule, Sketch
+from weft.dsl.nouns.topology import Topology
 from weft.synth.explain.conflicts import (
     Conflict,
     find_conflict,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.topology import Resource, Topology, gpu, link
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Resource, Topology, gpu, link
 from weft.synth.api import synthesize
 from weft.synth.explain.critical import Binding, Waits, gap_words, what_binds
 

@@ -1,0 +1,261 @@
+"""Compiled search of the boxes engine: trees over groups of GPUs; import this lazily.
+
+A *group* is what becomes whole as soon as one of its GPUs is reached: a box, seen from the
+fabric, or one GPU, seen inside its box. Many trees share the links; each is taken out and grown
+again under exponential prices until the busiest row stops getting better (negotiated congestion
+as in McMurchie and Ebeling 1995, with the prices of Garg and Könemann 2007).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from ..trees.kernels import FAR, STEEPEST, _pop, _push
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Field(NamedTuple):
+    """A graph of groups in arrays (all int64).
+
+    ``out_link[out_start[v]:out_start[v+1]]`` leave node v; link i loads ``rows[row_start[i]:…]``.
+    ``group`` (nodes,) is -1 for what does not store; ``member[member_start[g]:…]`` are the GPUs
+    of group g. ``width`` is the most links of a route.
+    """
+
+    width: int
+    link_src: Ints
+    link_dst: Ints
+    out_start: Ints
+    out_link: Ints
+    row_start: Ints
+    rows: Ints
+    group: Ints
+    member_start: Ints
+    member: Ints
+
+
+class Crop(NamedTuple):
+    """Trees to be grown: tree t on ``fields[turned[t]]`` (forwards, turned), from its GPU
+    ``starts[t]`` (any of its root group if -1), loading every row that it uses by
+    ``weights[t]``. Groups join it in ``waves[t]`` waves, prices being counted anew after each."""
+
+    fields: tuple[Field, Field]
+    turned: Ints
+    starts: Ints
+    weights: Floats
+    waves: Ints
+
+
+@numba.njit(cache=True)
+def _record(field, back, node, links):  # type: ignore[no-untyped-def]
+    """The route that ends at a node, from its GPU on, -1 after its end; returns that GPU."""
+    links[:] = -1
+    at, used = node, 0
+    while True:
+        links[used] = back[at]
+        used += 1
+        at = field.link_src[back[at]]
+        if field.group[at] >= 0:
+            break
+    for k in range(used // 2):
+        links[k], links[used - 1 - k] = links[used - 1 - k], links[k]
+    return at
+
+
+@numba.njit(cache=True)
+def _grow(field, price, wave, waves, shift, start, mu, relay, count, order, links, work):  # type: ignore[no-untyped-def]
+    """Directed Prim over groups; only those reached at less than ``relay`` hops send on.
+
+    Of a tree that has reached ``count`` groups (``depth`` of ``work`` knows which) the groups of
+    one wave are added to ``order`` (groups - 1,) and ``links`` (groups - 1, width); ``mu`` is
+    what a level costs. Returns the new count, -1 if some group is out of reach.
+    """
+    dist, back, steps, depth, keys, items = work
+    dist[:] = FAR
+    size, missing = 0, 0
+    for g in range(len(depth)):
+        if depth[g] < 0:
+            missing += (g + shift) % waves == wave
+        for j in range(field.member_start[g], field.member_start[g + 1]):
+            m = field.member[j]
+            if 0 <= depth[g] < relay and (depth[g] > 0 or start < 0 or m == start):
+                dist[m] = mu * depth[g]
+                steps[m] = 0
+                size = _push(keys, items, size, dist[m], m)
+    while size and missing:
+        at, node = keys[0], items[0]
+        size = _pop(keys, items, size)
+        if at != dist[node]:
+            continue
+        g = field.group[node]
+        if g >= 0 and depth[g] < 0:
+            sender = _record(field, back, node, links[count])
+            depth[g] = depth[field.group[sender]] + 1
+            order[count] = g
+            count += 1
+            missing -= 1
+            for j in range(field.member_start[g], field.member_start[g + 1]):
+                m = field.member[j]
+                dist[m] = -1.0
+                if depth[g] < relay:
+                    dist[m] = mu * depth[g]
+                    steps[m] = 0
+                    size = _push(keys, items, size, dist[m], m)
+            continue
+        if steps[node] >= field.width:
+            continue
+        for k in range(field.out_start[node], field.out_start[node + 1]):
+            i = field.out_link[k]
+            to = field.link_dst[i]
+            h = field.group[to]
+            if h >= 0 and (depth[h] >= 0 or (h + shift) % waves != wave):
+                continue
+            cost = at
+            for r in range(field.row_start[i], field.row_start[i + 1]):
+                cost += price[field.rows[r]]
+            if cost < dist[to]:
+                dist[to] = cost
+                back[to] = i
+                steps[to] = steps[node] + 1
+                if size == len(keys):
+                    return -1
+                size = _push(keys, items, size, cost, to)
+    return -1 if missing else count
+
+
+@numba.njit(cache=True)
+def _worth(load, room, eta):  # type: ignore[no-untyped-def]
+    at = eta * (load / room - 1.0)
+    if at > STEEPEST:
+        return np.exp(STEEPEST) * (1.0 + at - STEEPEST) / room
+    return np.exp(at) / room
+
+
+@numba.njit(cache=True)
+def _count(field, links, weight, load, price, room, eta):  # type: ignore[no-untyped-def]
+    """Put a tree's load on its rows (or take it off) and keep their prices up to date."""
+    for k in range(links.shape[0]):
+        for j in range(links.shape[1]):
+            i = links[k, j]
+            if i < 0:
+                break
+            for r in range(field.row_start[i], field.row_start[i + 1]):
+                load[field.rows[r]] += weight
+    for k in range(links.shape[0]):
+        for j in range(links.shape[1]):
+            i = links[k, j]
+            if i < 0:
+                break
+            for r in range(field.row_start[i], field.row_start[i + 1]):
+                row = field.rows[r]
+                price[row] = _worth(load[row], room[row], eta)
+
+
+@numba.njit(cache=True)
+def _room_for_work(field):  # type: ignore[no-untyped-def]
+    nodes = len(field.out_start) - 1
+    most = 16 * (len(field.link_src) + nodes)
+    return (
+        np.empty(nodes), np.full(nodes, -1), np.zeros(nodes, np.int64),
+        np.empty(len(field.member_start) - 1, np.int64), np.empty(most), np.empty(most, np.int64),
+    )  # fmt: skip
+
+
+@numba.njit(cache=True)
+def _cost(field, links, price):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(links.shape[0]):
+        for j in range(links.shape[1]):
+            i = links[k, j]
+            if i < 0:
+                break
+            for r in range(field.row_start[i], field.row_start[i + 1]):
+                total += price[field.rows[r]]
+    return total
+
+
+@numba.njit(cache=True)
+def _plant(crop, first, root, state, mu, relay, order, links, work):  # type: ignore[no-untyped-def]
+    """Grow one tree, or both of a pair; their cost, FAR if they do not reach everything.
+
+    The hops of a wave count at once for the next one; all are taken off again at the end.
+    """
+    load, price, room, eta = state
+    depth, cost = work[3], 0.0
+    for t in range(len(order)):
+        field, waves = crop.fields[crop.turned[first + t]], crop.waves[first + t]
+        depth[:] = -1
+        depth[root] = 0
+        shift = np.random.randint(waves)
+        count = 0
+        for wave in range(waves):
+            begin = count
+            count = _grow(field, price, wave, waves, shift, crop.starts[first + t], mu, relay,
+                          count, order[t], links[t], work)  # fmt: skip
+            if count < 0:
+                return FAR
+            cost += _cost(field, links[t, begin:count], price)
+            if waves > 1:
+                _count(field, links[t, begin:count], crop.weights[first + t], load, price, room,
+                       eta)  # fmt: skip
+        if waves > 1:
+            _count(field, links[t], -crop.weights[first + t], load, price, room, eta)
+    return cost
+
+
+@numba.njit(cache=True)
+def route_all(crop, room, base, etas, level, relay, free, seed, roots, order, links):  # type: ignore[no-untyped-def]
+    """Rip up and re-route trees, one pass for each of ``etas``, all passes kept.
+
+    Tree t grows from group ``roots[0, t]``. ``room`` is what a row may carry, ``base`` what it
+    carries anyway. ``level`` is what a hop costs in mean prices; only groups nearer than
+    ``relay`` hops send on. With ``free`` > 0 trees 2p and 2p + 1 are a pair that tries so many
+    other roots in every pass and moves to the best.
+
+    Fills ``roots`` (passes, trees), ``order`` (passes, trees, groups - 1) and ``links`` (passes,
+    trees, groups - 1, width). Returns the congestion after each pass: FAR for passes after one
+    that meets 1, FAR throughout if some group is out of reach.
+    """
+    groups, step = len(crop.fields[0].member_start) - 1, 2 if free > 0 else 1
+    np.random.seed(seed)
+    work = _room_for_work(crop.fields[0])
+    load, price = base.copy(), np.empty(len(base))
+    found = np.full(len(etas), FAR)
+    try_order, try_links = order[0, :step].copy(), links[0, :step].copy()
+    for turn in range(len(etas)):
+        eta, last = etas[turn], max(turn - 1, 0)
+        state = (load, price, room, eta)
+        for row in range(len(price)):
+            price[row] = _worth(load[row], room[row], eta)
+        for at in np.random.permutation(len(crop.turned) // step):
+            a, b = at * step, at * step + step
+            mu = level * price.mean()
+            for t in range(a, b if turn else a):
+                _count(crop.fields[crop.turned[t]], links[last, t], -crop.weights[t], load, price,
+                       room, eta)  # fmt: skip
+            root = roots[last, a]
+            least = _plant(crop, a, root, state, mu, relay, order[turn, a:b], links[turn, a:b],
+                           work)  # fmt: skip
+            for _ in range(free):
+                other = np.random.randint(groups)
+                cost = _plant(crop, a, other, state, mu, relay, try_order, try_links, work)
+                if cost < least:
+                    least, root = cost, other
+                    order[turn, a:b] = try_order
+                    links[turn, a:b] = try_links
+            if least >= FAR:
+                return np.full(len(etas), FAR)
+            for t in range(a, b):
+                roots[turn, t] = root
+                _count(crop.fields[crop.turned[t]], links[turn, t], crop.weights[t], load, price,
+                       room, eta)  # fmt: skip
+        found[turn] = (load / room).max()
+        if found[turn] <= 1.0 + 1e-9:
+            break
+    return found

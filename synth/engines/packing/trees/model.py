@@ -1,0 +1,99 @@
+"""What a packing is: trees (or paths), the share of the data that each one carries, and symmetry.
+
+One noun serves all collectives. A *tree* says how a share of one chunk of the plain collective
+moves: hop after hop, each hop after those that it depends on.
+
+* allgather, broadcast: an out-tree from the chunk's owner;
+* reduce_scatter, reduce: an in-tree (every hop reduces);
+* allreduce: an in-tree to a root, then an out-tree from it;
+* alltoall, scatter, gather: a path from owner to destination.
+
+Where the machine is symmetric, trees are *templates*: each stands for its images under the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
+
+from ....base.engine import Certificate
+
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A share of one chunk of the plain collective, and the hops that it makes.
+
+    Attributes:
+        chunk: which chunk of the plain collective (allgather: its owner; alltoall: s * N + d).
+        weight: the share of that chunk, in (0, 1].
+        src, dst: ranks of each hop, shape (hops,); a hop comes after those it depends on: after
+            the one that brought the data to its source, and in the reducing part after all that
+            came in to its source.
+        reduce: whether the destination adds what arrives, shape (hops,).
+        route_start, route_links: the links of hop i are ``route_links[route_start[i]:
+            route_start[i + 1]]``, from ``src`` through nodes that do not store to ``dst``.
+    """
+
+    chunk: int
+    weight: Fraction
+    src: Ints
+    dst: Ints
+    reduce: npt.NDArray[np.bool_]
+    route_start: Ints
+    route_links: Ints
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Trees that together serve a plain collective, and what is known of their rate.
+
+    Attributes:
+        topology, collective: the machine and the plain collective (``factor`` 1).
+        trees: the templates. The weights of the images of all templates of one chunk sum to 1.
+        images: a group of automorphisms as images of all nodes, shape (elements, nodes), the
+            identity first; no other element fixes a rank. One row where there is no symmetry.
+        link_images: the same for links, shape (elements, links).
+        us_per_byte: µs per byte of M that the busiest row is occupied: the rate, exactly.
+        bound: a proved lower bound on that, for any schedule or (see ``certificate``) any packing.
+        certificate: why the bound holds.
+        remark: what the packing gave up for few or low trees, in words; empty if nothing.
+    """
+
+    topology: Topology
+    collective: Collective
+    trees: tuple[Tree, ...]
+    images: npt.NDArray[np.int32]
+    link_images: npt.NDArray[np.int32]
+    us_per_byte: Fraction
+    bound: Fraction
+    certificate: Certificate
+    remark: str = ""
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the rate equals the bound, as rationals."""
+        return self.us_per_byte == self.bound
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """Longest chain of dependent hops of each template."""
+        return tuple(map(height, self.trees))
+
+
+def height(tree: Tree) -> int:
+    """Hops on the longest chain: from the root to the farthest leaf, or from leaf to leaf."""
+    depth: dict[int, int] = {}
+    for src, dst in zip(tree.src.tolist(), tree.dst.tolist(), strict=True):
+        depth[dst] = max(depth.get(dst, 0), depth.get(src, 0) + 1)
+    return max(depth.values(), default=0)
