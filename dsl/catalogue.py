@@ -143,7 +143,8 @@ def _without(machine: Topology, dead: tuple[Value, ...]) -> Topology:
         if down.ranks:
             raise UserError(
                 f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
-                where=value.span, hint="--down-rank, or --group, leaves ranks out",
-            )  # fmt: skip
+                where=value.span,
+                hint="--down-rank, or --group, leaves ranks out",
+            )
         gone.update(down.links)
     return without(machine, gone)

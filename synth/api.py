@@ -68,9 +68,10 @@ def synthesize(
     recorder = _Recorder(observer or Silent(), Incumbents(problem))
     try:
         outcome = patiently(
-            lambda: solve(problem, chosen, budget, recorder), recorder.cancelled,
+            lambda: solve(problem, chosen, budget, recorder),
+            recorder.cancelled,
             lambda: bool(recorder.found.points),
-        )  # fmt: skip
+        )
     except KeyboardInterrupt:
         recorder.close()
         if not recorder.found.points:

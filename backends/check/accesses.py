@@ -96,9 +96,12 @@ def _columns(
     writes[2][same] = False
     operation = np.concatenate([a for a, _ in columns])
     wrote = np.concatenate(writes)
-    return operation, np.concatenate([p for _, p in columns]), wrote, wrote & (
-        op[operation] == REDUCE
-    )  # fmt: skip
+    return (
+        operation,
+        np.concatenate([p for _, p in columns]),
+        wrote,
+        wrote & (op[operation] == REDUCE),
+    )
 
 
 def place_name(buffers: Buffers, in_place: bool, place: int) -> str:

@@ -88,7 +88,7 @@ def bounds(listing: Listing, buffers: Buffers) -> list[Finding]:
 
 def _report(
     listing: Listing, transfer: Ints, buffer: Ints, offset: Ints, bad: Ints, limit: Ints, word: str
-) -> list[Finding]:  # fmt: skip
+) -> list[Finding]:
     def message(k: int) -> str:
         j = bad[k]
         first, count = int(offset[j]), int(listing.count[transfer[j]])

@@ -68,8 +68,9 @@ def require_good(findings: Iterable[Finding], what: str) -> None:
     wrong = errors(findings)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise CheckFailed(f"{wrong[0].check}: {wrong[0].told}{more}",
-                          where=f"{what} {wrong[0].where}".strip())  # fmt: skip
+        raise CheckFailed(
+            f"{wrong[0].check}: {wrong[0].told}{more}", where=f"{what} {wrong[0].where}".strip()
+        )
 
 
 def at_transfers(

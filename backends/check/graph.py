@@ -115,12 +115,18 @@ def expand(listing: Listing, links: Connections, *, merge: int = 1, iterations: 
         (published, waiting, Edge.WAIT),
     )
     return Graph(
-        listing, merge, iterations, transfer, iteration, piece,
+        listing,
+        merge,
+        iterations,
+        transfer,
+        iteration,
+        piece,
         np.concatenate([a for a, _, _ in parts]),
         np.concatenate([b for _, b, _ in parts]),
         np.concatenate([np.full(len(a), kind, np.int64) for a, _, kind in parts]),
-        unmet, unsent,
-    )  # fmt: skip
+        unmet,
+        unsent,
+    )
 
 
 _Ends = tuple[Ints, Ints, Ints]

@@ -141,8 +141,14 @@ def _weak(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Fin
         weaker = weaken(graph)
         if len(weaker.kind) == len(graph.kind) and np.array_equal(weaker.source, graph.source):
             continue
-        found += races(graph, edges, claim.buffers, in_place=in_place, question=question,
-                       weak=(weaker, levels(weaker)))  # fmt: skip
+        found += races(
+            graph,
+            edges,
+            claim.buffers,
+            in_place=in_place,
+            question=question,
+            weak=(weaker, levels(weaker)),
+        )
     return found
 
 

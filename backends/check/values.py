@@ -153,9 +153,14 @@ def wanted_of(collective: Collective) -> Wanted:
     values = of(c.post)
     sums = values.sums(order, number) if len(where) else values
     return Wanted(
-        c, c.pre.ranks.astype(np.int64), c.pre.offsets.astype(np.int64), of(c.pre),
-        where >> 32, where & 0xFFFFFFFF, sums,
-    )  # fmt: skip
+        c,
+        c.pre.ranks.astype(np.int64),
+        c.pre.offsets.astype(np.int64),
+        of(c.pre),
+        where >> 32,
+        where & 0xFFFFFFFF,
+        sums,
+    )
 
 
 def _keys(c: Collective, p: Placement) -> Ints:

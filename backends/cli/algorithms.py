@@ -30,10 +30,16 @@ def entries() -> list[dict[str, Any]]:
 def listing(found: Iterable[dict[str, Any]]) -> str:
     """The table, and what its columns mean."""
     rows = [
-        (e["name"], e["collective"], e["ranks"], " + ".join(map(str, e["steps"])),
-         " + ".join(e["share"]), e["source"])
+        (
+            e["name"],
+            e["collective"],
+            e["ranks"],
+            " + ".join(map(str, e["steps"])),
+            " + ".join(e["share"]),
+            e["source"],
+        )
         for e in found
-    ]  # fmt: skip
+    ]
     head = (
         "name",
         "collective",
@@ -72,8 +78,11 @@ def _entry(one: Known) -> dict[str, Any]:
 
 def _levels(one: Hierarchical) -> str:
     return {
-        "torus": "a torus", "grid": "even levels", "boxes": "even boxes", "levels": "boxes",
-    }[str(one.structure)]  # fmt: skip
+        "torus": "a torus",
+        "grid": "even levels",
+        "boxes": "even boxes",
+        "levels": "boxes",
+    }[str(one.structure)]
 
 
 def _ranks(one: Flat) -> str:

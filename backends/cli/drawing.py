@@ -28,28 +28,40 @@ SIZE = 1 << 20
 """Bytes of a message where nothing says how many."""
 
 UNSET: dict[str, Any] = {
-    "target": None, "protocol": None, "group": None, "collective": None, "root": None,
-    "roots": None, "in_place": None,
-}  # fmt: skip
+    "target": None,
+    "protocol": None,
+    "group": None,
+    "collective": None,
+    "root": None,
+    "roots": None,
+    "in_place": None,
+}
 """Flags of simulating, as they are where nobody asks for anything."""
 
 
 def add_drawing(parser: argparse.ArgumentParser) -> None:
     """The flags of drawings."""
     group = parser.add_argument_group("what is simulated, and where files go")
-    group.add_argument("-t", "--topology", metavar="TOPO",
-                       help="the machine of an algorithm or a program; for a schedule, other "
-                       "costs than its own")  # fmt: skip
-    group.add_argument("--size", metavar="SIZE", type=valued("--size", one_size),
-                       help="of the message (default: what the schedule was made for, or "
-                       "1MiB)")  # fmt: skip
+    group.add_argument(
+        "-t",
+        "--topology",
+        metavar="TOPO",
+        help="the machine of an algorithm or a program; for a schedule, other costs than its own",
+    )
+    group.add_argument(
+        "--size",
+        metavar="SIZE",
+        type=valued("--size", one_size),
+        help="of the message (default: what the schedule was made for, or 1MiB)",
+    )
     group.add_argument(
         "--measured",
         metavar="TRACE",
         help="beside it, what `weft run --trace TRACE` recorded (perfetto)",
     )
-    group.add_argument("--log", metavar="LOG",
-                       help="what `weft synth --log LOG` wrote, beside it (html)")  # fmt: skip
+    group.add_argument(
+        "--log", metavar="LOG", help="what `weft synth --log LOG` wrote, beside it (html)"
+    )
     group.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
     group.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
 
@@ -69,14 +81,20 @@ def draw(args: argparse.Namespace, console: Console) -> int:
     check_file_output(args, console)
     subject = read_subject(args.file)
     if args.measured is not None and args.format != "perfetto":
-        raise UserError("a recording is drawn in traces only", where="--measured",
-                        hint="--format perfetto")  # fmt: skip
+        raise UserError(
+            "a recording is drawn in traces only", where="--measured", hint="--format perfetto"
+        )
     text, facts = _DRAWERS[args.format](subject, args)
     write_text(args.output, text, force=args.force)
     if args.output != "-":
         console.say("Wrote", f"{args.output}: {facts['about']}")
-        data = {"status": "ok", "kind": str(subject.kind), "format": args.format,
-                "file": args.output, **facts}  # fmt: skip
+        data = {
+            "status": "ok",
+            "kind": str(subject.kind),
+            "format": args.format,
+            "file": args.output,
+            **facts,
+        }
         console.result("", data)
     return Exit.DONE
 
@@ -169,8 +187,9 @@ def _svg(subject: Subject, args: argparse.Namespace) -> Drawn:
     if subject.kind not in PROGRAMS:
         raise _no_drawing(subject, "a topology, a schedule, an algorithm or a program")
     ran = program_timeline_of(subject, args)
-    told, facts = _told(f"{ran.program.name}: {ran.program.collective}", ran.message_bytes,
-                        ran.time_us)  # fmt: skip
+    told, facts = _told(
+        f"{ran.program.name}: {ran.program.collective}", ran.message_bytes, ran.time_us
+    )
     return drawing(told, [program_chart(ran)]), facts
 
 
@@ -188,8 +207,9 @@ def timed_text(subject: Subject, args: argparse.Namespace) -> str:
         return run_text(timeline_of(subject, args))
     if subject.kind in PROGRAMS:
         return program_run_text(program_timeline_of(subject, args))
-    raise UserError(f"{an(subject.kind)} takes no time", where=subject.where,
-                    hint="leave --size and -t out")  # fmt: skip
+    raise UserError(
+        f"{an(subject.kind)} takes no time", where=subject.where, hint="leave --size and -t out"
+    )
 
 
 def _use(schedule: Schedule, args: argparse.Namespace) -> tuple[Floats, float, int]:
@@ -211,8 +231,10 @@ def _no_drawing(subject: Subject, wanted: str) -> UserError:
 
 
 _DRAWERS: dict[str, Callable[[Subject, argparse.Namespace], Drawn]] = {
-    "perfetto": _perfetto, "dot": _dot, "svg": _svg,
-}  # fmt: skip
+    "perfetto": _perfetto,
+    "dot": _dot,
+    "svg": _svg,
+}
 
 
 def _measured(args: argparse.Namespace) -> Call | None:
@@ -267,8 +289,11 @@ def program_timeline_of(subject: Subject, args: argparse.Namespace) -> ProgramTi
 
     machine = read_topology(args.topology) if args.topology else subject.machine()
     if machine is None:
-        raise UserError("a program does not say what machine it is for", where=subject.where,
-                        hint="-t TOPO names it")  # fmt: skip
+        raise UserError(
+            "a program does not say what machine it is for",
+            where=subject.where,
+            hint="-t TOPO names it",
+        )
     asked = argparse.Namespace(**{**UNSET, **vars(args)})
     program, usual = READERS[subject.kind](subject, asked)
     size = args.size or min(max(SIZE, usual.low), usual.high)

@@ -60,11 +60,15 @@ def parse_sketch(text: str, where: str) -> TacclSketch:
     """
     data = parse_json(text, where)
     if isinstance(data, dict) and "gpus_per_node" in data:
-        raise BadFile("a TACCL topology, where its sketch is needed", where=where,
-                      hint="-t takes it")  # fmt: skip
+        raise BadFile(
+            "a TACCL topology, where its sketch is needed", where=where, hint="-t takes it"
+        )
     if not looks_like_sketch(data):
-        raise BadFile("this JSON is no TACCL sketch", where=where,
-                      hint="one has nnodes, intranode_sketch, symmetry_offsets …")  # fmt: skip
+        raise BadFile(
+            "this JSON is no TACCL sketch",
+            where=where,
+            hint="one has nnodes, intranode_sketch, symmetry_offsets …",
+        )
     return read_taccl_sketch(data, where, _name(where))
 
 
@@ -103,8 +107,11 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
         if is_taccl_topology(content):
             return paired(content, text, sketch, split=split)
     if split:
-        raise UserError("--nic-split divides the NICs of a TACCL topology, and this is none",
-                        where=text, hint="-t topology.json as TACCL reads it")  # fmt: skip
+        raise UserError(
+            "--nic-split divides the NICs of a TACCL topology, and this is none",
+            where=text,
+            hint="-t topology.json as TACCL reads it",
+        )
     return (
         read_topology(_with_nodes(text, sketch.nodes)) if path is None else imported(content, text)
     )
@@ -140,11 +147,17 @@ def import_sketch(args: argparse.Namespace, console: Console) -> int:
         console.say("Wrote", args.output)
     if args.machine:
         _write_machine(machine, args, console)
-    console.result("" if args.output else found.text.rstrip("\n"), {
-        "status": "ok", "text": found.text, "file": args.output, "machine_file": args.machine,
-        "remarks": [{"where": r.where, "text": r.text} for r in found.remarks],
-        **facts_of(machine),
-    })  # fmt: skip
+    console.result(
+        "" if args.output else found.text.rstrip("\n"),
+        {
+            "status": "ok",
+            "text": found.text,
+            "file": args.output,
+            "machine_file": args.machine,
+            "remarks": [{"where": r.where, "text": r.text} for r in found.remarks],
+            **facts_of(machine),
+        },
+    )
     return Exit.DONE
 
 
@@ -158,8 +171,11 @@ def _machine(text: str, where: str, args: argparse.Namespace) -> Topology:
         return read_topology(args.topology) if args.topology else imported(text, args.sketch)
     sketch = parse_sketch(text, where)
     if args.topology is None:
-        raise UserError("a TACCL sketch is imported for a machine", where=where,
-                        hint="-t topology.json, or a name of the catalogue")  # fmt: skip
+        raise UserError(
+            "a TACCL sketch is imported for a machine",
+            where=where,
+            hint="-t topology.json, or a name of the catalogue",
+        )
     return machine_with(args.topology, sketch, split=args.nic_split)
 
 

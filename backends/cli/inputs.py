@@ -61,9 +61,12 @@ class Once(argparse.Action):
     """A flag whose value a second one would replace without a word."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
         option_string: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Keep the value, if it is the first."""
         if getattr(namespace, self.dest) is not None:
             raise UserError(f"{option_string} is given twice", hint="one at a time")
@@ -77,26 +80,40 @@ def add_problem(
     group = parser.add_argument_group("problem" if topology else "collective")
     if topology:
         group.add_argument(
-            "-t", "--topology", metavar="TOPO", required=required, action=Once,
+            "-t",
+            "--topology",
+            metavar="TOPO",
+            required=required,
+            action=Once,
             help="a catalogue name (dgx1, torus:4x4), a file, or -",
-        )  # fmt: skip
+        )
         group.add_argument(
-            "--group", metavar="R,R", type=valued("--group", ranks),
+            "--group",
+            metavar="R,R",
+            type=valued("--group", ranks),
             help="process group: ranks of the topology, in the order of the group (0,1,4..7)",
-        )  # fmt: skip
+        )
     group.add_argument(
-        "-c", "--collective", metavar="COLL", required=required, action=Once,
+        "-c",
+        "--collective",
+        metavar="COLL",
+        required=required,
+        action=Once,
         help="allgather, allreduce, broadcast …; or a custom one: a .json or .py file, "
         "also that of an algorithm",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--root", metavar="R", type=valued("--root", ranks),
+        "--root",
+        metavar="R",
+        type=valued("--root", ranks),
         help="root of broadcast, reduce, scatter, gather: a rank of the topology (default 0)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--roots", metavar="R,R", type=valued("--roots", ranks),
+        "--roots",
+        metavar="R,R",
+        type=valued("--roots", ranks),
         help="roots of the multiroot collectives (default: all)",
-    )  # fmt: skip
+    )
 
 
 def add_down(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
@@ -105,18 +122,30 @@ def add_down(parser: argparse.ArgumentParser, *, required: bool = False) -> None
         "failures", "what is left of the machine; may be given several times"
     )
     group.add_argument(
-        "--down", metavar="WHAT", nargs="+", action="extend", default=[],
+        "--down",
+        metavar="WHAT",
+        nargs="+",
+        action="extend",
+        default=[],
         help="cables (gpu0-gpu3; one way: gpu0->gpu3; one of several: gpu0-gpu3#2), NICs, "
         "switches, hosts (host2)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--down-nic", metavar="NIC", nargs="+", action="extend", default=[],
+        "--down-nic",
+        metavar="NIC",
+        nargs="+",
+        action="extend",
+        default=[],
         help="NICs: nic0.3, host0.nic3, or the GPU that has only this one",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--down-rank", metavar="R,R", type=valued("--down-rank", ranks), action="extend",
-        default=[], help="GPUs that leave the collective; the others are numbered anew",
-    )  # fmt: skip
+        "--down-rank",
+        metavar="R,R",
+        type=valued("--down-rank", ranks),
+        action="extend",
+        default=[],
+        help="GPUs that leave the collective; the others are numbered anew",
+    )
 
 
 def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]:
@@ -139,9 +168,10 @@ def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]
 def size_flag(flag: str = "--size") -> dict[str, Any]:
     """Keyword arguments of a flag that takes one size or a range."""
     return {
-        "metavar": "SIZE", "type": valued(flag, sizes),
+        "metavar": "SIZE",
+        "type": valued(flag, sizes),
         "help": "message size or range: 1MiB, 1KiB:1GiB",
-    }  # fmt: skip
+    }
 
 
 def sizes(text: str) -> SizeRange:
@@ -177,8 +207,10 @@ def ranks(text: str) -> tuple[int, ...]:
     number = whole(0, LARGEST_GROUP)
     for part in filter(None, (p.strip() for p in text.split(","))):
         if part.replace("-", "", 1).isdecimal() and "-" in part[1:]:
-            raise UserError(f"{part[:40]!r} is no rank",
-                            hint=f"a range is written {part[:40].replace('-', '..')}")  # fmt: skip
+            raise UserError(
+                f"{part[:40]!r} is no rank",
+                hint=f"a range is written {part[:40].replace('-', '..')}",
+            )
         first, dots, last = part.partition("..")
         low = number(first)
         high = number(last) if dots else low
@@ -276,8 +308,9 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
         if collective.ranks != len(group):
             raise UserError(
                 f"the collective is for {collective.ranks} ranks, the group has {len(group)}",
-                where=args.collective, hint="--group picks the ranks",
-            )  # fmt: skip
+                where=args.collective,
+                hint="--group picks the ranks",
+            )
         return collective
     for root in named:
         if root not in group:

@@ -57,15 +57,20 @@ def _strangers(plans: Sequence[TunedPlan], folder: Path) -> Iterator[Check]:
 
     named = {a.file for plan in plans for a in plan.artefacts}
     loaded = {
-        (folder / a.file).parent for plan in plans for a in plan.artefacts
+        (folder / a.file).parent
+        for plan in plans
+        for a in plan.artefacts
         if a.format == XML and a.target in RUNTIMES and RUNTIMES[a.target].loads_folder
-    }  # fmt: skip
+    }
     for place in sorted(loaded):
         for file in sorted(place.iterdir()) if place.is_dir() else ():
             name = file.relative_to(folder).as_posix()
             if name not in named:
-                yield Check("folder", False, f"{name}: not of this library, and the runtime "
-                            "loads every file there")  # fmt: skip
+                yield Check(
+                    "folder",
+                    False,
+                    f"{name}: not of this library, and the runtime loads every file there",
+                )
 
 
 def _plan(
@@ -197,9 +202,11 @@ def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
     kinds = {(a.format, a.target, a.in_place) for plan in one.plans for a in plan.artefacts}
     for format, target, in_place in sorted(kinds):
         files = [
-            (a.file, (plan.low, plan.high)) for plan in one.plans for a in plan.artefacts
+            (a.file, (plan.low, plan.high))
+            for plan in one.plans
+            for a in plan.artefacts
             if (a.format, a.target, a.in_place) == (format, target, in_place)
-        ]  # fmt: skip
+        ]
         try:
             ends = [_sizes_in(folder / file, format, target) for file, _ in files]
         except WeftError:
@@ -212,9 +219,10 @@ def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
             wrong.append(f"they are for {ranges[0][0]} to {ranges[-1][1]} bytes")
         wrong += [
             f"{file} is for {end[0]} to {end[1]} bytes, and in the manifest for {said[0]} to "
-            f"{said[1]}" for (file, said), end in zip(files, ends, strict=True)
+            f"{said[1]}"
+            for (file, said), end in zip(files, ends, strict=True)
             if end is not None and end != said
-        ]  # fmt: skip
+        ]
         place = "in place" if in_place else "out of place"
         rule = f"{one.name}, {format}{f' for {target}' if target else ''}, {place}"
         told = wrong[0] if wrong else f"{ranges[0][0]} to {ranges[-1][1]} bytes without a gap"
@@ -304,5 +312,7 @@ def _late(
     for i in places:
         us = clock.time_us(one.grid[i])
         if us > SLACK * one.chosen_us[i]:
-            yield (f"{microseconds(us)} µs at {format_bytes(one.grid[i])}, in the manifest "
-                   f"{microseconds(one.chosen_us[i])}")  # fmt: skip
+            yield (
+                f"{microseconds(us)} µs at {format_bytes(one.grid[i])}, in the manifest "
+                f"{microseconds(one.chosen_us[i])}"
+            )

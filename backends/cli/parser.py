@@ -82,8 +82,10 @@ class Parser(argparse.ArgumentParser):
             hint = suggest(word, flags) if word.startswith("-") else f"{parser.prog} --help"
             noun = "option" if word.startswith("-") else "argument"
             if word in flags:
-                raise UserError(f"{word} stands before the verb",
-                                hint=f"options come after it: {parser.prog} … {word}")  # fmt: skip
+                raise UserError(
+                    f"{word} stands before the verb",
+                    hint=f"options come after it: {parser.prog} … {word}",
+                )
             raise UserError(f"{parser.prog}: unknown {noun} {extra[0]!r}", hint=hint)
         return cast(argparse.Namespace, parsed)
 
@@ -123,9 +125,12 @@ def build_parser() -> Parser:
         # A verb with verbs of its own (`weft topo show`) takes the common flags there.
         parents = [] if name in NESTED else [common()]
         sub = verbs.add_parser(
-            name, help=help_line, parents=parents, epilog=module.EXAMPLES,
+            name,
+            help=help_line,
+            parents=parents,
+            epilog=module.EXAMPLES,
             description=help_line[0].upper() + help_line[1:] + ".",
-        )  # fmt: skip
+        )
         module.configure(sub)
     return parser
 

@@ -33,11 +33,13 @@ def check_plan_file(subject: Subject, args: argparse.Namespace, _: object) -> li
         raise UserError("a plan is for MSCCL++; --target is for MSCCL XML", where=subject.where)
     plan = read(subject)
     blocks = max((len(g.blocks) for g in plan.gpus), default=0)
-    size = ", ".join((
-        f"{plan.collective} on {count(len(plan.gpus), 'rank')}",
-        f"at most {count(blocks, 'thread block')} per rank",
-        count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
-    ))  # fmt: skip
+    size = ", ".join(
+        (
+            f"{plan.collective} on {count(len(plan.gpus), 'rank')}",
+            f"at most {count(blocks, 'thread block')} per rank",
+            count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
+        )
+    )
     wanted = _collective(args, plan)
     checks = [Check("form", True, size), *of_findings(check_plan(plan), GOOD)]
     return [*checks, _result(plan, wanted)] if all(c.ok for c in checks) else checks
@@ -88,15 +90,19 @@ def run_plan_file(
             raise UserError(f"--{flag} says nothing about a plan", where=subject.where)
     plan = read(subject)
     if args.in_place and not plan.in_place:
-        raise UserError("the plan is for separate buffers (inplace false)", where=subject.where,
-                        hint="compile it with --in-place")  # fmt: skip
+        raise UserError(
+            "the plan is for separate buffers (inplace false)",
+            where=subject.where,
+            hint="compile it with --in-place",
+        )
     wanted = _collective(args, plan)
     tell("check")
     checks = of_findings(check_plan(plan), "no error found")
     if all(c.ok for c in checks):
         types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
-        done = run_plan(plan, wanted, dtypes=types, orders=args.interleavings, seed=args.seed,
-                        tell=tell)  # fmt: skip
+        done = run_plan(
+            plan, wanted, dtypes=types, orders=args.interleavings, seed=args.seed, tell=tell
+        )
         checks.append(Check("execution", done.ok, done.detail))
     return checks, plan
 
@@ -121,5 +127,7 @@ def view_plan(subject: Subject) -> tuple[str, dict[str, Any]]:
 
     plan = read(subject)
     return plan_text(plan), {
-        "name": plan.name, "collective": plan.collective, "ranks": len(plan.gpus),
-    }  # fmt: skip
+        "name": plan.name,
+        "collective": plan.collective,
+        "ranks": len(plan.gpus),
+    }

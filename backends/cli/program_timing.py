@@ -114,8 +114,13 @@ class Clock:
         try:
             if self.operations(program) > MOST_OPERATIONS:
                 return None
-            return simulate_program(program, self.topology, self.message_bytes, self.model,
-                                    most_operations=MOST_SIMULATED).time_us  # fmt: skip
+            return simulate_program(
+                program,
+                self.topology,
+                self.message_bytes,
+                self.model,
+                most_operations=MOST_SIMULATED,
+            ).time_us
         except UserError:
             return None
 
@@ -160,9 +165,13 @@ def clock_for(
 
 
 def timing_of(
-    program: Program, source: Compilable, clock: Clock, options: CompileOptions,
-    tried: dict[int, float], tell: Telling,
-) -> Timing | None:  # fmt: skip
+    program: Program,
+    source: Compilable,
+    clock: Clock,
+    options: CompileOptions,
+    tried: dict[int, float],
+    tell: Telling,
+) -> Timing | None:
     """What a program takes; where that is far more than the schedule, more instances are tried.
 
     ``tried``: what was tried already.
@@ -216,8 +225,9 @@ def all_instances(
         found = trials((1, *TRIED), source, clock, options, tell)
     if not found:
         why = clock if isinstance(clock, str) else "the program is too large to be simulated"
-        raise UserError(f"--instances auto cannot choose: {why}", where="--instances auto",
-                        hint="name a number")  # fmt: skip
+        raise UserError(
+            f"--instances auto cannot choose: {why}", where="--instances auto", hint="name a number"
+        )
     return found
 
 

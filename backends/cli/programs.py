@@ -23,7 +23,10 @@ def asked_collective(args: argparse.Namespace, algo: XmlAlgo) -> Collective | No
     """
     if args.collective is None and (args.root is not None or args.roots is not None):
         if algo.coll not in ("broadcast", "reduce"):
-            raise UserError(f"--root says nothing about the {algo.coll} of the file",
-                            where=algo.where, hint="name the collective with -c")  # fmt: skip
+            raise UserError(
+                f"--root says nothing about the {algo.coll} of the file",
+                where=algo.where,
+                hint="name the collective with -c",
+            )
         args.collective = algo.coll
     return collective_for(args, tuple(range(algo.ngpus))) if args.collective else None

@@ -147,8 +147,14 @@ def live_line(progress: RichCast, console: Console) -> Iterator[None]:
     from rich.live import Live
 
     screen = RichConsole(stderr=True, highlight=False, markup=False)
-    with Live(progress, console=screen, transient=True, refresh_per_second=4,
-              redirect_stdout=False, redirect_stderr=True):  # fmt: skip
+    with Live(
+        progress,
+        console=screen,
+        transient=True,
+        refresh_per_second=4,
+        redirect_stdout=False,
+        redirect_stderr=True,
+    ):
         yield
 
 

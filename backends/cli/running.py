@@ -52,16 +52,31 @@ LARGEST_ROUGH = 1 << 24
 def add_job(parser: argparse.ArgumentParser) -> None:
     """The flags that only real ranks know."""
     group = parser.add_argument_group("real ranks (--on mpi, --on torch; point-to-point programs)")
-    group.add_argument("-t", "--topology", metavar="TOPO",
-                       help="predict a schedule's time with the costs of this machine "
-                       "(default: those in the schedule)")  # fmt: skip
-    group.add_argument("--repeat", metavar="N", type=valued("--repeat", whole(1, 100_000)),
-                       help=f"timed calls of each size and type (default: {REPEAT})")  # fmt: skip
-    group.add_argument("--timeout", metavar="TIME", type=valued("--timeout", seconds),
-                       help="how long a rank waits for another (default: 60s)")  # fmt: skip
-    group.add_argument("--trace", metavar="OUT",
-                       help="record every rank's rounds in one call more of each size and type, "
-                       "for `weft show --measured OUT`")  # fmt: skip
+    group.add_argument(
+        "-t",
+        "--topology",
+        metavar="TOPO",
+        help="predict a schedule's time with the costs of this machine "
+        "(default: those in the schedule)",
+    )
+    group.add_argument(
+        "--repeat",
+        metavar="N",
+        type=valued("--repeat", whole(1, 100_000)),
+        help=f"timed calls of each size and type (default: {REPEAT})",
+    )
+    group.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=valued("--timeout", seconds),
+        help="how long a rank waits for another (default: 60s)",
+    )
+    group.add_argument(
+        "--trace",
+        metavar="OUT",
+        help="record every rank's rounds in one call more of each size and type, "
+        "for `weft show --measured OUT`",
+    )
     group.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
 
 
@@ -73,8 +88,11 @@ def refuse_job_flags(args: argparse.Namespace) -> None:
     """
     for name in ("topology", "repeat", "timeout", "trace"):
         if getattr(args, name) is not None:
-            raise UserError(f"--{name} is for real ranks, and point-to-point programs",
-                            where=f"--{name}", hint="--on mpi or --on torch")  # fmt: skip
+            raise UserError(
+                f"--{name} is for real ranks, and point-to-point programs",
+                where=f"--{name}",
+                hint="--on mpi or --on torch",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +110,10 @@ def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int
 
     if args.on in ("mpi", "torch") and joined.is_joined(args.on):
         return joined.as_one_rank(
-            args.on, args.timeout or TIMEOUT,
+            args.on,
+            args.timeout or TIMEOUT,
             lambda crew: _as_rank(crew, subject, args, console),
-        )  # fmt: skip
+        )
     _check_trace(args)
     started = time.monotonic()
     with telling(console, "Running") as tell:
@@ -148,8 +167,9 @@ def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
     refuse_thread_blocks(args, f"--on {args.on}")
     for name in ("collective", "root", "roots"):
         if subject.kind is not Kind.XML and getattr(args, name) is not None:
-            raise UserError(f"--{name} is for MSCCL XML: other files say it themselves",
-                            where=subject.where)  # fmt: skip
+            raise UserError(
+                f"--{name} is for MSCCL XML: other files say it themselves", where=subject.where
+            )
     schedule = None
     if subject.kind is Kind.SCRIPT:
         text = subject.text
@@ -183,16 +203,22 @@ def require_runtime(text: str, on: str, where: str) -> None:
     made_for = runtime_of(text)
     if on != "numpy" and made_for not in (BACKEND.get(on, on), None):
         place = made_for if made_for in ON else "nccl"
-        raise UserError(f"the file is for {made_for}", where=where,
-                        hint=f"--on {place}, or compile it --to {BACKEND.get(on, on)}")  # fmt: skip
+        raise UserError(
+            f"the file is for {made_for}",
+            where=where,
+            hint=f"--on {place}, or compile it --to {BACKEND.get(on, on)}",
+        )
 
 
 def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
     from .verbs.simulate import on_machine
 
     if schedule is None:
-        raise UserError("only a schedule says over which links it goes; nothing is predicted",
-                        where=where, hint="leave -t out, or run the schedule's file")  # fmt: skip
+        raise UserError(
+            "only a schedule says over which links it goes; nothing is predicted",
+            where=where,
+            hint="leave -t out, or run the schedule's file",
+        )
     return on_machine(schedule, topology)
 
 
@@ -213,8 +239,12 @@ def _cases(plan: _Plan, args: argparse.Namespace, dtype: str, size: int) -> list
     from ..ranks.job import Case
 
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
-    more = {"length": max(1, size // unit), "dtype": dtype, "in_place": bool(args.in_place),
-            "seed": args.seed}  # fmt: skip
+    more = {
+        "length": max(1, size // unit),
+        "dtype": dtype,
+        "in_place": bool(args.in_place),
+        "seed": args.seed,
+    }
     cases = [Case(0, **more, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
     if type_named(dtype).kind not in "iu" and plan.collective.combining and size <= LARGEST_ROUGH:
         cases.append(Case(0, **more, rough=True))
@@ -225,9 +255,13 @@ def _cases(plan: _Plan, args: argparse.Namespace, dtype: str, size: int) -> list
 
 
 def _told(
-    plan: _Plan, job: Job, reports: dict[int, Report], args: argparse.Namespace, console: Console,
+    plan: _Plan,
+    job: Job,
+    reports: dict[int, Report],
+    args: argparse.Namespace,
+    console: Console,
     started: float,
-) -> int:  # fmt: skip
+) -> int:
     from ..ranks.verdict import results
 
     found = results(job, reports)
@@ -237,15 +271,21 @@ def _told(
     good = all(check.ok for check in checks)
     if args.trace is not None:
         _write_recording(plan, job, reports, args, console)
-    console.result(f"{checks_text(checks)}\n\n{_timed_text(sizes)}", {
-        "status": "ok" if good else "failed", "on": args.on,
-        "topology": plan.schedule.topology.name if plan.schedule else None,
-        "collective": plan.collective.name or str(plan.collective.kind),
-        "ranks": job.ranks, "in_place": bool(args.in_place),
-        "seconds": round(time.monotonic() - started, 3),
-        "checks": [check.to_json() for check in checks], "sizes": sizes,
-        **({"trace": args.trace} if args.trace else {}),
-    })  # fmt: skip
+    console.result(
+        f"{checks_text(checks)}\n\n{_timed_text(sizes)}",
+        {
+            "status": "ok" if good else "failed",
+            "on": args.on,
+            "topology": plan.schedule.topology.name if plan.schedule else None,
+            "collective": plan.collective.name or str(plan.collective.kind),
+            "ranks": job.ranks,
+            "in_place": bool(args.in_place),
+            "seconds": round(time.monotonic() - started, 3),
+            "checks": [check.to_json() for check in checks],
+            "sizes": sizes,
+            **({"trace": args.trace} if args.trace else {}),
+        },
+    )
     return Exit.DONE if good else Exit.NO
 
 
@@ -258,8 +298,11 @@ def _check_trace(args: argparse.Namespace) -> None:
     if args.trace is None:
         return
     if args.on == "nccl":
-        raise UserError("GPUs run their rounds by themselves: nobody sees when one ends",
-                        where="--trace", hint="--on mpi, torch or numpy")  # fmt: skip
+        raise UserError(
+            "GPUs run their rounds by themselves: nobody sees when one ends",
+            where="--trace",
+            hint="--on mpi, torch or numpy",
+        )
     if args.trace == "-":
         raise UserError("the results go to stdout", where="--trace -", hint="name a file")
     check_file(args.trace, force=args.force)
@@ -317,22 +360,31 @@ def _entry(collective: Collective, one: Result, predict: Predict) -> dict[str, A
     timing = Timing(message_bytes=size, time_us=one.median_us, bus_factor=bus_factor(collective))
     predicted = predict(size)
     return {
-        "bytes": size, "dtype": one.case.dtype, "us": number(round(one.median_us, 3)),
+        "bytes": size,
+        "dtype": one.case.dtype,
+        "us": number(round(one.median_us, 3)),
         "least_us": number(round(one.least_us or 0.0, 3)),
-        "algbw_GBps": number(timing.algbw_GBps), "busbw_GBps": number(timing.busbw_GBps),
+        "algbw_GBps": number(timing.algbw_GBps),
+        "busbw_GBps": number(timing.busbw_GBps),
         "predicted_us": number(predicted),
         "of_predicted": number(one.median_us / predicted) if predicted else None,
         "ok": not one.wrong,
-    }  # fmt: skip
+    }
 
 
 def _timed_text(sizes: Sequence[dict[str, Any]]) -> str:
     rows = [
-        (format_bytes(s["bytes"]), s["dtype"], microseconds(s["us"]), microseconds(s["least_us"]),
-         s["algbw_GBps"], s["busbw_GBps"],
-         "-" if s["predicted_us"] is None else microseconds(s["predicted_us"]),
-         "-" if s["of_predicted"] is None else f"{s['of_predicted']:.1f}")
+        (
+            format_bytes(s["bytes"]),
+            s["dtype"],
+            microseconds(s["us"]),
+            microseconds(s["least_us"]),
+            s["algbw_GBps"],
+            s["busbw_GBps"],
+            "-" if s["predicted_us"] is None else microseconds(s["predicted_us"]),
+            "-" if s["of_predicted"] is None else f"{s['of_predicted']:.1f}",
+        )
         for s in sizes
-    ]  # fmt: skip
+    ]
     head = ("size", "type", "µs", "least µs", "algbw GB/s", "busbw GB/s", "predicted µs", "times")
     return table(head, rows)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from ..formats.p2p.model import Script
     from .lowering import Compilable
 
-GOOD = ("no wrong address, unmatched message or buffer in use twice; "
-        "every output is proved")  # fmt: skip
+GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
 
 MOST_EXECUTED = 128
 """Ranks beyond which a file is proved only: each is a thread."""
@@ -32,9 +31,12 @@ FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
 
 
 def compile_to_script(
-    subject: Subject, source: Compilable, backend: ScriptFile, args: argparse.Namespace,
+    subject: Subject,
+    source: Compilable,
+    backend: ScriptFile,
+    args: argparse.Namespace,
     console: Console,
-) -> int:  # fmt: skip
+) -> int:
     """Make, prove, write and execute the file of a runtime.
 
     Raises:
@@ -73,8 +75,17 @@ def compile_to_script(
     if args.output != "-":
         console.say("Wrote", args.output)
         remarks = {r.label.lower(): r.text(script) for r in source.remarks}
-        console.result("", {"status": "ok", **facts_of(script), "to": backend.name,
-                            "file": args.output, **remarks, "checks": checks})  # fmt: skip
+        console.result(
+            "",
+            {
+                "status": "ok",
+                **facts_of(script),
+                "to": backend.name,
+                "file": args.output,
+                **remarks,
+                "checks": checks,
+            },
+        )
     return Exit.DONE
 
 
@@ -88,8 +99,9 @@ def refuse_thread_blocks(args: argparse.Namespace, where: str) -> None:
         if getattr(args, name):
             raise UserError(
                 f"--{name.replace('_', '-')} says nothing about a point-to-point program",
-                where=where, hint="it has no thread blocks; leave it out",
-            )  # fmt: skip
+                where=where,
+                hint="it has no thread blocks; leave it out",
+            )
 
 
 def script_of_source(subject: Subject, source: Compilable, args: argparse.Namespace) -> Script:
@@ -128,20 +140,28 @@ def provenance_of(subject: Subject, source: Compilable) -> list[str]:
 def size_of(script: Script) -> str:
     """``14 rounds, 112 messages, at most 3 chunks of scratch memory``."""
     room = max(script.scratch, default=0)
-    return ", ".join((
-        count(script.rounds, "round"), count(script.messages, "message"),
-        f"at most {count(room, 'chunk')} of scratch memory per rank",
-    ))  # fmt: skip
+    return ", ".join(
+        (
+            count(script.rounds, "round"),
+            count(script.messages, "message"),
+            f"at most {count(room, 'chunk')} of scratch memory per rank",
+        )
+    )
 
 
 def facts_of(script: Script) -> dict[str, Any]:
     """A script for ``--json``."""
     c = script.collective
     return {
-        "name": script.name, "collective": c.name or str(c.kind), "ranks": c.ranks,
-        "in_place": script.in_place, "chunks": c.message_chunks, "rounds": script.rounds,
-        "messages": script.messages, "scratch_chunks": max(script.scratch, default=0),
-    }  # fmt: skip
+        "name": script.name,
+        "collective": c.name or str(c.kind),
+        "ranks": c.ranks,
+        "in_place": script.in_place,
+        "chunks": c.message_chunks,
+        "rounds": script.rounds,
+        "messages": script.messages,
+        "scratch_chunks": max(script.scratch, default=0),
+    }
 
 
 def read(subject: Subject) -> Script:

@@ -44,9 +44,16 @@ def show(args: argparse.Namespace, console: Console) -> int:
     if args.output not in (None, "-"):
         write_text(args.output, text, force=args.force)
         console.say("Wrote", f"{args.output}: {about}, {format_bytes(size)}")
-    console.result("", {
-        "status": "ok", "format": "html", "file": args.output, "about": about, "bytes": size,
-    })  # fmt: skip
+    console.result(
+        "",
+        {
+            "status": "ok",
+            "format": "html",
+            "file": args.output,
+            "about": about,
+            "bytes": size,
+        },
+    )
     return Exit.DONE
 
 
@@ -55,8 +62,11 @@ def _page(args: argparse.Namespace) -> Make:
     if args.other is not None:
         return _pair(args)
     if is_stream(args.file):
-        raise UserError("a stream of transfers is too large for a page", where=args.file,
-                        hint="`weft show` prints its header")  # fmt: skip
+        raise UserError(
+            "a stream of transfers is too large for a page",
+            where=args.file,
+            hint="`weft show` prints its header",
+        )
     if Path(args.file).is_dir() and not is_library(args.file):
         return _folder(args)
     if (results := _results(args.file)) is not None:
@@ -98,8 +108,10 @@ def _shown(subject: Subject, args: argparse.Namespace, bound: Any = None) -> Sho
     if schedule.topology.ranks > MOST_RANKS:
         raise UserError(
             f"{schedule.topology.ranks} ranks are more than the {MOST_RANKS} of which a page is "
-            "made", where=subject.where, hint="`weft show` tells of it in a few lines",
-        )  # fmt: skip
+            "made",
+            where=subject.where,
+            hint="`weft show` tells of it in a few lines",
+        )
     require_valid(schedule)
     name = Path(subject.where).name
     return Shown.of(name, schedule, args.size or None, bound)
@@ -129,8 +141,11 @@ def _folder(args: argparse.Namespace) -> Make:
     files = sorted(Path(args.file).glob("*.json"))
     subjects = [read_subject(str(file)) for file in files]
     if not subjects or any(one.kind is not Kind.SCHEDULE for one in subjects):
-        raise BadFile("not a folder of schedules", where=args.file,
-                      hint="weft synth --objective frontier -o FOLDER writes one")  # fmt: skip
+        raise BadFile(
+            "not a folder of schedules",
+            where=args.file,
+            hint="weft synth --objective frontier -o FOLDER writes one",
+        )
     first = _shown(subjects[0], args)
     shown = [first, *(_shown(one, args, _same(first, one)) for one in subjects[1:])]
     if len({(s.schedule.topology.digest(), str(s.schedule.collective.kind)) for s in shown}) > 1:
@@ -197,8 +212,10 @@ def _machine(args: argparse.Namespace, ranks: int) -> Topology | None:
         return None
     topology = read_topology(args.topology)
     if topology.ranks != ranks:
-        raise UserError(f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
-                        where=args.topology)  # fmt: skip
+        raise UserError(
+            f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
+            where=args.topology,
+        )
     return topology
 
 

@@ -102,9 +102,10 @@ class Subject:
         """
         if self.kind is Kind.PLAN:
             raise UserError(
-                f"an MSCCL++ plan can be checked, run and shown, not {done}", where=self.where,
+                f"an MSCCL++ plan can be checked, run and shown, not {done}",
+                where=self.where,
                 hint="name the schedule, algorithm or program it was made from",
-            )  # fmt: skip
+            )
 
     def refuse_library(self, done: str) -> None:
         """A library is many files.
@@ -114,9 +115,10 @@ class Subject:
         """
         if self.kind is Kind.LIBRARY:
             raise UserError(
-                f"a library is not {done} as a whole", where=self.where,
+                f"a library is not {done} as a whole",
+                where=self.where,
                 hint="name one of the files in its folder; `weft show` lists its plans",
-            )  # fmt: skip
+            )
 
     def topology(self) -> Any:
         """The topology in it, whatever its format; a catalogue name names itself."""
@@ -141,9 +143,10 @@ def _read(path: str, named: str) -> Subject:
     """What is in a file that is there."""
     if is_stream(path):
         raise BadFile(
-            "a stream of transfers, never held as a whole", where=path,
+            "a stream of transfers, never held as a whole",
+            where=path,
             hint="`weft show` prints its header, `weft check` replays it",
-        )  # fmt: skip
+        )
     if path != "-" and is_library(path):
         from weft.dsl.nouns.library import MANIFEST
 
@@ -155,8 +158,11 @@ def _read(path: str, named: str) -> Subject:
     if Path(path).suffix == ".py":
         return Subject(_python_kind(content, where), content, where, named=named)
     if re.match(r'\{"weft": *"log"', content):
-        raise BadFile("the log of a search", where=where,
-                      hint="weft show SCHEDULE --format html --log LOG draws it")  # fmt: skip
+        raise BadFile(
+            "the log of a search",
+            where=where,
+            hint="weft show SCHEDULE --format html --log LOG draws it",
+        )
     if re.match(r"\s*[\[{]", content):
         data = parse_json(content, where)
         return Subject(_json_kind(data, where), content, where, data, named)
@@ -168,16 +174,21 @@ def _folder(path: Path) -> BadFile:
     from ..sweep.folder import MANIFEST, SCHEDULES
 
     if (path / MANIFEST).is_file():
-        return BadFile("the folder of a sweep", where=str(path),
-                       hint="the same `weft sweep` again prints its table; its schedules are in "
-                       f"{path / SCHEDULES}")  # fmt: skip
+        return BadFile(
+            "the folder of a sweep",
+            where=str(path),
+            hint="the same `weft sweep` again prints its table; its schedules are in "
+            f"{path / SCHEDULES}",
+        )
     if (path / SCHEDULES).is_dir():
-        return BadFile("the folder of a library that has lost its manifest", where=str(path),
-                       hint="weft tune or weft resynth writes it anew")  # fmt: skip
+        return BadFile(
+            "the folder of a library that has lost its manifest",
+            where=str(path),
+            hint="weft tune or weft resynth writes it anew",
+        )
     files = sorted(file.name for file in path.glob("*.json"))
     hint = f"name one of its {len(files)} files, as {path / files[0]}" if files else ""
-    return BadFile("a folder, where a file is needed", where=str(path),
-                   hint=hint or "name a file")  # fmt: skip
+    return BadFile("a folder, where a file is needed", where=str(path), hint=hint or "name a file")
 
 
 def is_library(path: str) -> bool:
@@ -260,9 +271,11 @@ def _json_kind(data: Any, where: str) -> Kind:
         return Kind.TOPOLOGY
     kind = kind_of(data, where)
     if kind == "sweep":
-        raise BadFile("the rows of a sweep, not a question or an answer", where=where,
-                      hint="the same `weft sweep` again prints its table; its schedules are "
-                      "beside it")  # fmt: skip
+        raise BadFile(
+            "the rows of a sweep, not a question or an answer",
+            where=where,
+            hint="the same `weft sweep` again prints its table; its schedules are beside it",
+        )
     known = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE, Kind.PROGRAM, Kind.LIBRARY)
     if kind not in known:
         raise BadFile(
@@ -290,7 +303,8 @@ def _text_kind(content: str, where: str) -> Kind:
     if not body.strip():
         raise BadFile("the file is empty", where=where)
     raise BadFile(
-        "neither a schedule, a topology, a collective, a sketch nor an XML program", where=where,
-        hint="weft's JSON files say what they are in their key \"weft\"; a sketch starts with "
+        "neither a schedule, a topology, a collective, a sketch nor an XML program",
+        where=where,
+        hint='weft\'s JSON files say what they are in their key "weft"; a sketch starts with '
         "`sketch NAME`",
-    )  # fmt: skip
+    )

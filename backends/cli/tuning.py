@@ -107,8 +107,9 @@ def check_library_output(args: argparse.Namespace) -> None:
     path = Path(args.output)
     require_writable(path, args.output)
     if path.exists() and not path.is_dir():
-        raise UserError("a file, where the library's folder should be", where=args.output,
-                        hint="name a folder")  # fmt: skip
+        raise UserError(
+            "a file, where the library's folder should be", where=args.output, hint="name a folder"
+        )
     check_replaceable(path, args.output, force=args.force, replaces=replaceable(args.output))
 
 

@@ -246,9 +246,10 @@ _P = TypeVar("_P")
 def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOptions:
     """The options with what their user left to the input."""
     return replace(
-        o, instances=instances if o.instances is None else o.instances,
+        o,
+        instances=instances if o.instances is None else o.instances,
         protocol=o.protocol or protocol,
-    )  # fmt: skip
+    )
 
 
 def _most_messages(flow: Flow) -> int:

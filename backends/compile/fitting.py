@@ -92,8 +92,10 @@ def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Remark
             return _looped(program, target, slices, schedule.bytes)
         if to == BY_OFFSETS:
             return f"the program is what is done to each of the schedule's {slices} segments"
-        return (f"{to} has no loop: the schedule's {slices} segments are run as one; "
-                f"--segments N cuts every chunk into N pieces")  # fmt: skip
+        return (
+            f"{to} has no loop: the schedule's {slices} segments are run as one; "
+            f"--segments N cuts every chunk into N pieces"
+        )
 
     return [Remark("Sliced", text, {"segments": slices, "pieces": pieces})]
 

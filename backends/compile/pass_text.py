@@ -30,8 +30,24 @@ def managed(name: str, option: str) -> str:
     return "aggregate{count=…}" if (name, key) in ELSEWHERE else MANAGED.get(key, "")
 
 
-ORDER = ("lower", "lift", "dead", "trace", "instances", "channels", "threadblocks", "aggregate",
-         "weave", "fuse", "elide", "sync", "scratch", "fence", "prune", "chain")  # fmt: skip
+ORDER = (
+    "lower",
+    "lift",
+    "dead",
+    "trace",
+    "instances",
+    "channels",
+    "threadblocks",
+    "aggregate",
+    "weave",
+    "fuse",
+    "elide",
+    "sync",
+    "scratch",
+    "fence",
+    "prune",
+    "chain",
+)
 """In which they run; those of others stand behind."""
 
 
@@ -47,8 +63,11 @@ def parse_passes(text: str, origin: str = "--passes") -> tuple[Pass, ...]:
         one = _one(spec)
         if form(one) != ("program", "program"):
             if spec.name in seen:
-                raise UserError(f"{spec.name} is named twice", where=spec.span,
-                                hint="only passes on programs may run again")  # fmt: skip
+                raise UserError(
+                    f"{spec.name} is named twice",
+                    where=spec.span,
+                    hint="only passes on programs may run again",
+                )
             seen.add(spec.name)
         passes.append(one)
     apart = () if Aggregate.name in seen else (Aggregate(count=1),)
@@ -59,8 +78,11 @@ def _one(spec: Spec) -> Pass:
     for option in spec.options:
         place = managed(spec.name, option.key)
         if place:
-            raise UserError(f"the {option.key} of {spec.name} is not said here",
-                            where=option.key_span, hint=f"say it with {place}")  # fmt: skip
+            raise UserError(
+                f"the {option.key} of {spec.name} is not said here",
+                where=option.key_span,
+                hint=f"say it with {place}",
+            )
     made: Pass = PASSES.create(spec)
     return made
 
@@ -80,4 +102,4 @@ def require_applicable(passes: tuple[Pass, ...], subject: str, text: str) -> Non
             raise UserError(
                 f"{one.name} works on {an(form(one)[0])}, which {an(subject)} does not become",
                 where=spans.get(one.name),
-            )  # fmt: skip
+            )

@@ -54,8 +54,14 @@ class Pass(Interface):
 
 
 DEFAULT_PASSES: tuple[Pass, ...] = (
-    Dead(), Fuse(), Elide(), Sync(), Scratch(), Fence(), Prune(),
-)  # fmt: skip
+    Dead(),
+    Fuse(),
+    Elide(),
+    Sync(),
+    Scratch(),
+    Fence(),
+    Prune(),
+)
 """Drop moves and copies nobody reads, fuse what comes in and goes out, then waits and scratch in
 excess."""
 

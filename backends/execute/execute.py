@@ -92,10 +92,12 @@ def execute(
         if detail is None and traces.fresh(run.order):
             detail = _compare(machine, run, place, memories, values)
         if detail is not None:
-            return Execution(False, f"{detail} (order {number}, {policy}; {shape})",
-                             number + 1, operations)  # fmt: skip
-    return Execution(True, f"{interleavings} interleavings right; {shape}",
-                     interleavings, operations)  # fmt: skip
+            return Execution(
+                False, f"{detail} (order {number}, {policy}; {shape})", number + 1, operations
+            )
+    return Execution(
+        True, f"{interleavings} interleavings right; {shape}", interleavings, operations
+    )
 
 
 def _compare(
@@ -158,9 +160,14 @@ def run_xml(
 ) -> Execution:
     """Execute an MSCCL XML file in every placement it claims; see :func:`run_algo`."""
     return run_algo(
-        read_msccl_xml(text, where), collective, elements_per_chunk=elements_per_chunk,
-        dtypes=dtypes, interleavings=interleavings, seed=seed, tell=tell,
-    )  # fmt: skip
+        read_msccl_xml(text, where),
+        collective,
+        elements_per_chunk=elements_per_chunk,
+        dtypes=dtypes,
+        interleavings=interleavings,
+        seed=seed,
+        tell=tell,
+    )
 
 
 def run_algo(
@@ -185,8 +192,18 @@ def run_algo(
     """
     fitted = collective_of(algo) if collective is None else fit(collective, algo)
     padded = algo.message_chunks if algo.coll == "custom" else 0
-    return _run_all(of_xml(algo), fitted, algo.placements, elements_per_chunk,
-                    dtypes, interleavings, seed, padded, _least_merge(algo), tell)  # fmt: skip
+    return _run_all(
+        of_xml(algo),
+        fitted,
+        algo.placements,
+        elements_per_chunk,
+        dtypes,
+        interleavings,
+        seed,
+        padded,
+        _least_merge(algo),
+        tell,
+    )
 
 
 def _least_merge(algo: XmlAlgo) -> int:
@@ -209,17 +226,36 @@ def run_program(
     """Execute a program as :func:`run_algo` executes a file."""
     pieces, rest = divmod(program.message_chunks, program.collective.message_chunks)
     if rest or not pieces:
-        raise UserError(f"{program.message_chunks} chunks are no multiple of the collective's "
-                        f"{program.collective.message_chunks}", where=program.name)  # fmt: skip
-    return _run_all(of_program(program), program.collective.split(pieces), (program.in_place,),
-                    elements_per_chunk, dtypes, interleavings, seed, 0, tell=tell)  # fmt: skip
+        raise UserError(
+            f"{program.message_chunks} chunks are no multiple of the collective's "
+            f"{program.collective.message_chunks}",
+            where=program.name,
+        )
+    return _run_all(
+        of_program(program),
+        program.collective.split(pieces),
+        (program.in_place,),
+        elements_per_chunk,
+        dtypes,
+        interleavings,
+        seed,
+        0,
+        tell=tell,
+    )
 
 
 def _run_all(
-    listing: Listing, collective: Collective, placements: Sequence[bool], elements: int,
-    dtypes: Sequence[str], interleavings: int, seed: int, padded: int, least_merge: int = 1,
+    listing: Listing,
+    collective: Collective,
+    placements: Sequence[bool],
+    elements: int,
+    dtypes: Sequence[str],
+    interleavings: int,
+    seed: int,
+    padded: int,
+    least_merge: int = 1,
     tell: Telling = silent,
-) -> Execution:  # fmt: skip
+) -> Execution:
     if elements < 1 or interleavings < 1:
         raise UserError("at least one element per chunk and one interleaving are needed")
     runs = operations = 0
@@ -230,10 +266,16 @@ def _run_all(
     for in_place in placements:
         for share, shape in shapes:
             result = execute(
-                listing, collective, in_place=in_place, shape=shape, dtypes=dtypes,
-                interleavings=share, seed=seed, padded=padded,
+                listing,
+                collective,
+                in_place=in_place,
+                shape=shape,
+                dtypes=dtypes,
+                interleavings=share,
+                seed=seed,
+                padded=padded,
                 tell=partial(_counted, tell, runs, total),
-            )  # fmt: skip
+            )
             runs, operations = runs + result.interleavings, operations + result.operations
             if shape.merge < least_merge and result.detail.startswith("deadlock"):
                 unused = f"; hangs only above maxBytes, with {shape.merge} chunks per operation"

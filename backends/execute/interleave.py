@@ -40,10 +40,20 @@ def interleave(machine: Machine, policy: str, seed: int) -> Run:
     order = np.empty(len(machine.operations), np.int64)
     at, counters = machine.begin.copy(), machine.counters.copy()
     done = draw(
-        machine.begin, machine.end, needs.start, needs.counter, needs.value, effects.start,
-        effects.counter, effects.value, counters, at, order, POLICIES.index(policy),
+        machine.begin,
+        machine.end,
+        needs.start,
+        needs.counter,
+        needs.value,
+        effects.start,
+        effects.counter,
+        effects.value,
+        counters,
+        at,
+        order,
+        POLICIES.index(policy),
         seed % (1 << 32),
-    )  # fmt: skip
+    )
     return Run(order[:done], done < len(order), at, counters)
 
 
@@ -79,9 +89,10 @@ def _reason(machine: Machine, run: Run, block: int) -> tuple[int, str]:
     other = next(iter(np.flatnonzero(ends == number).tolist()), -1)
     where = _position(machine, run, other) if other >= 0 else "a block that does not exist"
     what = (
-        f"a free slot (message {machine.operations.out[i]}) to rank {target}" if waits_for_slot
+        f"a free slot (message {machine.operations.out[i]}) to rank {target}"
+        if waits_for_slot
         else f"message {machine.operations.into[i]} from rank {source}"
-    )  # fmt: skip
+    )
     return other, f"{what} on channel {channel}, where {where}"
 
 

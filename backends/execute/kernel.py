@@ -29,10 +29,20 @@ NO_LIMIT = 1 << 62
 
 @compiled
 def draw(
-    begin: Ints, end: Ints, need: Ints, need_counter: Ints, need_value: Ints, effect: Ints,
-    effect_counter: Ints, effect_value: Ints, counters: Ints, at: Ints, order: Ints, policy: int,
+    begin: Ints,
+    end: Ints,
+    need: Ints,
+    need_counter: Ints,
+    need_value: Ints,
+    effect: Ints,
+    effect_counter: Ints,
+    effect_value: Ints,
+    counters: Ints,
+    at: Ints,
+    order: Ints,
+    policy: int,
     seed: int,
-) -> int:  # fmt: skip
+) -> int:
     """Draw one order into ``order``; how many operations it has.
 
     ``counters`` and ``at`` (the next operation of each block) are brought to their last state. A
@@ -170,10 +180,23 @@ def take(bag: Ints, size: int, policy: int, of_rank: Ints) -> tuple[int, int]:
 
 @compiled
 def replay(
-    order: Ints, rows: Values, slots: Values, value: Values, counts: Ints, columns: Ints,
-    widths: Ints, src: Ints, dst: Ints, into: Ints, out: Ints, sums: Ints, starts: Ints, more: Ints,
-    more_end: Ints, more_offset: Ints,
-) -> None:  # fmt: skip
+    order: Ints,
+    rows: Values,
+    slots: Values,
+    value: Values,
+    counts: Ints,
+    columns: Ints,
+    widths: Ints,
+    src: Ints,
+    dst: Ints,
+    into: Ints,
+    out: Ints,
+    sums: Ints,
+    starts: Ints,
+    more: Ints,
+    more_end: Ints,
+    more_offset: Ints,
+) -> None:
     """Do what operations do, in an order.
 
     ``value``: room for what one operation moves. Then columns of operations. ``columns``,

@@ -119,10 +119,15 @@ def assemble(listing: Listing, shape: Shape) -> Machine:
             return -1
         return connections.setdefault((source, target, channel), len(connections))
 
-    heads = list(zip(
-        listing.block_rank.tolist(), listing.block_send.tolist(), listing.block_recv.tolist(),
-        listing.block_channel.tolist(), strict=True,
-    ))  # fmt: skip
+    heads = list(
+        zip(
+            listing.block_rank.tolist(),
+            listing.block_send.tolist(),
+            listing.block_recv.tolist(),
+            listing.block_channel.tolist(),
+            strict=True,
+        )
+    )
     send_on = np.array([connection(r, send, ch) for r, send, _, ch in heads], np.int64)
     recv_on = np.array([connection(recv, r, ch) for r, _, recv, ch in heads], np.int64)
     flags, depth = 2 * len(connections), listing.protocol.fifo_operations
@@ -130,11 +135,19 @@ def assemble(listing: Listing, shape: Shape) -> Machine:
     bounds = np.searchsorted(operations.block, np.arange(listing.blocks + 1))
     counters = np.repeat(np.array([0, _NEVER], np.int64), [flags, listing.blocks])
     return Machine(
-        listing, shape, operations, bounds[:-1], bounds[1:],
+        listing,
+        shape,
+        operations,
+        bounds[:-1],
+        bounds[1:],
         _needs(listing, operations, send_on, recv_on, flags, depth),
         _effects(listing, operations, send_on, recv_on, flags),
-        counters, connections, send_on, recv_on, depth,
-    )  # fmt: skip
+        counters,
+        connections,
+        send_on,
+        recv_on,
+        depth,
+    )
 
 
 def _operations(listing: Listing, shape: Shape) -> Operations:
@@ -155,9 +168,18 @@ def _operations(listing: Listing, shape: Shape) -> Operations:
     sends = SENDS[listing.op[transfer]] & (count > 0)
     receives = RECEIVES[listing.op[transfer]] & (count > 0)
     return Operations(
-        block, transfer, turn, first, count, sends, receives, _ordinals(sends, block),
-        _ordinals(receives, block), piece == 0, piece == many - 1,
-    )  # fmt: skip
+        block,
+        transfer,
+        turn,
+        first,
+        count,
+        sends,
+        receives,
+        _ordinals(sends, block),
+        _ordinals(receives, block),
+        piece == 0,
+        piece == many - 1,
+    )
 
 
 def _ordinals(flags: Flags, block: Ints) -> Ints:
@@ -177,24 +199,36 @@ def _needs(
     row += code.wait_start[o.transfer[owner]]
     takes = np.flatnonzero(o.receives)
     full = np.flatnonzero(o.sends & (o.out >= depth))
-    return _pairs(len(o), (
-        (owner, flags + code.wait_block[row],
-         o.iteration[owner] * _STRIDE + code.wait_flag[row]),
-        (takes, 2 * recv_on[o.block[takes]], o.into[takes] + 1),
-        (full, 2 * send_on[o.block[full]] + 1, o.out[full] - depth + 1),
-    ))  # fmt: skip
+    return _pairs(
+        len(o),
+        (
+            (
+                owner,
+                flags + code.wait_block[row],
+                o.iteration[owner] * _STRIDE + code.wait_flag[row],
+            ),
+            (takes, 2 * recv_on[o.block[takes]], o.into[takes] + 1),
+            (full, 2 * send_on[o.block[full]] + 1, o.out[full] - depth + 1),
+        ),
+    )
 
 
 def _effects(code: Listing, o: Operations, send_on: Ints, recv_on: Ints, flags: int) -> Pairs:
     """A slot freed, a message sent, then the flag."""
     takes, gives = np.flatnonzero(o.receives), np.flatnonzero(o.sends)
     tells = np.flatnonzero(o.closes & (code.publishes[o.transfer] >= 0))
-    return _pairs(len(o), (
-        (takes, 2 * recv_on[o.block[takes]] + 1, o.into[takes] + 1),
-        (gives, 2 * send_on[o.block[gives]], o.out[gives] + 1),
-        (tells, flags + o.block[tells],
-         o.iteration[tells] * _STRIDE + code.publishes[o.transfer[tells]]),
-    ))  # fmt: skip
+    return _pairs(
+        len(o),
+        (
+            (takes, 2 * recv_on[o.block[takes]] + 1, o.into[takes] + 1),
+            (gives, 2 * send_on[o.block[gives]], o.out[gives] + 1),
+            (
+                tells,
+                flags + o.block[tells],
+                o.iteration[tells] * _STRIDE + code.publishes[o.transfer[tells]],
+            ),
+        ),
+    )
 
 
 def _pairs(operations: int, parts: tuple[tuple[Ints, Ints, Ints], ...]) -> Pairs:

@@ -66,7 +66,16 @@ def _columns(machine: Machine, place: Layout) -> tuple[Ints, ...]:
     # Further sources lie in the same buffer as the first.
     more, end = code.more_start[t], np.where(sums, code.more_start[t + 1], code.more_start[t])
     return (
-        o.count, column, width, src, dst, np.where(o.receives, into, -1),
-        np.where(o.sends, out, -1), sums.astype(np.int64), start, more, end,
+        o.count,
+        column,
+        width,
+        src,
+        dst,
+        np.where(o.receives, into, -1),
+        np.where(o.sends, out, -1),
+        sums.astype(np.int64),
+        start,
+        more,
+        end,
         code.more_offset.copy(),  # one that may be written: the loop is compiled for such
-    )  # fmt: skip
+    )

@@ -78,11 +78,13 @@ def _accesses(machine: Machine, place: Layout) -> tuple[Ints, Ints, Ints]:
     reads = np.flatnonzero(READS_SRC[code.op[o.transfer]])
     writes = np.flatnonzero(WRITES_DST[code.op[o.transfer]])
     who = np.concatenate([reads, owner, writes])
-    row = np.concatenate([
-        source[reads] + code.src_offset[o.transfer[reads]],
-        source[owner] + code.more_offset[extra],
-        target[writes] + code.dst_offset[o.transfer[writes]],
-    ])  # fmt: skip
+    row = np.concatenate(
+        [
+            source[reads] + code.src_offset[o.transfer[reads]],
+            source[owner] + code.more_offset[extra],
+            target[writes] + code.dst_offset[o.transfer[writes]],
+        ]
+    )
     written = np.repeat([0, 1], [len(reads) + len(owner), len(writes)])
     count = o.count[who]
     chunk = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)

@@ -43,9 +43,15 @@ class ProgramFile:
         return check_program(_read(text, where), target)
 
     def execute(
-        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int,
+        self,
+        text: str,
+        where: str,
+        collective: Collective,
+        *,
+        interleavings: int,
+        seed: int,
         tell: Telling = silent,
-    ) -> Execution:  # fmt: skip
+    ) -> Execution:
         """Run the program in the interpreter."""
         from ..execute import run_program
 

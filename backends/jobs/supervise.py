@@ -90,5 +90,10 @@ def perform(name: str, key: str, function: str, text: str, deadline: float | Non
     finally:
         plugin.running.pop(key, None)
         plugin.give_back(process)
-    return {"ending": str(answer.ending), "value": answer.value, "fault": answer.fault,
-            "starts": answer.starts, "seconds": answer.seconds}  # fmt: skip
+    return {
+        "ending": str(answer.ending),
+        "value": answer.value,
+        "fault": answer.fault,
+        "starts": answer.starts,
+        "seconds": answer.seconds,
+    }

@@ -145,9 +145,19 @@ def of_program(program: Program) -> Listing:
     rank, number, length = head[0], head[1], head[5]
     once, which = distinct([instr for _, _, b in blocks for instr in b.code])
     body = _columns(
-        [(_OP_INDEX[x.op], _BUFFER_INDEX[x.src.buffer], x.src.offset,
-          _BUFFER_INDEX[x.dst.buffer], x.dst.offset, x.count) for x in once], 6
-    )  # fmt: skip
+        [
+            (
+                _OP_INDEX[x.op],
+                _BUFFER_INDEX[x.src.buffer],
+                x.src.offset,
+                _BUFFER_INDEX[x.dst.buffer],
+                x.dst.offset,
+                x.count,
+            )
+            for x in once
+        ],
+        6,
+    )
     op, src_buffer, src_offset, dst_buffer, dst_offset, count = (x[which] for x in body)
     block_start = np.concatenate([[0], np.cumsum(length)])
     label = np.arange(len(which)) - np.repeat(block_start[:-1], length)
@@ -159,16 +169,32 @@ def of_program(program: Program) -> Listing:
     first, blocks_there = np.searchsorted(rank, here), np.bincount(rank, minlength=1)[here]
     known = (other >= 0) & (other < blocks_there)
     return Listing(
-        ranks=len(program.ranks), protocol=program.protocol, channels=program.channels,
-        chunks=np.array([(r.input_chunks, r.output_chunks, r.scratch_chunks)
-                         for r in program.ranks], np.int64).reshape(-1, 3),
-        block_rank=rank, block_id=number, block_channel=head[2], block_send=head[3],
-        block_recv=head[4], block_start=block_start, op=op, src_buffer=src_buffer,
-        src_offset=src_offset, dst_buffer=dst_buffer, dst_offset=dst_offset, count=count,
-        label=label, publishes=label.copy(), more_start=np.zeros(len(which) + 1, np.int64),
-        more_offset=np.zeros(0, np.int64), wait_start=wait_start,
-        wait_block=np.where(known, first + other, -1), wait_flag=flag,
-    )  # fmt: skip
+        ranks=len(program.ranks),
+        protocol=program.protocol,
+        channels=program.channels,
+        chunks=np.array(
+            [(r.input_chunks, r.output_chunks, r.scratch_chunks) for r in program.ranks], np.int64
+        ).reshape(-1, 3),
+        block_rank=rank,
+        block_id=number,
+        block_channel=head[2],
+        block_send=head[3],
+        block_recv=head[4],
+        block_start=block_start,
+        op=op,
+        src_buffer=src_buffer,
+        src_offset=src_offset,
+        dst_buffer=dst_buffer,
+        dst_offset=dst_offset,
+        count=count,
+        label=label,
+        publishes=label.copy(),
+        more_start=np.zeros(len(which) + 1, np.int64),
+        more_offset=np.zeros(0, np.int64),
+        wait_start=wait_start,
+        wait_block=np.where(known, first + other, -1),
+        wait_flag=flag,
+    )
 
 
 def _peer(peer: int | None) -> int:
@@ -194,9 +220,17 @@ def _build(
     for rank, *_, code in blocks:
         for t in code:
             rows.append(
-                (_OP_INDEX[t.op], _BUFFER_INDEX[t.src.buffer], t.src.offset,
-                 _BUFFER_INDEX[t.dst.buffer], t.dst.offset, t.count, t.label, t.publishes)
-            )  # fmt: skip
+                (
+                    _OP_INDEX[t.op],
+                    _BUFFER_INDEX[t.src.buffer],
+                    t.src.offset,
+                    _BUFFER_INDEX[t.dst.buffer],
+                    t.dst.offset,
+                    t.count,
+                    t.label,
+                    t.publishes,
+                )
+            )
             more.extend(t.more)
             more_starts.append(len(more))
             waits.extend((rank, *w) for w in t.waits)
@@ -209,17 +243,30 @@ def _build(
     block_rank, block_id, block_channel, block_send, block_recv = head
     op, src_buffer, src_offset, dst_buffer, dst_offset, count, label, publishes = body
     return Listing(
-        ranks=len(chunks), protocol=protocol, channels=channels,
+        ranks=len(chunks),
+        protocol=protocol,
+        channels=channels,
         chunks=np.array(chunks, np.int64).reshape(-1, 3),
-        block_rank=block_rank, block_id=block_id, block_channel=block_channel,
-        block_send=block_send, block_recv=block_recv, block_start=np.array(starts, np.int64),
-        op=op, src_buffer=src_buffer, src_offset=src_offset, dst_buffer=dst_buffer,
-        dst_offset=dst_offset, count=count, label=label, publishes=publishes,
-        more_start=np.array(more_starts, np.int64), more_offset=np.array(more, np.int64),
+        block_rank=block_rank,
+        block_id=block_id,
+        block_channel=block_channel,
+        block_send=block_send,
+        block_recv=block_recv,
+        block_start=np.array(starts, np.int64),
+        op=op,
+        src_buffer=src_buffer,
+        src_offset=src_offset,
+        dst_buffer=dst_buffer,
+        dst_offset=dst_offset,
+        count=count,
+        label=label,
+        publishes=publishes,
+        more_start=np.array(more_starts, np.int64),
+        more_offset=np.array(more, np.int64),
         wait_start=np.array(wait_starts, np.int64),
         wait_block=np.array([numbers.get((rank, b), -1) for rank, b, _ in waits], np.int64),
         wait_flag=np.array([flag for _, _, flag in waits], np.int64),
-    )  # fmt: skip
+    )
 
 
 def _columns(rows: Sequence[tuple[int, ...]], width: int) -> list[Ints]:

@@ -76,9 +76,13 @@ def _started(start: Start, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The process that starts the ranks, in a session of its own; it and they are ended."""
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
         process = subprocess.Popen(
-            start.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            start_new_session=True, env={**os.environ, **start.environment},
-        )  # fmt: skip
+            start.command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            env={**os.environ, **start.environment},
+        )
         try:
             yield process
         finally:

@@ -84,8 +84,12 @@ class Job:
             (folder / f"piece_{number}.py").write_text(piece.text, "utf-8")
             units = collective_json.dump(piece.units)
             pieces.append({"function": piece.function, "units": units})
-        data = {"pieces": pieces, "cases": [asdict(case) for case in self.cases],
-                "ranks": self.ranks, "timeout": self.timeout}  # fmt: skip
+        data = {
+            "pieces": pieces,
+            "cases": [asdict(case) for case in self.cases],
+            "ranks": self.ranks,
+            "timeout": self.timeout,
+        }
         (folder / "job.json").write_text(json.dumps(data), "utf-8")
 
     @staticmethod
@@ -93,10 +97,13 @@ class Job:
         """The job that was written there."""
         data = json.loads((folder / "job.json").read_text("utf-8"))
         pieces = [
-            Piece((folder / f"piece_{number}.py").read_text("utf-8"), piece["function"],
-                  collective_json.load(piece["units"]))
+            Piece(
+                (folder / f"piece_{number}.py").read_text("utf-8"),
+                piece["function"],
+                collective_json.load(piece["units"]),
+            )
             for number, piece in enumerate(data["pieces"])
-        ]  # fmt: skip
+        ]
         cases = tuple(Case(**case) for case in data["cases"])
         return Job(tuple(pieces), cases, data["ranks"], data["timeout"])
 

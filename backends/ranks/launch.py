@@ -69,13 +69,17 @@ def mpiexec() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpiexec") or shutil.which("mpirun")
 
 
-_HINTS = MappingProxyType({
-    "mpi": "install both: pip install 'weft[mpi]' (mpi4py and MPICH)",
-    "torch": "install it: pip install 'weft[torch]'",
-})  # fmt: skip
+_HINTS = MappingProxyType(
+    {
+        "mpi": "install both: pip install 'weft[mpi]' (mpi4py and MPICH)",
+        "torch": "install it: pip install 'weft[torch]'",
+    }
+)
 
 # Open MPI's; others ignore them.
-_OVERSUBSCRIBED = MappingProxyType({
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-})  # fmt: skip
+_OVERSUBSCRIBED = MappingProxyType(
+    {
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+)

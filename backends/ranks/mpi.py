@@ -35,8 +35,9 @@ class MpiMember:
         request = self.comm.Ibarrier()
         while not request.Test():
             if time.monotonic() > end:
-                raise TimeoutError(f"rank {self.rank}: after {self.timeout:g} s still waiting at "
-                                   "the barrier")  # fmt: skip
+                raise TimeoutError(
+                    f"rank {self.rank}: after {self.timeout:g} s still waiting at the barrier"
+                )
             time.sleep(0)
 
     def clock(self) -> float:

@@ -17,10 +17,12 @@ from .job import Case, Done, Job, Report
 from .rank import restored, wrong_result
 
 SETTINGS = {
-    "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2",
+    "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_MAX_CTAS": "2",
     # Kernels of ranks wait for each other: none may stand in another's queue.
     "CUDA_DEVICE_MAX_CONNECTIONS": "32",
-}  # fmt: skip
+}
 """The environment in which several ranks can share a GPU; a user's own settings stay."""
 
 MULTI_RANK = 23000

@@ -170,9 +170,14 @@ def _watched(
 
 
 def restored(
-    exam: Exam, rank: int, send: Array | None, recv: Array | None, before: Array | None, *,
+    exam: Exam,
+    rank: int,
+    send: Array | None,
+    recv: Array | None,
+    before: Array | None,
+    *,
     in_place: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Put the buffers as they were before the first call."""
     blank = None if in_place else exam.empty(rank)
     if recv is not None and blank is not None:

@@ -50,8 +50,11 @@ class Recording:
         found = next((call for call in self.calls if call.bytes == size), None)
         if found is None:
             known = ", ".join(format_bytes(n) for n in sorted({c.bytes for c in self.calls}))
-            raise UserError(f"no call of {format_bytes(size)} was recorded", where=where,
-                            hint=f"--size is one of {known}")  # fmt: skip
+            raise UserError(
+                f"no call of {format_bytes(size)} was recorded",
+                where=where,
+                hint=f"--size is one of {known}",
+            )
         return found
 
 
@@ -96,9 +99,12 @@ def _watch(data: Any, where: str) -> Watch:
     for one in fields.get("rounds", list):
         part = Fields(one, where)
         passed = Passed(
-            part.get("round", int), _time(part, "start_us", where), _time(part, "end_us", where),
-            tuple(part.integers("to")), tuple(part.integers("source")),
-        )  # fmt: skip
+            part.get("round", int),
+            _time(part, "start_us", where),
+            _time(part, "end_us", where),
+            tuple(part.integers("to")),
+            tuple(part.integers("source")),
+        )
         part.finish()
         if not now <= passed.start_us <= passed.end_us:
             raise BadFile("rounds must follow each other", where=where)

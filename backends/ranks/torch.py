@@ -91,8 +91,9 @@ class TorchMember:
                 raise ConnectionError(text) from error
             if "imed out" not in str(error):
                 raise
-            raise TimeoutError(f"rank {self.rank}: after {self.crew.timeout:g} s still waiting at "
-                               "the barrier") from error  # fmt: skip
+            raise TimeoutError(
+                f"rank {self.rank}: after {self.crew.timeout:g} s still waiting at the barrier"
+            ) from error
 
     def clock(self) -> float:
         """Seconds."""
@@ -116,9 +117,12 @@ class TorchCrew:
         torch.set_num_threads(1)  # ranks share the cores
         cuda = torch.cuda.is_available() and dist.is_nccl_available()
         dist.init_process_group(
-            "nccl" if cuda else "gloo", init_method=store, rank=rank, world_size=ranks,
+            "nccl" if cuda else "gloo",
+            init_method=store,
+            rank=rank,
+            world_size=ranks,
             timeout=timedelta(seconds=timeout),
-        )  # fmt: skip
+        )
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.device: Any = None
         if cuda:

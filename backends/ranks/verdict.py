@@ -66,8 +66,10 @@ def require_whole(job: Job, ending: Ending) -> None:
     missing = [r for r in range(job.ranks) if r not in ending.reports and r not in ending.lost]
     if not (failures or ending.lost or missing or ending.silent):
         return
-    lines = [f"rank {rank} was ended by {how}{_while(ending, rank)}"
-             for rank, how in sorted(ending.lost.items())]  # fmt: skip
+    lines = [
+        f"rank {rank} was ended by {how}{_while(ending, rank)}"
+        for rank, how in sorted(ending.lost.items())
+    ]
     if not ending.lost:  # else they only say that it is gone
         lines += _alike(ending, raised)
     causes = bool(lines)
@@ -130,8 +132,10 @@ def _several(lines: list[str], noun: str = "ranks") -> list[str]:
 def _hint(ending: Ending, causes: bool) -> str:
     """What a way to end usually means; or the last words on stderr, where nothing else is known."""
     if any("SIGABRT" in how for how in ending.lost.values()):
-        return ("gloo ends a process that gets more than it expects: do all ranks call with the "
-                "same sizes?")  # fmt: skip
+        return (
+            "gloo ends a process that gets more than it expects: do all ranks call with the "
+            "same sizes?"
+        )
     if causes or any(one.failure for one in ending.reports.values()):
         return ""
     words = [line.strip() for line in ending.stderr.splitlines() if line.strip()]

@@ -119,10 +119,12 @@ def _inside(topology: Topology, nodes: list[int]) -> dict[int, Spot]:
     if sides:
         rows, columns = sides
         return {
-            i: ((k % columns - (columns - 1) / 2) * SPACING * 1.5,
-                (k // columns - (rows - 1) / 2) * SPACING * 1.5)
+            i: (
+                (k % columns - (columns - 1) / 2) * SPACING * 1.5,
+                (k // columns - (rows - 1) / 2) * SPACING * 1.5,
+            )
             for k, i in enumerate(gpus)
-        }  # fmt: skip
+        }
     radius = max(SHORTEST, len(gpus) * SPACING / (2 * math.pi))
     angle = {i: 2 * math.pi * k / max(1, len(gpus)) - math.pi / 2 for k, i in enumerate(gpus)}
     spots = {i: (radius * math.cos(a), radius * math.sin(a)) for i, a in angle.items()}

@@ -34,16 +34,18 @@ SHADES = " ▁▂▃▄▅▆▇█"
 def topology_text(topology: Topology) -> str:
     """Facts, kinds of links, shared resources, and who reaches whom at which bandwidth."""
     kinds = Counter(node.kind for node in topology.nodes)
-    head = facts([
-        ("topology", topology.name),
-        ("nodes", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
-        ("hosts", topology.hosts),
-        ("links", len(topology.links)),
-        ("round", f"{_short(topology.round_bandwidth())} GB/s" if topology.links else None),
-        ("symmetries", f"{len(topology.symmetries)} declared" if topology.symmetries else None),
-        ("islands", _islands(topology)),
-        ("digest", topology.digest()),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("topology", topology.name),
+            ("nodes", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
+            ("hosts", topology.hosts),
+            ("links", len(topology.links)),
+            ("round", f"{_short(topology.round_bandwidth())} GB/s" if topology.links else None),
+            ("symmetries", f"{len(topology.symmetries)} declared" if topology.symmetries else None),
+            ("islands", _islands(topology)),
+            ("digest", topology.digest()),
+        ]
+    )
     parts = [head, _link_kinds(topology)]
     if topology.resources:
         rows = [(r.name, len(r.links), _short(r.bandwidth)) for r in topology.resources]
@@ -114,12 +116,17 @@ def _matrix(topology: Topology) -> str:
 def collective_text(collective: Collective) -> str:
     """Facts, and where every chunk starts and ends while that is short."""
     c = collective
-    head = facts([
-        ("collective", c.name or c.kind), ("ranks", c.ranks), ("chunks", c.chunks),
-        ("pieces", f"{c.factor} {'grains ' if c.sizes else ''}of every unit"),
-        ("roots", ", ".join(map(str, c.roots))), ("combining", c.combining),
-        ("message", f"{c.message_chunks} {_measure(c)}"),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("collective", c.name or c.kind),
+            ("ranks", c.ranks),
+            ("chunks", c.chunks),
+            ("pieces", f"{c.factor} {'grains ' if c.sizes else ''}of every unit"),
+            ("roots", ", ".join(map(str, c.roots))),
+            ("combining", c.combining),
+            ("message", f"{c.message_chunks} {_measure(c)}"),
+        ]
+    )
     start, end = _holders(c.pre, c.chunks), _holders(c.post, c.chunks)
     rows = [(k, _ranks(start[k]), _ranks(end[k])) for k in range(c.chunks)]
     return head + "\n\n" + cut_table("", table(("chunk", "starts on", "must end on"), rows))
@@ -160,13 +167,18 @@ def schedule_text(schedule: Schedule) -> str:
     )
     rounds = sum(s.rounds)
     per_chunk = Fraction(rounds, s.collective.factor)
-    head = facts([
-        ("schedule", s.collective), ("topology", s.topology.name),
-        ("steps", s.steps),
-        ("rounds", f"{rounds} ({per_chunk} per chunk)" if rounds else ""),
-        ("transfers", len(s)), ("segments", s.segments if s.segments > 1 else ""),
-        ("made for", format_bytes(s.bytes) if s.bytes else ""), ("made by", provenance),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("schedule", s.collective),
+            ("topology", s.topology.name),
+            ("steps", s.steps),
+            ("rounds", f"{rounds} ({per_chunk} per chunk)" if rounds else ""),
+            ("transfers", len(s)),
+            ("segments", s.segments if s.segments > 1 else ""),
+            ("made for", format_bytes(s.bytes) if s.bytes else ""),
+            ("made by", provenance),
+        ]
+    )
     load = _load(s)
     parts = [head, _steps(s, load), _links(s, load)]
     if s.topology.ranks <= GANTT_RANKS and s.steps:
@@ -201,11 +213,16 @@ def _steps(s: Schedule, load: npt.NDArray[np.int64]) -> str:
     for step in range(s.steps):
         mine = s.step == step
         used = load[:, step] > 0
-        rows.append((
-            step + 1, s.rounds[step] if has_rounds else None, int(mine.sum()),
-            int(s.reduce[mine].sum()), int(used.sum()),
-            f"{busy[used, step].mean():.0%}" if used.any() else "-",
-        ))  # fmt: skip
+        rows.append(
+            (
+                step + 1,
+                s.rounds[step] if has_rounds else None,
+                int(mine.sum()),
+                int(s.reduce[mine].sum()),
+                int(used.sum()),
+                f"{busy[used, step].mean():.0%}" if used.any() else "-",
+            )
+        )
     head = ("step", "rounds", "transfers", "reducing", "links in use", "their mean use")
     return cut_table("", table(head, rows))
 
@@ -220,8 +237,15 @@ def _links(s: Schedule, load: npt.NDArray[np.int64]) -> str:
         if total[i]:
             one, at = s.topology.links[i], np.flatnonzero(load[i]) + 1
             steps = f"{at[0]}..{at[-1]}" if len(at) > 1 else str(at[0])
-            rows.append((f"{names[one.src]} -> {names[one.dst]}", int(total[i]),
-                         _short(one.bandwidth), f"{busy[i]:.0%}", steps))  # fmt: skip
+            rows.append(
+                (
+                    f"{names[one.src]} -> {names[one.dst]}",
+                    int(total[i]),
+                    _short(one.bandwidth),
+                    f"{busy[i]:.0%}",
+                    steps,
+                )
+            )
     return cut_table("", table(("link", _measure(s.collective), "GB/s", "use", "steps"), rows))
 
 

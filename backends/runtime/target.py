@@ -17,8 +17,9 @@ from weft.dsl.base.errors import UnknownName
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Op
 
-FUSED = frozenset({Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY,
-                   Op.RECV_REDUCE_COPY_SEND})  # fmt: skip
+FUSED = frozenset(
+    {Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND}
+)
 """Operations that RCCL parses and then refuses at launch."""
 
 
@@ -77,32 +78,64 @@ def _names(reduce_scatter: str) -> Mapping[Kind, str]:
 
 
 MSCCL = Target(
-    "msccl", frozenset(Op), max_steps=256, max_blocks=216, max_channels=32, max_dependence=127,
-    collectives=_names("reduce_scatter"), fallback="custom", max_bytes_excluded=True,
-)  # fmt: skip
+    "msccl",
+    frozenset(Op),
+    max_steps=256,
+    max_blocks=216,
+    max_channels=32,
+    max_dependence=127,
+    collectives=_names("reduce_scatter"),
+    fallback="custom",
+    max_bytes_excluded=True,
+)
 
 # 128 channels exist there, but one more than 32 makes the file unreadable elsewhere for nothing:
 # 64 blocks leave no use for them.
 RCCL = Target(
-    "rccl", frozenset(Op) - FUSED, max_steps=64, max_blocks=64, max_channels=32,
-    max_dependence=63, collectives=_names("reducescatter"), send_publishes=False,
-)  # fmt: skip
+    "rccl",
+    frozenset(Op) - FUSED,
+    max_steps=64,
+    max_blocks=64,
+    max_channels=32,
+    max_dependence=63,
+    collectives=_names("reducescatter"),
+    send_publishes=False,
+)
 
 EXECUTOR = Target(
-    "executor", frozenset(Op), max_steps=64, max_blocks=1024, max_channels=32,
-    max_dependence=127, collectives=_names("reducescatter"),
-)  # fmt: skip
+    "executor",
+    frozenset(Op),
+    max_steps=64,
+    max_blocks=1024,
+    max_channels=32,
+    max_dependence=127,
+    collectives=_names("reducescatter"),
+)
 
 PORTABLE = Target(
-    "portable", frozenset(Op) - FUSED, max_steps=64, max_blocks=64, max_channels=32,
-    max_dependence=63, collectives=_ALL_SPELL_ALIKE, send_publishes=False, max_bytes_excluded=True,
-)  # fmt: skip
+    "portable",
+    frozenset(Op) - FUSED,
+    max_steps=64,
+    max_blocks=64,
+    max_channels=32,
+    max_dependence=63,
+    collectives=_ALL_SPELL_ALIKE,
+    send_publishes=False,
+    max_bytes_excluded=True,
+)
 """What all of them read and execute alike. Not reduce_scatter: it has two spellings."""
 
 P2P = Target(
-    "p2p", frozenset(Op) - FUSED, max_steps=1 << 30, max_blocks=1 << 30, max_channels=1,
-    max_dependence=1 << 30, collectives=_ALL_SPELL_ALIKE, max_count=1 << 30, max_nodes=1 << 30,
-)  # fmt: skip
+    "p2p",
+    frozenset(Op) - FUSED,
+    max_steps=1 << 30,
+    max_blocks=1 << 30,
+    max_channels=1,
+    max_dependence=1 << 30,
+    collectives=_ALL_SPELL_ALIKE,
+    max_count=1 << 30,
+    max_nodes=1 << 30,
+)
 """Point-to-point programs: no thread blocks, no limits, and sums apart from messages."""
 
 TARGETS: Mapping[str, Target] = MappingProxyType(

@@ -54,8 +54,16 @@ def solve(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nothing(status: str, why: str) -> dict[str, Any]:
-    return {"status": status, "why": why, "statements": [], "value": None, "bound": None,
-            "gap": None, "points": [], "schedules": []}  # fmt: skip
+    return {
+        "status": status,
+        "why": why,
+        "statements": [],
+        "value": None,
+        "bound": None,
+        "gap": None,
+        "points": [],
+        "schedules": [],
+    }
 
 
 def _blamed(problem: Problem, found: dict[str, Any]) -> dict[str, Any]:
@@ -79,10 +87,14 @@ def _told(problem: Problem, outcome: Outcome) -> dict[str, Any]:
         points = (best(points, problem),)
     bound = bounds(problem.topology, problem.collective)
     return {
-        "status": str(outcome.status), "why": "", "statements": list(outcome.statements),
-        **standing(points, problem, bound), "bound": _least(problem, bound),
-        "points": [_point(p) for p in points], "schedules": [dumps(p.schedule) for p in points],
-    }  # fmt: skip
+        "status": str(outcome.status),
+        "why": "",
+        "statements": list(outcome.statements),
+        **standing(points, problem, bound),
+        "bound": _least(problem, bound),
+        "points": [_point(p) for p in points],
+        "schedules": [dumps(p.schedule) for p in points],
+    }
 
 
 def _point(point: Point) -> dict[str, Any]:

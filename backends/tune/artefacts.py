@@ -65,8 +65,11 @@ class Wanted:
 
     def to_json(self) -> dict[str, Any]:
         """For a job."""
-        return {"formats": list(self.formats), "runtime": self.runtime,
-                "in_place": list(self.in_place)}  # fmt: skip
+        return {
+            "formats": list(self.formats),
+            "runtime": self.runtime,
+            "in_place": list(self.in_place),
+        }
 
 
 def require_expressible(wanted: Wanted, collective: Collective) -> None:
@@ -80,8 +83,9 @@ def require_expressible(wanted: Wanted, collective: Collective) -> None:
     kind = collective.kind
     collective_name(kind, target_of(wanted.runtime))
     if wanted.in_place == (True,) and kind in OUT_OF_PLACE_ONLY:
-        raise UserError(f"no runtime takes {collective.name or kind} in place",
-                        hint="--placement out")  # fmt: skip
+        raise UserError(
+            f"no runtime takes {collective.name or kind} in place", hint="--placement out"
+        )
 
 
 def make(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,8 +123,9 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
                 target = asked.runtime
                 chunks = coarsest(shaped.collective).message_chunks
                 chunks *= variant.segments * variant.instances
-            artefacts.append({"format": backend.name, "file": path, "target": target,
-                              "in_place": in_place})  # fmt: skip
+            artefacts.append(
+                {"format": backend.name, "file": path, "target": target, "in_place": in_place}
+            )
     return {"files": files, "artefacts": artefacts, "chunks": chunks}
 
 
@@ -130,9 +135,14 @@ def artefacts_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Artefact, ...]:
 
 
 def _text(
-    schedule: Schedule, variant: Variant, backend: Backend, runtime: str, sizes: SizeRange,
-    name: str, in_place: bool,
-) -> str:  # fmt: skip
+    schedule: Schedule,
+    variant: Variant,
+    backend: Backend,
+    runtime: str,
+    sizes: SizeRange,
+    name: str,
+    in_place: bool,
+) -> str:
     if isinstance(backend, ScriptFile):
         return backend.write(compile_script(schedule, name), (), name.replace("-", "_"))
     target = target_of(runtime)
@@ -165,9 +175,10 @@ def _prove(
     done = backend.execute(text, where, wanted, interleavings=orders, seed=seed)
     if not done.ok:
         raise CheckFailed(
-            f"the artefact computes something else: {done.detail}", where=where,
+            f"the artefact computes something else: {done.detail}",
+            where=where,
             hint="nothing was written; this is a bug in weft, please report it",
-        )  # fmt: skip
+        )
 
 
 def require_formats(formats: Sequence[str]) -> tuple[str, ...]:

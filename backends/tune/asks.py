@@ -82,9 +82,12 @@ class Ask:
 
 
 def asks(
-    topology: Topology, collective: Collective, sizes: SizeRange,
-    sketches: Sequence[Named] = (), engines: tuple[str, ...] = (),
-) -> list[Ask]:  # fmt: skip
+    topology: Topology,
+    collective: Collective,
+    sizes: SizeRange,
+    sketches: Sequence[Named] = (),
+    engines: tuple[str, ...] = (),
+) -> list[Ask]:
     """All questions for a collective on a machine, the cheap ones first.
 
     ``engines``: instead of those that are usual; the baseline always runs.

@@ -52,9 +52,12 @@ class Measuring:
 
 
 def measured_race(
-    runners: Sequence[Runner], sizes: SizeRange, how: Measuring, seed: int,
+    runners: Sequence[Runner],
+    sizes: SizeRange,
+    how: Measuring,
+    seed: int,
     tell: Callable[[str], None],
-) -> tuple[list[int], list[Entry], dict[str, tuple[float, ...]]]:  # fmt: skip
+) -> tuple[list[int], list[Entry], dict[str, tuple[float, ...]]]:
     """The sizes, the medians of schedules in µs, and those of the runtime's own collective.
 
     Raises:
@@ -71,11 +74,12 @@ def measured_race(
     units = units_of(chosen[0].schedule.collective)
     unit = type_named(DTYPE).itemsize * units.message_chunks
     top = min(sizes.high, LARGEST)
-    lengths = tuple(dict.fromkeys(
-        max(1, size // unit) for size in SizeRange(min(sizes.low, top), top).powers()
-    ))  # fmt: skip
-    bench = Bench(tuple(contestants), units, lengths, DTYPE, how.repeat, how.seconds, how.timeout,
-                  seed)  # fmt: skip
+    lengths = tuple(
+        dict.fromkeys(max(1, size // unit) for size in SizeRange(min(sizes.low, top), top).powers())
+    )
+    bench = Bench(
+        tuple(contestants), units, lengths, DTYPE, how.repeat, how.seconds, how.timeout, seed
+    )
     limit = len(lengths) * (len(contestants) * how.seconds + how.timeout)
     rows = carry_out(
         "weft.backends.ranks.bench.ranks", how.on, units.ranks, bench.to_json(), limit, tell

@@ -21,9 +21,13 @@ from .race import MapJobs
 
 
 def tune(
-    topology: Topology, collective: Collective, options: TuneOptions, jobs: MapJobs,
-    say: Callable[[str, str], None] = lambda *_: None, tell: Telling = silent,
-) -> Made:  # fmt: skip
+    topology: Topology,
+    collective: Collective,
+    options: TuneOptions,
+    jobs: MapJobs,
+    say: Callable[[str, str], None] = lambda *_: None,
+    tell: Telling = silent,
+) -> Made:
     """The best plans for a collective; ``say`` hears what was done, as a label and a text, and
     ``tell`` what is going on where schedules are measured.
 

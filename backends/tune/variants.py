@@ -55,23 +55,36 @@ class Variant:
     def options(self, target: Target, *, in_place: bool = False, name: str = "") -> CompileOptions:
         """For the compiler."""
         return CompileOptions(
-            target=target, instances=self.instances, protocol=self.protocol,
-            spread=self.spread, pairing=self.pairing, segments=self.segments, in_place=in_place,
+            target=target,
+            instances=self.instances,
+            protocol=self.protocol,
+            spread=self.spread,
+            pairing=self.pairing,
+            segments=self.segments,
+            in_place=in_place,
             name=name,
-        )  # fmt: skip
+        )
 
     def to_json(self) -> dict[str, Any]:
         """For a job."""
-        return {"instances": self.instances, "protocol": str(self.protocol),
-                "spread": str(self.spread), "pairing": str(self.pairing),
-                "segments": self.segments}  # fmt: skip
+        return {
+            "instances": self.instances,
+            "protocol": str(self.protocol),
+            "spread": str(self.spread),
+            "pairing": str(self.pairing),
+            "segments": self.segments,
+        }
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Variant:
         """What :meth:`to_json` gave."""
-        return Variant(data["instances"], protocol_of(data["protocol"]),
-                       Spread(data["spread"]), Pairing(data["pairing"]),
-                       data["segments"])  # fmt: skip
+        return Variant(
+            data["instances"],
+            protocol_of(data["protocol"]),
+            Spread(data["spread"]),
+            Pairing(data["pairing"]),
+            data["segments"],
+        )
 
 
 SHAPES = (

@@ -65,8 +65,9 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
     from weft.synth.base.engine import Budget
 
     try:
-        outcome = synthesize(_problem(given), given["engine"],
-                             Budget(given["seconds"], 1, given["seed"]))  # fmt: skip
+        outcome = synthesize(
+            _problem(given), given["engine"], Budget(given["seconds"], 1, given["seed"])
+        )
         schedules = [p.schedule for p in outcome.points]
         if given["one_shot"]:
             schedules = list(map(_one_shot, schedules))
@@ -218,9 +219,12 @@ def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _copies(
-    stand: Stand, base: Variant, known: Mapping[int, float | None], found: _Found,
+    stand: Stand,
+    base: Variant,
+    known: Mapping[int, float | None],
+    found: _Found,
     counts: Sequence[int],
-) -> None:  # fmt: skip
+) -> None:
     """Time more and more instances, while that helps at a size that may still be won."""
     cases = {size: list(stand.protocols) for size in found.sizes}
     last: dict[int, float] = {}
@@ -229,10 +233,13 @@ def _copies(
         if timer is None:
             return
         now = {
-            size: {p: timer.clock.time_us(size, p) for p in protocols
-                   if stand.worthwhile(timer.program, p, size)}
+            size: {
+                p: timer.clock.time_us(size, p)
+                for p in protocols
+                if stand.worthwhile(timer.program, p, size)
+            }
             for size, protocols in cases.items()
-        }  # fmt: skip
+        }
         for size, by_protocol in now.items():
             for protocol, us in by_protocol.items():
                 found.add(replace(base, instances=count, protocol=protocol), size, us)

@@ -52,12 +52,22 @@ _NUMBERED = {
 
 _OTHERS_CHUNK = {
     "reduce": "a.reduce(b) of MSCCLang is b.reduce_into(rank=…, buffer=…, index=…)",
-    "copy": "copy_to(rank=…)", "send": "copy_to(rank=…)",
-}  # fmt: skip
-_OTHERS_BUILDER = {"copy": "p.chunk(rank, k).copy_to(rank=…)",
-                   "reduce": "p.chunk(rank, k).reduce_into(rank=…)"}  # fmt: skip
-_OTHERS_OPTION = {"dst": "rank", "to": "rank", "src": "rank", "size": "count", "ch": "channel",
-                  "sendtb": "send_block", "recvtb": "recv_block"}  # fmt: skip
+    "copy": "copy_to(rank=…)",
+    "send": "copy_to(rank=…)",
+}
+_OTHERS_BUILDER = {
+    "copy": "p.chunk(rank, k).copy_to(rank=…)",
+    "reduce": "p.chunk(rank, k).reduce_into(rank=…)",
+}
+_OTHERS_OPTION = {
+    "dst": "rank",
+    "to": "rank",
+    "src": "rank",
+    "size": "count",
+    "ch": "channel",
+    "sendtb": "send_block",
+    "recvtb": "recv_block",
+}
 """Names that authors know from MSCCLang, and ours."""
 
 
@@ -84,16 +94,22 @@ class Builder:
     """
 
     def __init__(
-        self, collective: Collective, *, name: str = "", in_place: bool = False,
-        instances: int = 1, protocol: Protocol | str = Protocol.SIMPLE,
-    ) -> None:  # fmt: skip
+        self,
+        collective: Collective,
+        *,
+        name: str = "",
+        in_place: bool = False,
+        instances: int = 1,
+        protocol: Protocol | str = Protocol.SIMPLE,
+    ) -> None:
         if not isinstance(collective, Collective):
             raise UserError(f"a builder of {collective!r}", hint="Builder(Allreduce(8, chunks=8))")
         if collective.local_reduce:
             raise UserError(
                 "a collective whose ranks sum groups of chunks by themselves cannot be written "
-                "by hand", hint='write the sums out: make("allreduce", …) and reduce_into',
-            )  # fmt: skip
+                "by hand",
+                hint='write the sums out: make("allreduce", …) and reduce_into',
+            )
         self.collective = collective
         settled = settle(name, in_place, instances, protocol)
         name, self.in_place, self.instances, self.protocol = settled
@@ -111,9 +127,14 @@ class Builder:
         return self.collective.chunks
 
     def chunk(
-        self, rank: int, index: int, *, count: int = 1, buffer: Buffer | str | None = None,
+        self,
+        rank: int,
+        index: int,
+        *,
+        count: int = 1,
+        buffer: Buffer | str | None = None,
         **unknown: Never,
-    ) -> Chunk:  # fmt: skip
+    ) -> Chunk:
         """A reference to ``count`` chunks from ``index``, by number or, with a buffer, by place."""
         _refuse(unknown)
         ledger = self._ledger
@@ -126,21 +147,24 @@ class Builder:
             if not 0 <= index <= index + count - 1 < self.chunks:
                 raise BadAlgorithm(
                     f"there is no chunk {index if index < 0 else index + count - 1}",
-                    where=user_span(), hint=f"the chunks are 0 … {self.chunks - 1}",
-                )  # fmt: skip
+                    where=user_span(),
+                    hint=f"the chunks are 0 … {self.chunks - 1}",
+                )
             place = ledger.place[rank]
             slots = tuple([place.get(k, NONE) for k in range(index, index + count)])
             if NONE in slots:
                 raise BadAlgorithm(
                     f"rank {rank} holds nothing of chunk {index + slots.index(NONE)} here",
-                    where=user_span(), hint=self._numbers(rank),
-                )  # fmt: skip
+                    where=user_span(),
+                    hint=self._numbers(rank),
+                )
             for k, slot in enumerate(slots, index):
                 if held[slot][0] != k:
                     raise BadAlgorithm(
                         f"rank {rank} holds chunk {k} no longer: {ledger.overwritten(rank, slot)}",
-                        where=user_span(), hint="use it before, or keep a copy in scratch",
-                    )  # fmt: skip
+                        where=user_span(),
+                        hint="use it before, or keep a copy in scratch",
+                    )
         else:
             first = self._slot(rank, buffer, index, count)
             slots = tuple([ledger.aliases.name(rank, first + k) for k in range(count)])
@@ -161,17 +185,24 @@ class Builder:
         """
         self._ledger.finish()
         return Algorithm(
-            self.name, self.collective, self._ledger.moves(), tuple(self._ledger.scratch),
-            self.in_place, self.instances, self.protocol,
-        )  # fmt: skip
+            self.name,
+            self.collective,
+            self._ledger.moves(),
+            tuple(self._ledger.scratch),
+            self.in_place,
+            self.instances,
+            self.protocol,
+        )
 
     def __enter__(self) -> Builder:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if kind is None:
             self._ledger.finish()
 
@@ -205,9 +236,10 @@ class Builder:
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self.collective.ranks:
             raise BadAlgorithm(
-                f"there is no rank {rank}", where=user_span(),
+                f"there is no rank {rank}",
+                where=user_span(),
                 hint=f"the ranks are 0 … {self.collective.ranks - 1}",
-            )  # fmt: skip
+            )
 
     def _slot(self, rank: int, buffer: Buffer | str, index: int, count: int) -> int:
         """The first slot of a place; scratch grows as it is used."""
@@ -226,8 +258,9 @@ class Builder:
             wrong = index if index < 0 else index + count - 1
             raise BadAlgorithm(
                 f"there is no chunk {wrong} in the {which.name.lower()} buffer",
-                where=user_span(), hint=f"its chunks are 0 … {limit - 1}",
-            )  # fmt: skip
+                where=user_span(),
+                hint=f"its chunks are 0 … {limit - 1}",
+            )
         if which is Buffer.SCRATCH:
             self._ledger.scratch[rank] = max(self._ledger.scratch[rank], index + count)
         return BASE[which] + index
@@ -300,9 +333,16 @@ class Chunk:
             raise _no_attribute("a reference to chunks", name, _OTHERS_CHUNK)
 
     def copy_to(
-        self, rank: int | None = None, buffer: Buffer | str | None = None, index: int | None = None,
-        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE, **unknown: Never,
-    ) -> Chunk:  # fmt: skip
+        self,
+        rank: int | None = None,
+        buffer: Buffer | str | None = None,
+        index: int | None = None,
+        *,
+        channel: int = NONE,
+        send_block: int = NONE,
+        recv_block: int = NONE,
+        **unknown: Never,
+    ) -> Chunk:
         """Copy to another rank, or another place; the reference to the copy.
 
         Without a buffer the chunk goes where that rank keeps it; scratch without an index is
@@ -323,9 +363,16 @@ class Chunk:
         return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
 
     def reduce_into(
-        self, rank: int | None = None, buffer: Buffer | str | None = None, index: int | None = None,
-        *, channel: int = NONE, send_block: int = NONE, recv_block: int = NONE, **unknown: Never,
-    ) -> Chunk:  # fmt: skip
+        self,
+        rank: int | None = None,
+        buffer: Buffer | str | None = None,
+        index: int | None = None,
+        *,
+        channel: int = NONE,
+        send_block: int = NONE,
+        recv_block: int = NONE,
+        **unknown: Never,
+    ) -> Chunk:
         """Add to what the other rank (or this one, elsewhere) holds; the reference to the sum."""
         _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
@@ -341,8 +388,9 @@ class Chunk:
                 what = f"rank {dst}" if target == NONE else place_of(dst, target)
                 raise BadAlgorithm(
                     f"{what} holds nothing that chunk {value[0]} could be added to",
-                    where=user_span(), hint="use copy_to for what arrives first",
-                )  # fmt: skip
+                    where=user_span(),
+                    hint="use copy_to for what arrives first",
+                )
             ledger.move(self.rank, source, dst, target, operand, wishes)
             there.append(self._arrived(dst, value[0], target, buffer is None))
         return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
@@ -352,9 +400,10 @@ class Chunk:
         (pieces,) = _whole(pieces=pieces)
         if pieces < 1 or self.count % pieces:
             raise BadAlgorithm(
-                f"{self.count} chunks cannot be split into {pieces}", where=user_span(),
+                f"{self.count} chunks cannot be split into {pieces}",
+                where=user_span(),
                 hint="cut the collective into more chunks: chunks=…",
-            )  # fmt: skip
+            )
         size = self.count // pieces
         return tuple(
             Chunk(self._builder, self.rank, self._slots[i : i + size], self._values[i : i + size])
@@ -365,8 +414,11 @@ class Chunk:
         """One reference to these chunks and others of the same rank, in that order."""
         for other in others:
             if not isinstance(other, Chunk):
-                raise BadAlgorithm(f"{other!r} is no reference to chunks", where=user_span(),
-                                   hint="a.group(b, c) of what p.chunk(…) returns")  # fmt: skip
+                raise BadAlgorithm(
+                    f"{other!r} is no reference to chunks",
+                    where=user_span(),
+                    hint="a.group(b, c) of what p.chunk(…) returns",
+                )
             if other._builder is not self._builder:
                 raise BadAlgorithm("these chunks belong to another builder", where=user_span())
             if other.rank != self.rank:
@@ -391,14 +443,16 @@ class Chunk:
         if buffer is None:
             if index is not None:
                 raise BadAlgorithm(
-                    "an index says nothing without its buffer", where=user_span(),
+                    "an index says nothing without its buffer",
+                    where=user_span(),
                     hint='buffer="output", or leave the index out',
-                )  # fmt: skip
+                )
             return dst, [NONE] * self.count
         if index is None:
             if str(buffer) not in ("scratch", Buffer.SCRATCH.value):
-                raise BadAlgorithm(f"where in the {buffer} buffer?", where=user_span(),
-                                   hint="add index=…")  # fmt: skip
+                raise BadAlgorithm(
+                    f"where in the {buffer} buffer?", where=user_span(), hint="add index=…"
+                )
             first = ledger.new_scratch(dst, self.count)
         else:
             first = builder._slot(dst, buffer, _whole(index=index)[0], self.count)
@@ -406,8 +460,9 @@ class Chunk:
         if any(slot < OUTPUT for slot in targets) and not builder.in_place:
             raise BadAlgorithm(
                 f"the input of rank {dst} belongs to the caller and is not written",
-                where=user_span(), hint="write to output or scratch, or say in_place=True",
-            )  # fmt: skip
+                where=user_span(),
+                hint="write to output or scratch, or say in_place=True",
+            )
         return dst, targets
 
     def _check_fresh(self, slot: int, value: Value) -> None:
@@ -416,8 +471,9 @@ class Chunk:
             raise BadAlgorithm(
                 f"{place_of(self.rank, slot)} no longer holds {said(value)}: "
                 f"{ledger.overwritten(self.rank, slot)}",
-                where=user_span(), hint="use it before, or keep a copy in scratch",
-            )  # fmt: skip
+                where=user_span(),
+                hint="use it before, or keep a copy in scratch",
+            )
 
     def _wishes(self, channel: int, send_block: int, recv_block: int) -> Wishes:
         wishes = {"channel": channel, "send_block": send_block, "recv_block": recv_block}
@@ -446,8 +502,11 @@ def _refuse(unknown: Mapping[str, object]) -> None:
     for name in unknown:
         known = ("rank", "buffer", "index", "count", "channel", "send_block", "recv_block")
         ours = _OTHERS_OPTION.get(name)
-        raise BadAlgorithm(f"there is no option {name!r} here", where=user_span(),
-                           hint=f"say {ours}=…" if ours else suggest(name, known))  # fmt: skip
+        raise BadAlgorithm(
+            f"there is no option {name!r} here",
+            where=user_span(),
+            hint=f"say {ours}=…" if ours else suggest(name, known),
+        )
 
 
 def _whole(**numbers: Any) -> list[int]:

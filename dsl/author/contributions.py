@@ -148,8 +148,9 @@ class Ledger:
         if value[0] != other[0]:
             return BadAlgorithm(
                 f"chunk {value[0]} of rank {src} is added to chunk {other[0]} of rank {dst}",
-                where=user_span(), hint="only equal chunks of different ranks can be summed",
-            )  # fmt: skip
+                where=user_span(),
+                hint="only equal chunks of different ranks can be summed",
+            )
         twice = ranks_of(value[1] & other[1])
         return BadAlgorithm(
             f"rank {dst} would count the contribution of {twice} to chunk {value[0]} twice",
@@ -168,8 +169,9 @@ class Ledger:
             text, hint = f"ends as {said(value)}", f"it was last written at {line}"
         return BadAlgorithm(
             f"{place_of(rank, slot)} {text}; it must be {said(want)}",
-            where=user_span(), hint=hint,
-        )  # fmt: skip
+            where=user_span(),
+            hint=hint,
+        )
 
 
 def _rows(placement: Placement) -> list[list[int]]:

@@ -89,9 +89,12 @@ class Recipe:
                     f"{self.name} needs the option {name}", hint=f"{self.name}{{{name}=…}}"
                 )
         builder = Builder(
-            self.wanted(options), name=self.name, instances=self.instances,
-            in_place=self.in_place if in_place is None else in_place, protocol=self.protocol,
-        )  # fmt: skip
+            self.wanted(options),
+            name=self.name,
+            instances=self.instances,
+            in_place=self.in_place if in_place is None else in_place,
+            protocol=self.protocol,
+        )
         self.write(builder, **_some(options, list(_parameters(self.write))[1:]))
         try:
             return builder.algorithm()
@@ -124,9 +127,13 @@ def _some(options: Mapping[str, Any], names: Any) -> dict[str, Any]:
 
 
 def program(
-    collective: Collective | Callable[..., Collective], *, name: str = "", in_place: bool = False,
-    instances: int = 1, protocol: Protocol | str = Protocol.SIMPLE,
-) -> Callable[[Callable[..., None]], Recipe]:  # fmt: skip
+    collective: Collective | Callable[..., Collective],
+    *,
+    name: str = "",
+    in_place: bool = False,
+    instances: int = 1,
+    protocol: Protocol | str = Protocol.SIMPLE,
+) -> Callable[[Callable[..., None]], Recipe]:
     """Make a function that takes a :class:`~weft.dsl.author.builder.Builder` a recipe.
 
     ``@program(Allreduce(8, chunks=8))`` fixes the collective; ``@program(Allreduce)``, or any
@@ -154,9 +161,13 @@ class _Decorator:
 
     def __call__(self, write: Callable[..., None]) -> Recipe:
         made = Recipe(
-            write, self.collective, self.name or write.__name__, self.in_place, self.instances,
+            write,
+            self.collective,
+            self.name or write.__name__,
+            self.in_place,
+            self.instances,
             self.protocol,
-        )  # fmt: skip
+        )
         if not _parameters(write):
             raise UserError(f"{made.name} takes no builder", hint=f"def {made.name}(p): …")
         if "in_place" in made.options:
@@ -166,8 +177,10 @@ class _Decorator:
             )
         for test, kind in _NEVER_RUN:
             if test(write):
-                raise UserError(f"{made.name} is {kind}: calling it runs nothing of it",
-                                hint="write a plain function: def, no yield")  # fmt: skip
+                raise UserError(
+                    f"{made.name} is {kind}: calling it runs nothing of it",
+                    hint="write a plain function: def, no yield",
+                )
         return made
 
     def taken_for(self, name: str) -> CodeType | None:
@@ -229,9 +242,10 @@ def load(path: str | Path, *, in_place: bool | None = None) -> Algorithm:
     if in_place is not None and in_place != algorithm.in_place:
         place = "in place" if algorithm.in_place else "out of place"
         raise BadFile(
-            f"{name} was written {place}, and is not written again", where=file,
+            f"{name} was written {place}, and is not written again",
+            where=file,
             hint=f"Builder(…, in_place={in_place}), or a function after @program(…)",
-        )  # fmt: skip
+        )
     return algorithm
 
 
@@ -268,8 +282,11 @@ def _read(file: str) -> Source:
 
 def nothing_in(file: str) -> BadFile:
     """The error of a Python file without anything for us."""
-    return BadFile("the file defines no algorithm and no `collective`", where=file,
-                   hint=f"{_PROGRAM}; or collective = weft.custom(…)")  # fmt: skip
+    return BadFile(
+        "the file defines no algorithm and no `collective`",
+        where=file,
+        hint=f"{_PROGRAM}; or collective = weft.custom(…)",
+    )
 
 
 def _chosen(source: Source, names: Mapping[str, Any], name: str) -> tuple[str, Found]:
@@ -279,9 +296,10 @@ def _chosen(source: Source, names: Mapping[str, Any], name: str) -> tuple[str, F
         raise nothing_in(source.name)
     if not name and len(found) > 1:
         raise UserError(
-            f"the file defines {len(found)} algorithms", where=source.name,
+            f"the file defines {len(found)} algorithms",
+            where=source.name,
             hint=f"name one: {source.name}:{next(iter(found))}; it has {', '.join(found)}",
-        )  # fmt: skip
+        )
     name = name or next(iter(found))
     if name not in found:
         raise UnknownName("algorithm", name, found, where=source.name)
@@ -294,8 +312,9 @@ def _options(recipe: Recipe, name: str, options: str, path: str) -> dict[str, An
 
 def _take_no_options(name: str, options: str, path: str) -> None:
     if options:
-        raise UserError(f"{name} takes no options: it is written already", where=path,
-                        hint=_PROGRAM)  # fmt: skip
+        raise UserError(
+            f"{name} takes no options: it is written already", where=path, hint=_PROGRAM
+        )
 
 
 def _finished(found: Algorithm | Builder, file: str) -> Algorithm:

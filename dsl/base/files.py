@@ -29,9 +29,11 @@ MAX_BYTES = 1 << 30
 
 _BOM = "\ufeff"
 _MARKS = (  # the longer ones first: that of UTF-32-LE starts like that of UTF-16-LE
-    (codecs.BOM_UTF32_LE, "UTF-32"), (codecs.BOM_UTF32_BE, "UTF-32"),
-    (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"),
-)  # fmt: skip
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
 _SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(
     r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F]|[\ud800-\udfff])|\\."
@@ -54,8 +56,9 @@ def read_text(path: str | Path) -> str:
             return _unmarked(sys.stdin.read().encode(errors="surrogateescape").decode())
         file = Path(path)
         if file.is_dir():
-            raise BadFile("a directory, where a file is needed", where=where,
-                          hint="name a file in it")  # fmt: skip
+            raise BadFile(
+                "a directory, where a file is needed", where=where, hint="name a file in it"
+            )
         if file.stat().st_size > MAX_BYTES:
             raise BadFile("the file is larger than 1 GiB", where=where)
         return _unmarked(file.read_text(encoding="utf-8"))
@@ -134,9 +137,12 @@ def _write_stdout(text: str) -> None:
 
 
 def write_folder(
-    path: str | Path, texts: Mapping[str, str], *, force: bool = False,
+    path: str | Path,
+    texts: Mapping[str, str],
+    *,
+    force: bool = False,
     replaces: Collection[str] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Write a folder of files that appears whole or not at all: made aside, then renamed.
 
     The keys of ``texts`` are paths in it, with ``/`` between folders. With ``force`` a folder that
@@ -201,15 +207,19 @@ def check_replaceable(
     try:
         held = _files_in(folder)
         if held and not force:
-            raise UserError("the folder exists and is not empty", where=str(path),
-                            hint="-f replaces what weft wrote there")  # fmt: skip
+            raise UserError(
+                "the folder exists and is not empty",
+                where=str(path),
+                hint="-f replaces what weft wrote there",
+            )
         for file in held:
             name = file.relative_to(folder).as_posix()
             if name not in replaces and not (file.parent == folder and _is_ours(file)):
                 raise UserError(
                     f"the folder holds {name!r}, which weft did not write",
-                    where=str(path), hint="name a folder of its own",
-                )  # fmt: skip
+                    where=str(path),
+                    hint="name a folder of its own",
+                )
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
@@ -235,9 +245,10 @@ def _target(path: str | Path) -> Path:
         file = Path(os.path.realpath(path))
         if not file.parent.is_dir():
             raise UserError(
-                f"the folder {Path(path).parent} does not exist", where=str(path),
+                f"the folder {Path(path).parent} does not exist",
+                where=str(path),
                 hint="make it first",
-            )  # fmt: skip
+            )
         file.lstat()
     except FileNotFoundError:
         pass
@@ -279,8 +290,9 @@ def parse_json(text: str, where: str) -> Any:
         return value
 
     try:
-        data = json.loads(text, parse_constant=no_constant, parse_float=finite,
-                          object_pairs_hook=no_duplicates)  # fmt: skip
+        data = json.loads(
+            text, parse_constant=no_constant, parse_float=finite, object_pairs_hook=no_duplicates
+        )
     except json.JSONDecodeError as error:
         place = f"{where}:{error.lineno}:{error.colno}"
         raise BadFile(f"not JSON: {error.msg}", where=place) from None
@@ -303,8 +315,11 @@ def _check_characters(text: str, where: str) -> None:
         if match["lone"]:
             line = text.count("\n", 0, match.start()) + 1
             column = match.start() - text.rfind("\n", 0, match.start())
-            raise BadFile("a lone surrogate is no character", where=f"{where}:{line}:{column}",
-                          hint="characters beyond \\uffff are pairs: \\ud83d\\ude00")  # fmt: skip
+            raise BadFile(
+                "a lone surrogate is no character",
+                where=f"{where}:{line}:{column}",
+                hint="characters beyond \\uffff are pairs: \\ud83d\\ude00",
+            )
 
 
 def kind_of(data: Any, where: str) -> str:
@@ -313,9 +328,10 @@ def kind_of(data: Any, where: str) -> str:
         raise BadFile('not a weft file: no "weft" key', where=where)
     if data.get("schema") != SCHEMA:
         raise BadFile(
-            f"schema {data.get('schema')!r} is not known", where=where,
+            f"schema {data.get('schema')!r} is not known",
+            where=where,
             hint=f"this version reads schema {SCHEMA}",
-        )  # fmt: skip
+        )
     return str(data["weft"])
 
 

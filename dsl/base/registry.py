@@ -93,35 +93,43 @@ class Registry:
         return build(spec, self.load(spec.name, spec=spec))
 
 
-ENGINES = Registry("engine", "weft.engines", {
-    "classic": "weft.synth.engines.classic.engine:Classic",
-    "exact": "weft.synth.engines.exact:Exact",
-    "packing": "weft.synth.engines.packing.engine:Packer",
-    "greedy": "weft.synth.engines.greedy.engine:Greedy",
-    "flow": "weft.synth.engines.flow.engine:Flow",
-    "sketched": "weft.synth.engines.sketched.engine:Sketched",
-    "portfolio": "weft.synth.engines.portfolio.engine:Portfolio",
-})  # fmt: skip
+ENGINES = Registry(
+    "engine",
+    "weft.engines",
+    {
+        "classic": "weft.synth.engines.classic.engine:Classic",
+        "exact": "weft.synth.engines.exact:Exact",
+        "packing": "weft.synth.engines.packing.engine:Packer",
+        "greedy": "weft.synth.engines.greedy.engine:Greedy",
+        "flow": "weft.synth.engines.flow.engine:Flow",
+        "sketched": "weft.synth.engines.sketched.engine:Sketched",
+        "portfolio": "weft.synth.engines.portfolio.engine:Portfolio",
+    },
+)
 """What finds schedules: frozen dataclasses that follow ``weft.synth.base.engine.Engine``."""
 
-PASSES = Registry("pass", "weft.passes", {
-    "aggregate": "weft.backends.compile.passes.aggregate:Aggregate",
-    "chain": "weft.backends.compile.passes.chain:Chain",
-    "channels": "weft.backends.compile.passes.channels:Channels",
-    "dead": "weft.backends.compile.passes.dead:Dead",
-    "elide": "weft.backends.compile.passes.elide:Elide",
-    "fuse": "weft.backends.compile.passes.fuse:Fuse",
-    "instances": "weft.backends.compile.passes.instances:Instances",
-    "lift": "weft.backends.compile.passes.lift:Lift",
-    "lower": "weft.backends.compile.passes.lower:Lower",
-    "fence": "weft.backends.compile.passes.fence:Fence",
-    "prune": "weft.backends.compile.passes.prune:Prune",
-    "scratch": "weft.backends.compile.passes.scratch:Scratch",
-    "sync": "weft.backends.compile.passes.sync:Sync",
-    "threadblocks": "weft.backends.compile.passes.threadblocks:ThreadBlocks",
-    "trace": "weft.backends.compile.passes.trace:Trace",
-    "weave": "weft.backends.compile.passes.weave:Weave",
-})  # fmt: skip
+PASSES = Registry(
+    "pass",
+    "weft.passes",
+    {
+        "aggregate": "weft.backends.compile.passes.aggregate:Aggregate",
+        "chain": "weft.backends.compile.passes.chain:Chain",
+        "channels": "weft.backends.compile.passes.channels:Channels",
+        "dead": "weft.backends.compile.passes.dead:Dead",
+        "elide": "weft.backends.compile.passes.elide:Elide",
+        "fuse": "weft.backends.compile.passes.fuse:Fuse",
+        "instances": "weft.backends.compile.passes.instances:Instances",
+        "lift": "weft.backends.compile.passes.lift:Lift",
+        "lower": "weft.backends.compile.passes.lower:Lower",
+        "fence": "weft.backends.compile.passes.fence:Fence",
+        "prune": "weft.backends.compile.passes.prune:Prune",
+        "scratch": "weft.backends.compile.passes.scratch:Scratch",
+        "sync": "weft.backends.compile.passes.sync:Sync",
+        "threadblocks": "weft.backends.compile.passes.threadblocks:ThreadBlocks",
+        "trace": "weft.backends.compile.passes.trace:Trace",
+        "weave": "weft.backends.compile.passes.weave:Weave",
+    },
+)
 """From schedules, algorithms and programs to flows, from flows to programs, and among each."""
 
 BACKENDS = Registry(

@@ -174,9 +174,10 @@ def build(spec: Spec, cls: type[T]) -> T:
     for name, field in fields.items():
         if field.name not in values and not _has_default(field):
             raise UserError(
-                f"{spec.name} needs the option {name!r}", where=spec.span,
+                f"{spec.name} needs the option {name!r}",
+                where=spec.span,
                 hint=f"write {spec.name}{{{name}=…}}",
-            )  # fmt: skip
+            )
     try:
         return cls(**values)
     except UserError as error:

@@ -23,22 +23,40 @@ BYTES_PER_US_PER_GBPS = 1000
 
 _SIZES = {
     "B": 1,
-    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
-}  # fmt: skip
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
 _TIMES = {
-    "ns": Fraction(1, 1000), "us": Fraction(1), "µs": Fraction(1), "μs": Fraction(1),
-    "ms": Fraction(1000), "s": Fraction(10**6), "min": Fraction(60 * 10**6),
+    "ns": Fraction(1, 1000),
+    "us": Fraction(1),
+    "µs": Fraction(1),
+    "μs": Fraction(1),
+    "ms": Fraction(1000),
+    "s": Fraction(10**6),
+    "min": Fraction(60 * 10**6),
     "h": Fraction(3600 * 10**6),
-}  # fmt: skip
+}
 _BANDWIDTHS = {
-    "B/s": Fraction(1, 10**9), "KB/s": Fraction(1, 10**6), "MB/s": Fraction(1, 1000),
-    "GB/s": Fraction(1), "TB/s": Fraction(1000),
-    "KiB/s": Fraction(2**10, 10**9), "MiB/s": Fraction(2**20, 10**9),
+    "B/s": Fraction(1, 10**9),
+    "KB/s": Fraction(1, 10**6),
+    "MB/s": Fraction(1, 1000),
+    "GB/s": Fraction(1),
+    "TB/s": Fraction(1000),
+    "KiB/s": Fraction(2**10, 10**9),
+    "MiB/s": Fraction(2**20, 10**9),
     "GiB/s": Fraction(2**30, 10**9),
-    "Mb/s": Fraction(1, 8000), "Gb/s": Fraction(1, 8), "Tb/s": Fraction(125),
-    "Mbit/s": Fraction(1, 8000), "Gbit/s": Fraction(1, 8),
-}  # fmt: skip
+    "Mb/s": Fraction(1, 8000),
+    "Gb/s": Fraction(1, 8),
+    "Tb/s": Fraction(125),
+    "Mbit/s": Fraction(1, 8000),
+    "Gbit/s": Fraction(1, 8),
+}
 _QUANTITY = re.compile(r"\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,3})?)\s*([^\s0-9.]\S*)?\s*")
 
 

@@ -72,6 +72,7 @@ def _read_json(text: str, where: str, options: Spec) -> Topology:
         if looks_like_teccl(data):
             return read_teccl(data, where, options)
         if looks_like_sketch(data):
-            raise BadFile("a TACCL sketch, where a topology is needed", where=where,
-                          hint=IMPORT_SKETCH)  # fmt: skip
+            raise BadFile(
+                "a TACCL sketch, where a topology is needed", where=where, hint=IMPORT_SKETCH
+            )
     raise BadFile("this JSON is no topology", where=where, hint=f"weft reads {FORMATS}")

@@ -148,9 +148,10 @@ def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: Scale, wher
     alpha = exact(fields.get("alpha", Number), f"{where}: alpha") * scale.unit
     if len(betas) != wanted:
         raise BadFile(
-            f"node_betas_list has {len(betas)} entries, {kind} has {wanted}", where=where,
+            f"node_betas_list has {len(betas)} entries, {kind} has {wanted}",
+            where=where,
             hint="kind= says what the file is",
-        )  # fmt: skip
+        )
     widths = [scale.bandwidth(beta, where) for beta in betas]
     if kind != "ndv2":
         port = BoxSwitch(_SWITCH[kind], tuple(range(gpus)), widths[0], alpha / 2)
@@ -178,9 +179,10 @@ def _custom(fields: Fields, name: str, gpus: int, scale: Scale, where: str) -> B
                 raise BadFile(f"GPU {src} has a link to itself", where=f"{where}: links[{dst}]")
             if lanes != links[src][dst] or betas[dst][src] != betas[src][dst]:
                 raise BadFile(
-                    f"the link {src}-{dst} differs in its two directions", where=where,
+                    f"the link {src}-{dst} differs in its two directions",
+                    where=where,
                     hint="write it as an edge list, which has directed links",
-                )  # fmt: skip
+                )
             if lanes < 0 or lanes.denominator != 1 or lanes > 1000:
                 raise BadFile(f"{lanes} lanes", where=f"{where}: links[{dst}][{src}]")
             if lanes and src < dst:

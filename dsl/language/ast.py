@@ -442,9 +442,20 @@ class PhasesRule(RuleLine):
 
 
 Rule = (
-    OnlyRule | ForbidRule | RelayRule | OwnFirstRule | SwitchRule | SymmetryRule | ChunksRule
-    | ChunksBySizeRule | MaxHopsRule | MaxStepsRule | MaxDetourRule | SendRule | PhasesRule
-)  # fmt: skip
+    OnlyRule
+    | ForbidRule
+    | RelayRule
+    | OwnFirstRule
+    | SwitchRule
+    | SymmetryRule
+    | ChunksRule
+    | ChunksBySizeRule
+    | MaxHopsRule
+    | MaxStepsRule
+    | MaxDetourRule
+    | SendRule
+    | PhasesRule
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,8 +227,11 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
         *steps, beyond = parts
         sizes = [size for _, size in steps]
         if not all(a < b for a, b in pairwise([0, *sizes])):
-            self._complain("these sizes do not grow", self._span(meta),
-                           "chunks 1 up to 64KiB, 2 up to 1MiB, 8 beyond")  # fmt: skip
+            self._complain(
+                "these sizes do not grow",
+                self._span(meta),
+                "chunks 1 up to 64KiB, 2 up to 1MiB, 8 beyond",
+            )
         return ast.ChunksBySizeRule(tuple(steps), beyond, span=self._span(meta))
 
     def max_hops(self, meta: Meta, parts: Parts) -> ast.MaxHopsRule:

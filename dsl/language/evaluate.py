@@ -140,9 +140,10 @@ class Meaning:
         sources, targets = self._box_numbers(boxes.src), self._box_numbers(boxes.dst)
         if len(sources) == 1 and sources == targets and len(self.machine.boxes) > 1:
             raise BadSketch(
-                f"nothing is between node {sources[0]} and itself", where=boxes.span,
+                f"nothing is between node {sources[0]} and itself",
+                where=boxes.span,
                 hint="within node, links are named by 'within node'",
-            )  # fmt: skip
+            )
         pairs = [(a, b) for a in sources for b in targets if a != b]
         yield from pairs
         if boxes.both_ways:
@@ -157,9 +158,10 @@ class Meaning:
         beyond = next((v for v in found if not 0 <= v < count), None)
         if beyond is not None:
             raise BadSketch(
-                f"there is no node {beyond} on {self.machine.topology.name}", where=boxes.span,
+                f"there is no node {beyond} on {self.machine.topology.name}",
+                where=boxes.span,
                 hint=f"nodes are 0 … {count - 1}" if count > 1 else "it has one node, number 0",
-            )  # fmt: skip
+            )
         return found
 
     @property
@@ -209,9 +211,10 @@ class Meaning:
         if not 0 <= value < size:
             kind = "rank" if box is None else "local rank"
             raise BadSketch(
-                f"there is no {kind} {value} on {machine.topology.name}", where=where,
+                f"there is no {kind} {value} on {machine.topology.name}",
+                where=where,
                 hint=f"{kind}s are 0 … {size - 1}",
-            )  # fmt: skip
+            )
         if box is None:
             return (value,)
         return machine.boxes[box][value : value + 1]
@@ -221,8 +224,9 @@ class Meaning:
         nodes = self.machine.topology.nodes
         found = self.machine.nodes_named(text)
         if not found:
-            names = (n.name if n.name.replace(".", "_").isidentifier() else f'"{n.name}"'
-                     for n in nodes)  # fmt: skip
+            names = (
+                n.name if n.name.replace(".", "_").isidentifier() else f'"{n.name}"' for n in nodes
+            )
             raise UnknownName("node", text, {*names, *self.numbers}, where=where)
         if box is None or nodes[found[0]].name == text:
             return found
@@ -279,8 +283,12 @@ class Meaning:
             & self.speaks_of()
         )
         links = machine.nothing().links
-        if any(not machine.is_gpu(n) for side in (sources, targets) for nodes in side.values()
-               for n in nodes):  # fmt: skip
+        if any(
+            not machine.is_gpu(n)
+            for side in (sources, targets)
+            for nodes in side.values()
+            for n in nodes
+        ):
             links = self._links(sources, targets)
         if _is_single(src) and _is_single(dst):
             self._must_exist(written, named, links)
@@ -319,8 +327,9 @@ class Meaning:
         if not (alone or named.any() or links.any()):
             raise BadSketch(
                 f"there is no link {selector_text(pair)} on {self.machine.topology.name}",
-                where=pair.span, hint=self._linked_to(pair),
-            )  # fmt: skip
+                where=pair.span,
+                hint=self._linked_to(pair),
+            )
 
     def no_hop(self, src: int, dst: int, where: Span | None) -> BadSketch:
         """The error for two ranks that are not one hop apart; its hint says which are."""
@@ -369,9 +378,10 @@ def number_of(
         case ast.Name(text=text) | ast.Quoted(text=text):
             if nodes_named(text):
                 raise BadSketch(
-                    f"{text!r} is a node, where a number is needed", where=expression.span,
+                    f"{text!r} is a node, where a number is needed",
+                    where=expression.span,
                     hint="ranks and variables are numbers",
-                )  # fmt: skip
+                )
             raise UnknownName("variable", text, numbers, where=expression.span)
         case ast.Binary():
             left = number_of(expression.left, numbers, nodes_named)

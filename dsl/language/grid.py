@@ -42,9 +42,10 @@ def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Places, int]:
     shape = shape_of(topology.name)
     if shape is None or int(np.prod(shape)) != topology.ranks:
         raise BadSketch(
-            f"{topology.name} has no dimensions", where=axis.span,
+            f"{topology.name} has no dimensions",
+            where=axis.span,
             hint="mesh, torus, hypercube, ring and line machines of the catalogue have",
-        )  # fmt: skip
+        )
     if isinstance(axis.which, str):
         number = _LETTERS.find(axis.which) if len(axis.which) == 1 else -1
     else:
@@ -52,9 +53,10 @@ def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Places, int]:
     if not 0 <= number < len(shape):
         known = [*_LETTERS[: len(shape)], *(f"dimension {i}" for i in range(3, len(shape)))]
         raise BadSketch(
-            f"{topology.name} has no such dimension", where=axis.span,
+            f"{topology.name} has no such dimension",
+            where=axis.span,
             hint=f"it has {', '.join(known)}; x is dimension 0",
-        )  # fmt: skip
+        )
     # The first coordinate is the fastest: column-major.
     return np.arange(topology.ranks).reshape(shape, order="F"), number
 
@@ -85,8 +87,9 @@ def swapped(one: ast.Axis, other: ast.Axis, meaning: Meaning) -> tuple[int, ...]
     if places.shape[a] != places.shape[b]:
         raise BadSketch(
             f"these dimensions have {places.shape[a]} and {places.shape[b]} places",
-            where=other.span, hint="only dimensions of equal size can be swapped",
-        )  # fmt: skip
+            where=other.span,
+            hint="only dimensions of equal size can be swapped",
+        )
     return _image(places, np.swapaxes(places, a, b))
 
 

@@ -49,6 +49,9 @@ def promised(tree: SketchText) -> Promise | None:
     if match is None:
         raise UserError("this promise cannot be read", where=tree.span, hint=f"write it: {FORM}")
     return Promise(
-        match["collective"], parse_bytes(match["size"]), Fraction(match["percent"]) / 100,
-        float(parse_microseconds(match["time"]) / 10**6), match["ruled"] is not None,
-    )  # fmt: skip
+        match["collective"],
+        parse_bytes(match["size"]),
+        Fraction(match["percent"]) / 100,
+        float(parse_microseconds(match["time"]) / 10**6),
+        match["ruled"] is not None,
+    )

@@ -73,8 +73,10 @@ class Degraded:
         """One line: what is down, and which ranks are numbered anew."""
         names = [down.name for down in self.downs]
         listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-        moved = [f"{_span(old)} {'is' if len(old) == 1 else 'are'} now {_span(new)}"
-                 for old, new in _moved(self.survivors)]  # fmt: skip
+        moved = [
+            f"{_span(old)} {'is' if len(old) == 1 else 'are'} now {_span(new)}"
+            for old, new in _moved(self.survivors)
+        ]
         plural = "rank" if len(moved) == 1 and "…" not in moved[0] else "ranks"
         return f"without {listed}" + (f"; {plural} {', '.join(moved)}" if moved else "")
 
@@ -172,8 +174,9 @@ def nic_down(topology: Topology, text: str, where: Where = None) -> Down:
     """
     nics = nics_of(topology)
     if not nics:
-        raise UserError(f"{topology.name} has no NICs", where=where,
-                        hint="weft topo show lists what it has")  # fmt: skip
+        raise UserError(
+            f"{topology.name} has no NICs", where=where, hint="weft topo show lists what it has"
+        )
     names = {name: nic for nic in reversed(nics) for name in nic.names}
     found = names.get(text.strip())
     if found is None:
@@ -194,14 +197,16 @@ def cable_down(topology: Topology, text: str, where: Where = None) -> Down:
     ways = [forth] if arrow else [forth, back]
     if not any(ways):
         raise BadTopology(
-            f"there is no cable {text} in {topology.name}", where=where,
+            f"there is no cable {text} in {topology.name}",
+            where=where,
             hint="weft topo show lists the cables",
-        )  # fmt: skip
+        )
     if hash_:
         most = max(map(len, ways))
         if not re.fullmatch(r"\d{1,6}", number) or not 1 <= int(number) <= most:
-            raise UserError(f"{text!r}: there are {most} such links", where=where,
-                            hint=f"#1 … #{most}")  # fmt: skip
+            raise UserError(
+                f"{text!r}: there are {most} such links", where=where, hint=f"#1 … #{most}"
+            )
         ways = [way[int(number) - 1 : int(number)] for way in ways]
     ends = f"{topology.nodes[a].name}{'->' if arrow else '-'}{topology.nodes[b].name}"
     return Down(ends + hash_ + number, tuple(sorted(i for way in ways for i in way)))
@@ -220,8 +225,11 @@ def rank_down(topology: Topology, rank: int, where: Where = None) -> Down:
         UserError: there is no such rank.
     """
     if not 0 <= rank < topology.ranks:
-        raise UserError(f"rank {rank} is not on {topology.name}", where=where,
-                        hint=f"its ranks are 0 … {topology.ranks - 1}")  # fmt: skip
+        raise UserError(
+            f"rank {rank} is not on {topology.name}",
+            where=where,
+            hint=f"its ranks are 0 … {topology.ranks - 1}",
+        )
     return node_down(topology, rank)
 
 

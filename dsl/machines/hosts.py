@@ -143,8 +143,11 @@ def _joined(inner: Topology, box: Box, spec: Spec, nodes: int) -> Topology:
     if fabric.kind in ("rails+spine", "pods"):
         fabric = type(fabric)(fabric.kind, fabric.size, spec.factor("oversub"))
     elif spec.has("oversub"):
-        raise UserError("oversub= needs a spine", where=spec.keys["oversub"],
-                        hint="fabric=rails+spine or fabric=pods:B")  # fmt: skip
+        raise UserError(
+            "oversub= needs a spine",
+            where=spec.keys["oversub"],
+            hint="fabric=rails+spine or fabric=pods:B",
+        )
     bandwidth = spec.bandwidth("nic_bw", nics.bandwidth)
     alpha = spec.microseconds("nic_alpha", nics.alpha)
     counts = _nic_counts(spec, nodes, len(nics.attach))
@@ -175,9 +178,10 @@ def _nic_counts(spec: Spec, nodes: int, slots: int) -> tuple[int, ...]:
     for count in counts:
         if slots % count:
             raise UserError(
-                f"{count} NICs do not spread evenly over {slots} slots", where=spec.keys["nics"],
+                f"{count} NICs do not spread evenly over {slots} slots",
+                where=spec.keys["nics"],
                 hint=f"write a divisor of {slots}",
-            )  # fmt: skip
+            )
     return counts * nodes if len(counts) == 1 else counts
 
 

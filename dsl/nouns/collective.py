@@ -390,10 +390,14 @@ def one_shot_allreduce(ranks: int, *, chunks: int = 1) -> Collective:
     sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
     rows = [(v, r, r, 0) for r in range(n) for v in range(n)]
     plain = Collective(
-        Kind.ALLREDUCE, n, n, sets,
-        Placement.of([(r, r, r, 0) for r in range(n)]), Placement.of(rows),
+        Kind.ALLREDUCE,
+        n,
+        n,
+        sets,
+        Placement.of([(r, r, r, 0) for r in range(n)]),
+        Placement.of(rows),
         local_reduce=(tuple(range(n)),),
-    )  # fmt: skip
+    )
     return plain.split(chunks)
 
 
@@ -422,9 +426,14 @@ def custom(
     before, after = rows(pre, "pre"), rows(post, "post")
     chunks = 1 + max((chunk for _, chunk, _, _ in (*before, *after)), default=-1)
     return Collective(
-        Kind.CUSTOM, ranks, chunks, tuple(sets), Placement.of(before), Placement.of(after),
+        Kind.CUSTOM,
+        ranks,
+        chunks,
+        tuple(sets),
+        Placement.of(before),
+        Placement.of(after),
         name=name,
-    )  # fmt: skip
+    )
 
 
 _ROW = "rows are (rank, chunk, [contributing ranks], buffer offset)"

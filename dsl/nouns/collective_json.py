@@ -26,13 +26,20 @@ def described(c: Collective) -> dict[str, Any]:
         return {"rank": p.ranks, "chunk": p.chunks, "set": p.sets, "offset": p.offsets}
 
     return {
-        "weft": "collective", "schema": SCHEMA, "kind": str(c.kind), "name": c.name,
-        "ranks": c.ranks, "chunks": c.chunks, "factor": c.factor, "roots": list(c.roots),
+        "weft": "collective",
+        "schema": SCHEMA,
+        "kind": str(c.kind),
+        "name": c.name,
+        "ranks": c.ranks,
+        "chunks": c.chunks,
+        "factor": c.factor,
+        "roots": list(c.roots),
         "contributions": [sorted(s) for s in c.contributions],
-        "pre": columns(c.pre), "post": columns(c.post),
+        "pre": columns(c.pre),
+        "post": columns(c.post),
         "local_reduce": [list(g) for g in c.local_reduce],
         **({"sizes": list(c.sizes)} if c.sizes else {}),
-    }  # fmt: skip
+    }
 
 
 def load(data: Any, where: str = "collective") -> Collective:
@@ -71,17 +78,25 @@ def load(data: Any, where: str = "collective") -> Collective:
     if chunks > 2 * len(pre):
         raise BadFile(f"of {chunks} chunks only {len(pre)} start anywhere", where=where)
     collective = Collective(
-        Kind(kind), ranks, chunks, tuple(map(frozenset, groups("contributions", ranks))),
-        pre, placement("post"), fields.get("factor", int, 1),
-        tuple(fields.integers("roots", [])), groups("local_reduce", chunks, []),
-        fields.get("name", str, ""), tuple(fields.integers("sizes", [])),
-    )  # fmt: skip
+        Kind(kind),
+        ranks,
+        chunks,
+        tuple(map(frozenset, groups("contributions", ranks))),
+        pre,
+        placement("post"),
+        fields.get("factor", int, 1),
+        tuple(fields.integers("roots", [])),
+        groups("local_reduce", chunks, []),
+        fields.get("name", str, ""),
+        tuple(fields.integers("sizes", [])),
+    )
     fields.finish()
     if not _is_what_it_says(collective):
         raise BadFile(
-            f"this is no {collective.kind} of factor {collective.factor}", where=where,
+            f"this is no {collective.kind} of factor {collective.factor}",
+            where=where,
             hint="a collective of one's own has the kind custom",
-        )  # fmt: skip
+        )
     return collective
 
 

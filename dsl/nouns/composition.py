@@ -60,9 +60,10 @@ def composed(phases: Sequence[Phase]) -> Kind:
     place = _first_stray(phases)
     before = f" after {phases[place - 1].kind}" if place else ""
     raise NoComposition(
-        f"no collective is made so: {phases[place].kind}{before}", place,
+        f"no collective is made so: {phases[place].kind}{before}",
+        place,
         hint="allreduce is reduce_scatter, allreduce, allgather; the others are one kind of phase",
-    )  # fmt: skip
+    )
 
 
 def _first_stray(phases: Sequence[Phase]) -> int:
@@ -82,9 +83,10 @@ def _require_mirrored(phases: Sequence[Phase]) -> None:
     for i, (down, up) in enumerate(zip(reversed(scattered), gathered, strict=False), first):
         if set(map(frozenset, down.groups)) != set(map(frozenset, up.groups)):
             raise NoComposition(
-                "this allgather is in other groups than the reduce_scatter it undoes", i,
+                "this allgather is in other groups than the reduce_scatter it undoes",
+                i,
                 hint="gather in the groups of the reduce_scatters, the last one first",
-            )  # fmt: skip
+            )
     if len(scattered) != len(gathered):
         raise NoComposition(
             f"{len(scattered)} phases reduce_scatter, {len(gathered)} allgather",
@@ -125,9 +127,10 @@ def _joined(groups: Sequence[Group], block: dict[int, int], place: int) -> dict[
             if other != rank:
                 raise NoComposition(
                     f"ranks {other} and {rank} are in one group here and come together in "
-                    "another phase again", place,
+                    "another phase again",
+                    place,
                     hint="data of a rank must reach each other rank by one path",
-                )  # fmt: skip
+                )
             new[find(block[rank])] = find(block[group[0]])
     result = {b: find(b) for b in new}
     members: dict[int, int] = {}
@@ -137,7 +140,8 @@ def _joined(groups: Sequence[Group], block: dict[int, int], place: int) -> dict[
         if len(group) != members[result[block[group[0]]]]:
             raise NoComposition(
                 f"the group of rank {group[0]} has {len(group)} ranks, where the phases join "
-                f"{members[result[block[group[0]]]]} blocks", place,
+                f"{members[result[block[group[0]]]]} blocks",
+                place,
                 hint="the groups of a phase must be equally large and cross those of the others",
-            )  # fmt: skip
+            )
     return result

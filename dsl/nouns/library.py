@@ -182,8 +182,9 @@ class Library:
         for one in self.tuned:
             if one.name == name:
                 return one
-        raise UserError(f"the library has no {name}",
-                        hint="it has " + ", ".join(t.name for t in self.tuned))  # fmt: skip
+        raise UserError(
+            f"the library has no {name}", hint="it has " + ", ".join(t.name for t in self.tuned)
+        )
 
 
 def _check(library: Library, one: Tuned) -> None:
@@ -196,8 +197,9 @@ def _check(library: Library, one: Tuned) -> None:
     for a, b in pairwise(one.plans):
         if b.low != a.high + 1:
             what = "a gap" if b.low > a.high else "an overlap"
-            raise BadFile(f"{what} between {a.name} (to {a.high}) and {b.name} (from {b.low})",
-                          where=where)  # fmt: skip
+            raise BadFile(
+                f"{what} between {a.name} (to {a.high}) and {b.name} (from {b.low})", where=where
+            )
     if any(p.low > p.high for p in one.plans):
         raise BadFile("a plan for no size", where=where)
     if list(one.grid) != sorted(set(one.grid)) or not one.grid:
@@ -227,38 +229,51 @@ def dumps(library: Library) -> str:
 def dump(library: Library) -> dict[str, Any]:
     """The JSON object of a library (``docs/formats.md``)."""
     return {
-        "weft": "library", "schema": SCHEMA, "name": library.name,
+        "weft": "library",
+        "schema": SCHEMA,
+        "name": library.name,
         "topology": topology_json.dump(library.topology),
-        "low": library.low, "high": library.high, "timing": dict(library.timing),
+        "low": library.low,
+        "high": library.high,
+        "timing": dict(library.timing),
         "tuned": [_tuned(one) for one in library.tuned],
         "provenance": dict(library.provenance),
-    }  # fmt: skip
+    }
 
 
 def _tuned(one: Tuned) -> dict[str, Any]:
     return {
-        "collective": collective_json.dump(one.collective), "bound": dict(one.bound),
-        "grid": list(one.grid), "bound_us": list(one.bound_us),
-        "chosen_us": list(one.chosen_us), "idea_us": list(one.idea_us),
+        "collective": collective_json.dump(one.collective),
+        "bound": dict(one.bound),
+        "grid": list(one.grid),
+        "bound_us": list(one.bound_us),
+        "chosen_us": list(one.chosen_us),
+        "idea_us": list(one.idea_us),
         "candidates": [
             {"name": c.name, "source": c.source, "baseline": c.baseline, "us": list(c.us)}
             for c in one.candidates
         ],
         "plans": [
             {
-                "name": p.name, "low": p.low, "high": p.high, "candidate": p.candidate,
-                "engine": p.engine, "protocol": p.protocol, "instances": p.instances,
-                "segments": p.segments, "options": dict(p.options), "schedule": p.schedule,
+                "name": p.name,
+                "low": p.low,
+                "high": p.high,
+                "candidate": p.candidate,
+                "engine": p.engine,
+                "protocol": p.protocol,
+                "instances": p.instances,
+                "segments": p.segments,
+                "options": dict(p.options),
+                "schedule": p.schedule,
                 "artefacts": [
-                    {"format": a.format, "target": a.target, "in_place": a.in_place,
-                     "file": a.file}
+                    {"format": a.format, "target": a.target, "in_place": a.in_place, "file": a.file}
                     for a in p.artefacts
                 ],
             }
             for p in one.plans
         ],
         "remarks": list(one.remarks),
-    }  # fmt: skip
+    }
 
 
 def read(path: str | Path) -> Library:
@@ -278,10 +293,12 @@ def load(data: Any, where: str = "library") -> Library:
     library = Library(
         fields.get("name", str),
         topology_json.load(fields.get("topology", dict), f"{where}: topology"),
-        fields.get("low", int), fields.get("high", int), fields.get("timing", dict),
+        fields.get("low", int),
+        fields.get("high", int),
+        fields.get("timing", dict),
         tuple(_load_tuned(x, f"{where}: tuned") for x in fields.get("tuned", list)),
         fields.get("provenance", dict, {}),
-    )  # fmt: skip
+    )
     fields.finish()
     return library
 
@@ -290,21 +307,27 @@ def _load_tuned(data: Any, where: str) -> Tuned:
     fields = Fields(data, where)
     found = Tuned(
         collective_json.load(fields.get("collective", dict), f"{where}: collective"),
-        fields.get("bound", dict), tuple(fields.integers("grid")),
+        fields.get("bound", dict),
+        tuple(fields.integers("grid")),
         _known(_times(fields, "bound_us", where), where),
-        _known(_times(fields, "chosen_us", where), where), _times(fields, "idea_us", where),
+        _known(_times(fields, "chosen_us", where), where),
+        _times(fields, "idea_us", where),
         tuple(_load_candidate(x, f"{where}: candidates") for x in fields.get("candidates", list)),
         tuple(_load_plan(x, f"{where}: plans") for x in fields.get("plans", list)),
         _texts(fields.get("remarks", list, []), where),
-    )  # fmt: skip
+    )
     fields.finish()
     return found
 
 
 def _load_candidate(data: Any, where: str) -> Candidate:
     fields = Fields(data, where)
-    found = Candidate(fields.get("name", str), _times(fields, "us", where),
-                      fields.get("baseline", bool), fields.get("source", str, ""))  # fmt: skip
+    found = Candidate(
+        fields.get("name", str),
+        _times(fields, "us", where),
+        fields.get("baseline", bool),
+        fields.get("source", str, ""),
+    )
     fields.finish()
     return found
 
@@ -312,13 +335,18 @@ def _load_candidate(data: Any, where: str) -> Candidate:
 def _load_plan(data: Any, where: str) -> TunedPlan:
     fields = Fields(data, where)
     found = TunedPlan(
-        fields.get("name", str), fields.get("low", int), fields.get("high", int),
-        fields.get("candidate", str), fields.get("engine", str),
+        fields.get("name", str),
+        fields.get("low", int),
+        fields.get("high", int),
+        fields.get("candidate", str),
+        fields.get("engine", str),
         str(protocol_of(fields.get("protocol", str))),
-        fields.get("instances", int), fields.get("segments", int), fields.get("options", dict),
+        fields.get("instances", int),
+        fields.get("segments", int),
+        fields.get("options", dict),
         _inside(fields.get("schedule", str), where),
         tuple(_load_artefact(x, f"{where}: artefacts") for x in fields.get("artefacts", list)),
-    )  # fmt: skip
+    )
     fields.finish()
     return found
 
@@ -326,9 +354,11 @@ def _load_plan(data: Any, where: str) -> TunedPlan:
 def _load_artefact(data: Any, where: str) -> Artefact:
     fields = Fields(data, where)
     found = Artefact(
-        fields.get("format", str), _inside(fields.get("file", str), where),
-        fields.get("target", str, ""), fields.get("in_place", bool, False),
-    )  # fmt: skip
+        fields.get("format", str),
+        _inside(fields.get("file", str), where),
+        fields.get("target", str, ""),
+        fields.get("in_place", bool, False),
+    )
     fields.finish()
     return found
 

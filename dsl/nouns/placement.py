@@ -63,9 +63,11 @@ def one_by_one(
     inside = np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
     chunk, offset = np.repeat(start[p.chunks], repeats), np.repeat(p.offsets, repeats)
     return Placement(
-        np.repeat(p.ranks, repeats), (chunk + inside).astype(np.int32),
-        np.repeat(p.sets, repeats), (offset + inside).astype(np.int32),
-    )  # fmt: skip
+        np.repeat(p.ranks, repeats),
+        (chunk + inside).astype(np.int32),
+        np.repeat(p.sets, repeats),
+        (offset + inside).astype(np.int32),
+    )
 
 
 def uneven(
@@ -84,9 +86,11 @@ def uneven(
     if len(offsets) and offsets.max() >= LARGEST_OFFSET:
         raise UserError(f"buffers of more than {LARGEST_OFFSET} grains", hint="take coarser shares")
     return Placement(
-        np.repeat(p.ranks, repeats), chunk.astype(np.int32),
-        np.repeat(p.sets, repeats), offsets.astype(np.int32),
-    )  # fmt: skip
+        np.repeat(p.ranks, repeats),
+        chunk.astype(np.int32),
+        np.repeat(p.sets, repeats),
+        offsets.astype(np.int32),
+    )
 
 
 def split(placement: Placement, k: int) -> Placement:
@@ -97,6 +101,8 @@ def split(placement: Placement, k: int) -> Placement:
         return (np.repeat(column, k) * step + (piece if step > 1 else 0)).astype(np.int32)
 
     return Placement(
-        spread(placement.ranks, 1), spread(placement.chunks, k),
-        spread(placement.sets, 1), spread(placement.offsets, k),
-    )  # fmt: skip
+        spread(placement.ranks, 1),
+        spread(placement.chunks, k),
+        spread(placement.sets, 1),
+        spread(placement.offsets, k),
+    )

@@ -16,26 +16,38 @@ LARGEST = 1 << 31
 def dump(program: Program) -> dict[str, Any]:
     """The JSON object of a program."""
     return {
-        "weft": "program", "schema": SCHEMA, "name": program.name,
+        "weft": "program",
+        "schema": SCHEMA,
+        "name": program.name,
         "collective": collective_json.dump(program.collective),
-        "message_chunks": program.message_chunks, "in_place": program.in_place,
+        "message_chunks": program.message_chunks,
+        "in_place": program.in_place,
         "protocol": str(program.protocol),
         "ranks": [
             {
-                "input_chunks": rank.input_chunks, "output_chunks": rank.output_chunks,
-                "scratch_chunks": rank.scratch_chunks, "blocks": [_block(b) for b in rank],
+                "input_chunks": rank.input_chunks,
+                "output_chunks": rank.output_chunks,
+                "scratch_chunks": rank.scratch_chunks,
+                "blocks": [_block(b) for b in rank],
             }
             for rank in program.ranks
         ],
-    }  # fmt: skip
+    }
 
 
 def _block(block: Block) -> dict[str, Any]:
     rows = [
-        [str(i.op), str(i.src.buffer), i.src.offset, str(i.dst.buffer), i.dst.offset, i.count,
-         [list(wait) for wait in i.waits]]
+        [
+            str(i.op),
+            str(i.src.buffer),
+            i.src.offset,
+            str(i.dst.buffer),
+            i.dst.offset,
+            i.count,
+            [list(wait) for wait in i.waits],
+        ]
         for i in block.code
-    ]  # fmt: skip
+    ]
     return {"channel": block.channel, "send": block.send, "recv": block.recv, "code": rows}
 
 
@@ -93,8 +105,11 @@ def _instr(row: Any, where: str) -> Instr:
             "an instruction is [op, buffer, offset, buffer, offset, count, waits]", where=where
         )
     op, src, src_at, dst, dst_at, count, waits = row
-    for name, known, noun in ((op, Op, "operation"), (src, Buffer, "buffer"),
-                              (dst, Buffer, "buffer")):  # fmt: skip
+    for name, known, noun in (
+        (op, Op, "operation"),
+        (src, Buffer, "buffer"),
+        (dst, Buffer, "buffer"),
+    ):
         if name not in set(known):
             raise UnknownName(noun, name, known, where=where)
     for wait in waits:

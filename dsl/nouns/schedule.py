@@ -102,10 +102,18 @@ class Schedule:
         ).reshape(-1, 6)
         links = np.array([i for t in rows for i in t.route], np.int32)
         return Schedule.from_columns(
-            topology, collective, columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3],
-            columns[:, 4].astype(bool), columns[:, 5], links,
-            rounds=rounds, provenance=provenance,
-        )  # fmt: skip
+            topology,
+            collective,
+            columns[:, 0],
+            columns[:, 1],
+            columns[:, 2],
+            columns[:, 3],
+            columns[:, 4].astype(bool),
+            columns[:, 5],
+            links,
+            rounds=rounds,
+            provenance=provenance,
+        )
 
     @staticmethod
     def from_columns(
@@ -137,13 +145,31 @@ class Schedule:
         new_starts, at = rows_of(starts, order)
         links = np.asarray(route_links, np.int32)[at]
         schedule = Schedule(
-            topology, collective, chunk[order], src[order], dst[order], step[order],
-            np.asarray(reduce, bool)[order], new_starts, links,
-            rounds=rounds, segments=segments, stride=stride, provenance=dict(provenance or {}),
+            topology,
+            collective,
+            chunk[order],
+            src[order],
+            dst[order],
+            step[order],
+            np.asarray(reduce, bool)[order],
+            new_starts,
+            links,
+            rounds=rounds,
+            segments=segments,
+            stride=stride,
+            provenance=dict(provenance or {}),
             priority=None if priority is None else np.asarray(priority, np.int32)[order],
-        )  # fmt: skip
-        for column in (schedule.chunk, schedule.src, schedule.dst, schedule.step, schedule.reduce,
-                       schedule.route_start, schedule.route_links, schedule.priority):  # fmt: skip
+        )
+        for column in (
+            schedule.chunk,
+            schedule.src,
+            schedule.dst,
+            schedule.step,
+            schedule.reduce,
+            schedule.route_start,
+            schedule.route_links,
+            schedule.priority,
+        ):
             if column is not None:
                 column.setflags(write=False)
         return schedule
@@ -156,9 +182,13 @@ class Schedule:
 
     def __getitem__(self, i: int) -> Transfer:
         return Transfer(
-            int(self.chunk[i]), int(self.src[i]), int(self.dst[i]), self.route(i),
-            int(self.step[i]), bool(self.reduce[i]),
-        )  # fmt: skip
+            int(self.chunk[i]),
+            int(self.src[i]),
+            int(self.dst[i]),
+            self.route(i),
+            int(self.step[i]),
+            bool(self.reduce[i]),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schedule) and dump(self) == dump(other)
@@ -177,11 +207,15 @@ class Schedule:
     def columns(self) -> dict[str, Any]:
         """The transfer columns by name, with route lengths: input of :meth:`from_columns`."""
         return {
-            "chunk": self.chunk, "src": self.src, "dst": self.dst, "step": self.step,
-            "reduce": self.reduce, "route_lengths": np.diff(self.route_start),
+            "chunk": self.chunk,
+            "src": self.src,
+            "dst": self.dst,
+            "step": self.step,
+            "reduce": self.reduce,
+            "route_lengths": np.diff(self.route_start),
             "route_links": self.route_links,
             **({} if self.priority is None else {"priority": self.priority}),
-        }  # fmt: skip
+        }
 
     def with_provenance(self, **entries: Any) -> Schedule:
         """The same schedule with entries added to its provenance."""
@@ -270,9 +304,10 @@ def load(data: Any, where: str = "schedule") -> Schedule:
         raise BadFile("a priority is outside 0 … 2^31 - 1", where=f"{where}: transfers")
     if stride and not planned:
         raise BadFile(
-            "a stride spaces the priorities of slices, and transfers have none", where=where,
+            "a stride spaces the priorities of slices, and transfers have none",
+            where=where,
             hint="add the column priority, or drop the stride",
-        )  # fmt: skip
+        )
     provenance = fields.get("provenance", dict, {})
     fields.finish()
     for name, value in (("bytes", size), ("segments", segments)):
@@ -280,11 +315,20 @@ def load(data: Any, where: str = "schedule") -> Schedule:
             shown = value if abs(value) < 10**30 else "absurdly large"
             raise BadFile(f"{name} is {shown}, outside 1 … {LARGEST[name]}", where=where)
     schedule = Schedule.from_columns(
-        topology, collective, columns["chunk"], columns["src"], columns["dst"],
-        columns["step"], columns["reduce"],
-        lengths, links, rounds=rounds, provenance=provenance,
-        priority=priority if planned else None, stride=stride,
-    )  # fmt: skip
+        topology,
+        collective,
+        columns["chunk"],
+        columns["src"],
+        columns["dst"],
+        columns["step"],
+        columns["reduce"],
+        lengths,
+        links,
+        rounds=rounds,
+        provenance=provenance,
+        priority=priority if planned else None,
+        stride=stride,
+    )
     if any(t is not None for t in times) and np.any(np.diff(columns["step"]) < 0):
         raise BadFile("transfers with times must be sorted by step", where=where)
     start, end = (_times(t, len(schedule), where) for t in times)
@@ -315,8 +359,13 @@ def _check_ranges(
             f"the collective has {collective.ranks} ranks, the topology {topology.ranks}",
             where=where,
         )
-    limits = {"chunk": collective.chunks, "src": topology.ranks, "dst": topology.ranks,
-              "step": 1 << 24, "reduce": 2}  # fmt: skip
+    limits = {
+        "chunk": collective.chunks,
+        "src": topology.ranks,
+        "dst": topology.ranks,
+        "step": 1 << 24,
+        "reduce": 2,
+    }
     for name, limit in limits.items():
         column = columns[name]
         for row in np.flatnonzero((column < 0) | (column >= limit)).tolist():

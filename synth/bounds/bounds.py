@@ -197,8 +197,15 @@ def _composites(
             for line in of_cut(machine, turned, side, wants, latency):
                 us, slope = line.us(machine), _per_byte(collective, line.time)
                 shown = line.turned()
-                found.append(Composite(us, slope, report.line_certificate(
-                    topology, shown, collective.message_chunks, us, slope)))  # fmt: skip
+                found.append(
+                    Composite(
+                        us,
+                        slope,
+                        report.line_certificate(
+                            topology, shown, collective.message_chunks, us, slope
+                        ),
+                    )
+                )
     return envelope((one for one in found if one.us), latency, flow.us_per_byte)
 
 

@@ -107,9 +107,11 @@ def _fractional_cover(
     bandwidth = topology.capacities()
     cost, _, _ = small([bandwidth[row] for row, _ in rows])
     lp = LinearProgram(
-        cost, csr_array((-np.ones(len(cells), np.int64), at), shape=(len(links), len(rows))),
-        -np.ones(len(links), np.int64), upper=np.ones(len(rows), np.int64),
-    )  # fmt: skip
+        cost,
+        csr_array((-np.ones(len(cells), np.int64), at), shape=(len(links), len(rows))),
+        -np.ones(len(links), np.int64),
+        upper=np.ones(len(rows), np.int64),
+    )
     answer = certified_minimum(lp)
     if answer.x_numerators is None:  # an integral cover is always one: every link for itself
         return tuple((i, Fraction(1)) for i in links)

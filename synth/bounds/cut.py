@@ -159,8 +159,12 @@ class Supply:
         own = net.vertices + 1 + np.arange(len(self._many))
         start = demand.holder_start
         fans = [demand.holders[start[k] : start[k + 1]] for k in self._many]
-        tails = np.concatenate([np.full(len(self._ranks) + len(own), self._source),
-                                np.repeat(own, [len(f) for f in fans])])  # fmt: skip
+        tails = np.concatenate(
+            [
+                np.full(len(self._ranks) + len(own), self._source),
+                np.repeat(own, [len(f) for f in fans]),
+            ]
+        )
         heads = np.concatenate([self._ranks, own, *fans])
         self._fan = sum(map(len, fans))
         vertices = net.vertices + 1 + len(own)

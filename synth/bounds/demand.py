@@ -46,9 +46,13 @@ class Demand:
         others = (rank[:, None] + np.arange(1, ranks)) % ranks
         each = ranks - 1
         return Demand(
-            ranks, np.ones(ranks, np.int64), rank, np.arange(ranks + 1),
-            np.sort(others, axis=1).ravel(), np.arange(ranks + 1) * each,
-        )  # fmt: skip
+            ranks,
+            np.ones(ranks, np.int64),
+            rank,
+            np.arange(ranks + 1),
+            np.sort(others, axis=1).ravel(),
+            np.arange(ranks + 1) * each,
+        )
 
     @property
     def classes(self) -> int:
@@ -159,9 +163,14 @@ class Demand:
         than here, because one of the new holders is enough.
         """
         return Demand(
-            self.ranks, self.weight, self.dests, self.dest_start,
-            self.holders, self.holder_start, not self.backwards,
-        )  # fmt: skip
+            self.ranks,
+            self.weight,
+            self.dests,
+            self.dest_start,
+            self.holders,
+            self.holder_start,
+            not self.backwards,
+        )
 
 
 def copying_demand(collective: Collective) -> Demand | None:
@@ -243,9 +252,13 @@ def _disjoint(c: Collective, shares: npt.NDArray[Any]) -> bool:
 
 
 def _classes(
-    c: Collective, from_chunk: _Column, from_rank: _Column, to_chunk: _Column, to_rank: _Column,
+    c: Collective,
+    from_chunk: _Column,
+    from_rank: _Column,
+    to_chunk: _Column,
+    to_rank: _Column,
     backwards: bool,
-) -> Demand:  # fmt: skip
+) -> Demand:
     n = c.ranks
     held = np.sort(from_chunk.astype(np.int64) * n + from_rank)
     wanted = np.sort(to_chunk.astype(np.int64) * n + to_rank)

@@ -133,11 +133,15 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     load_col = column[order[np.repeat(start[cap_link], reps) + inner]]
     load_row = np.repeat(cap_row, reps)
     a_ub: Any = coo_array(
-        (np.concatenate([np.ones(len(load_col), np.int64), -size]),
-         (np.concatenate([load_row, np.arange(len(size))]),
-          np.concatenate([load_col, np.full(len(size), last)]))),
+        (
+            np.concatenate([np.ones(len(load_col), np.int64), -size]),
+            (
+                np.concatenate([load_row, np.arange(len(size))]),
+                np.concatenate([load_col, np.full(len(size), last)]),
+            ),
+        ),
         shape=(len(size), last + 1),
-    ).tocsr()  # fmt: skip
+    ).tocsr()
     values = np.concatenate([np.ones(last, np.int64), -np.ones(last, np.int64)])
     row = np.concatenate([at * n + ends[1][link], at * n + ends[0][link]])
     a_eq: Any = coo_array(

@@ -80,8 +80,9 @@ def best_mix(topology: Topology, demand: Demand, first: Sequence[Cut]) -> Mix | 
             answer = _solve(topology, chosen, size)
         except WeftError:
             return best
-        new = [c for c in _violated(topology, demand, finder, answer)
-               if c.inside.tobytes() not in cuts]  # fmt: skip
+        new = [
+            c for c in _violated(topology, demand, finder, answer) if c.inside.tobytes() not in cuts
+        ]
         mix = _mix(topology, chosen, answer, complete=exact and not new and answer.exact)
         if mix is not None and (best is None or mix.time >= best.time):
             best = mix
@@ -101,11 +102,15 @@ def _solve(topology: Topology, cuts: tuple[Cut, ...], size: Ints) -> Certified:
     cut_link = np.concatenate([np.array(c.crossing.links, np.int64) for c in cuts])
     ones = np.ones(len(link), np.int64)
     a_ub: Any = coo_array(
-        (np.concatenate([ones, -size, -np.ones(len(cut_link), np.int64)]),
-         (np.concatenate([row, np.arange(len(size)), cut_row]),
-          np.concatenate([link, np.full(len(size), last), cut_link]))),
+        (
+            np.concatenate([ones, -size, -np.ones(len(cut_link), np.int64)]),
+            (
+                np.concatenate([row, np.arange(len(size)), cut_row]),
+                np.concatenate([link, np.full(len(size), last), cut_link]),
+            ),
+        ),
         shape=(len(size) + len(cuts), last + 1),
-    ).tocsr()  # fmt: skip
+    ).tocsr()
     right = np.concatenate([np.zeros(len(size), np.int64), -np.array([c.chunks for c in cuts])])
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1

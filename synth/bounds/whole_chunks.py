@@ -60,10 +60,14 @@ def whole_chunk_bound(
     held[collective.pre.chunks, collective.pre.ranks] = True
     wanted[collective.post.chunks, collective.post.ranks] = True
     field = _Field(
-        topology, machine, kinds, np.broadcast_to(kind.reshape(-1), (collective.chunks,)),
+        topology,
+        machine,
+        kinds,
+        np.broadcast_to(kind.reshape(-1), (collective.chunks,)),
         np.stack([_distances(machine, np.flatnonzero(row)) for row in kinds]),
-        held, wanted & ~held,
-    )  # fmt: skip
+        held,
+        wanted & ~held,
+    )
     ticks, certificate = max(field.bounds(chunk_bytes), key=lambda x: x[0])
     return WholeChunks(Fraction(ticks, machine.unit), certificate)
 

@@ -59,9 +59,10 @@ def find_conflict(topology: Topology, collective: Collective, sketch: Sketch) ->
     units = smallest_conflict([part for line in lines for part in _single(line)], _impossible(ways))
     rules = _flat(units)
     cures = [
-        unit for unit in units
+        unit
+        for unit in units
         if not ways.obstacle([r for r in sketch.rules if not any(r is x for x in unit)])
-    ]  # fmt: skip
+    ]
     return Conflict(rules, ways.obstacle(rules), _flat(cures))
 
 

@@ -99,8 +99,9 @@ def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = No
     run = simulate(schedule, message_bytes, bound_us=float(least))
     busiest = int(run.busy_us.argmax())
     chain = tuple(_Chain(schedule, run).links()) if schedule.segments == 1 else ()
-    return Binding(schedule, run, busiest, float(run.busy_us[busiest]), float(least), certificate,
-                   chain)  # fmt: skip
+    return Binding(
+        schedule, run, busiest, float(run.busy_us[busiest]), float(least), certificate, chain
+    )
 
 
 class _Chain:

@@ -88,8 +88,9 @@ def machine_of(topology: Topology, chunk_bytes: Fraction) -> Machine:
     times = [chunk_bytes / (b * BYTES_PER_US_PER_GBPS) for b in topology.capacities()]
     alphas = [link.latency for link in topology.links]
     unit = ticks_per_us(times, alphas)
-    return _tables(topology, routes, [_up(t, unit) for t in times], [_up(a, unit) for a in alphas],
-                   unit)  # fmt: skip
+    return _tables(
+        topology, routes, [_up(t, unit) for t in times], [_up(a, unit) for a in alphas], unit
+    )
 
 
 def ticks_per_us(times: Sequence[Fraction], alphas: Sequence[Fraction]) -> int:
@@ -138,12 +139,19 @@ def _tables(
     ends = [(topology.links[r[0]].src, topology.links[r[-1]].dst) for r in routes]
     src, dst = np.array(ends, np.int64).reshape(-1, 2).T
     return Machine(
-        topology.ranks, len(times), np.ascontiguousarray(src), np.ascontiguousarray(dst),
+        topology.ranks,
+        len(times),
+        np.ascontiguousarray(src),
+        np.ascontiguousarray(dst),
         np.cumsum([0, *map(len, routes)], dtype=np.int64),
-        np.array([i for r in routes for i in r], np.int64), np.array(first, np.int64),
-        np.array(row, np.int64), np.array(hold, np.int64), np.array(alpha, np.int64),
-        np.array(arrives, np.int64), unit,
-    )  # fmt: skip
+        np.array([i for r in routes for i in r], np.int64),
+        np.array(first, np.int64),
+        np.array(row, np.int64),
+        np.array(hold, np.int64),
+        np.array(alpha, np.int64),
+        np.array(arrives, np.int64),
+        unit,
+    )
 
 
 def grouped(keys: Ints, groups: int) -> tuple[Ints, Ints]:

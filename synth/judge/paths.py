@@ -156,7 +156,9 @@ def longest_paths(topology: Topology, rule: MaxDetour) -> Ints:
     else:
         shortest, (_, scale) = latency_distances(topology), latency_units(topology)
     kinds, which = np.unique(shortest, return_inverse=True)
-    most = [UNREACHED if d < 0 else math.floor(rule.longest(Fraction(int(d), scale)) * scale)
-            for d in kinds]  # fmt: skip
+    most = [
+        UNREACHED if d < 0 else math.floor(rule.longest(Fraction(int(d), scale)) * scale)
+        for d in kinds
+    ]
     allowed: Ints = np.array(most, np.int64)[which].reshape(shortest.shape)
     return allowed

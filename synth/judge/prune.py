@@ -35,16 +35,28 @@ def select(schedule: Schedule, kept: Mask) -> Schedule:
     """Only the transfers of a mask, in the same order, with their times."""
     s, lengths = schedule, np.diff(schedule.route_start)
     smaller = Schedule.from_columns(
-        s.topology, s.collective, s.chunk[kept], s.src[kept], s.dst[kept], s.step[kept],
-        s.reduce[kept], lengths[kept], s.route_links[np.repeat(kept, lengths)],
-        priority=None if s.priority is None else s.priority[kept], stride=s.stride,
+        s.topology,
+        s.collective,
+        s.chunk[kept],
+        s.src[kept],
+        s.dst[kept],
+        s.step[kept],
+        s.reduce[kept],
+        lengths[kept],
+        s.route_links[np.repeat(kept, lengths)],
+        priority=None if s.priority is None else s.priority[kept],
+        stride=s.stride,
         provenance=s.provenance,
-    )  # fmt: skip
+    )
     start, end = (None if t is None else t[kept] for t in (s.start_us, s.end_us))
     return replace(
-        smaller, rounds=s.rounds[: smaller.steps], bytes=s.bytes, segments=s.segments,
-        start_us=start, end_us=end,
-    )  # fmt: skip
+        smaller,
+        rounds=s.rounds[: smaller.steps],
+        bytes=s.bytes,
+        segments=s.segments,
+        start_us=start,
+        end_us=end,
+    )
 
 
 def _live(schedule: Schedule, fresh: Mask) -> Mask:

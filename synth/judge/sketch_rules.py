@@ -92,8 +92,12 @@ def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Mask) -> Iterato
                 late = hops_travelled(schedule, redundant) > rule.count
                 yield from _broken(schedule, [rule], late, f"more than {rule.count} hops")
             case MaxDetour():
-                yield from _broken(schedule, [rule], detours(schedule, rule, redundant),
-                                   "data comes here by a longer path")  # fmt: skip
+                yield from _broken(
+                    schedule,
+                    [rule],
+                    detours(schedule, rule, redundant),
+                    "data comes here by a longer path",
+                )
             case OwnFirst():
                 starts, ordered = _starts(schedule), _pair_mask(schedule, rule.pairs)
                 own = starts[schedule.chunk, schedule.src]

@@ -89,9 +89,12 @@ def verify(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
     if len(problems) > PROBLEMS_TOLD:
         problems[PROBLEMS_TOLD:] = ["… and more"]
     return Verdict(
-        not problems, tuple(problems), len(schedule), int(schedule.step.max(initial=-1)) + 1,
+        not problems,
+        tuple(problems),
+        len(schedule),
+        int(schedule.step.max(initial=-1)) + 1,
         redundant,
-    )  # fmt: skip
+    )
 
 
 def require_valid(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
@@ -144,8 +147,12 @@ def _shape_problems(s: Schedule) -> Iterator[str]:
     ):
         yield "the routes of the schedule do not fit its links"
         return
-    limits = (("chunk", s.chunk, s.collective.chunks), ("src", s.src, s.topology.ranks),
-              ("dst", s.dst, s.topology.ranks), ("step", s.step, 1 << 31))  # fmt: skip
+    limits = (
+        ("chunk", s.chunk, s.collective.chunks),
+        ("src", s.src, s.topology.ranks),
+        ("dst", s.dst, s.topology.ranks),
+        ("step", s.step, 1 << 31),
+    )
     for label, column, limit in limits:
         for i in np.flatnonzero((column < 0) | (column >= limit)).tolist():
             yield f"transfer {i}: {label} {column[i]} is outside 0 … {limit - 1}"

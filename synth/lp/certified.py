@@ -156,9 +156,16 @@ def certified_minimum(
     rows = len(lp.b_ub)
     attained, x_numerators, x_denominator = primal or (None, None, 1)
     return Certified(
-        lower, found.value, found.x, numerators[:rows], numerators[rows:], denominator,
-        attained, x_numerators, x_denominator,
-    )  # fmt: skip
+        lower,
+        found.value,
+        found.x,
+        numerators[:rows],
+        numerators[rows:],
+        denominator,
+        attained,
+        x_numerators,
+        x_denominator,
+    )
 
 
 def proved_bound(
@@ -223,16 +230,26 @@ def _solve(lp: LinearProgram, method: str, seconds: float | None) -> _Floats:
         return _highs(matrix, right, kind, lp.cost, upper, method, seconds)
     at, columns = small.row_at, small.column_at
     found = _highs(
-        small.shrink(matrix), right[at], kind[at], lp.cost[columns] * small.column_size,
-        upper[columns], method, seconds,
-    )  # fmt: skip
+        small.shrink(matrix),
+        right[at],
+        kind[at],
+        lp.cost[columns] * small.column_size,
+        upper[columns],
+        method,
+        seconds,
+    )
     return _Floats(small.lift_solution(found.x), small.lift_prices(found.prices), found.value)
 
 
 def _highs(
-    matrix: Any, right: Ints, equal: npt.NDArray[np.bool_], cost: Ints, upper: Ints, method: str,
+    matrix: Any,
+    right: Ints,
+    equal: npt.NDArray[np.bool_],
+    cost: Ints,
+    upper: Ints,
+    method: str,
     seconds: float | None,
-) -> _Floats:  # fmt: skip
+) -> _Floats:
     from scipy import optimize
 
     linprog: Any = optimize.linprog  # its stubs know no variable method

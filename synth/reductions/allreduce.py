@@ -194,9 +194,14 @@ def _composed(scatters: Sequence[Point], gathers: Sequence[Point], ranks: int) -
             # Halves of engines that know times, not rounds: what the busiest link carries.
             rate = None if rounds else rounds_per_chunk(schedule)
             yield Point(
-                schedule, a.steps + b.steps, rounds, factor * ranks, Fraction(0), a.certificate,
+                schedule,
+                a.steps + b.steps,
+                rounds,
+                factor * ranks,
+                Fraction(0),
+                a.certificate,
                 rate=rate,
-            )  # fmt: skip
+            )
 
 
 def _certified(point: Point, problem: Problem, static: Fraction, certificate: Certificate) -> Point:
@@ -214,9 +219,11 @@ def _certified(point: Point, problem: Problem, static: Fraction, certificate: Ce
             {"root": root, "steps": point.steps, "rounds_per_chunk": str(bound)},
         )
     return replace(
-        point, bound=bound, certificate=certificate,
+        point,
+        bound=bound,
+        certificate=certificate,
         bandwidth_optimal=point.rounds_per_chunk == static,
-    )  # fmt: skip
+    )
 
 
 def _broadcast_bound(topology: Topology, steps: int) -> tuple[Fraction, int]:

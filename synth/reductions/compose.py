@@ -50,13 +50,15 @@ def compose_allreduce(scatter: Schedule, gather: Schedule) -> Schedule:
     }
     rounds = scatter.rounds + gather.rounds
     return Schedule.from_columns(
-        scatter.topology, cut, **joined,
+        scatter.topology,
+        cut,
+        **joined,
         rounds=rounds if scatter.rounds and gather.rounds else (),
         provenance={
             "reduction": "compose",
             "parts": [dict(scatter.provenance), dict(gather.provenance)],
         },
-    )  # fmt: skip
+    )
 
 
 def one_shot_allreduce_from(gather: Schedule) -> Schedule:
@@ -73,6 +75,8 @@ def one_shot_allreduce_from(gather: Schedule) -> Schedule:
     if c.sizes:
         raise UserError("a one-shot allreduce is made of equal chunks; these have unequal sizes")
     return replace(
-        gather, collective=one_shot_allreduce(c.ranks, chunks=c.factor), bytes=None,
+        gather,
+        collective=one_shot_allreduce(c.ranks, chunks=c.factor),
+        bytes=None,
         provenance={"reduction": "one-shot", "parts": [dict(gather.provenance)]},
-    )  # fmt: skip
+    )

@@ -74,8 +74,9 @@ def _rules(sketch: Sketch, machine: GroupMachine, cells: int) -> Iterator[Rule]:
                     raise UserError(
                         f"{rule.count} chunks are not shared out among the {cells} parts that the "
                         "phases divide a unit in",
-                        where=str(rule.span or rule.label), hint=f"chunks {cells}, or a multiple",
-                    )  # fmt: skip
+                        where=str(rule.span or rule.label),
+                        hint=f"chunks {cells}, or a multiple",
+                    )
                 yield replace(rule, count=rule.count // cells)
             case _:
                 pass

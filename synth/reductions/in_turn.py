@@ -59,9 +59,12 @@ def in_turn(
     routes, at = rows_of(start, order)
     columns: dict[str, Any] = {name: column[order] for name, column in joined.items()}
     return Schedule.from_columns(
-        topology, grid.cut(collective, cells), **columns, route_lengths=np.diff(routes),
+        topology,
+        grid.cut(collective, cells),
+        **columns,
+        route_lengths=np.diff(routes),
         route_links=links[at],
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -230,10 +230,17 @@ class _Run:
         limit = bounds(self.problem.topology, self.problem.collective)
         rate = rounds_per_chunk(schedule)
         return Point(
-            schedule, schedule.steps, 0, schedule.collective.factor, limit.rounds_per_chunk,
-            limit.certificate, step_optimal=schedule.steps == limit.steps,
-            bandwidth_optimal=rate == limit.rounds_per_chunk, rate=rate, words=words,
-        )  # fmt: skip
+            schedule,
+            schedule.steps,
+            0,
+            schedule.collective.factor,
+            limit.rounds_per_chunk,
+            limit.certificate,
+            step_optimal=schedule.steps == limit.steps,
+            bandwidth_optimal=rate == limit.rounds_per_chunk,
+            rate=rate,
+            words=words,
+        )
 
     def outcome(self) -> Outcome:
         """What is best for the objective."""

@@ -78,10 +78,17 @@ class Undo:
         step = steps - 1 - columns["step"][::-1]
         # Last transfer first, and every route from its end: the links simply come backwards.
         turned = Schedule.from_columns(
-            self.problem.topology, collective, chunk, columns["dst"][::-1], target, step,
-            _adds(collective, chunk, target, step), lengths[::-1], columns["route_links"][::-1],
+            self.problem.topology,
+            collective,
+            chunk,
+            columns["dst"][::-1],
+            target,
+            step,
+            _adds(collective, chunk, target, step),
+            lengths[::-1],
+            columns["route_links"][::-1],
             provenance={**schedule.provenance, "reduction": "reverse"},
-        )  # fmt: skip
+        )
         # An idle first step of the dual would be an idle last one: it falls off.
         rounds = schedule.rounds[::-1][: turned.steps]
         return replace(turned, rounds=rounds, bytes=schedule.bytes, segments=schedule.segments)
@@ -116,7 +123,7 @@ def _adds(
     """Which arrivals (sorted by step) are added to what the rank holds.
 
     All, but the first at a place that starts empty; if several come first in one step, all.
-    """  # fmt: skip
+    """
     holds = np.zeros(c.chunks * c.ranks, bool)
     holds[c.pre.chunks.astype(np.int64) * c.ranks + c.pre.ranks] = True
     place = chunk.astype(np.int64) * c.ranks + rank
@@ -188,11 +195,13 @@ def _dual_collective(c: Collective, ends: npt.NDArray[np.int32]) -> Collective:
         contributions=sets,
         pre=Placement(after.ranks, after.chunks, single[after.ranks], after.offsets),
         post=Placement(
-            *(np.ascontiguousarray(x) for x in (before[:, 0], before[:, 1], single[source],
-                                                before[:, 3]))
+            *(
+                np.ascontiguousarray(x)
+                for x in (before[:, 0], before[:, 1], single[source], before[:, 3])
+            )
         ),
         name=f"{c.name} reversed" if c.name else "",
-    )  # fmt: skip
+    )
 
 
 def _with_singles(c: Collective) -> tuple[tuple[frozenset[int], ...], npt.NDArray[np.int32]]:
@@ -237,8 +246,9 @@ def _dual_rule(
         case OwnFirst():
             raise UserError(
                 f"the rule {rule.label!r} has no meaning for {problem.collective} turned round",
-                where=rule.span, hint="an order of sends is for data that is copied",
-            )  # fmt: skip
+                where=rule.span,
+                hint="an order of sends is for data that is copied",
+            )
         case FixedSend():
             yield from _dual_send(rule, problem.collective, ends, steps)
         case _:
@@ -250,9 +260,7 @@ _TURNED = {Kind.REDUCE_SCATTER: Kind.ALLGATHER, Kind.ALLGATHER: Kind.REDUCE_SCAT
 
 def _dual_phases(rule: Phases) -> Phases:
     """The last phase first; what was scattered is gathered."""
-    turned = tuple(
-        Phase(_TURNED.get(p.kind, p.kind), p.groups) for p in reversed(rule.phases)
-    )  # fmt: skip
+    turned = tuple(Phase(_TURNED.get(p.kind, p.kind), p.groups) for p in reversed(rule.phases))
     return replace(rule, phases=turned, kind=_TURNED.get(rule.kind, rule.kind))
 
 
@@ -280,16 +288,21 @@ def _dual_relay(rule: Relay, problem: Problem, ends: npt.NDArray[np.int32]) -> I
         return
     if c.combining or rule.own_first:
         raise UserError(
-            f"the rule {rule.label!r} has no meaning for {c} turned round", where=rule.span,
+            f"the rule {rule.label!r} has no meaning for {c} turned round",
+            where=rule.span,
             hint="relays for data that is summed can be written as forbidden links",
-        )  # fmt: skip
+        )
     for rank in sources:
         for owner in sorted({int(ends[k]) for k in started[rank] & wanted}):
             for pair in sorted(around[rank]):
                 yield FixedSend(
-                    label=rule.label, span=rule.span, owner=owner, pair=_swap(pair), must=False,
+                    label=rule.label,
+                    span=rule.span,
+                    owner=owner,
+                    pair=_swap(pair),
+                    must=False,
                     target=rank,
-                )  # fmt: skip
+                )
 
 
 def _barred(problem: Problem, ranks: tuple[int, ...]) -> set[Pair]:
@@ -317,15 +330,17 @@ def _dual_send(
         if steps is None:
             raise UserError(
                 f"the rule {rule.label!r} names a step; {c} is solved backwards, where steps "
-                "cannot be counted from the beginning", where=rule.span,
+                "cannot be counted from the beginning",
+                where=rule.span,
                 hint="leave the step out",
-            )  # fmt: skip
+            )
         step = steps + 1 - step
         if step < 1 and rule.must:
             raise Infeasible(
-                f"the rule {rule.label!r} names step {rule.step} of {steps}", where=rule.span,
+                f"the rule {rule.label!r} names step {rule.step} of {steps}",
+                where=rule.span,
                 conflict=(rule.label,),
-            )  # fmt: skip
+            )
         if step < 1:
             return
     mine = c.pre.chunks[c.pre.ranks == rule.owner]

@@ -45,8 +45,9 @@ def even(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -
     """
     c = schedule.collective
     if len(set(c.grains.tolist())) != 1 or c.local_reduce or c.plain().chunks != 1:
-        raise UserError(f"{c} is not made of equal pieces of one chunk",
-                        hint="repair it as a whole")  # fmt: skip
+        raise UserError(
+            f"{c} is not made of equal pieces of one chunk", hint="repair it as a whole"
+        )
     torn = Torn.of(_finer(schedule), left)
     c = torn.schedule.collective
     size = message_bytes or schedule.bytes or LARGE
@@ -153,10 +154,12 @@ def _finer(schedule: Schedule) -> Schedule:
     which = np.repeat(np.arange(len(schedule)), each)
     cut = np.ones(each * pieces, np.int64)
     made = Schedule.from_columns(
-        schedule.topology, schedule.collective.plain().cut_in(cut, np.array([each * pieces])),
+        schedule.topology,
+        schedule.collective.plain().cut_in(cut, np.array([each * pieces])),
         **{**columns, "chunk": columns["chunk"] * each + copy},
         route_links=schedule.route_links[rows_of(schedule.route_start, which)[1]],
-        stride=schedule.stride * each, segments=schedule.segments,
+        stride=schedule.stride * each,
+        segments=schedule.segments,
         provenance=schedule.provenance,
-    )  # fmt: skip
+    )
     return replace(made, bytes=schedule.bytes)

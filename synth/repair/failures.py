@@ -30,9 +30,14 @@ from weft.dsl.symmetry.structure import IntArray, structure_of
 
 from ..bounds import Bounds, bounds, lower_bound_us
 
-ALIKE = frozenset({
-    Kind.ALLGATHER, Kind.ALLREDUCE, Kind.REDUCE_SCATTER, Kind.ALLTOALL,
-})  # fmt: skip
+ALIKE = frozenset(
+    {
+        Kind.ALLGATHER,
+        Kind.ALLREDUCE,
+        Kind.REDUCE_SCATTER,
+        Kind.ALLTOALL,
+    }
+)
 """Collectives that every renumbering of the ranks takes to themselves."""
 
 

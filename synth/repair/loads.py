@@ -24,12 +24,14 @@ def load_matrix(torn: Torn, ways: Sequence[Way]) -> Any:
 
     topology, start = torn.left.topology, torn.schedule.route_start
     links = [
-        np.concatenate([
-            torn.moved[rows_of(start, way.kept)[1]],
-            np.array([i for new in way.fresh for i in new.transfer.route], np.int64),
-        ])
+        np.concatenate(
+            [
+                torn.moved[rows_of(start, way.kept)[1]],
+                np.array([i for new in way.fresh for i in new.transfer.route], np.int64),
+            ]
+        )
         for way in ways
-    ]  # fmt: skip
+    ]
     way = np.repeat(np.arange(len(ways)), [len(x) for x in links])
     position, row = LinkTable.of(topology).rows_of(np.concatenate([np.zeros(0, np.int64), *links]))
     capacity = np.array([float(b) for b in topology.capacities()])
@@ -40,10 +42,13 @@ def load_matrix(torn: Torn, ways: Sequence[Way]) -> Any:
 def heights(torn: Torn, ways: Sequence[Way]) -> Floats:
     """Steps of each way, shape (ways,)."""
     step = torn.schedule.step
-    return np.array([
-        max([int(step[way.kept].max(initial=-1)), *(new.transfer.step for new in way.fresh)]) + 1.0
-        for way in ways
-    ])  # fmt: skip
+    return np.array(
+        [
+            max([int(step[way.kept].max(initial=-1)), *(new.transfer.step for new in way.fresh)])
+            + 1.0
+            for way in ways
+        ]
+    )
 
 
 def plain_of(torn: Torn) -> npt.NDArray[np.int64]:

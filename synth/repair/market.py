@@ -66,9 +66,7 @@ class Market:
         load = np.bincount(row, weights=carried[at], minlength=len(capacity)) * per_grain
         busiest = max(float(load.max(initial=0.0)), float(per_grain.max(initial=0.0)))
         alpha = [float(x.latency) for x in topology.links]
-        return Market(
-            topology, out, back, rows, per_grain.tolist(), load.tolist(), alpha, busiest
-        )  # fmt: skip
+        return Market(topology, out, back, rows, per_grain.tolist(), load.tolist(), alpha, busiest)
 
     def price(self, link: int, grains: float) -> float:
         """α, and what its fullest row will carry with one more: µs of the whole where that is as

@@ -58,8 +58,9 @@ class Torn:
         UserError: ranks are gone, so that it would be another collective.
         """
         if left.dead_ranks:
-            raise UserError("ranks are gone, so this is another collective",
-                            hint="synthesize it anew")  # fmt: skip
+            raise UserError(
+                "ranks are gone, so this is another collective", hint="synthesize it anew"
+            )
         moved = left.link_image[schedule.route_links]
         hit = np.zeros(len(schedule), bool)
         hit[np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))[moved < 0]] = True

@@ -68,7 +68,7 @@ def _bent(torn: Torn, mine: IntArray, market: Market, grains: float) -> list[New
         one = torn.schedule[row]
         tree, end = _dijkstra(
             market, {one.src: 0.0}, {one.dst}, grains, turned=False, through=False
-        )  # fmt: skip
+        )
         if end is None:
             return None
         route = _route(market, tree, one.dst, turned=False)[1]
@@ -119,8 +119,10 @@ def _ends(c: Collective, chunk: int) -> tuple[list[int], list[int], bool]:
     whole = frozenset().union(*held)
     if asked == {whole} and sum(map(len, held)) == len(whole):
         return holders, wanted, True
-    raise UserError(f"chunk {chunk} is neither copied whole nor summed of single parts",
-                    hint="synthesize it anew")  # fmt: skip
+    raise UserError(
+        f"chunk {chunk} is neither copied whole nor summed of single parts",
+        hint="synthesize it anew",
+    )
 
 
 def _centre(schedule: Schedule, mine: IntArray, wanted: list[int]) -> int:
@@ -163,8 +165,10 @@ def _tree(
         found, end = _dijkstra(market, reached, loose, grains, turned=turned, through=True)
         if end is None:
             name = market.topology.nodes[min(loose)].name
-            raise BadTopology(f"{market.topology.name}: {name} is cut off",
-                              hint="leave out what is cut off: --down-rank")  # fmt: skip
+            raise BadTopology(
+                f"{market.topology.name}: {name} is cut off",
+                hint="leave out what is cut off: --down-rank",
+            )
         fresh, at = [], end
         while at not in reached:
             hops[at] = _route(market, found, at, turned=turned)

@@ -148,11 +148,19 @@ def _reordered(schedule: Schedule, keys: tuple[npt.NDArray[np.int32], ...]) -> S
     order = np.lexsort(keys)
     start, at = rows_of(schedule.route_start, order)
     moved = Schedule.from_columns(
-        schedule.topology, schedule.collective, schedule.chunk[order], schedule.src[order],
-        schedule.dst[order], schedule.step[order], schedule.reduce[order], np.diff(start),
-        schedule.route_links[at], rounds=schedule.rounds,
-        provenance=schedule.provenance, stride=schedule.stride,
+        schedule.topology,
+        schedule.collective,
+        schedule.chunk[order],
+        schedule.src[order],
+        schedule.dst[order],
+        schedule.step[order],
+        schedule.reduce[order],
+        np.diff(start),
+        schedule.route_links[at],
+        rounds=schedule.rounds,
+        provenance=schedule.provenance,
+        stride=schedule.stride,
         priority=None if schedule.priority is None else schedule.priority[order],
-    )  # fmt: skip
+    )
     # Times belong to the old order.
     return replace(moved, bytes=schedule.bytes, segments=schedule.segments)

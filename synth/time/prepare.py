@@ -199,12 +199,17 @@ class Prepared:
         if order is not None:
             table[:, PRIORITY] = order
         return Work(
-            slices, table,
+            slices,
+            table,
             np.stack([r.row_start[:-1], r.row_start[1:], leaves, arrives], axis=1),
-            np.stack([r.rows, held], axis=1), len(costs.row),
-            np.stack([d.slot_start, d.reader_start], axis=1), d.readers, d.step_start,
-            order is not None, stride,
-        )  # fmt: skip
+            np.stack([r.rows, held], axis=1),
+            len(costs.row),
+            np.stack([d.slot_start, d.reader_start], axis=1),
+            d.readers,
+            d.step_start,
+            order is not None,
+            stride,
+        )
 
 
 def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
@@ -259,10 +264,14 @@ class _Costs:
         times = [grain / (x * BYTES_PER_US_PER_GBPS) for x in widths]
         unit = math.lcm(*{x.denominator for x in (*times, *alphas, overhead)})
         return _Costs(
-            unit, (times, alphas, overhead), row_kind, link_kind,
-            np.array(times, np.float64)[row_kind], np.array(alphas, np.float64)[link_kind],
+            unit,
+            (times, alphas, overhead),
+            row_kind,
+            link_kind,
+            np.array(times, np.float64)[row_kind],
+            np.array(alphas, np.float64)[link_kind],
             float(overhead),
-        )  # fmt: skip
+        )
 
     def coarse(self, total: float) -> int:
         """A unit in which so many µs are less than 2^``_COARSE`` ticks."""
@@ -314,10 +323,14 @@ def _routes(s: Schedule, one_by_one: bool) -> _Routes:
     legs, rows = key[head] // width, key[head] % width
     route_of_leg = np.repeat(np.arange(len(first)), np.diff(leg_start))
     return _Routes(
-        which, leg_start, link_start, links,
-        np.searchsorted(legs, np.arange(int(leg_start[-1]) + 1)), rows,
+        which,
+        leg_start,
+        link_start,
+        links,
+        np.searchsorted(legs, np.arange(int(leg_start[-1]) + 1)),
+        rows,
         times * grains[first][route_of_leg[legs]],
-    )  # fmt: skip
+    )
 
 
 def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]:
@@ -391,6 +404,12 @@ def _barriers(s: Schedule) -> _Data:
     first = np.flatnonzero(np.diff(s.step, prepend=-1))
     nothing, nowhere = np.zeros(n, np.int64), np.zeros(1, np.int64)
     return _Data(
-        nothing, nothing, nothing, np.full(n, -1, np.int64), nowhere, nowhere,
-        np.zeros(0, np.int64), np.append(first, n).astype(np.int64),
-    )  # fmt: skip
+        nothing,
+        nothing,
+        nothing,
+        np.full(n, -1, np.int64),
+        nowhere,
+        nowhere,
+        np.zeros(0, np.int64),
+        np.append(first, n).astype(np.int64),
+    )

@@ -76,27 +76,61 @@ def run(work: Work) -> tuple[Ints, Ints] | None:
     most = int((work.transfers[:, LAST_LEG] - work.transfers[:, FIRST_LEG]).max(initial=1))
     places, slots = len(work.places) - 1, int(work.places[-1, SLOT_BEGIN])
     count = np.zeros(13, np.int64)
-    count[4:] = (n, k, work.rows, work.planned, work.stride, places, slots,
-                 len(work.step_start) - 1, most > 1)  # fmt: skip
+    count[4:] = (
+        n,
+        k,
+        work.rows,
+        work.planned,
+        work.stride,
+        places,
+        slots,
+        len(work.step_start) - 1,
+        most > 1,
+    )
     rows = np.zeros((work.rows, 3), np.int64)
     rows[:, QUEUE] = -1
     # At one time a transfer gets ready at most once on each of its legs.
     heads = np.empty((n * most + work.rows + 1, 3), np.int64)
     ended = _run(
-        work.transfers, work.legs, work.holds, rows, work.places, work.readers, work.step_start,
-        np.diff(work.step_start) * k, np.zeros(n * k, np.int64), np.full((n * k, 2), -1, np.int32),
-        np.zeros(n * k, np.uint8), np.zeros(n * k if most > 1 else 1, np.int16),
-        np.zeros((places * k, 2), np.int32), np.zeros(slots * k, np.uint8), heads, count,
-    )  # fmt: skip
+        work.transfers,
+        work.legs,
+        work.holds,
+        rows,
+        work.places,
+        work.readers,
+        work.step_start,
+        np.diff(work.step_start) * k,
+        np.zeros(n * k, np.int64),
+        np.full((n * k, 2), -1, np.int32),
+        np.zeros(n * k, np.uint8),
+        np.zeros(n * k if most > 1 else 1, np.int16),
+        np.zeros((places * k, 2), np.int32),
+        np.zeros(slots * k, np.uint8),
+        heads,
+        count,
+    )
     return (work.transfers, rows) if ended else None
 
 
 @njit(cache=True, nogil=True)
 def _run(
-    transfers: Ints, legs: Ints, holds: Ints, rows: Ints, places: Ints, readers: Ints,
-    step_start: Ints, left: Ints, key: Ints, link: Ints, there: Ints, leg: Ints, progress: Ints,
-    arrived: Ints, heads: Ints, count: Ints,
-) -> bool:  # fmt: skip
+    transfers: Ints,
+    legs: Ints,
+    holds: Ints,
+    rows: Ints,
+    places: Ints,
+    readers: Ints,
+    step_start: Ints,
+    left: Ints,
+    key: Ints,
+    link: Ints,
+    there: Ints,
+    leg: Ints,
+    progress: Ints,
+    arrived: Ints,
+    heads: Ints,
+    count: Ints,
+) -> bool:
     # Beside messages on their way there is one event per row and one per transfer at a time.
     beside = len(transfers) + len(rows) + 2
     events = np.empty((beside + 1024, 2), np.int64)
@@ -144,8 +178,19 @@ def _run(
                 else:
                     at = _noted(transfers, places, progress, arrived, count, job)
                     if at >= 0:
-                        _wake(transfers, places, readers, progress, key, there, events, heads,
-                              count, at, now)  # fmt: skip
+                        _wake(
+                            transfers,
+                            places,
+                            readers,
+                            progress,
+                            key,
+                            there,
+                            events,
+                            heads,
+                            count,
+                            at,
+                            now,
+                        )
 
 
 @njit(cache=True)
@@ -193,9 +238,18 @@ def _noted(
 
 @njit(cache=True)
 def _wake(
-    transfers: Ints, places: Ints, readers: Ints, progress: Ints, key: Ints, there: Ints,
-    events: Ints, heads: Ints, count: Ints, at: int, now: int,
-) -> None:  # fmt: skip
+    transfers: Ints,
+    places: Ints,
+    readers: Ints,
+    progress: Ints,
+    key: Ints,
+    there: Ints,
+    events: Ints,
+    heads: Ints,
+    count: Ints,
+    at: int,
+    now: int,
+) -> None:
     """Tell the readers of a place (of a slice) whose data is there now."""
     turn, place = at // count[PLACES], at % count[PLACES]
     begin, end = places[place, READER_BEGIN], places[place + 1, READER_BEGIN]
@@ -208,9 +262,16 @@ def _wake(
 
 @njit(cache=True)
 def _open(
-    transfers: Ints, step_start: Ints, left: Ints, key: Ints, there: Ints, events: Ints,
-    heads: Ints, count: Ints, now: int,
-) -> None:  # fmt: skip
+    transfers: Ints,
+    step_start: Ints,
+    left: Ints,
+    key: Ints,
+    there: Ints,
+    events: Ints,
+    heads: Ints,
+    count: Ints,
+    now: int,
+) -> None:
     """With barriers: the next steps, while all that came before has arrived."""
     while count[OPEN] < count[STEPS] and (not count[OPEN] or not left[count[OPEN] - 1]):
         step = count[OPEN]
@@ -222,9 +283,16 @@ def _open(
 
 @njit(cache=True)
 def _tell(
-    transfers: Ints, key: Ints, there: Ints, events: Ints, heads: Ints, count: Ints,
-    turn: int, i: int, now: int,
-) -> None:  # fmt: skip
+    transfers: Ints,
+    key: Ints,
+    there: Ints,
+    events: Ints,
+    heads: Ints,
+    count: Ints,
+    turn: int,
+    i: int,
+    now: int,
+) -> None:
     """The data of a slice is there: it may go as soon as the slice before has left."""
     job = turn * count[TRANSFERS] + i
     there[job] = 1
@@ -251,9 +319,19 @@ def _ready(transfers: Ints, key: Ints, heads: Ints, count: Ints, job: int, now: 
 
 @njit(cache=True)
 def _try(
-    transfers: Ints, legs: Ints, holds: Ints, rows: Ints, key: Ints, link: Ints, there: Ints,
-    leg: Ints, events: Ints, count: Ints, job: int, now: int,
-) -> None:  # fmt: skip
+    transfers: Ints,
+    legs: Ints,
+    holds: Ints,
+    rows: Ints,
+    key: Ints,
+    link: Ints,
+    there: Ints,
+    leg: Ints,
+    events: Ints,
+    count: Ints,
+    job: int,
+    now: int,
+) -> None:
     """Start a job if all its rows are free, else let it wait for the one that is free last."""
     turn, i = job // count[TRANSFERS], job % count[TRANSFERS]
     mine = transfers[i, FIRST_LEG]
@@ -294,9 +372,16 @@ def _try(
 
 @njit(cache=True)
 def _leave(
-    transfers: Ints, there: Ints, events: Ints, count: Ints, job: int, turn: int, i: int,
-    now: int, leaves: int,
-) -> None:  # fmt: skip
+    transfers: Ints,
+    there: Ints,
+    events: Ints,
+    count: Ints,
+    job: int,
+    turn: int,
+    i: int,
+    now: int,
+    leaves: int,
+) -> None:
     """A slice starts; the next one may follow when this one has left."""
     if not turn:
         transfers[i, START] = now

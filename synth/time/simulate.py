@@ -157,19 +157,26 @@ def simulate(
 
         run = prepare(schedule, model).run(message_bytes)
         return Simulation(
-            message_bytes=message_bytes, time_us=run.time_us, start_us=run.start_us,
-            end_us=run.end_us, busy_us=run.busy_us,
-            bus_factor=bus_factor(schedule.collective), bound_us=bound_us,
-        )  # fmt: skip
+            message_bytes=message_bytes,
+            time_us=run.time_us,
+            start_us=run.start_us,
+            end_us=run.end_us,
+            busy_us=run.busy_us,
+            bus_factor=bus_factor(schedule.collective),
+            bound_us=bound_us,
+        )
     found = run_in_ticks(schedule, message_bytes, model)
     served, shape = found.served, (schedule.segments, len(schedule))
     start, end = (in_us(t, found.unit).reshape(shape) for t in (served.start, served.end))
     return Simulation(
-        message_bytes=message_bytes, time_us=float(end.max(initial=0)),
-        start_us=start.min(axis=0), end_us=end.max(axis=0),
+        message_bytes=message_bytes,
+        time_us=float(end.max(initial=0)),
+        start_us=start.min(axis=0),
+        end_us=end.max(axis=0),
         busy_us=in_us(served.busy, found.unit),
-        bus_factor=bus_factor(schedule.collective), bound_us=bound_us,
-    )  # fmt: skip
+        bus_factor=bus_factor(schedule.collective),
+        bound_us=bound_us,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +250,12 @@ class _Ticks:
             for i in resource.links:
                 shared.setdefault(i, []).append(row)
         return _Ticks(
-            unit, [max(1, round(x * unit)) for x in rows], [round(x * unit) for x in alphas],
-            round(overhead * unit), shared,
-        )  # fmt: skip
+            unit,
+            [max(1, round(x * unit)) for x in rows],
+            [round(x * unit) for x in alphas],
+            round(overhead * unit),
+            shared,
+        )
 
     def leg(self, links: tuple[int, ...], grains: int, alpha_occupies: bool) -> Leg:
         """Links that are passed at once. A row that holds two of them is held for both."""
@@ -322,8 +332,11 @@ def _linked(
     slot = np.full(len(source), -1, np.int64)
     slot[arrivals] = np.arange(len(arrivals))
     return Jobs(
-        route_of, stride, source.tolist(), target.tolist(),
+        route_of,
+        stride,
+        source.tolist(),
+        target.tolist(),
         (np.searchsorted(keys, source * width + step) - begin).tolist(),
         slot.tolist(),
         np.searchsorted(target[arrivals], np.arange(int(places.max(initial=-1)) + 2)).tolist(),
-    )  # fmt: skip
+    )

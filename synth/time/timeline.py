@@ -99,17 +99,22 @@ def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
     per_grain = message_bytes / (schedule.collective.message_chunks * schedule.segments)
     start, rows, until = _held(legs, run)
     return Timeline(
-        schedule=schedule, message_bytes=message_bytes,
+        schedule=schedule,
+        message_bytes=message_bytes,
         time_us=max(served.end, default=0) / unit,
         transfer=np.tile(np.arange(len(schedule)), schedule.segments),
         slice=np.repeat(np.arange(schedule.segments), len(schedule)),
         bytes=np.asarray(grains * per_grain, np.float64),
-        ready_us=in_us(ready, unit), start_us=in_us(served.start, unit),
+        ready_us=in_us(ready, unit),
+        start_us=in_us(served.start, unit),
         left_us=in_us((s + leg.leaves for s, leg in zip(served.start, legs, strict=True)), unit),
         end_us=in_us(served.end, unit),
-        held_start=start, held_row=rows, held_until_us=until,
-        cause=np.array(cause, np.int64), feeds=feeds,
-    )  # fmt: skip
+        held_start=start,
+        held_row=rows,
+        held_until_us=until,
+        cause=np.array(cause, np.int64),
+        feeds=feeds,
+    )
 
 
 def _held(legs: list[Leg], run: Ticked) -> tuple[Ints, Ints, Floats]:

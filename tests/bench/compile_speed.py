@@ -120,10 +120,14 @@ def main() -> int:
         found = json.loads(run.stdout)
         seconds = [found.get(stage, 0.0) for stage in stages]
         table.add_row(
-            name, "x".join(map(str, sizes)), f"{found['instructions']:,}",
-            *(f"{s:.1f}" for s in seconds), f"{sum(seconds):.1f}",
-            f"{1e6 * sum(seconds) / found['instructions']:.0f}", f"{found['peak']:.0f}",
-        )  # fmt: skip
+            name,
+            "x".join(map(str, sizes)),
+            f"{found['instructions']:,}",
+            *(f"{s:.1f}" for s in seconds),
+            f"{sum(seconds):.1f}",
+            f"{1e6 * sum(seconds) / found['instructions']:.0f}",
+            f"{found['peak']:.0f}",
+        )
     Console(width=150).print(table)
     return 0
 

@@ -79,8 +79,15 @@ def row(case: Case, kind: str, size: int) -> tuple[str, ...]:
         found, seconds = measured(lambda: packed(left.topology, kind, size))
     least = float(lower_bound_us(bounds(left.topology, make(kind, whole.ranks)), size))
     value = simulate(found, size).time_us
-    return (case.machine, ", ".join(case.dead), kind, format_bytes(size), case.how,
-            f"{seconds:.1f}", f"{value / least:.4f}")  # fmt: skip
+    return (
+        case.machine,
+        ", ".join(case.dead),
+        kind,
+        format_bytes(size),
+        case.how,
+        f"{seconds:.1f}",
+        f"{value / least:.4f}",
+    )
 
 
 def main() -> None:

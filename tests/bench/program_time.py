@@ -40,8 +40,9 @@ def programs() -> Iterator[tuple[str, Program, Topology]]:
         made = classic_algorithm(name, kind, machine.ranks)
         yield (
             f"{name} {kind}, {where}",
-            compile_algorithm(made, CompileOptions(instances=instances)), machine,
-        )  # fmt: skip
+            compile_algorithm(made, CompileOptions(instances=instances)),
+            machine,
+        )
 
 
 def seconds(what: Callable[[], T]) -> tuple[T, float]:
@@ -78,9 +79,13 @@ def row(name: str, program: Program, machine: Topology) -> list[str]:
     assert slow.finished == quick.finished.tolist()
     each = 1e6 / (operations.size * turns)
     return [
-        name, f"{operations.size}", f"{python * each:.2f}", f"{compiled * each:.3f}",
-        f"{python / compiled:.0f}", f"{ready * 1e3:.1f}",
-    ]  # fmt: skip
+        name,
+        f"{operations.size}",
+        f"{python * each:.2f}",
+        f"{compiled * each:.3f}",
+        f"{python / compiled:.0f}",
+        f"{ready * 1e3:.1f}",
+    ]
 
 
 def main() -> None:

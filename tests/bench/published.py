@@ -83,10 +83,12 @@ class Question:
 def machine_of(asked: Published) -> Topology:
     """The machine of TE-CCL's input, with or without its slip."""
     number = {"allgather": 1, "alltoall": 2}[asked.collective]
-    text = json.dumps({
-        "TopologyParams": {"name": asked.machine, "chassis": asked.chassis},
-        "InstanceParams": {"collective": number, "switch_copy": False},
-    })  # fmt: skip
+    text = json.dumps(
+        {
+            "TopologyParams": {"name": asked.machine, "chassis": asked.chassis},
+            "InstanceParams": {"collective": number, "switch_copy": False},
+        }
+    )
     return read_any(text, "teccl.json", parse_spec(f"x:as_shipped={_ON[asked.shipped]}"))
 
 
@@ -141,10 +143,14 @@ class Line:
     def cells(self) -> list[str]:
         """For the table."""
         return [
-            self.size, number(self.bound_us), number(self.ours.us), f"{self.ours.seconds:.1f}",
-            number(self.whole.us), f"{self.whole.seconds:.1f}",
+            self.size,
+            number(self.bound_us),
+            number(self.ours.us),
+            f"{self.ours.seconds:.1f}",
+            number(self.whole.us),
+            f"{self.whole.seconds:.1f}",
             *(cell(rival, self.place, self.ours) for rival in self.asked.rivals),
-        ]  # fmt: skip
+        ]
 
     def losses(self) -> Iterator[str]:
         """Where others are quicker."""
@@ -186,8 +192,9 @@ def main() -> int:
             continue
         question.answer("portfolio", 1 << 10, 1.0)  # kernels are compiled before the clock runs
         names = [f"{r.name}: µs, /ours · s, /ours" for r in one.rivals]
-        table = Table("size", "bound µs", "ours µs", "CPU s", "unsplit µs", "CPU s", *names,
-                      title=head)  # fmt: skip
+        table = Table(
+            "size", "bound µs", "ours µs", "CPU s", "unsplit µs", "CPU s", *names, title=head
+        )
         losses: list[str] = []
         for line in lines(one, question, asked.seconds):
             table.add_row(*line.cells())

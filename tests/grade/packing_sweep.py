@@ -52,12 +52,32 @@ def machine(seed: int) -> Topology:
 def _named(rng: random.Random) -> Topology:
     a, b = rng.randint(2, 4), rng.randint(2, 4)
     nics = ",".join(str(rng.choice([8, 8, 4, 2, 1])) for _ in range(2))
-    return topology(rng.choice([
-        f"ring:{a + b}", f"line:{a + b}", f"star:{a + b}", f"hub:{a + b}", f"full:{a + b}",
-        f"mesh:{a}x{b}", f"torus:{a}x{b}", f"hypercube:{a}", f"dragonfly:p=1,a={a},h=1",
-        "fat-tree:k=4,oversub=2", "dgx1", "dgx2", "dgx-a100", "mi250", "mi300x", "z52", "amd8",
-        "ndv2:nodes=2", f"dgx-a100:nodes=2,nics={nics}", "dgx-a100:nodes=2,fabric=planes:2",
-    ]))  # fmt: skip
+    return topology(
+        rng.choice(
+            [
+                f"ring:{a + b}",
+                f"line:{a + b}",
+                f"star:{a + b}",
+                f"hub:{a + b}",
+                f"full:{a + b}",
+                f"mesh:{a}x{b}",
+                f"torus:{a}x{b}",
+                f"hypercube:{a}",
+                f"dragonfly:p=1,a={a},h=1",
+                "fat-tree:k=4,oversub=2",
+                "dgx1",
+                "dgx2",
+                "dgx-a100",
+                "mi250",
+                "mi300x",
+                "z52",
+                "amd8",
+                "ndv2:nodes=2",
+                f"dgx-a100:nodes=2,nics={nics}",
+                "dgx-a100:nodes=2,fabric=planes:2",
+            ]
+        )
+    )
 
 
 def _drawn(rng: random.Random) -> Topology:

@@ -81,9 +81,15 @@ def _line(
     ok = ok and plain <= published * (1 + 1e-6)
     what = f"{case.collective} ({case.note})" if case.note else case.collective
     table.add_row(
-        case.name, what, format_bytes(size), f"{best:,.3f}", f"{bound:,.3f}",
-        f"{limit:,.3f}", f"{seconds:.2f}", "pass" if ok else "FAIL",
-    )  # fmt: skip
+        case.name,
+        what,
+        format_bytes(size),
+        f"{best:,.3f}",
+        f"{bound:,.3f}",
+        f"{limit:,.3f}",
+        f"{seconds:.2f}",
+        "pass" if ok else "FAIL",
+    )
     return ok
 
 
@@ -103,9 +109,15 @@ def _points(case: Case, outcome: Outcome, seconds: float, table: Table) -> bool:
         ok = any(s == steps and ratio * chunks == rounds for s, ratio in found) and seconds < 10
         good = good and ok
         table.add_row(
-            case.name, case.collective, f"{steps} steps", f"{rounds} rounds / {chunks}", "", "",
-            f"{seconds:.2f}", "pass" if ok else "FAIL",
-        )  # fmt: skip
+            case.name,
+            case.collective,
+            f"{steps} steps",
+            f"{rounds} rounds / {chunks}",
+            "",
+            "",
+            f"{seconds:.2f}",
+            "pass" if ok else "FAIL",
+        )
     return good
 
 

@@ -90,9 +90,14 @@ class Sweep:
         bound = float(lower_bound_us(bounds(machine, collective), size))
         verdict = judge(point.schedule, False, 1, self.interleavings)
         return [
-            format_bytes(size), str(point.schedule.provenance["found_by"]), str(point.factor),
-            f"{took:,.1f}", f"{bound:,.1f}", f"{spent:.1f}", verdict,
-        ]  # fmt: skip
+            format_bytes(size),
+            str(point.schedule.provenance["found_by"]),
+            str(point.factor),
+            f"{took:,.1f}",
+            f"{bound:,.1f}",
+            f"{spent:.1f}",
+            verdict,
+        ]
 
     def line(self, pair: Pair, kind: str) -> list[str]:
         """As :meth:`cells`; what goes wrong is the verdict."""
@@ -112,9 +117,17 @@ def main() -> int:
     sweep = Sweep(asked.seconds, asked.interleavings)
     console = Console(width=150)
     table = Table(
-        "sketch", "topology", "collective", "size", "found by", "chunks", "µs", "bound µs",
-        "CPU s", "XML",
-    )  # fmt: skip
+        "sketch",
+        "topology",
+        "collective",
+        "size",
+        "found by",
+        "chunks",
+        "µs",
+        "bound µs",
+        "CPU s",
+        "XML",
+    )
     failed = False
     for pair in (p for p in pairs() if asked.only in p.sketch.stem):
         for kind in COLLECTIVES:

@@ -29,14 +29,22 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 
 FRONTIERS = {
-    "dgx1": ("allgather", "reduce_scatter", "gather", "scatter", "alltoall", "broadcast", "reduce",
-             "allreduce"),
+    "dgx1": (
+        "allgather",
+        "reduce_scatter",
+        "gather",
+        "scatter",
+        "alltoall",
+        "broadcast",
+        "reduce",
+        "allreduce",
+    ),
     "ring:8": ("allgather", "alltoall"),
     "hub:8": ("allgather",),
     "dgx2": ("allgather", "alltoall", "allreduce"),
     "dgx-a100": ("allreduce",),
     "torus:4x4": ("allgather", "alltoall"),
-}  # fmt: skip
+}
 
 
 def schedules() -> Iterator[tuple[str, Schedule]]:

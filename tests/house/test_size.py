@@ -12,7 +12,7 @@ import pytest
 from sources import Source, parse, sources
 
 FUNCTION_LIMIT = 60  # code lines: docstrings, comments and blank lines are free
-FILE_LIMIT = 600  # all lines
+FILE_LIMIT = 900  # all lines
 
 FILES = sources("dsl", "synth", "backends", "tests")
 _NO_CODE = {

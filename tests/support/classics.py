@@ -38,9 +38,14 @@ class Case:
     def program(self) -> Program:
         """Compiled for MSCCL, by default."""
         made = classic_algorithm(
-            self.one.name, self.one.kind, self.ranks, in_place=self.in_place, chunks=self.chunks,
-            instances=self.instances, protocol=self.protocol,
-        )  # fmt: skip
+            self.one.name,
+            self.one.kind,
+            self.ranks,
+            in_place=self.in_place,
+            chunks=self.chunks,
+            instances=self.instances,
+            protocol=self.protocol,
+        )
         return compile_algorithm(made, CompileOptions(in_place=self.in_place))
 
 

@@ -39,9 +39,12 @@ class Case:
         roots = (root,) if self.one.kind in ROOTED else ()
         factor = self.one.parts(self.shape) * self.chunks
         p = Builder(
-            make(self.one.kind, prod(self.shape), chunks=factor, roots=roots), name=self.one.name,
-            in_place=self.in_place, instances=self.instances, protocol=self.protocol,
-        )  # fmt: skip
+            make(self.one.kind, prod(self.shape), chunks=factor, roots=roots),
+            name=self.one.name,
+            in_place=self.in_place,
+            instances=self.instances,
+            protocol=self.protocol,
+        )
         grid = plain_grid(self.shape)
         where = levels_of(grid) if self.one.structure is Structure.LEVELS else grid
         self.one.write(p, where, **self.one.options(self.shape))

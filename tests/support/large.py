@@ -60,9 +60,11 @@ def hierarchical_allreduce(nodes: int, g: int) -> Schedule:
 
     step = 0
     for move, hops, first, reduce in (
-        (inside, g - 1, 1, True), (across, nodes - 1, 1, True),
-        (across, nodes - 1, 0, False), (inside, g - 1, 0, False),
-    ):  # fmt: skip
+        (inside, g - 1, 1, True),
+        (across, nodes - 1, 1, True),
+        (across, nodes - 1, 0, False),
+        (inside, g - 1, 0, False),
+    ):
         for t in range(hops):
             move(first + t, step, reduce)
             step += 1

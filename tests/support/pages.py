@@ -31,8 +31,12 @@ def classic(spec: str, name: str, kind: str, chunks: int = 1) -> Schedule:
 
 def sharing() -> Schedule:
     """A ring on two boxes of four GPUs, in which pairs of GPUs share what leads to their switch."""
-    nodes = (*(gpu(i, i // 4) for i in range(8)), switch("pcie0", 0), switch("pcie1", 1),
-             switch("fabric"))  # fmt: skip
+    nodes = (
+        *(gpu(i, i // 4) for i in range(8)),
+        switch("pcie0", 0),
+        switch("pcie1", 1),
+        switch("fabric"),
+    )
     links = [x for i in range(8) for x in both_ways(i, 8 + i // 4, 20, "0.8")]
     links += [x for box in (8, 9) for x in both_ways(box, 10, "12.5", "1.5")]
     bridges = tuple(
@@ -67,19 +71,37 @@ def library(folder: Path, spec: str, kind: str, names: tuple[str, str]) -> Path:
         for size in GRID
     )
     tuned = Tuned(
-        collective, bound.to_json(), GRID,
-        tuple(float(lower_bound_us(bound, size)) for size in GRID), chosen, ideas,
+        collective,
+        bound.to_json(),
+        GRID,
+        tuple(float(lower_bound_us(bound, size)) for size in GRID),
+        chosen,
+        ideas,
         tuple(Candidate(f"classic:{name}", times[name], name == "ring", name) for name in names),
         (
-            TunedPlan("small", 1, (1 << 18) - 1, f"classic:{names[0]}", "classic", "LL",
-                      schedule=f"schedules/{names[0]}.json"),
-            TunedPlan("large", 1 << 18, 1 << 30, f"classic:{names[1]}", "classic",
-                      schedule=f"schedules/{names[1]}.json"),
+            TunedPlan(
+                "small",
+                1,
+                (1 << 18) - 1,
+                f"classic:{names[0]}",
+                "classic",
+                "LL",
+                schedule=f"schedules/{names[0]}.json",
+            ),
+            TunedPlan(
+                "large",
+                1 << 18,
+                1 << 30,
+                f"classic:{names[1]}",
+                "classic",
+                schedule=f"schedules/{names[1]}.json",
+            ),
         ),
         ("made by hand",),
-    )  # fmt: skip
-    value = Library(spec.partition(":")[0], machine, 1, 1 << 30, {"by": "simulation"}, (tuned,),
-                    {"seed": 0})  # fmt: skip
+    )
+    value = Library(
+        spec.partition(":")[0], machine, 1, 1 << 30, {"by": "simulation"}, (tuned,), {"seed": 0}
+    )
     (folder / MANIFEST).write_text(dumps(value), encoding="utf-8")
     return folder
 

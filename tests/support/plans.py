@@ -24,9 +24,11 @@ DGX1 = patterns.both(patterns.DGX1)
 @cache
 def synthesized(machine: str, kind: str) -> Schedule:
     found = topology(machine)
-    return synthesize(
-        Problem(found, make(kind, found.ranks), objective=Objective.LATENCY)
-    ).points[0].schedule  # fmt: skip
+    return (
+        synthesize(Problem(found, make(kind, found.ranks), objective=Objective.LATENCY))
+        .points[0]
+        .schedule
+    )
 
 
 def hierarchical(in_place: bool, protocol: Protocol) -> Program:

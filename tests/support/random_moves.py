@@ -62,8 +62,19 @@ class Author:
         value = self.held[src][source]
         if operand != NONE:
             value = (value[0], value[1] | self.held[dst][operand][1])
-        self.rows.append([value[0], src, self.named(source), dst, self.named(target),
-                          self.named(operand), NONE, NONE, NONE])  # fmt: skip
+        self.rows.append(
+            [
+                value[0],
+                src,
+                self.named(source),
+                dst,
+                self.named(target),
+                self.named(operand),
+                NONE,
+                NONE,
+                NONE,
+            ]
+        )
         self.held[dst][target] = value
         return True
 

@@ -14,8 +14,9 @@ from weft.dsl.nouns.schedule import Schedule, Transfer
 
 def with_sizes(schedule: Schedule, sizes: Sequence[int]) -> Schedule:
     """A schedule of a cut allreduce (or broadcast …) whose chunks have these grains."""
-    plain = make(schedule.collective.kind, schedule.collective.ranks,
-                 roots=schedule.collective.roots)  # fmt: skip
+    plain = make(
+        schedule.collective.kind, schedule.collective.ranks, roots=schedule.collective.roots
+    )
     assert plain.chunks == 1
     return replace(schedule, collective=plain.cut([list(sizes)]))
 

@@ -138,8 +138,11 @@ class _Planner:
         queue = deque(sorted(roots))
         while queue:
             u = queue.popleft()
-            near = [v for v in range(self.topology.ranks)
-                    if ((u, v) if outward else (v, u)) in self.routes]  # fmt: skip
+            near = [
+                v
+                for v in range(self.topology.ranks)
+                if ((u, v) if outward else (v, u)) in self.routes
+            ]
             self.rng.shuffle(near)
             for v in near:
                 if v not in parent and v not in roots:

@@ -38,40 +38,82 @@ SIZES = "1KiB:16MiB"
 LARGEST = 1 << 30
 
 _UNSET: dict[str, Any] = {
-    "instances": None, "lanes": 0, "protocol": None, "passes": None, "print_after": "", "name": "",
-    "segments": 1, "target": "msccl", "in_place": None, "collective": None, "root": None,
+    "instances": None,
+    "lanes": 0,
+    "protocol": None,
+    "passes": None,
+    "print_after": "",
+    "name": "",
+    "segments": 1,
+    "target": "msccl",
+    "in_place": None,
+    "collective": None,
+    "root": None,
     "roots": None,
-}  # fmt: skip
+}
 """Flags of compiling, as they are where nobody asks for anything."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("files", metavar="PLAN", nargs="+",
-                        help="a point-to-point program (compile --to mpi), a schedule, an "
-                        "algorithm or a program; all of one collective")  # fmt: skip
-    parser.add_argument("--on", choices=("mpi", "torch", "nccl"), default="mpi",
-                        help="the runtime (default: mpi)")  # fmt: skip
-    parser.add_argument("--sizes", metavar="SIZE:SIZE", default=parse_size_range(SIZES),
-                        type=valued("--sizes", parse_size_range),
-                        help=f"message sizes, doubled (default: {SIZES})")  # fmt: skip
-    parser.add_argument("--dtype", metavar="TYPE", default="float32",
-                        help="data type (default: float32)")  # fmt: skip
-    parser.add_argument("--repeat", metavar="N", type=valued("--repeat", whole(1, 100_000)),
-                        default=20, help="turns of each size (default: 20)")  # fmt: skip
-    parser.add_argument("--time", metavar="TIME", type=valued("--time", seconds), default=10.0,
-                        help="no more turns of a size after so long (default: 10s)")  # fmt: skip
-    parser.add_argument("-t", "--topology", metavar="TOPO",
-                        help="predict times with the costs of this machine")  # fmt: skip
-    parser.add_argument("--overhead", metavar="TIME", default=Fraction(0),
-                        type=valued("--overhead", parse_microseconds),
-                        help="predicted: of every message, added to what it occupies "
-                        "(default: 0us)")  # fmt: skip
-    parser.add_argument("--timeout", metavar="TIME", default=60.0,
-                        type=valued("--timeout", seconds),
-                        help="how long a rank waits for another (default: 60s)")  # fmt: skip
-    parser.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
-                        help="of the data (default: 0)")  # fmt: skip
+    parser.add_argument(
+        "files",
+        metavar="PLAN",
+        nargs="+",
+        help="a point-to-point program (compile --to mpi), a schedule, an "
+        "algorithm or a program; all of one collective",
+    )
+    parser.add_argument(
+        "--on", choices=("mpi", "torch", "nccl"), default="mpi", help="the runtime (default: mpi)"
+    )
+    parser.add_argument(
+        "--sizes",
+        metavar="SIZE:SIZE",
+        default=parse_size_range(SIZES),
+        type=valued("--sizes", parse_size_range),
+        help=f"message sizes, doubled (default: {SIZES})",
+    )
+    parser.add_argument(
+        "--dtype", metavar="TYPE", default="float32", help="data type (default: float32)"
+    )
+    parser.add_argument(
+        "--repeat",
+        metavar="N",
+        type=valued("--repeat", whole(1, 100_000)),
+        default=20,
+        help="turns of each size (default: 20)",
+    )
+    parser.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=10.0,
+        help="no more turns of a size after so long (default: 10s)",
+    )
+    parser.add_argument(
+        "-t", "--topology", metavar="TOPO", help="predict times with the costs of this machine"
+    )
+    parser.add_argument(
+        "--overhead",
+        metavar="TIME",
+        default=Fraction(0),
+        type=valued("--overhead", parse_microseconds),
+        help="predicted: of every message, added to what it occupies (default: 0us)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        default=60.0,
+        type=valued("--timeout", seconds),
+        help="how long a rank waits for another (default: 60s)",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of the data (default: 0)",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -98,15 +140,27 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 return Exit.DONE
         else:
             limit = len(bench.lengths) * (2 * bench.seconds + bench.timeout)
-            rows = carry_out("weft.backends.ranks.bench.ranks", args.on, bench.units.ranks,
-                             bench.to_json(), limit, tell)  # fmt: skip
+            rows = carry_out(
+                "weft.backends.ranks.bench.ranks",
+                args.on,
+                bench.units.ranks,
+                bench.to_json(),
+                limit,
+                tell,
+            )
     found = entries(rows, bench.units, predictions)
     wrong = [x for x in found if x.wrong]
-    console.result(_text(found), {
-        "status": "failed" if wrong else "ok", "on": args.on, "dtype": args.dtype,
-        "collective": str(bench.units.kind), "ranks": bench.units.ranks,
-        "sizes": [x.to_json() for x in found],
-    })  # fmt: skip
+    console.result(
+        _text(found),
+        {
+            "status": "failed" if wrong else "ok",
+            "on": args.on,
+            "dtype": args.dtype,
+            "collective": str(bench.units.kind),
+            "ranks": bench.units.ranks,
+            "sizes": [x.to_json() for x in found],
+        },
+    )
     for one in wrong:
         console.warn(f"{one.name}, {format_bytes(one.bytes)}: {one.wrong}")
     return Exit.NO if wrong else Exit.DONE
@@ -127,8 +181,9 @@ def _plan(text: str, args: argparse.Namespace) -> tuple[Contestant, Script]:
         code = subject.text
         require_runtime(code, args.on, subject.where)
     else:
-        asked = argparse.Namespace(**{**vars(args), **_UNSET, "to": to, "size": None,
-                                      "topology": None, "file": text})  # fmt: skip
+        asked = argparse.Namespace(
+            **{**vars(args), **_UNSET, "to": to, "size": None, "topology": None, "file": text}
+        )
         code = backend.write(script_of_source(subject, source_of(subject, asked), asked))
     require_good(backend.findings(code, subject.where), subject.where)
     script = read_script(code, subject.where)
@@ -143,15 +198,26 @@ def _bench(plans: list[tuple[Contestant, Script]], args: argparse.Namespace) -> 
     units = units_of(plans[0][1].collective)
     for text, (_, script) in zip(args.files, plans, strict=True):
         if units_of(script.collective) != units:
-            raise UserError(f"{script.collective} is not {plans[0][1].collective}", where=text,
-                            hint="plans of one collective, for as many ranks")  # fmt: skip
+            raise UserError(
+                f"{script.collective} is not {plans[0][1].collective}",
+                where=text,
+                hint="plans of one collective, for as many ranks",
+            )
     sizes: SizeRange = args.sizes
     if sizes.high > LARGEST:
         raise UserError("messages of up to 1GiB are timed", where="--sizes")
     unit = type_named(args.dtype).itemsize * units.message_chunks
     lengths = tuple(dict.fromkeys(max(1, size // unit) for size in sizes.powers()))
-    return Bench(_named_apart([one for one, _ in plans]), units, lengths, args.dtype, args.repeat,
-                 args.time, args.timeout, args.seed)  # fmt: skip
+    return Bench(
+        _named_apart([one for one, _ in plans]),
+        units,
+        lengths,
+        args.dtype,
+        args.repeat,
+        args.time,
+        args.timeout,
+        args.seed,
+    )
 
 
 def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
@@ -187,13 +253,21 @@ def _text(found: list[Entry]) -> str:
     best = {size: min(x.us for x in found if x.bytes == size) for size in {x.bytes for x in found}}
     rows = []
     for x in found:
-        row = [format_bytes(x.bytes), x.name, microseconds(x.us), microseconds(x.least_us),
-               number(x.algbw_GBps), number(x.busbw_GBps),
-               "WRONG" if x.wrong else "best" if x.us == best[x.bytes] else ""]  # fmt: skip
+        row = [
+            format_bytes(x.bytes),
+            x.name,
+            microseconds(x.us),
+            microseconds(x.least_us),
+            number(x.algbw_GBps),
+            number(x.busbw_GBps),
+            "WRONG" if x.wrong else "best" if x.us == best[x.bytes] else "",
+        ]
         if predicted:
-            row += ["", ""] if x.predicted_us is None else [
-                microseconds(x.predicted_us), f"{x.error:+.0%}"
-            ]  # fmt: skip
+            row += (
+                ["", ""]
+                if x.predicted_us is None
+                else [microseconds(x.predicted_us), f"{x.error:+.0%}"]
+            )
         rows.append(tuple(row))
     head = ("size", "plan", "µs", "least µs", "algbw GB/s", "busbw GB/s", "")
     return table(head + (("predicted µs", "error") if predicted else ()), rows)

@@ -28,9 +28,12 @@ EXAMPLES = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="SCHEDULE", nargs="?",
-                        help="a schedule, for its machine, collective and size "
-                        "(instead of -t and -c)")  # fmt: skip
+    parser.add_argument(
+        "file",
+        metavar="SCHEDULE",
+        nargs="?",
+        help="a schedule, for its machine, collective and size (instead of -t and -c)",
+    )
     add_problem(parser, required=False)
     add_down(parser)
     parser.add_argument("--size", **size_flag())
@@ -46,10 +49,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
     bound = bounds(topology, collective)
     name = collective.name or str(collective.kind)
     sizes = [_at(bound, one) for one in size.powers()] if size else []
-    console.result(_text(f"{name} on {topology.name}", bound, sizes), {
-        "status": "ok", "topology": topology.name, "collective": name,
-        "ranks": collective.ranks, "bound": bound.to_json(), "sizes": sizes,
-    })  # fmt: skip
+    console.result(
+        _text(f"{name} on {topology.name}", bound, sizes),
+        {
+            "status": "ok",
+            "topology": topology.name,
+            "collective": name,
+            "ranks": collective.ranks,
+            "bound": bound.to_json(),
+            "sizes": sizes,
+        },
+    )
     return Exit.DONE
 
 
@@ -60,21 +70,34 @@ def _problem(args: argparse.Namespace) -> tuple[Topology, Collective, SizeRange 
         UserError: neither does, or both do.
     """
     if args.file is None:
-        missing = [flag for flag, value in (("-t/--topology", args.topology),
-                                            ("-c/--collective", args.collective))
-                   if value is None]  # fmt: skip
+        missing = [
+            flag
+            for flag, value in (
+                ("-t/--topology", args.topology),
+                ("-c/--collective", args.collective),
+            )
+            if value is None
+        ]
         if missing:
-            raise UserError(f"the following arguments are required: {', '.join(missing)}",
-                            hint="or the file of a schedule")  # fmt: skip
+            raise UserError(
+                f"the following arguments are required: {', '.join(missing)}",
+                hint="or the file of a schedule",
+            )
         return *read_problem(args), args.size
     given = (args.topology, args.group, args.collective, args.root, args.roots)
     if any(one is not None for one in given) or args.down or args.down_nic or args.down_rank:
-        raise UserError("a schedule has its own machine and collective", where=args.file,
-                        hint="leave out -t, -c, --group, --root and --down")  # fmt: skip
+        raise UserError(
+            "a schedule has its own machine and collective",
+            where=args.file,
+            hint="leave out -t, -c, --group, --root and --down",
+        )
     subject = read_subject(args.file)
     if subject.kind is not Kind.SCHEDULE:
-        raise UserError(f"a schedule is needed, not {an(subject.kind)}", where=subject.where,
-                        hint="-t TOPO -c COLL state the problem otherwise")  # fmt: skip
+        raise UserError(
+            f"a schedule is needed, not {an(subject.kind)}",
+            where=subject.where,
+            hint="-t TOPO -c COLL state the problem otherwise",
+        )
     schedule: Schedule = subject.schedule()
     size = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else None
     return schedule.topology, schedule.collective, args.size or size
@@ -95,25 +118,34 @@ def _at(bound: Bounds, size: int) -> dict[str, Any]:
 
 def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
     latency, algbw = bound.latency_us, bound.algbw_GBps
-    head = facts([
-        ("problem", title),
-        ("latency", f"at least {exact(latency)} µs"),
-        ("", bound.latency_certificate.text),
-        ("steps", f"at least {bound.steps}"),
-        ("", bound.steps_certificate.text),
-        ("bandwidth", f"at most {exact(algbw)} GB/s algbw" if algbw else "nothing must move"),
-        ("", f"at least {exact(bound.rounds_per_chunk)} rounds per chunk" if algbw else ""),
-        ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
-        ("tight", _tightness(bound) if algbw else None),
-        *(("with latency", _beyond(bound, one.certificate.text)) for one in bound.composite[-1:]),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("problem", title),
+            ("latency", f"at least {exact(latency)} µs"),
+            ("", bound.latency_certificate.text),
+            ("steps", f"at least {bound.steps}"),
+            ("", bound.steps_certificate.text),
+            ("bandwidth", f"at most {exact(algbw)} GB/s algbw" if algbw else "nothing must move"),
+            ("", f"at least {exact(bound.rounds_per_chunk)} rounds per chunk" if algbw else ""),
+            ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
+            ("tight", _tightness(bound) if algbw else None),
+            *(
+                ("with latency", _beyond(bound, one.certificate.text))
+                for one in bound.composite[-1:]
+            ),
+        ]
+    )
     parts = [head]
     if sizes:
         rows = [
-            (format_bytes(s["bytes"]), microseconds(s["us"]), s["algbw_GBps"],
-             s["certificate"]["kind"])
+            (
+                format_bytes(s["bytes"]),
+                microseconds(s["us"]),
+                s["algbw_GBps"],
+                s["certificate"]["kind"],
+            )
             for s in sizes
-        ]  # fmt: skip
+        ]
         parts.append(table(("size", "at least µs", "at most GB/s", "by"), rows))
         used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
         shown = {one.certificate.text for one in bound.composite[-1:]}

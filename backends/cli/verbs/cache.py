@@ -24,13 +24,15 @@ EXAMPLES = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the two sub-verbs."""
-    what = parser.add_subparsers(dest="what", metavar="list|clear", required=True,
-                                 parser_class=Parser)  # fmt: skip
+    what = parser.add_subparsers(
+        dest="what", metavar="list|clear", required=True, parser_class=Parser
+    )
     look = what.add_parser("list", help="how many answers there are", parents=[common()])
     clear = what.add_parser("clear", help="remove answers", parents=[common()])
     for one in (look, clear):
-        one.add_argument("--cache", metavar="DIR", help="default: $WEFT_CACHE, or weft in the "
-                         "user's cache")  # fmt: skip
+        one.add_argument(
+            "--cache", metavar="DIR", help="default: $WEFT_CACHE, or weft in the user's cache"
+        )
     clear.add_argument(
         "--stale", action="store_true", help="only those that this weft does not use"
     )
@@ -48,17 +50,29 @@ def run(args: argparse.Namespace, console: Console) -> int:
     found = list(entries(folder))
     stale = [entry for entry in found if entry.code != code]
     if args.what == "list":
-        console.result(facts([
-            ("folder", folder), ("answers", _told(found)), ("of another weft", _told(stale)),
-        ]), {"status": "ok", "folder": str(folder), **_figures(found, stale)})  # fmt: skip
+        console.result(
+            facts(
+                [
+                    ("folder", folder),
+                    ("answers", _told(found)),
+                    ("of another weft", _told(stale)),
+                ]
+            ),
+            {"status": "ok", "folder": str(folder), **_figures(found, stale)},
+        )
         return Exit.DONE
     gone = stale if args.stale else found
     for entry in gone:
         remove(entry)
-    console.result(f"removed {_told(gone)} from {folder}", {
-        "status": "ok", "folder": str(folder), "removed": len(gone),
-        **_figures([e for e in found if e not in gone], [e for e in stale if e not in gone]),
-    })  # fmt: skip
+    console.result(
+        f"removed {_told(gone)} from {folder}",
+        {
+            "status": "ok",
+            "folder": str(folder),
+            "removed": len(gone),
+            **_figures([e for e in found if e not in gone], [e for e in stale if e not in gone]),
+        },
+    )
     return Exit.DONE
 
 

@@ -35,17 +35,28 @@ GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="a schedule, algorithm, program, MSCCL XML, "
-                        "MSCCL++ plan, point-to-point program, sketch, topology or collective "
-                        "(told by its content), the folder of a library or a stream, "
-                        "or -")  # fmt: skip
-    parser.add_argument("-s", "--sketch", metavar="SKETCH",
-                        help="a schedule must obey this sketch too")  # fmt: skip
-    parser.add_argument("-t", "--topology", metavar="TOPO",
-                        help="the machine for a sketch (default: the one it names)")  # fmt: skip
-    parser.add_argument("--target", choices=("msccl", "rccl", "executor", "portable"),
-                        help="the runtime an XML program is for (default: any), or portable: "
-                        "all of them")  # fmt: skip
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a schedule, algorithm, program, MSCCL XML, "
+        "MSCCL++ plan, point-to-point program, sketch, topology or collective "
+        "(told by its content), the folder of a library or a stream, "
+        "or -",
+    )
+    parser.add_argument(
+        "-s", "--sketch", metavar="SKETCH", help="a schedule must obey this sketch too"
+    )
+    parser.add_argument(
+        "-t",
+        "--topology",
+        metavar="TOPO",
+        help="the machine for a sketch (default: the one it names)",
+    )
+    parser.add_argument(
+        "--target",
+        choices=("msccl", "rccl", "executor", "portable"),
+        help="the runtime an XML program is for (default: any), or portable: all of them",
+    )
     add_problem(parser, topology=False, required=False)
 
 
@@ -56,19 +67,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
     subject = read_subject(args.file)
     named = (args.collective, args.root, args.roots)
     if subject.kind not in _NAMELESS and any(name is not None for name in named):
-        raise UserError("-c and --root say what an MSCCL XML file or an MSCCL++ plan is for",
-                        where=subject.where,
-                        hint="leave them out: other files say it themselves")  # fmt: skip
+        raise UserError(
+            "-c and --root say what an MSCCL XML file or an MSCCL++ plan is for",
+            where=subject.where,
+            hint="leave them out: other files say it themselves",
+        )
     return _told(str(subject.kind), _CHECKERS[subject.kind](subject, args, console), console)
 
 
 def _told(kind: str, checks: list[Check], console: Console) -> int:
     good = all(check.ok for check in checks)
-    console.result(checks_text(checks), {
-        "status": "ok" if good else "failed",
-        "kind": kind,
-        "checks": [c.to_json() for c in checks],
-    })  # fmt: skip
+    console.result(
+        checks_text(checks),
+        {
+            "status": "ok" if good else "failed",
+            "kind": kind,
+            "checks": [c.to_json() for c in checks],
+        },
+    )
     return Exit.DONE if good else Exit.NO
 
 
@@ -95,10 +111,13 @@ def _xml(subject: Subject, args: argparse.Namespace, _: Console) -> list[Check]:
 
     algo = read_msccl_xml(subject.text, subject.where)
     collective = asked_collective(args, algo)
-    size = ", ".join((
-        f"{algo.coll} on {count(algo.ngpus, 'rank')}", count(algo.channels, "channel"),
-        count(algo.steps, "instruction"),
-    ))  # fmt: skip
+    size = ", ".join(
+        (
+            f"{algo.coll} on {count(algo.ngpus, 'rank')}",
+            count(algo.channels, "channel"),
+            count(algo.steps, "instruction"),
+        )
+    )
     return [Check("form", True, size), *of_report(report_xml(algo, args.target, collective), GOOD)]
 
 

@@ -48,24 +48,40 @@ USUAL_NODE = 8
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="a schedule, an algorithm (FILE.py, "
-                        "FILE.py:NAME{option=…}, classic:NAME{option=…}), MSCCL XML, a program, "
-                        "or -")  # fmt: skip
-    parser.add_argument("--to", metavar="BACKEND", default="msccl-xml",
-                        help="the artefact; `weft list backends` (default: msccl-xml)")  # fmt: skip
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a schedule, an algorithm (FILE.py, "
+        "FILE.py:NAME{option=…}, classic:NAME{option=…}), MSCCL XML, a program, "
+        "or -",
+    )
+    parser.add_argument(
+        "--to",
+        metavar="BACKEND",
+        default="msccl-xml",
+        help="the artefact; `weft list backends` (default: msccl-xml)",
+    )
     add_lowering(parser, auto=True)
     add_problem(parser, topology=False, required=False)
     parser.add_argument("--size", **size_flag("--size"))
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
     parser.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
-    parser.add_argument("--no-run", action="store_true",
-                        help="do not execute the artefact before writing it")  # fmt: skip
-    parser.add_argument("--interleavings", metavar="N",
-                        type=valued("--interleavings", whole(1, 100_000)),
-                        help=f"orders of that execution (default: {ORDERS}; none beyond "
-                        f"{MOST_EXECUTED} ranks)")  # fmt: skip
-    parser.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
-                        help="of the orders and the data (default: 0)")  # fmt: skip
+    parser.add_argument(
+        "--no-run", action="store_true", help="do not execute the artefact before writing it"
+    )
+    parser.add_argument(
+        "--interleavings",
+        metavar="N",
+        type=valued("--interleavings", whole(1, 100_000)),
+        help=f"orders of that execution (default: {ORDERS}; none beyond {MOST_EXECUTED} ranks)",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of the orders and the data (default: 0)",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -80,8 +96,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     subject = read_subject(args.file)
     named = (args.collective, args.root, args.roots)
     if subject.kind is not Kind.XML and any(name is not None for name in named):
-        raise UserError("-c and --root say what an MSCCL XML file is for", where=subject.where,
-                        hint="leave them out: other files say it themselves")  # fmt: skip
+        raise UserError(
+            "-c and --root say what an MSCCL XML file is for",
+            where=subject.where,
+            hint="leave them out: other files say it themselves",
+        )
     source = source_of(subject, args)
     if isinstance(backend, ScriptFile):
         return compile_to_script(subject, source, backend, args, console)
@@ -91,9 +110,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
         _tell_assumed(backend, source, console)
     program, text, timing = _compiled(subject, source, backend, args, console)
     blocks = max(len(rank.blocks) for rank in program.ranks)
-    console.say("Lowered", f"{count(program.instructions, 'instruction')}, "
-                           f"{count(program.channels, 'channel')}, "
-                           f"at most {count(blocks, 'thread block')} per rank")  # fmt: skip
+    console.say(
+        "Lowered",
+        f"{count(program.instructions, 'instruction')}, "
+        f"{count(program.channels, 'channel')}, "
+        f"at most {count(blocks, 'thread block')} per rank",
+    )
     for remark in source.remarks:
         console.say(remark.label, remark.text(program))
     if told := _odd(program, source, backend):
@@ -123,9 +145,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _compiled(
-    subject: Subject, source: Compilable, backend: Backend, args: argparse.Namespace,
+    subject: Subject,
+    source: Compilable,
+    backend: Backend,
+    args: argparse.Namespace,
     console: Console,
-) -> tuple[Program, str, Timing | None]:  # fmt: skip
+) -> tuple[Program, str, Timing | None]:
     """The program, its artefact, and what it takes where that is known."""
     with telling(console, "Compiling") as tell:
         options = options_of(args, subject, tell)
@@ -157,8 +182,10 @@ def _odd(program: Program, source: Compilable, backend: Backend) -> str:
     plain = source.collective.message_chunks // source.collective.factor
     if not isinstance(backend, MscclXml) or binary(plain, program.message_chunks):
         return ""
-    return (f"messages of a multiple of {program.message_chunks} elements: the runtime passes the "
-            "file over at others")  # fmt: skip
+    return (
+        f"messages of a multiple of {program.message_chunks} elements: the runtime passes the "
+        "file over at others"
+    )
 
 
 def _checked(backend: Backend, target: str) -> str:
@@ -184,9 +211,14 @@ def _tell_assumed(backend: ForMachine, source: Compilable, console: Console) -> 
 def _execute(
     text: str, wanted: Collective, backend: Backend, args: argparse.Namespace, tell: Telling
 ) -> str:
-    done = backend.execute(text, "the artefact", wanted,
-                           interleavings=args.interleavings or ORDERS,
-                           seed=args.seed, tell=tell)  # fmt: skip
+    done = backend.execute(
+        text,
+        "the artefact",
+        wanted,
+        interleavings=args.interleavings or ORDERS,
+        seed=args.seed,
+        tell=tell,
+    )
     if not done.ok:
         raise CheckFailed(
             f"the artefact computes something else: {done.detail}",

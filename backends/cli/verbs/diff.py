@@ -43,12 +43,16 @@ WIDEST = 30
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("before", metavar="A", help="a file, a folder of a library, a catalogue "
-                        "name, or -")  # fmt: skip
+    parser.add_argument(
+        "before", metavar="A", help="a file, a folder of a library, a catalogue name, or -"
+    )
     parser.add_argument("after", metavar="B", help="another one of the same kind")
-    parser.add_argument("-t", "--topology", metavar="TOPO",
-                        help="simulate both on this machine (programs and algorithms are only "
-                        "timed on one)")  # fmt: skip
+    parser.add_argument(
+        "-t",
+        "--topology",
+        metavar="TOPO",
+        help="simulate both on this machine (programs and algorithms are only timed on one)",
+    )
     parser.add_argument("--size", **size_flag())
 
 
@@ -61,16 +65,23 @@ def run(args: argparse.Namespace, console: Console) -> int:
     before, after = (_thing(text) for text in (args.before, args.after))
     if before.kind != after.kind:
         raise UserError(
-            f"{an(before.kind)} and {an(after.kind)} cannot be compared", where=args.after,
+            f"{an(before.kind)} and {an(after.kind)} cannot be compared",
+            where=args.after,
             hint="name two files of one kind",
-        )  # fmt: skip
+        )
     found = differences(*(one.sheets(args, console) for one in (before, after)))
     names = _names(args.before, args.after)
     text = differences_text(found, names) or f"equal: {before.kind}"
-    console.result(text, {
-        "status": "different" if found else "equal", "kind": before.kind,
-        "before": args.before, "after": args.after, "sheets": differences_json(found),
-    })  # fmt: skip
+    console.result(
+        text,
+        {
+            "status": "different" if found else "equal",
+            "kind": before.kind,
+            "before": args.before,
+            "after": args.after,
+            "sheets": differences_json(found),
+        },
+    )
     return Exit.NO if found else Exit.DONE
 
 
@@ -126,8 +137,9 @@ def _of_results(data: dict[str, Any], where: str) -> dict[str, Sheet]:
     try:
         return results_sheets(data)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise BadFile("not what a verb printed with --json: sizes have bytes and us",
-                      where=where) from None  # fmt: skip
+        raise BadFile(
+            "not what a verb printed with --json: sizes have bytes and us", where=where
+        ) from None
 
 
 def _library(text: str, *_: object) -> dict[str, Sheet]:

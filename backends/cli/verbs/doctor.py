@@ -21,10 +21,20 @@ from .list import describe
 EXAMPLES = "exit code 4 if something that weft cannot do without is missing"
 
 NEEDED = {
-    "defusedxml": "defusedxml", "flint": "python-flint", "igraph": "igraph", "jinja2": "jinja2",
-    "lark": "lark", "numba": "numba", "numpy": "numpy", "orjson": "orjson",
-    "ortools": "ortools", "pulp": "pulp", "rich": "rich", "scipy": "scipy", "z3": "z3-solver",
-}  # fmt: skip
+    "defusedxml": "defusedxml",
+    "flint": "python-flint",
+    "igraph": "igraph",
+    "jinja2": "jinja2",
+    "lark": "lark",
+    "numba": "numba",
+    "numpy": "numpy",
+    "orjson": "orjson",
+    "ortools": "ortools",
+    "pulp": "pulp",
+    "rich": "rich",
+    "scipy": "scipy",
+    "z3": "z3-solver",
+}
 """Modules that weft needs, and the package that has them."""
 
 OPTIONAL = {
@@ -56,11 +66,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     bad = [f for f in found if f.needed and not f.ok]
     rows = [(_mark(f), f.name, f.detail) for f in found]
     text = table(("", "what", "which"), rows)
-    console.result(text, {
-        "status": "error" if bad else "ok",
-        "checks": [{"name": f.name, "ok": f.ok, "detail": f.detail, "needed": f.needed}
-                   for f in found],
-    })  # fmt: skip
+    console.result(
+        text,
+        {
+            "status": "error" if bad else "ok",
+            "checks": [
+                {"name": f.name, "ok": f.ok, "detail": f.detail, "needed": f.needed} for f in found
+            ],
+        },
+    )
     return Exit.MISSING if bad else Exit.DONE
 
 

@@ -32,16 +32,25 @@ DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="SCHEDULE", nargs="?",
-                        help="a schedule (instead of -t, -c and -s)")  # fmt: skip
+    parser.add_argument(
+        "file", metavar="SCHEDULE", nargs="?", help="a schedule (instead of -t, -c and -s)"
+    )
     add_problem(parser, required=False)
-    parser.add_argument("-s", "--sketch", metavar="SKETCH",
-                        help="the sketch to explain: a name or a file, with parameters: "
-                        "dgx2_relay:nodes=2")  # fmt: skip
+    parser.add_argument(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        help="the sketch to explain: a name or a file, with parameters: dgx2_relay:nodes=2",
+    )
     parser.add_argument("--size", **size_flag())
-    parser.add_argument("--time", metavar="TIME", type=valued("--time", seconds), default=10.0,
-                        help="for the proof that no schedule obeys a sketch, where rules one by "
-                        "one do not tell (default: 10s)")  # fmt: skip
+    parser.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=10.0,
+        help="for the proof that no schedule obeys a sketch, where rules one by "
+        "one do not tell (default: 10s)",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -49,16 +58,26 @@ def run(args: argparse.Namespace, console: Console) -> int:
     given = (args.topology, args.group, args.collective, args.root, args.roots, args.sketch)
     if args.file is not None:
         if any(one is not None for one in given):
-            raise UserError("a schedule has its own machine and collective", where=args.file,
-                            hint="leave out -t, -c, -s, --group and --root")  # fmt: skip
+            raise UserError(
+                "a schedule has its own machine and collective",
+                where=args.file,
+                hint="leave out -t, -c, -s, --group and --root",
+            )
         return _schedule(args, console)
-    missing = [flag for flag, value in (("-t/--topology", args.topology),
-                                        ("-c/--collective", args.collective),
-                                        ("-s/--sketch", args.sketch))
-               if value is None]  # fmt: skip
+    missing = [
+        flag
+        for flag, value in (
+            ("-t/--topology", args.topology),
+            ("-c/--collective", args.collective),
+            ("-s/--sketch", args.sketch),
+        )
+        if value is None
+    ]
     if missing:
-        raise UserError(f"the following arguments are required: {', '.join(missing)}",
-                        hint="or the file of a schedule")  # fmt: skip
+        raise UserError(
+            f"the following arguments are required: {', '.join(missing)}",
+            hint="or the file of a schedule",
+        )
     topology, collective = read_problem(args)
     sketch = read_sketch(args.sketch, topology, collective, console)
     if not sketch.rules:
@@ -84,16 +103,20 @@ def _sketch(
     check_connected(topology, collective)
     sizes = args.size.powers() if args.size else _sizes_of(sketch)
     data: dict[str, Any] = {
-        "topology": topology.name, "collective": collective.name or str(collective.kind),
-        "ranks": collective.ranks, "sketch": sketch.name,
-    }  # fmt: skip
+        "topology": topology.name,
+        "collective": collective.name or str(collective.kind),
+        "ranks": collective.ranks,
+        "sketch": sketch.name,
+    }
     plain = sketch.at(sizes[0])
     conflict = find_conflict(topology, collective, plain)
     if conflict is None:
         conflict = prove_conflict(topology, collective, plain, args.time)
     if conflict is not None:
-        console.result(conflict_text(sketch.name, conflict),
-                       {"status": "infeasible", **data, **conflict_json(conflict)})  # fmt: skip
+        console.result(
+            conflict_text(sketch.name, conflict),
+            {"status": "infeasible", **data, **conflict_json(conflict)},
+        )
         return Exit.NO
     found = [costs(topology, collective, sketch, size) for size in sizes]
     text = "\n\n".join(map(cost_text, found))
@@ -118,8 +141,11 @@ def _schedule(args: argparse.Namespace, console: Console) -> int:
 
     subject = read_subject(args.file)
     if subject.kind is not Kind.SCHEDULE:
-        raise UserError(f"a schedule is needed, not {an(subject.kind)}", where=subject.where,
-                        hint="-t TOPO -c COLL -s SKETCH explain a sketch")  # fmt: skip
+        raise UserError(
+            f"a schedule is needed, not {an(subject.kind)}",
+            where=subject.where,
+            hint="-t TOPO -c COLL -s SKETCH explain a sketch",
+        )
     schedule: Schedule = subject.schedule()
     require_valid(schedule)
     bound = bounds(schedule.topology, schedule.collective)
@@ -127,9 +153,14 @@ def _schedule(args: argparse.Namespace, console: Console) -> int:
     size: SizeRange = args.size or made_for
     found = [what_binds(schedule, n, bound) for n in size.powers()]
     text = "\n\n".join(map(binding_text, found))
-    console.result(text, {
-        "status": "ok", "topology": schedule.topology.name,
-        "collective": schedule.collective.name or str(schedule.collective.kind),
-        "ranks": schedule.collective.ranks, "sizes": list(map(binding_json, found)),
-    })  # fmt: skip
+    console.result(
+        text,
+        {
+            "status": "ok",
+            "topology": schedule.topology.name,
+            "collective": schedule.collective.name or str(schedule.collective.kind),
+            "ranks": schedule.collective.ranks,
+            "sizes": list(map(binding_json, found)),
+        },
+    )
     return Exit.DONE

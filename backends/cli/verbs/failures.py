@@ -38,18 +38,41 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_down(parser)
     what = parser.add_argument_group("what if")
     what.add_argument("--size", **size_flag())
-    what.add_argument("--directions", action="store_true",
-                      help="links one by one, not both ways of a cable at once")  # fmt: skip
-    what.add_argument("--synth", action="store_true",
-                      help="also find schedules for the worst that cut nobody off")  # fmt: skip
-    what.add_argument("--worst", metavar="K", type=valued("--worst", whole(1, 1000)),
-                      help=f"how many of them (default: {WORST})")  # fmt: skip
-    what.add_argument("-e", "--engine", metavar="ENGINE", default="portfolio",
-                      help="who searches (default: portfolio)")  # fmt: skip
-    what.add_argument("--time", metavar="TIME", type=valued("--time", seconds), default=20.0,
-                      help="wall time of each search (default: 20s)")  # fmt: skip
-    what.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
-                      help="of every random choice (default: 0)")  # fmt: skip
+    what.add_argument(
+        "--directions",
+        action="store_true",
+        help="links one by one, not both ways of a cable at once",
+    )
+    what.add_argument(
+        "--synth", action="store_true", help="also find schedules for the worst that cut nobody off"
+    )
+    what.add_argument(
+        "--worst",
+        metavar="K",
+        type=valued("--worst", whole(1, 1000)),
+        help=f"how many of them (default: {WORST})",
+    )
+    what.add_argument(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        default="portfolio",
+        help="who searches (default: portfolio)",
+    )
+    what.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=20.0,
+        help="wall time of each search (default: 20s)",
+    )
+    what.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of every random choice (default: 0)",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -61,8 +84,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if args.size is not None and args.size.low != args.size.high:
         raise UserError("failures are ranked at one size", where="--size", hint="--size 1MiB")
     if args.worst is not None and not args.synth:
-        raise UserError("--worst says for how many failures schedules are found",
-                        hint="add --synth")  # fmt: skip
+        raise UserError(
+            "--worst says for how many failures schedules are found", hint="add --synth"
+        )
     size = None if args.size is None else args.size.low
     topology, collective = read_problem(args)
     with watching(console, 0.0) as progress:
@@ -74,17 +98,21 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
         found = what_if(
             topology, collective, message_bytes=size, directions=args.directions, tell=tell
-        )  # fmt: skip
+        )
     searched = _searched(args, collective, found.losses, size, console) if args.synth else {}
     name = collective.name or str(collective.kind)
     console.result(
         _text(f"{name} on {topology.name}", found.before, found.losses, size, searched),
         {
-            "status": "ok", "topology": topology.name, "collective": name,
-            "ranks": collective.ranks, "bytes": size, "bound": found.before.to_json(),
+            "status": "ok",
+            "topology": topology.name,
+            "collective": name,
+            "ranks": collective.ranks,
+            "bytes": size,
+            "bound": found.before.to_json(),
             "failures": [_json(x, size, searched.get(i)) for i, x in enumerate(found.losses)],
         },
-    )  # fmt: skip
+    )
     return Exit.DONE
 
 
@@ -111,12 +139,11 @@ def _searched(
     for i in [i for i, loss in enumerate(losses) if loss.bound is not None][:most]:
         problem = Problem(losses[i].left.topology, collective, None, objective, size)
         with watching(console, args.time) as progress:
-            outcome = synthesize(
-                problem, args.engine, Budget(args.time, seed=args.seed), progress
-            )  # fmt: skip
+            outcome = synthesize(problem, args.engine, Budget(args.time, seed=args.seed), progress)
         if not outcome.points:
-            raise NothingFound(f"no schedule without {losses[i].down.name} in time",
-                               hint="a longer --time")  # fmt: skip
+            raise NothingFound(
+                f"no schedule without {losses[i].down.name} in time", hint="a longer --time"
+            )
         if size is None:
             attained[i] = float(max(map(algbw, outcome.points)))
         else:
@@ -145,8 +172,10 @@ def _text(
     head = f"{title}: {'nothing must move' if least is None else f'{exact(least)} {unit}'}"
     if not losses:
         return f"{head}; there is no cable"
-    rows = [(x.down.name, x.count, *_cells(x, size), *_found(searched, i, size))
-            for i, x in enumerate(losses)]  # fmt: skip
+    rows = [
+        (x.down.name, x.count, *_cells(x, size), *_found(searched, i, size))
+        for i, x in enumerate(losses)
+    ]
     names = ["down", "alike", what, "cost", *(["tight"] if size is None else [])]
     if searched:
         names.append("found GB/s" if size is None else "found µs")

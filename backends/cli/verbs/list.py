@@ -19,8 +19,9 @@ EXAMPLES = "examples:\n  weft list engines\n  weft list algorithms\n  weft list 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("kind", choices=(*REGISTRIES, "algorithms"),
-                        metavar="engines|backends|passes|algorithms")  # fmt: skip
+    parser.add_argument(
+        "kind", choices=(*REGISTRIES, "algorithms"), metavar="engines|backends|passes|algorithms"
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -74,8 +75,14 @@ def describe(registry: Registry, name: str) -> dict[str, Any]:
     try:
         target = registry.load(name)
     except WeftError as error:
-        return {"name": name, "available": False, "reason": f"{error.message}; {error.hint}",
-                "summary": "", "options": [], "cites": ""}  # fmt: skip
+        return {
+            "name": name,
+            "available": False,
+            "reason": f"{error.message}; {error.hint}",
+            "summary": "",
+            "options": [],
+            "cites": "",
+        }
     probe = getattr(target, "availability", None)
     reason = probe() if probe else None
     return {

@@ -31,16 +31,32 @@ LARGEST = 512
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("--on", choices=("mpi", "torch", "nccl", "numpy"), required=True,
-                        help="the runtime whose messages are timed")  # fmt: skip
-    parser.add_argument("--ranks", metavar="N", type=valued("--ranks", whole(2, LARGEST)),
-                        help=f"ranks to start (default: {RANKS}; not for ranks that mpiexec or "
-                        "torchrun started)")  # fmt: skip
-    parser.add_argument("--time", metavar="TIME", type=valued("--time", seconds), default=60.0,
-                        help="measure until numbers are stable, at most about so long "
-                        "(default: 60s)")  # fmt: skip
-    parser.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
-                        help="of the order of measurements (default: 0)")  # fmt: skip
+    parser.add_argument(
+        "--on",
+        choices=("mpi", "torch", "nccl", "numpy"),
+        required=True,
+        help="the runtime whose messages are timed",
+    )
+    parser.add_argument(
+        "--ranks",
+        metavar="N",
+        type=valued("--ranks", whole(2, LARGEST)),
+        help=f"ranks to start (default: {RANKS}; not for ranks that mpiexec or torchrun started)",
+    )
+    parser.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=60.0,
+        help="measure until numbers are stable, at most about so long (default: 60s)",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of the order of measurements (default: 0)",
+    )
     parser.add_argument("--name", metavar="NAME", help="of the topology")
     parser.add_argument("-o", "--output", metavar="OUT", required=True, help="a file, or -")
     parser.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
@@ -83,9 +99,7 @@ def _name(args: argparse.Namespace, ranks: int) -> str:
     return args.name or f"{ranks} {what}, measured"
 
 
-def _as_rank(
-    args: argparse.Namespace, console: Console, effort: Any, started: float
-) -> int:  # fmt: skip
+def _as_rank(args: argparse.Namespace, console: Console, effort: Any, started: float) -> int:
     """Be one of the ranks that somebody else started; the first of them writes and tells."""
     from ...ranks.profile.gpus import measure_nccl
     from ...ranks.profile.ranks import measure_mpi, measure_torch, written
@@ -114,20 +128,32 @@ def _told(found: dict[str, Any], args: argparse.Namespace, console: Console, sta
     if args.output == "-":
         return Exit.DONE
     console.say("Wrote", args.output)
-    console.result(_text(found), {
-        "status": "ok", **facts_of(topology), **found, "seconds": round(spent, 3),
-        "file": args.output,
-    })  # fmt: skip
+    console.result(
+        _text(found),
+        {
+            "status": "ok",
+            **facts_of(topology),
+            **found,
+            "seconds": round(spent, 3),
+            "file": args.output,
+        },
+    )
     return Exit.DONE
 
 
 def _text(found: dict[str, Any]) -> str:
     """Classes of links, and what is shared."""
     rows = [
-        (_some(one["directions"]), f"{one['alpha']:.3g}", f"{one['alpha_error']:.1%}",
-         f"{1e-3 / one['beta']:.3g}", f"{one['beta_error']:.1%}", f"{one['residual']:.0%}")
+        (
+            _some(one["directions"]),
+            f"{one['alpha']:.3g}",
+            f"{one['alpha_error']:.1%}",
+            f"{1e-3 / one['beta']:.3g}",
+            f"{one['beta_error']:.1%}",
+            f"{one['residual']:.0%}",
+        )
         for one in found["classes"]
-    ]  # fmt: skip
+    ]
     rows += [
         (one["name"], "", "", f"{one['GBps']:.3g}", f"{one['error']:.1%}", "")
         for one in found["shared"]

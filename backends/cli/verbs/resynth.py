@@ -48,9 +48,12 @@ EXAMPLES = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("library", metavar="LIBRARY",
-                        help="the folder that weft tune wrote; --to, --target, --placement and "
-                        "--protocols are as they were for it, unless they are given")  # fmt: skip
+    parser.add_argument(
+        "library",
+        metavar="LIBRARY",
+        help="the folder that weft tune wrote; --to, --target, --placement and "
+        "--protocols are as they were for it, unless they are given",
+    )
     add_down(parser)
     add_tuning(parser, SECONDS)
     parser.set_defaults(target=None, placement=None, within=WITHIN)
@@ -65,8 +68,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     old = read(args.library)
     downs = named_down(args, old.topology)
     if not downs:
-        raise UserError("nothing is down", where=args.library,
-                        hint="--down, --down-nic or --down-rank say what is")  # fmt: skip
+        raise UserError(
+            "nothing is down",
+            where=args.library,
+            hint="--down, --down-nic or --down-rank say what is",
+        )
     left = degraded(old.topology, downs)
     asked = [_still(one.collective, left) for one in old.tuned]
     for one in asked:
@@ -79,20 +85,30 @@ def run(args: argparse.Namespace, console: Console) -> int:
     options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
     made, pool = _tuned(args, old, left, asked, options, console)
     library = replace(
-        old, name=left.topology.name, topology=left.topology, timing=timing_of(options),
-        tuned=tuple(m.tuned for m in made), provenance=_origin(args, old, left),
-    )  # fmt: skip
+        old,
+        name=left.topology.name,
+        topology=left.topology,
+        timing=timing_of(options),
+        tuned=tuple(m.tuned for m in made),
+        provenance=_origin(args, old, left),
+    )
     pairs = list(zip(old.tuned, library.tuned, strict=False))  # fewer where interrupted
     losses = {after.name: _losses(before, after) for before, after in pairs}
     if _clock(old.timing) != _clock(library.timing):
         console.warn("the old library was timed in another way: nothing is said of losses")
         losses = {}
     return finish(
-        library, [m.files for m in made], args, console, pool,
+        library,
+        [m.files for m in made],
+        args,
+        console,
+        pool,
         more="\n\n".join(_loss_text(name, rows) for name, rows in losses.items()),
-        facts={"down": [down.name for down in left.downs],
-               "losses": {name: [asdict(r) for r in rows] for name, rows in losses.items()}},
-    )  # fmt: skip
+        facts={
+            "down": [down.name for down in left.downs],
+            "losses": {name: [asdict(r) for r in rows] for name, rows in losses.items()},
+        },
+    )
 
 
 def _as_before(asked: argparse.Namespace, old: Library) -> argparse.Namespace:
@@ -119,9 +135,13 @@ def _as_before(asked: argparse.Namespace, old: Library) -> argparse.Namespace:
 
 
 def _tuned(
-    args: argparse.Namespace, old: Library, left: Degraded, asked: list[Collective],
-    options: TuneOptions, console: Console,
-) -> tuple[list[Made], Pool]:  # fmt: skip
+    args: argparse.Namespace,
+    old: Library,
+    left: Degraded,
+    asked: list[Collective],
+    options: TuneOptions,
+    console: Console,
+) -> tuple[list[Made], Pool]:
     """What tuning makes of every collective, and the pool that did it."""
     from ...tune.race import Interrupted
     from ...tune.tune import tune
@@ -153,10 +173,13 @@ def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, .
     """Those of the old plans; where their protocol takes no part now, under those that do."""
     from weft.dsl.nouns.program import protocol_of
 
-    return tuple(dict.fromkeys(
-        replace(form, protocol=protocol_of(name)) for form in old
-        for name in ([str(form.protocol)] if str(form.protocol) in protocols else protocols)
-    ))  # fmt: skip
+    return tuple(
+        dict.fromkeys(
+            replace(form, protocol=protocol_of(name))
+            for form in old
+            for name in ([str(form.protocol)] if str(form.protocol) in protocols else protocols)
+        )
+    )
 
 
 def _still(collective: Collective, left: Degraded) -> Collective:
@@ -170,8 +193,10 @@ def _still(collective: Collective, left: Degraded) -> Collective:
     if not left.dead_ranks:
         return collective
     if collective.kind is Kind.CUSTOM:
-        raise UserError(f"{collective.name or 'a custom collective'} needs all of its ranks",
-                        hint="describe that of the others, and tune it")  # fmt: skip
+        raise UserError(
+            f"{collective.name or 'a custom collective'} needs all of its ranks",
+            hint="describe that of the others, and tune it",
+        )
     new = {rank: i for i, rank in enumerate(left.survivors)}
     multi = collective.kind.name.startswith("MULTIROOT")
     roots = [new[r] for r in collective.roots if r in new]
@@ -220,8 +245,10 @@ def _mended(
             known = form if mended is next(iter(ways.values())) and form in forms else None
             found[f"{word} {plan.name}"] = Warm(mended, known)
         # What was the best order of the old machine may not be one of this.
-        word, best = min(ways.items(), key=lambda way: (len(way[1]) >= MOST_ORDERED * len(old),
-                                                        us_per_byte(way[1])))  # fmt: skip
+        word, best = min(
+            ways.items(),
+            key=lambda way: (len(way[1]) >= MOST_ORDERED * len(old), us_per_byte(way[1])),
+        )
         if best.priority is not None:
             found[f"{word} {plan.name} by steps"] = Warm(replace(best, priority=None, stride=0))
         mendable += 1
@@ -246,9 +273,11 @@ def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None
 def _origin(args: argparse.Namespace, old: Library, left: Degraded) -> dict[str, Any]:
     """What is needed to make the library again."""
     return {
-        **provenance(args), "resynth_of": old.name, "down": [down.name for down in left.downs],
+        **provenance(args),
+        "resynth_of": old.name,
+        "down": [down.name for down in left.downs],
         "survivors": list(left.survivors),
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,10 +309,16 @@ def _losses(before: Tuned, after: Tuned) -> list[Loss]:
 
 def _loss_text(name: str, losses: list[Loss]) -> str:
     rows = [
-        (format_bytes(x.bytes), microseconds(x.was_us), microseconds(x.us), _more(x.us, x.was_us),
-         _more(x.bound_us, x.was_bound_us), f"{x.us / x.bound_us:.2f}" if x.bound_us else "-")
+        (
+            format_bytes(x.bytes),
+            microseconds(x.was_us),
+            microseconds(x.us),
+            _more(x.us, x.was_us),
+            _more(x.bound_us, x.was_bound_us),
+            f"{x.us / x.bound_us:.2f}" if x.bound_us else "-",
+        )
         for x in losses
-    ]  # fmt: skip
+    ]
     head = ("size", "was µs", "is µs", "loss", "bound rose", "over bound")
     return f"{name}:\n{table(head, rows)}{_farther(losses)}"
 
@@ -297,9 +332,11 @@ def _farther(losses: list[Loss]) -> str:
     most = max(worse, key=lambda x: x.us * x.was_bound_us / (x.was_us * x.bound_us))
     ratio = most.us * most.was_bound_us / (most.was_us * most.bound_us)
     sizes = f"{count(len(worse), 'size')} of {len(losses)}"
-    return (f"\nat {sizes} farther from the bound than before, "
-            f"at {format_bytes(most.bytes)} {ratio:.2f} times: `weft tune` with the same --down "
-            "searches longer")  # fmt: skip
+    return (
+        f"\nat {sizes} farther from the bound than before, "
+        f"at {format_bytes(most.bytes)} {ratio:.2f} times: `weft tune` with the same --down "
+        "searches longer"
+    )
 
 
 def _more(new: float, old: float) -> str:

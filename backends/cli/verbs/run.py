@@ -36,34 +36,65 @@ LARGEST_BYTES = 1 << 28
 """Bytes of one rank's message beyond which the interpreter is the wrong tool."""
 
 LOWERING: dict[str, Any] = {
-    "instances": None, "lanes": 0, "protocol": None, "passes": None, "print_after": "", "name": "",
-    "segments": 1, "target": "msccl",
-}  # fmt: skip
+    "instances": None,
+    "lanes": 0,
+    "protocol": None,
+    "passes": None,
+    "print_after": "",
+    "name": "",
+    "segments": 1,
+    "target": "msccl",
+}
 """Flags that say how something becomes a program, and what they are where it is not one yet."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="MSCCL XML, an MSCCL++ plan, a schedule, "
-                        "an algorithm (FILE.py), a program, a point-to-point program, "
-                        "or -")  # fmt: skip
-    parser.add_argument("--on", choices=ON, default="numpy",
-                        help="what executes it: numpy in this process, or real processes of mpi "
-                        "or torch (default: numpy)")  # fmt: skip
-    parser.add_argument("--dtype", metavar="TYPE,TYPE", default="float32,int32",
-                        help="data types (default: float32,int32)")  # fmt: skip
-    parser.add_argument("--interleavings", metavar="N", default=200,
-                        type=valued("--interleavings", whole(1, 1_000_000)),
-                        help="orders of execution (default: 200)")  # fmt: skip
-    parser.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
-                        help="of the orders and the data (default: 0)")  # fmt: skip
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="MSCCL XML, an MSCCL++ plan, a schedule, "
+        "an algorithm (FILE.py), a program, a point-to-point program, "
+        "or -",
+    )
+    parser.add_argument(
+        "--on",
+        choices=ON,
+        default="numpy",
+        help="what executes it: numpy in this process, or real processes of mpi "
+        "or torch (default: numpy)",
+    )
+    parser.add_argument(
+        "--dtype",
+        metavar="TYPE,TYPE",
+        default="float32,int32",
+        help="data types (default: float32,int32)",
+    )
+    parser.add_argument(
+        "--interleavings",
+        metavar="N",
+        default=200,
+        type=valued("--interleavings", whole(1, 1_000_000)),
+        help="orders of execution (default: 200)",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of the orders and the data (default: 0)",
+    )
     add_problem(parser, topology=False, required=False)
     add_job(parser)
     add_lowering(parser)
     # None tells a flag that was given from one that was not: an XML program is lowered already.
     parser.set_defaults(**dict.fromkeys(LOWERING))
-    parser.add_argument("--size", metavar="SIZE,SIZE", type=valued("--size", several_sizes),
-                        help="message sizes or ranges: 1MiB, 1KiB,64KiB, 1KiB:1GiB")  # fmt: skip
+    parser.add_argument(
+        "--size",
+        metavar="SIZE,SIZE",
+        type=valued("--size", several_sizes),
+        help="message sizes or ranges: 1MiB, 1KiB,64KiB, 1KiB:1GiB",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -101,9 +132,15 @@ def _run_code(
     checks = of_findings(findings, "no error found")
     if all(c.ok for c in checks):
         types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
-        done = run_algo(algo, collective, dtypes=types, interleavings=args.interleavings,
-                        elements_per_chunk=_elements(args, algo), seed=args.seed,
-                        tell=tell)  # fmt: skip
+        done = run_algo(
+            algo,
+            collective,
+            dtypes=types,
+            interleavings=args.interleavings,
+            elements_per_chunk=_elements(args, algo),
+            seed=args.seed,
+            tell=tell,
+        )
         checks.append(Check("execution", done.ok, done.detail))
     return checks, algo
 
@@ -112,13 +149,16 @@ def _told(
     console: Console, checks: list[Check], collective: str, ranks: int, started: float
 ) -> int:
     good = all(c.ok for c in checks)
-    console.result(checks_text(checks), {
-        "status": "ok" if good else "failed",
-        "collective": collective,
-        "ranks": ranks,
-        "seconds": round(time.monotonic() - started, 3),
-        "checks": [c.to_json() for c in checks],
-    })  # fmt: skip
+    console.result(
+        checks_text(checks),
+        {
+            "status": "ok" if good else "failed",
+            "collective": collective,
+            "ranks": ranks,
+            "seconds": round(time.monotonic() - started, 3),
+            "checks": [c.to_json() for c in checks],
+        },
+    )
     return Exit.DONE if good else Exit.NO
 
 
@@ -135,16 +175,21 @@ def _program(
         given = [name for name in LOWERING if name != "target" and getattr(args, name) is not None]
         if given:
             flag = given[0].replace("_", "-")
-            raise UserError(f"--{flag} is for schedules; an XML program is compiled already",
-                            where=subject.where)  # fmt: skip
+            raise UserError(
+                f"--{flag} is for schedules; an XML program is compiled already",
+                where=subject.where,
+            )
         return subject.text, None
     if subject.kind in COMPILED:
         from ...formats.msccl.format import MscclXml
 
         noun = COMPILED[subject.kind]
         if rooted and not args.collective:
-            raise UserError(f"the {noun} has its own collective and roots", where=subject.where,
-                            hint="leave --root out, or name a collective with -c")  # fmt: skip
+            raise UserError(
+                f"the {noun} has its own collective and roots",
+                where=subject.where,
+                hint="leave --root out, or name a collective with -c",
+            )
         with_defaults(args)
         source = source_of(subject, args)
         options = options_of(args, subject, tell)
@@ -169,8 +214,11 @@ def _asked(args: argparse.Namespace, algo: XmlAlgo) -> Collective | None:
         UserError: the options contradict the file.
     """
     if args.in_place and True not in algo.placements:
-        raise UserError("the file is for separate buffers (inplace=0)", where=algo.where,
-                        hint="compile it with --in-place")  # fmt: skip
+        raise UserError(
+            "the file is for separate buffers (inplace=0)",
+            where=algo.where,
+            hint="compile it with --in-place",
+        )
     return asked_collective(args, algo)
 
 

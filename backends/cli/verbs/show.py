@@ -25,11 +25,16 @@ EXAMPLES = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", help="a file, a catalogue name, "
-                        "the folder of a library or a stream, of schedules (html), "
-                        "or -")  # fmt: skip
-    parser.add_argument("other", metavar="FILE2", nargs="?",
-                        help="a second schedule, beside the first (html)")  # fmt: skip
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a file, a catalogue name, "
+        "the folder of a library or a stream, of schedules (html), "
+        "or -",
+    )
+    parser.add_argument(
+        "other", metavar="FILE2", nargs="?", help="a second schedule, beside the first (html)"
+    )
     parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
     add_drawing(parser)
 
@@ -38,8 +43,11 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Print it, or write it."""
     for name, flag, formats in _ONLY:
         if getattr(args, name) is not None and args.format not in formats:
-            raise UserError(f"{flag} says nothing about {args.format}", where=args.file,
-                            hint=f"--format {formats[0]}")  # fmt: skip
+            raise UserError(
+                f"{flag} says nothing about {args.format}",
+                where=args.file,
+                hint=f"--format {formats[0]}",
+            )
     return FORMATS[args.format](args, console)
 
 
@@ -71,11 +79,15 @@ def as_text(subject: Subject) -> tuple[str, dict[str, Any]]:
         collective = schedule.collective
         return report.schedule_text(schedule), {
             "topology": schedule.topology.name,
-            "collective": collective.name or str(collective.kind), "ranks": collective.ranks,
-            "steps": schedule.steps, "rounds": sum(schedule.rounds),
-            "chunks": collective.factor, "segments": schedule.segments, "transfers": len(schedule),
+            "collective": collective.name or str(collective.kind),
+            "ranks": collective.ranks,
+            "steps": schedule.steps,
+            "rounds": sum(schedule.rounds),
+            "chunks": collective.factor,
+            "segments": schedule.segments,
+            "transfers": len(schedule),
             "provenance": dict(schedule.provenance),
-        }  # fmt: skip
+        }
     if subject.kind is Kind.TOPOLOGY:
         from .topo import facts_of
 
@@ -85,8 +97,9 @@ def as_text(subject: Subject) -> tuple[str, dict[str, Any]]:
         collective = subject.collective()
         return report.collective_text(collective), {
             "collective": collective.name or str(collective.kind),
-            "ranks": collective.ranks, "chunks": collective.chunks,
-        }  # fmt: skip
+            "ranks": collective.ranks,
+            "chunks": collective.chunks,
+        }
     if subject.kind in (Kind.ALGORITHM, Kind.PROGRAM):
         return _code(subject)
     if subject.kind is Kind.SKETCH:
@@ -124,14 +137,17 @@ def _xml(subject: Subject) -> tuple[str, dict[str, Any]]:
 
     algo = read_msccl_xml(subject.text, subject.where)
     return xml_text(algo), {
-        "name": algo.name, "collective": algo.coll, "ranks": algo.ngpus,
-    }  # fmt: skip
+        "name": algo.name,
+        "collective": algo.coll,
+        "ranks": algo.ngpus,
+    }
 
 
 _ONLY = (
-    ("other", "a second file", ("html",)), ("log", "--log", ("html",)),
+    ("other", "a second file", ("html",)),
+    ("log", "--log", ("html",)),
     ("measured", "--measured", ("perfetto",)),
-)  # fmt: skip
+)
 """What only some formats have a use for."""
 
 FORMATS: dict[str, Callable[[argparse.Namespace, Console], int]] = {

@@ -61,31 +61,50 @@ class _Timed:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("file", metavar="FILE",
-                        help="a schedule, an algorithm, a program or MSCCL XML, or -")  # fmt: skip
+    parser.add_argument(
+        "file", metavar="FILE", help="a schedule, an algorithm, a program or MSCCL XML, or -"
+    )
     add_problem(parser, required=False)
     parser.add_argument("--size", **size_flag())
-    parser.add_argument("--overhead", metavar="TIME", default=Fraction(0),
-                        type=valued("--overhead", parse_microseconds),
-                        help="of every message: added to its occupancy; of every operation "
-                             "of a program: added to its block's time (default: 0us)")  # fmt: skip
+    parser.add_argument(
+        "--overhead",
+        metavar="TIME",
+        default=Fraction(0),
+        type=valued("--overhead", parse_microseconds),
+        help="of every message: added to its occupancy; of every operation "
+        "of a program: added to its block's time (default: 0us)",
+    )
     rule = parser.add_argument_group(
         "rule for schedules (default: cut-through, α occupies nothing)"
     )
-    rule.add_argument("--alpha-occupies", action="store_true",
-                      help="α holds the links too, as TACCL and TACOS count")  # fmt: skip
-    rule.add_argument("--store-and-forward", action="store_true",
-                      help="switches send on what they have received whole")  # fmt: skip
-    rule.add_argument("--barrier", action="store_true",
-                      help="a step waits for all earlier ones, as SCCL counts")  # fmt: skip
+    rule.add_argument(
+        "--alpha-occupies",
+        action="store_true",
+        help="α holds the links too, as TACCL and TACOS count",
+    )
+    rule.add_argument(
+        "--store-and-forward",
+        action="store_true",
+        help="switches send on what they have received whole",
+    )
+    rule.add_argument(
+        "--barrier", action="store_true", help="a step waits for all earlier ones, as SCCL counts"
+    )
     runtime = parser.add_argument_group("runtime of programs")
-    runtime.add_argument("--protocol", choices=("Simple", "LL", "LL128"),
-                         help="instead of the program's own")  # fmt: skip
-    runtime.add_argument("--target", choices=("msccl", "rccl", "executor"),
-                         help="whose payloads are reckoned with (default: msccl)")  # fmt: skip
-    runtime.add_argument("--local-bandwidth", metavar="BW",
-                         type=valued("--local-bandwidth", parse_bandwidth),
-                         help="of copies and sums inside a GPU (default: no time)")  # fmt: skip
+    runtime.add_argument(
+        "--protocol", choices=("Simple", "LL", "LL128"), help="instead of the program's own"
+    )
+    runtime.add_argument(
+        "--target",
+        choices=("msccl", "rccl", "executor"),
+        help="whose payloads are reckoned with (default: msccl)",
+    )
+    runtime.add_argument(
+        "--local-bandwidth",
+        metavar="BW",
+        type=valued("--local-bandwidth", parse_bandwidth),
+        help="of copies and sums inside a GPU (default: no time)",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -114,20 +133,28 @@ def run(args: argparse.Namespace, console: Console) -> int:
         console.warn(f"extrapolated from shorter runs, as nothing repeats: {', '.join(rough)}")
     sizes = list(map(_entry, found))
     rows = [
-        (format_bytes(s["bytes"]), microseconds(s["us"]), s["algbw_GBps"], s["busbw_GBps"],
-         "-" if s["of_bound"] is None else f"{s['of_bound']:.1%}")
+        (
+            format_bytes(s["bytes"]),
+            microseconds(s["us"]),
+            s["algbw_GBps"],
+            s["busbw_GBps"],
+            "-" if s["of_bound"] is None else f"{s['of_bound']:.1%}",
+        )
         for s in sizes
-    ]  # fmt: skip
+    ]
     text = table(("size", "µs", "algbw GB/s", "busbw GB/s", "of bound"), rows)
-    console.result(text, {
-        "status": "ok",
-        "topology": timed.topology.name,
-        "collective": timed.collective.name or str(timed.collective.kind),
-        "ranks": timed.collective.ranks,
-        **timed.facts,
-        "bound": bound.to_json(),
-        "sizes": sizes,
-    })  # fmt: skip
+    console.result(
+        text,
+        {
+            "status": "ok",
+            "topology": timed.topology.name,
+            "collective": timed.collective.name or str(timed.collective.kind),
+            "ranks": timed.collective.ranks,
+            **timed.facts,
+            "bound": bound.to_json(),
+            "sizes": sizes,
+        },
+    )
     return Exit.DONE
 
 
@@ -183,8 +210,9 @@ def on_machine(schedule: Schedule, text: str) -> Schedule:
     if len(machine.nodes) != len(own.nodes) or shape != [(x.src, x.dst) for x in own.links]:
         raise UserError(
             f"{machine.name} has other links than {own.name}, which the schedule is for",
-            where=text, hint="only α and bandwidths may differ",
-        )  # fmt: skip
+            where=text,
+            hint="only α and bandwidths may differ",
+        )
     return replace(schedule, topology=machine)
 
 
@@ -197,8 +225,11 @@ def _program(subject: Subject, args: argparse.Namespace) -> _Timed:
 
     _refuse(args, _RULE, "is for schedules; programs have one rule", subject.where)
     if not args.topology:
-        raise UserError("a program does not say what machine it is for", where=subject.where,
-                        hint="-t TOPO names it")  # fmt: skip
+        raise UserError(
+            "a program does not say what machine it is for",
+            where=subject.where,
+            hint="-t TOPO names it",
+        )
     topology = read_topology(args.topology)
     if args.group:
         topology = topology.restricted_to(args.group)

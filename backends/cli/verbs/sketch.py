@@ -27,31 +27,43 @@ EXAMPLES = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the four sub-verbs."""
-    what = parser.add_subparsers(dest="what", metavar="list|show|fmt|import", required=True,
-                                 parser_class=Parser)  # fmt: skip
+    what = parser.add_subparsers(
+        dest="what", metavar="list|show|fmt|import", required=True, parser_class=Parser
+    )
     what.add_parser("list", help="all sketches that come with weft", parents=[common()])
     show = what.add_parser("show", help="the text of a sketch", parents=[common()])
     show.add_argument("sketch", metavar="SKETCH", help="a name, a file, or -")
     fmt = what.add_parser("fmt", help="write a sketch in its canonical form", parents=[common()])
     fmt.add_argument("sketch", metavar="FILE", help="the file, changed in place; - to stdout")
-    fmt.add_argument("--check", action="store_true",
-                     help="change nothing; exit code 1 if it is not canonical")  # fmt: skip
-    _configure_import(what.add_parser(
-        "import", parents=[common()], help="turn a TACCL sketch or a TE-CCL input into ours",
-        description="What they mean otherwise is remarked on stderr.",
-    ))  # fmt: skip
+    fmt.add_argument(
+        "--check", action="store_true", help="change nothing; exit code 1 if it is not canonical"
+    )
+    _configure_import(
+        what.add_parser(
+            "import",
+            parents=[common()],
+            help="turn a TACCL sketch or a TE-CCL input into ours",
+            description="What they mean otherwise is remarked on stderr.",
+        )
+    )
 
 
 def _configure_import(bring: argparse.ArgumentParser) -> None:
     bring.add_argument("sketch", metavar="FILE", help="TACCL's sketch or TE-CCL's input, or -")
-    bring.add_argument("-t", "--topology", metavar="TOPO",
-                       help="TACCL's topology JSON, or any machine that weft knows (TE-CCL: that "
-                       "of its input)")  # fmt: skip
+    bring.add_argument(
+        "-t",
+        "--topology",
+        metavar="TOPO",
+        help="TACCL's topology JSON, or any machine that weft knows (TE-CCL: that of its input)",
+    )
     bring.add_argument("-o", "--output", metavar="OUT", help="a file (default: to stdout)")
     bring.add_argument("--machine", metavar="OUT", help="write the sketch's machine too, as JSON")
-    bring.add_argument("--nic-split", action="store_true",
-                       help="divide each NIC among its connections for good, as TACCL does (in "
-                       "the machine of --machine)")  # fmt: skip
+    bring.add_argument(
+        "--nic-split",
+        action="store_true",
+        help="divide each NIC among its connections for good, as TACCL does (in "
+        "the machine of --machine)",
+    )
     bring.add_argument("-f", "--force", action="store_true", help="overwrite the files")
 
 

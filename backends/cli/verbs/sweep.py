@@ -41,43 +41,79 @@ def configure(parser: argparse.ArgumentParser) -> None:
     axes = parser.add_argument_group("axes, each of them as often as you like")
     axes.add_argument("-t", "--topology", metavar="TOPO", action="append")
     axes.add_argument("-c", "--collective", metavar="COLL", action="append")
-    axes.add_argument("-s", "--sketch", metavar="SKETCH", action="append",
-                      help="'' for none, beside others")  # fmt: skip
-    axes.add_argument("-e", "--engine", metavar="ENGINE", action="append",
-                      help="default: the sketch's, or portfolio")  # fmt: skip
-    axes.add_argument("--size", metavar="SIZE", action="append",
-                      type=valued("--size", several_sizes),
-                      help="sizes, or ranges by powers of two: 64KiB,1MiB:1GiB")  # fmt: skip
+    axes.add_argument(
+        "-s", "--sketch", metavar="SKETCH", action="append", help="'' for none, beside others"
+    )
+    axes.add_argument(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        action="append",
+        help="default: the sketch's, or portfolio",
+    )
+    axes.add_argument(
+        "--size",
+        metavar="SIZE",
+        action="append",
+        type=valued("--size", several_sizes),
+        help="sizes, or ranges by powers of two: 64KiB,1MiB:1GiB",
+    )
     axes.add_argument("--seed", metavar="N", action="append", type=valued("--seed", whole(0)))
     each = parser.add_argument_group("each job")
-    each.add_argument("--objective", choices=OBJECTIVES,
-                      help="default: time where there are sizes, else frontier")  # fmt: skip
-    each.add_argument("--time", metavar="TIME", type=valued("--time", seconds),
-                      help="budget of wall time (default: 60s)")  # fmt: skip
-    each.add_argument("--threads", metavar="N", type=valued("--threads", whole(1, 1024)),
-                      help="solver threads (default: 2)")  # fmt: skip
-    each.add_argument("--deadline", metavar="TIME", type=valued("--deadline", seconds),
-                      help="when it is killed (default: twice --time, and a minute)")  # fmt: skip
+    each.add_argument(
+        "--objective", choices=OBJECTIVES, help="default: time where there are sizes, else frontier"
+    )
+    each.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        help="budget of wall time (default: 60s)",
+    )
+    each.add_argument(
+        "--threads",
+        metavar="N",
+        type=valued("--threads", whole(1, 1024)),
+        help="solver threads (default: 2)",
+    )
+    each.add_argument(
+        "--deadline",
+        metavar="TIME",
+        type=valued("--deadline", seconds),
+        help="when it is killed (default: twice --time, and a minute)",
+    )
     where = parser.add_argument_group("where")
-    where.add_argument("--jobs", metavar="N", type=valued("--jobs", whole(1, 4096)),
-                       help="at a time, on this machine (default: one per core)")  # fmt: skip
-    where.add_argument("--cluster", metavar="ADDRESS",
-                       help="the scheduler of a Dask cluster: tcp://host:8786")  # fmt: skip
+    where.add_argument(
+        "--jobs",
+        metavar="N",
+        type=valued("--jobs", whole(1, 4096)),
+        help="at a time, on this machine (default: one per core)",
+    )
+    where.add_argument(
+        "--cluster", metavar="ADDRESS", help="the scheduler of a Dask cluster: tcp://host:8786"
+    )
     out = parser.add_argument_group("files")
-    out.add_argument("-o", "--output", metavar="DIR",
-                     help="a folder: sweep.json, schedules, a journal (default: none)")  # fmt: skip
+    out.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="a folder: sweep.json, schedules, a journal (default: none)",
+    )
     out.add_argument("-f", "--force", action="store_true", help="replace another sweep in DIR")
-    out.add_argument("--cache", metavar="DIR",
-                     help="answers by what they depend on (default: $WEFT_CACHE, or weft in the "
-                     "user's cache)")  # fmt: skip
+    out.add_argument(
+        "--cache",
+        metavar="DIR",
+        help="answers by what they depend on (default: $WEFT_CACHE, or weft in the user's cache)",
+    )
     out.add_argument("--no-cache", action="store_true", help="neither read nor write it")
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Read the list, answer what is open, write what comes, print the table."""
     if args.cluster and args.jobs:
-        raise UserError("--jobs is for this machine", hint="the workers of a cluster say how many "
-                        "jobs they take: dask worker --nworkers N")  # fmt: skip
+        raise UserError(
+            "--jobs is for this machine",
+            hint="the workers of a cluster say how many jobs they take: dask worker --nworkers N",
+        )
     plan = plan_of(args)
     questions = questions_of(plan, console)
     console.say("Read", f"{count(len(questions), 'job')}, {plan.seconds:g}s each")
@@ -92,8 +128,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     limit = args.deadline or 2 * plan.seconds + 60
     opening = opened(Path(args.output), keys, force=args.force) if args.output else nullcontext()
     with interruptible(progress, console), opening as folder, live_line(progress, console):
-        result = sweep(questions, code, _executor(args, plan, code), progress, deadline=limit,
-                       cache=_cache(args, code), folder=folder)  # fmt: skip
+        result = sweep(
+            questions,
+            code,
+            _executor(args, plan, code),
+            progress,
+            deadline=limit,
+            cache=_cache(args, code),
+            folder=folder,
+        )
     with finishing(progress, console):
         return _tell(args, result, progress, console)
 
@@ -135,25 +178,39 @@ def _tell(
     if result.pending and not answered:
         if not args.output:
             raise KeyboardInterrupt
-        told = WeftError("interrupted before any job had an answer", where=args.output,
-                         hint="the same command goes on")  # fmt: skip
+        told = WeftError(
+            "interrupted before any job had an answer",
+            where=args.output,
+            hint="the same command goes on",
+        )
         console.fail(told.render(), {"status": "interrupted", "error": told.to_json()})
         return Exit.INTERRUPTED
-    known = [f"{result.cached} from the cache" if result.cached else "",
-             f"{result.kept} kept" if result.kept else ""]  # fmt: skip
-    words = ", ".join(filter(None, [f"{count(result.ran, 'job')} in {progress.seconds:.1f}s",
-                                    *known]))  # fmt: skip
+    known = [
+        f"{result.cached} from the cache" if result.cached else "",
+        f"{result.kept} kept" if result.kept else "",
+    ]
+    words = ", ".join(
+        filter(None, [f"{count(result.ran, 'job')} in {progress.seconds:.1f}s", *known])
+    )
     console.say("Ran", words)
     if args.output:
         console.say("Wrote", args.output)
     seconds = [result.seconds.get(row["key"]) for row in result.rows]
-    console.result(_text(result), {
-        "status": _status(result, len(answered)),
-        "jobs": [{**row, "seconds": s and round(s, 3)}
-                 for row, s in zip(result.rows, seconds, strict=True)],
-        "ran": result.ran, "cached": result.cached, "kept": result.kept,
-        "pending": result.pending, "output": args.output,
-    })  # fmt: skip
+    console.result(
+        _text(result),
+        {
+            "status": _status(result, len(answered)),
+            "jobs": [
+                {**row, "seconds": s and round(s, 3)}
+                for row, s in zip(result.rows, seconds, strict=True)
+            ],
+            "ran": result.ran,
+            "cached": result.cached,
+            "kept": result.kept,
+            "pending": result.pending,
+            "output": args.output,
+        },
+    )
     return _ending(args, result, len(answered), console)
 
 
@@ -196,10 +253,13 @@ def _text(result: Result) -> str:
         "points": [len(r["points"]) for r in rows],
         "best": [_best(r, rows) for r in rows],
         "why": [r["why"] for r in rows],
-    }  # fmt: skip
-    idle = [name for name in ("sketch", "size", "seed", "best", unit, f"bound {unit}", "why")
-            if len({str(x) for x in shown[name]}) == 1 and (name == "seed" or
-            str(shown[name][0]) in ("-", "None", ""))]  # fmt: skip
+    }
+    idle = [
+        name
+        for name in ("sketch", "size", "seed", "best", unit, f"bound {unit}", "why")
+        if len({str(x) for x in shown[name]}) == 1
+        and (name == "seed" or str(shown[name][0]) in ("-", "None", ""))
+    ]
     kept = {name: values for name, values in shown.items() if name not in idle}
     return table(tuple(kept), zip(*kept.values(), strict=True), width=columns())
 

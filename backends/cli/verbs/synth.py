@@ -53,31 +53,66 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
     add_down(parser)
     search = parser.add_argument_group("search")
-    search.add_argument("-s", "--sketch", metavar="SKETCH",
-                        help="a name or a file, with parameters: dgx2_relay:nodes=2; or "
-                        "TACCL's or TE-CCL's JSON")  # fmt: skip
-    search.add_argument("-e", "--engine", metavar="ENGINE",
-                        help="portfolio (the best of all), exact, packing, greedy, classic, "
-                        "exact{option=value} … (default: the sketch's, or portfolio)")  # fmt: skip
-    search.add_argument("--objective", choices=OBJECTIVES, default="frontier",
-                        help="default: frontier; time needs --size")  # fmt: skip
+    search.add_argument(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        help="a name or a file, with parameters: dgx2_relay:nodes=2; or TACCL's or TE-CCL's JSON",
+    )
+    search.add_argument(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        help="portfolio (the best of all), exact, packing, greedy, classic, "
+        "exact{option=value} … (default: the sketch's, or portfolio)",
+    )
+    search.add_argument(
+        "--objective",
+        choices=OBJECTIVES,
+        default="frontier",
+        help="default: frontier; time needs --size",
+    )
     search.add_argument("--size", **size_flag())
-    search.add_argument("--time", metavar="TIME", type=valued("--time", seconds), default=60.0,
-                        help="budget of wall time (default: 60s)")  # fmt: skip
-    search.add_argument("--threads", metavar="N", type=valued("--threads", whole(1, 1024)),
-                        default=2, help="solver threads (default: 2)")  # fmt: skip
-    search.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
-                        help="of every random choice (default: 0)")  # fmt: skip
-    search.add_argument("--require-optimal", action="store_true",
-                        help="exit with 3 unless the answer is proved best")  # fmt: skip
+    search.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=60.0,
+        help="budget of wall time (default: 60s)",
+    )
+    search.add_argument(
+        "--threads",
+        metavar="N",
+        type=valued("--threads", whole(1, 1024)),
+        default=2,
+        help="solver threads (default: 2)",
+    )
+    search.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of every random choice (default: 0)",
+    )
+    search.add_argument(
+        "--require-optimal",
+        action="store_true",
+        help="exit with 3 unless the answer is proved best",
+    )
     add_stream(search)
     out = parser.add_argument_group("files")
-    out.add_argument("-o", "--output", metavar="OUT",
-                     help="a folder (frontier), a file, or - (default: write nothing)")  # fmt: skip
+    out.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="a folder (frontier), a file, or - (default: write nothing)",
+    )
     out.add_argument("-f", "--force", action="store_true", help="overwrite OUT and LOG")
-    out.add_argument("--log", metavar="LOG",
-                     help="a line of JSON for every schedule found, for weft show "
-                     "--format html")  # fmt: skip
+    out.add_argument(
+        "--log",
+        metavar="LOG",
+        help="a line of JSON for every schedule found, for weft show --format html",
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -126,8 +161,11 @@ def _tell(
     points = outcome.points
     if problem.objective is not Objective.FRONTIER:
         points = (_best(points, problem),)
-    console.say("Verified", f"{count(sum(len(p.schedule) for p in points), 'transfer')} in "
-                            f"{count(len(points), 'schedule')}")  # fmt: skip
+    console.say(
+        "Verified",
+        f"{count(sum(len(p.schedule) for p in points), 'transfer')} in "
+        f"{count(len(points), 'schedule')}",
+    )
     bound = bounds(problem.topology, problem.collective)
     files = _write(args, problem, points, console)
     proved = outcome.status is Status.OPTIMAL
@@ -171,7 +209,7 @@ def _read(args: argparse.Namespace, console: Console) -> tuple[Problem, str]:
     from .topo import machine_line
 
     topology, collective = read_problem(args, require_holdable)
-    console.say("Read", f"{machine_line(topology)}; {collective}")  # fmt: skip
+    console.say("Read", f"{machine_line(topology)}; {collective}")
     for note in topology.notes:
         console.detail(f"         {note}")
     sketch = read_sketch(args.sketch, topology, collective, console) if args.sketch else None
@@ -227,10 +265,18 @@ def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
 
 def _table(points: tuple[Point, ...], shown: list[Figures]) -> str:
     rows = [
-        (p.steps, "-" if p.rate is not None else p.rounds, p.factor, str(p.rounds_per_chunk),
-         str(p.bound), _proof(p), float(x.algbw_GBps), x.latency_us)
+        (
+            p.steps,
+            "-" if p.rate is not None else p.rounds,
+            p.factor,
+            str(p.rounds_per_chunk),
+            str(p.bound),
+            _proof(p),
+            float(x.algbw_GBps),
+            x.latency_us,
+        )
         for p, x in zip(points, shown, strict=True)
-    ]  # fmt: skip
+    ]
     head = ("steps", "rounds", "chunks", "rounds/chunk", "bound", "optimal", "algbw GB/s", "α µs")
     more = _telling_apart(points)
     return table((*head, *more), [(*row, *x) for row, *x in zip(rows, *more.values(), strict=True)])

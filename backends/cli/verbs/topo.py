@@ -25,19 +25,22 @@ EXAMPLES = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the three sub-verbs."""
-    what = parser.add_subparsers(dest="what", metavar="list|show|import", required=True,
-                                 parser_class=Parser)  # fmt: skip
+    what = parser.add_subparsers(
+        dest="what", metavar="list|show|import", required=True, parser_class=Parser
+    )
     what.add_parser("list", help="all names of the catalogue", parents=[common()])
     show = what.add_parser("show", help="one topology in words and numbers", parents=[common()])
     show.add_argument("topology", metavar="TOPO", help="a catalogue name, a file, or -")
-    show.add_argument("--group", metavar="R,R", type=valued("--group", ranks),
-                      help="only these ranks")  # fmt: skip
+    show.add_argument(
+        "--group", metavar="R,R", type=valued("--group", ranks), help="only these ranks"
+    )
     bring = what.add_parser(
-        "import", parents=[common()],
+        "import",
+        parents=[common()],
         help="turn nvidia-smi topo -m text, NCCL or RCCL XML, TACCL, TE-CCL or edge-list JSON into "
         "ours",
         description="Options of the importer follow the path: topo.xml:nodes=4",
-    )  # fmt: skip
+    )
     bring.add_argument("topology", metavar="FILE", help="the file, or - (format by content)")
     bring.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
     bring.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
@@ -59,8 +62,11 @@ def _list(console: Console) -> int:
     from weft.dsl.catalogue import names
 
     entries = names()
-    text = table(("name", "options", "what it is"),
-                 [(e.name, e.synopsis, e.summary) for e in entries], columns())  # fmt: skip
+    text = table(
+        ("name", "options", "what it is"),
+        [(e.name, e.synopsis, e.summary) for e in entries],
+        columns(),
+    )
     data = [{"name": e.name, "synopsis": e.synopsis, "summary": e.summary} for e in entries]
     console.result(text, {"status": "ok", "topologies": data})
     return Exit.DONE
@@ -89,8 +95,11 @@ def _import(topology: Topology, args: argparse.Namespace, console: Console) -> i
 
 def machine_line(topology: Topology) -> str:
     """``dgx1: 8 ranks, 1 host, 32 links``."""
-    sizes = (count(topology.ranks, "rank"), count(topology.hosts, "host"),
-             count(len(topology.links), "link"))  # fmt: skip
+    sizes = (
+        count(topology.ranks, "rank"),
+        count(topology.hosts, "host"),
+        count(len(topology.links), "link"),
+    )
     return f"{topology.name}: {', '.join(sizes)}"
 
 

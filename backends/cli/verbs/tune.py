@@ -41,20 +41,46 @@ PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     problem = parser.add_argument_group("problem")
-    problem.add_argument("-t", "--topology", metavar="TOPO", required=True,
-                         help="a catalogue name (dgx1, torus:4x4), a file, or -")  # fmt: skip
-    problem.add_argument("-c", "--collective", metavar="COLL", required=True, action="append",
-                         help="allreduce, allgather …, or a file; may be given more than "
-                         "once")  # fmt: skip
-    problem.add_argument("--group", metavar="R,R", type=valued("--group", ranks),
-                         help="process group: ranks of the topology")  # fmt: skip
-    problem.add_argument("--root", metavar="R", type=valued("--root", ranks),
-                         help="root of rooted collectives (default: 0)")  # fmt: skip
-    problem.add_argument("--roots", metavar="R,R", type=valued("--roots", ranks),
-                         help="roots of multiroot collectives (default: all)")  # fmt: skip
-    problem.add_argument("--sizes", metavar="LOW:HIGH", type=valued("--sizes", sizes),
-                         default=parse_size_range(DEFAULT_SIZES),
-                         help=f"messages that it is for (default: {DEFAULT_SIZES})")  # fmt: skip
+    problem.add_argument(
+        "-t",
+        "--topology",
+        metavar="TOPO",
+        required=True,
+        help="a catalogue name (dgx1, torus:4x4), a file, or -",
+    )
+    problem.add_argument(
+        "-c",
+        "--collective",
+        metavar="COLL",
+        required=True,
+        action="append",
+        help="allreduce, allgather …, or a file; may be given more than once",
+    )
+    problem.add_argument(
+        "--group",
+        metavar="R,R",
+        type=valued("--group", ranks),
+        help="process group: ranks of the topology",
+    )
+    problem.add_argument(
+        "--root",
+        metavar="R",
+        type=valued("--root", ranks),
+        help="root of rooted collectives (default: 0)",
+    )
+    problem.add_argument(
+        "--roots",
+        metavar="R,R",
+        type=valued("--roots", ranks),
+        help="roots of multiroot collectives (default: all)",
+    )
+    problem.add_argument(
+        "--sizes",
+        metavar="LOW:HIGH",
+        type=valued("--sizes", sizes),
+        default=parse_size_range(DEFAULT_SIZES),
+        help=f"messages that it is for (default: {DEFAULT_SIZES})",
+    )
     add_down(parser)
     add_tuning(parser, SECONDS)
 
@@ -62,38 +88,85 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_tuning(parser: argparse.ArgumentParser, per_question: float) -> None:
     """The flags that tuning has wherever it is done; ``per_question``: seconds by default."""
     race = parser.add_argument_group("race")
-    race.add_argument("-s", "--sketch", metavar="SKETCH", action="append", default=[],
-                      help="joins those of the shelf that fit; may be given more than "
-                      "once")  # fmt: skip
-    race.add_argument("-e", "--engine", metavar="ENGINE", action="append", default=[],
-                      help="ask this engine at every size, instead of the usual ones")  # fmt: skip
-    race.add_argument("--within", metavar="PERCENT", type=valued("--within", percent),
-                      default=0.03, help="what a plan may lose against the best at a size, so that "
-                      "there are few; never against the baseline (default: 3%%)")  # fmt: skip
-    race.add_argument("--protocols", metavar="P,P", type=valued("--protocols", _protocols),
-                      default=(), help="Simple, LL, LL128 (default: the runtime's)")  # fmt: skip
-    race.add_argument("--time", metavar="TIME", type=valued("--time", seconds),
-                      default=per_question,
-                      help="of each question to an engine "
-                      f"(default: {per_question:g}s)")  # fmt: skip
-    race.add_argument("--seed", metavar="N", type=valued("--seed", whole(0)), default=0,
-                      help="of every random choice (default: 0)")  # fmt: skip
-    race.add_argument("--measure", choices=("mpi", "torch", "nccl"), metavar="RUNTIME",
-                      help="run the schedules on mpi, torch or nccl, instead of simulating their "
-                      "programs")  # fmt: skip
-    race.add_argument("--jobs", metavar="N", type=valued("--jobs", whole(1, 1024)),
-                      help="processes (default: one per core)")  # fmt: skip
+    race.add_argument(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        action="append",
+        default=[],
+        help="joins those of the shelf that fit; may be given more than once",
+    )
+    race.add_argument(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        action="append",
+        default=[],
+        help="ask this engine at every size, instead of the usual ones",
+    )
+    race.add_argument(
+        "--within",
+        metavar="PERCENT",
+        type=valued("--within", percent),
+        default=0.03,
+        help="what a plan may lose against the best at a size, so that "
+        "there are few; never against the baseline (default: 3%%)",
+    )
+    race.add_argument(
+        "--protocols",
+        metavar="P,P",
+        type=valued("--protocols", _protocols),
+        default=(),
+        help="Simple, LL, LL128 (default: the runtime's)",
+    )
+    race.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=per_question,
+        help=f"of each question to an engine (default: {per_question:g}s)",
+    )
+    race.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of every random choice (default: 0)",
+    )
+    race.add_argument(
+        "--measure",
+        choices=("mpi", "torch", "nccl"),
+        metavar="RUNTIME",
+        help="run the schedules on mpi, torch or nccl, instead of simulating their programs",
+    )
+    race.add_argument(
+        "--jobs",
+        metavar="N",
+        type=valued("--jobs", whole(1, 1024)),
+        help="processes (default: one per core)",
+    )
     files = parser.add_argument_group("files")
-    files.add_argument("--to", metavar="BACKEND,…",
-                       help="formats of the plans; `weft list backends` (default: msccl-xml, or "
-                       "that of --measure)")  # fmt: skip
-    files.add_argument("--target", choices=("msccl", "rccl", "executor"), default="msccl",
-                       help="the runtime of MSCCL XML (default: msccl)")  # fmt: skip
-    files.add_argument("--placement", choices=tuple(PLACES), default="both",
-                       help="plans for separate buffers, for one that is both, or a file for "
-                       "each (default: both)")  # fmt: skip
-    files.add_argument("-o", "--output", metavar="DIR", help="the library's folder "
-                       "(default: write nothing)")  # fmt: skip
+    files.add_argument(
+        "--to",
+        metavar="BACKEND,…",
+        help="formats of the plans; `weft list backends` (default: msccl-xml, or "
+        "that of --measure)",
+    )
+    files.add_argument(
+        "--target",
+        choices=("msccl", "rccl", "executor"),
+        default="msccl",
+        help="the runtime of MSCCL XML (default: msccl)",
+    )
+    files.add_argument(
+        "--placement",
+        choices=tuple(PLACES),
+        default="both",
+        help="plans for separate buffers, for one that is both, or a file for each (default: both)",
+    )
+    files.add_argument(
+        "-o", "--output", metavar="DIR", help="the library's folder (default: write nothing)"
+    )
     files.add_argument("-f", "--force", action="store_true", help="replace the library in DIR")
 
 
@@ -145,9 +218,14 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if len(made) < len(collectives):
         console.warn(f"interrupted: {count(len(collectives) - len(made), 'collective')} left out")
     library = Library(
-        topology.name, topology, args.sizes.low, args.sizes.high,
-        timing_of(options), tuple(m.tuned for m in made), provenance(args),
-    )  # fmt: skip
+        topology.name,
+        topology,
+        args.sizes.low,
+        args.sizes.high,
+        timing_of(options),
+        tuple(m.tuned for m in made),
+        provenance(args),
+    )
     return finish(library, [m.files for m in made], args, console, pool)
 
 
@@ -197,9 +275,16 @@ def options_of(
         raise UserError("MSCCL++ plans have no LL128", where="--protocols", hint="Simple,LL")
     named = tuple(_sketch(text, topology) for text in args.sketch)
     return TuneOptions(
-        getattr(args, "sizes", None) or SizeRange(1, 1), wanted, args.within, args.time, args.seed,
-        args.protocols, tuple(args.engine), named, measuring=measuring,
-    )  # fmt: skip
+        getattr(args, "sizes", None) or SizeRange(1, 1),
+        wanted,
+        args.within,
+        args.time,
+        args.seed,
+        args.protocols,
+        tuple(args.engine),
+        named,
+        measuring=measuring,
+    )
 
 
 def _formats(text: str) -> list[str]:
@@ -230,8 +315,12 @@ def timing_of(options: TuneOptions) -> dict[str, Any]:
     """How candidates were timed, for the manifest."""
     if how := options.measuring:
         return {"by": "measurement", "on": how.on, "turns": how.repeat, "within": options.within}
-    return {"by": "simulation", "runtime": options.wanted.runtime,
-            "protocols": list(options.raced_protocols), "within": options.within}  # fmt: skip
+    return {
+        "by": "simulation",
+        "runtime": options.wanted.runtime,
+        "protocols": list(options.raced_protocols),
+        "within": options.within,
+    }
 
 
 def provenance(args: argparse.Namespace) -> dict[str, Any]:
@@ -239,15 +328,23 @@ def provenance(args: argparse.Namespace) -> dict[str, Any]:
     from weft.dsl.base.version import version
 
     return {
-        "weft": version(), "seed": args.seed, "seconds_per_question": args.time,
-        "sketches": list(args.sketch), "engines": list(args.engine),
-    }  # fmt: skip
+        "weft": version(),
+        "seed": args.seed,
+        "seconds_per_question": args.time,
+        "sketches": list(args.sketch),
+        "engines": list(args.engine),
+    }
 
 
 def finish(
-    library: Library, files: Sequence[Any], args: argparse.Namespace, console: Console,
-    pool: Pool, more: str = "", facts: Mapping[str, Any] | None = None,
-) -> int:  # fmt: skip
+    library: Library,
+    files: Sequence[Any],
+    args: argparse.Namespace,
+    console: Console,
+    pool: Pool,
+    more: str = "",
+    facts: Mapping[str, Any] | None = None,
+) -> int:
     """Write the folder, print the table, and ``more``; the exit code. One Ctrl-C does not undo what
     has been found."""
     from weft.dsl.base.files import write_folder
@@ -260,8 +357,14 @@ def finish(
         if args.output:
             write_folder(args.output, texts, force=args.force, replaces=replaceable(args.output))
             console.say("Wrote", f"{len(texts)} files in {args.output}")
-        console.result("\n\n".join(filter(None, (tables(library), more))), {
-            "status": "ok", **library_facts(library), "seconds": round(taken, 3),
-            "file": args.output, **(facts or {}),
-        })  # fmt: skip
+        console.result(
+            "\n\n".join(filter(None, (tables(library), more))),
+            {
+                "status": "ok",
+                **library_facts(library),
+                "seconds": round(taken, 3),
+                "file": args.output,
+                **(facts or {}),
+            },
+        )
     return Exit.DONE

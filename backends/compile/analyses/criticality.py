@@ -53,9 +53,13 @@ def earliest(m: Messages, connection: Column) -> tuple[Column, Column]:
 
 
 def held_up(
-    receiving: Column, sending: Column, m: Messages, connection: Column, level: Column,
+    receiving: Column,
+    sending: Column,
+    m: Messages,
+    connection: Column,
+    level: Column,
     times: tuple[Column, Column],
-) -> Column:  # fmt: skip
+) -> Column:
     """How long two connections in one block, one each way, make each other wait at most.
 
     Shape (pairs,). The block runs in the order of steps and levels, sends first; a send should not
@@ -79,9 +83,14 @@ BATCH = 4_000_000
 
 
 def _held(
-    receiving: Column, sending: Column, order: Column, start: Column, size: Column, moment: Column,
+    receiving: Column,
+    sending: Column,
+    order: Column,
+    start: Column,
+    size: Column,
+    moment: Column,
     times: tuple[Column, Column],
-) -> Column:  # fmt: skip
+) -> Column:
     ends = np.concatenate([sending, receiving])
     count = size[ends]
     at = np.repeat(np.arange(len(ends)), count)

@@ -68,10 +68,16 @@ def schedule_in_grains(schedule: Schedule) -> Schedule:
     columns = {name: column[row] for name, column in columns.items()}
     columns["chunk"] = first[columns["chunk"]] + within
     done = Schedule.from_columns(
-        schedule.topology, collective.in_grains(), **columns,
-        route_lengths=np.diff(start), route_links=links, rounds=schedule.rounds,
-        stride=schedule.stride, segments=schedule.segments, provenance=schedule.provenance,
-    )  # fmt: skip
+        schedule.topology,
+        collective.in_grains(),
+        **columns,
+        route_lengths=np.diff(start),
+        route_links=links,
+        rounds=schedule.rounds,
+        stride=schedule.stride,
+        segments=schedule.segments,
+        provenance=schedule.provenance,
+    )
     return replace(done, bytes=schedule.bytes)
 
 
@@ -88,6 +94,9 @@ def coarsest(collective: Collective) -> Collective:
         return Placement(p.ranks, p.chunks, p.sets, (p.offsets // common).astype(np.int32))
 
     return replace(
-        collective, pre=coarser(collective.pre), post=coarser(collective.post),
-        factor=collective.factor // common, sizes=tuple(x // common for x in collective.sizes),
-    )  # fmt: skip
+        collective,
+        pre=coarser(collective.pre),
+        post=coarser(collective.post),
+        factor=collective.factor // common,
+        sizes=tuple(x // common for x in collective.sizes),
+    )

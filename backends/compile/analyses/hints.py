@@ -63,9 +63,14 @@ def hinted_ends(m: Messages, connection: Column, first: Column) -> HintedEnds:
 
 
 def _numbers(
-    m: Messages, hint: Column, connection: Column, count: int, verb: str, here: Column,
+    m: Messages,
+    hint: Column,
+    connection: Column,
+    count: int,
+    verb: str,
+    here: Column,
     there: Column,
-) -> Column:  # fmt: skip
+) -> Column:
     """The block number of each connection's end, NONE where nobody asks."""
     rows = np.flatnonzero(hint != NONE)
     least = np.full(count, np.iinfo(np.int64).max)

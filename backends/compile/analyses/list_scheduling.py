@@ -33,9 +33,13 @@ def _members(leaving: Column, arriving: Column, groups: int) -> tuple[Column, Co
 
 @compiled
 def start_times(
-    connection: Column, turn: Column, length: Column, leaving: Column, arriving: Column,
+    connection: Column,
+    turn: Column,
+    length: Column,
+    leaving: Column,
+    arriving: Column,
     follows: Flags,
-) -> Column:  # fmt: skip
+) -> Column:
     """When each transfer starts if connections serve the least ``turn`` first; -1: never.
 
     A transfer is ready when its groups at both ends are open. A group opens when all that leave in

@@ -61,10 +61,13 @@ class Order:
         credit_to[credit[owed][::-1]] = send[owed][::-1]  # the first one stays
         inner = np.flatnonzero(code.block[1:] == code.block[:-1])
         parts = (
-            (send, recv), (gate[recv[large]], gate[send[large]]),
-            (credit[owed], gate[send[owed]]), (gate[gated], gated),
-            (code.wait, gate[code.waiting]), (inner, gate[inner + 1]),
-        )  # fmt: skip
+            (send, recv),
+            (gate[recv[large]], gate[send[large]]),
+            (credit[owed], gate[send[owed]]),
+            (gate[gated], gated),
+            (code.wait, gate[code.waiting]),
+            (inner, gate[inner + 1]),
+        )
         source, target = (np.concatenate(side) for side in zip(*parts, strict=True))
         nodes = len(code) + len(gated)
         return Order(code, nodes, source, target, gate, credit_from, credit_to)
@@ -118,10 +121,23 @@ class Order:
 def messages(code: Code, depth: int) -> tuple[Column, Column, Column]:
     """(send, receive, receive that gives it credit or -1) for every message."""
     ranks = len(code.program.ranks)
-    here, out, into, channel = np.array(
-        [(r, NOBODY if b.send is None else b.send, NOBODY if b.recv is None else b.recv, b.channel)
-         for r, rank in enumerate(code.program.ranks) for b in rank], np.int64
-    ).reshape(-1, 4).T  # fmt: skip
+    here, out, into, channel = (
+        np.array(
+            [
+                (
+                    r,
+                    NOBODY if b.send is None else b.send,
+                    NOBODY if b.recv is None else b.recv,
+                    b.channel,
+                )
+                for r, rank in enumerate(code.program.ranks)
+                for b in rank
+            ],
+            np.int64,
+        )
+        .reshape(-1, 4)
+        .T
+    )
     # A connection by number: its channel, source, destination.
     sides = ((SENDS, here, out), (RECEIVES, into, here))
     ends = []

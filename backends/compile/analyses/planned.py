@@ -45,18 +45,25 @@ def planned(schedule: Schedule) -> Schedule:
     wish, turn = np.unique(schedule.priority * steps + schedule.step, return_inverse=True)
     assert len(wish) < 1 << 31
     start = start_times(
-        connection.reshape(-1).astype(np.int64), turn.reshape(-1).astype(np.int64),
+        connection.reshape(-1).astype(np.int64),
+        turn.reshape(-1).astype(np.int64),
         schedule.collective.grains[schedule.chunk],
-        groups.leaving, groups.arriving, groups.follows,
-    )  # fmt: skip
+        groups.leaving,
+        groups.arriving,
+        groups.follows,
+    )
     if (start < 0).any():
         return schedule
     columns = schedule.columns()
     columns["step"] = np.unique(start, return_inverse=True)[1].reshape(-1)
     done = Schedule.from_columns(
-        schedule.topology, schedule.collective, **columns, stride=schedule.stride,
-        segments=schedule.segments, provenance=schedule.provenance,
-    )  # fmt: skip
+        schedule.topology,
+        schedule.collective,
+        **columns,
+        stride=schedule.stride,
+        segments=schedule.segments,
+        provenance=schedule.provenance,
+    )
     return replace(done, bytes=schedule.bytes)
 
 

@@ -42,9 +42,10 @@ def unrolled(schedule: Schedule, pieces: int) -> Schedule:
     c = schedule.collective
     if max(len(schedule), len(c.pre), len(c.post)) * pieces > LARGEST_PLACEMENT:
         raise UserError(
-            f"{pieces} pieces of every chunk are too many to write out", where="segments",
+            f"{pieces} pieces of every chunk are too many to write out",
+            where="segments",
             hint="fewer pieces, or the loop of the runtime (1)",
-        )  # fmt: skip
+        )
     row = np.repeat(np.arange(len(schedule)), pieces)
     piece = np.tile(np.arange(pieces), len(schedule))
     given = schedule.columns()
@@ -58,10 +59,12 @@ def unrolled(schedule: Schedule, pieces: int) -> Schedule:
         later = columns["priority"].astype(np.int64) + piece * apart
         columns["priority"] = np.unique(later, return_inverse=True)[1]
     done = Schedule.from_columns(
-        schedule.topology, cut(c, pieces), **columns,
+        schedule.topology,
+        cut(c, pieces),
+        **columns,
         route_links=schedule.route_links[rows_of(schedule.route_start, row)[1]],
         provenance=schedule.provenance,
-    )  # fmt: skip
+    )
     return replace(done, bytes=schedule.bytes)
 
 
@@ -79,7 +82,10 @@ def cut(collective: Collective, pieces: int) -> Collective:
         return Placement(parts.ranks, parts.chunks, parts.sets, offsets.astype(np.int32))
 
     return replace(
-        collective, chunks=collective.chunks * pieces, pre=finer(collective.pre),
-        post=finer(collective.post), factor=collective.factor * pieces,
+        collective,
+        chunks=collective.chunks * pieces,
+        pre=finer(collective.pre),
+        post=finer(collective.post),
+        factor=collective.factor * pieces,
         sizes=tuple(size for size in collective.sizes for _ in range(pieces)),
-    )  # fmt: skip
+    )

@@ -159,9 +159,11 @@ def _merged(
         flow.messages.take(rows), count=np.diff(starts, append=len(group)), level=level[rows]
     )
     return replace(
-        flow, messages=messages, blocks=replace(blocks, connection=blocks.connection[rows]),
+        flow,
+        messages=messages,
+        blocks=replace(blocks, connection=blocks.connection[rows]),
         local=_merged_local(flow.local, most),
-    )  # fmt: skip
+    )
 
 
 def _merged_local(ops: LocalOps, most: int) -> LocalOps:

@@ -151,8 +151,9 @@ class _Fusion:
         partner[recv[close]] = send[close]
         refused = np.zeros(len(code), bool)
         for before, after in (
-            (code.wait, code.waiting), (np.arange(len(code)), self.order.credit_to)
-        ):  # fmt: skip
+            (code.wait, code.waiting),
+            (np.arange(len(code)), self.order.credit_to),
+        ):
             other = partner[before]
             held = (other != NOBODY) & (after != NOBODY) & (after != other)
             refused[before[held & (at[after] <= at[other])]] = True
@@ -194,9 +195,11 @@ class _Fusion:
         before, after = before[apart], after[apart]
         block = code.block[before]
         waits = Waits.latest(
-            len(kept), number[after], block - code.first_block[code.rank[before]],
+            len(kept),
+            number[after],
+            block - code.first_block[code.rank[before]],
             number[before] - starts[block],
-        )  # fmt: skip
+        )
         forms, form = self._forms(gone)
         return with_code(code.program, instructions(forms, form[kept], waits), lengths.tolist())
 

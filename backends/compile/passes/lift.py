@@ -67,9 +67,13 @@ class Lift:
         chunks = _chunks(rows, collective, lifting.aliases)
         table = [[chunk, *row, NONE, NONE, NONE] for chunk, row in zip(chunks, rows, strict=True)]
         return Algorithm(
-            program.name, collective, Moves.of(table), scratch, program.in_place,
+            program.name,
+            collective,
+            Moves.of(table),
+            scratch,
+            program.in_place,
             protocol=program.protocol,
-        )  # fmt: skip
+        )
 
 
 def _levels(code: Code) -> Column:
@@ -199,9 +203,12 @@ def _compacted(rows: list[Row], ranks: int) -> list[int]:
     for i, (src, source, dst, target, operand) in enumerate(rows):
         there = names[dst]
         rows[i] = (
-            src, names[src].get(source, source), dst, there.get(target, target),
+            src,
+            names[src].get(source, source),
+            dst,
+            there.get(target, target),
             there.get(operand, operand),
-        )  # fmt: skip
+        )
     return [len(one) for one in names]
 
 

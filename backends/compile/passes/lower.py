@@ -102,8 +102,10 @@ def _refuse_double_sums(schedule: Schedule, rows: Column, same: Flags) -> None:
     step, place = schedule.step[rows], (schedule.dst[rows], schedule.chunk[rows])
     mixed = same_as_before(*place, step) & (np.diff(schedule.reduce[rows], prepend=False) != 0)
     mixed[0] = False
-    for bad, what in ((same & schedule.reduce[rows], "adds the same transfer twice"),
-                      (mixed, "both stores and adds what arrives")):  # fmt: skip
+    for bad, what in (
+        (same & schedule.reduce[rows], "adds the same transfer twice"),
+        (mixed, "both stores and adds what arrives"),
+    ):
         if bad.any():
             t = schedule[int(rows[np.flatnonzero(bad)[0]])]
             raise CheckFailed(f"step {t.step}: rank {t.dst} {what} for chunk {t.chunk}")
@@ -194,9 +196,13 @@ def _homes(places: _Places, scratch: Slots) -> Column:
 
 
 def _messages(
-    schedule: Schedule, arrivals: _Arrivals, places: _Places, home: Column, scratch: Slots,
+    schedule: Schedule,
+    arrivals: _Arrivals,
+    places: _Places,
+    home: Column,
+    scratch: Slots,
     fuses: bool,
-) -> Messages:  # fmt: skip
+) -> Messages:
     """Slots of all transfers, in the order of arrival places."""
     rows = arrivals.rows
     chunk, src, dst, step = (
@@ -216,10 +222,24 @@ def _messages(
         operand = np.full(len(rows), NONE)
     zeros, free = np.zeros(len(rows), np.int64), np.full(len(rows), NONE)
     return Messages(
-        chunk, src, dst, step, _turns(there, step), send, recv, operand, add_from, add_to,
+        chunk,
+        src,
+        dst,
+        step,
+        _turns(there, step),
+        send,
+        recv,
+        operand,
+        add_from,
+        add_to,
         contended(src, dst, step, send, recv, add_to),
-        zeros, free, free, free, zeros + 1, zeros,
-    )  # fmt: skip
+        zeros,
+        free,
+        free,
+        free,
+        zeros + 1,
+        zeros,
+    )
 
 
 def _refuse_unheld(send: Column, chunk: Column, src: Column, step: Column) -> None:

@@ -139,9 +139,15 @@ class _Ends:
         np.maximum.at(closes, connection, end)
         received = np.bincount(connection, 1 + (m.add_to != NONE)).astype(np.int64)
         return _Ends(
-            m.src[first], m.dst[first], m.channel[first], np.bincount(connection), received,
-            opens, arrives, closes,
-        )  # fmt: skip
+            m.src[first],
+            m.dst[first],
+            m.channel[first],
+            np.bincount(connection),
+            received,
+            opens,
+            arrives,
+            closes,
+        )
 
     def spans(self, i: Column, o: Column) -> Column:
         """How long blocks that receive by ``i`` and send by ``o`` are in use."""
@@ -196,9 +202,13 @@ def _fitting(partner: Column, ends: _Ends, whole: Flags, pair_all: bool, most: i
     receiving = np.flatnonzero((partner == NONE) & (whole | pair_all))
     sending = np.flatnonzero(free_send)
     i, o = _joined(
-        receiving, sending, ends.dst[receiving], ends.channel[receiving],
-        ends.src[sending], ends.channel[sending],
-    )  # fmt: skip
+        receiving,
+        sending,
+        ends.dst[receiving],
+        ends.channel[receiving],
+        ends.src[sending],
+        ends.channel[sending],
+    )
     keep = pair_all | (ends.received[i] + ends.messages[o] <= most)
     return i[keep], o[keep], np.zeros(int(keep.sum()), np.int64)
 
@@ -211,9 +221,13 @@ def _longest(partner: Column, ends: _Ends) -> int:
 
 
 def _joined(
-    left: Column, right: Column, left_rank: Column, left_channel: Column,
-    right_rank: Column, right_channel: Column,
-) -> tuple[Column, Column]:  # fmt: skip
+    left: Column,
+    right: Column,
+    left_rank: Column,
+    left_channel: Column,
+    right_rank: Column,
+    right_channel: Column,
+) -> tuple[Column, Column]:
     """All pairs of left and right entries of the same rank and channel."""
     wide = np.int64(max(left_channel.max(initial=0), right_channel.max(initial=0))) + 1
     key = right_rank * wide + right_channel

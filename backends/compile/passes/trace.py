@@ -66,10 +66,16 @@ def canonical(algorithm: Algorithm) -> Moves:
     """The moves; in place, slots of the input that the output aliases by the output's letter."""
     moves, named = algorithm.moves, Aliases.of(algorithm.collective, algorithm.in_place).names
     return Moves(
-        moves.chunk, moves.src, named(moves.src, moves.source), moves.dst,
-        named(moves.dst, moves.target), named(moves.dst, moves.operand),
-        moves.channel, moves.send_block, moves.recv_block,
-    )  # fmt: skip
+        moves.chunk,
+        moves.src,
+        named(moves.src, moves.source),
+        moves.dst,
+        named(moves.dst, moves.target),
+        named(moves.dst, moves.operand),
+        moves.channel,
+        moves.send_block,
+        moves.recv_block,
+    )
 
 
 def _actions(moves: Moves, ranks: int) -> tuple[Column, Column, Actions]:
@@ -95,9 +101,20 @@ def _actions(moves: Moves, ranks: int) -> tuple[Column, Column, Actions]:
     pairs = ((moves.channel + 1) * ranks + moves.src) * ranks + moves.dst
     connection = np.unique(pairs, return_inverse=True)[1].reshape(-1)[move]
     count = 1 + max(int(p.max(initial=NONE)) for p in (begins, ends, adds_to))
-    return move, source, Actions(
-        quarter, begins, ends, adds_to, moves.chunk[move], connection, _together(moves)[move], count
-    )  # fmt: skip
+    return (
+        move,
+        source,
+        Actions(
+            quarter,
+            begins,
+            ends,
+            adds_to,
+            moves.chunk[move],
+            connection,
+            _together(moves)[move],
+            count,
+        ),
+    )
 
 
 def _places(*pairs: tuple[Column, Column]) -> list[Column]:
@@ -139,10 +156,24 @@ def _messages(
         operand = np.full(len(rows), NONE)
     zeros = np.zeros(len(rows), np.int64)
     return Messages(
-        moves.chunk[rows], src, dst, step, turn, send, recv, operand, add_from, add_to,
-        contended(src, dst, step, send, recv, add_to), zeros,
-        moves.channel[rows], moves.send_block[rows], moves.recv_block[rows], zeros + 1, zeros,
-    )  # fmt: skip
+        moves.chunk[rows],
+        src,
+        dst,
+        step,
+        turn,
+        send,
+        recv,
+        operand,
+        add_from,
+        add_to,
+        contended(src, dst, step, send, recv, add_to),
+        zeros,
+        moves.channel[rows],
+        moves.send_block[rows],
+        moves.recv_block[rows],
+        zeros + 1,
+        zeros,
+    )
 
 
 def _local(moves: Moves, move: Column, source: Column, quarter: Column, step: Column) -> LocalOps:

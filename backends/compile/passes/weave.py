@@ -124,12 +124,19 @@ def _rows(flow: Flow, blocks: Blocks, local_block: Column) -> _Rows:
     # Columns of the four kinds: send, receive, the reduction after a receive, local work.
     rank = np.concatenate([m.src, m.dst, m.dst[adds], local.rank])
     block = np.concatenate([send_block, recv_block, recv_block[adds], local_block])
-    source = np.concatenate([m.send, np.where(m.operand == NONE, m.send, m.operand),
-                             m.add_from[adds], local.source])  # fmt: skip
+    source = np.concatenate(
+        [m.send, np.where(m.operand == NONE, m.send, m.operand), m.add_from[adds], local.source]
+    )
     to = np.concatenate([m.recv, m.recv, m.add_to[adds], local.target])
     count = np.concatenate([m.count, m.count, m.count[adds], local.count])
-    op = np.concatenate([np.zeros(n, np.int64), np.where(m.operand == NONE, 1, 2),
-                         np.full(len(adds), 3), 4 - local.reduce])  # fmt: skip
+    op = np.concatenate(
+        [
+            np.zeros(n, np.int64),
+            np.where(m.operand == NONE, 1, 2),
+            np.full(len(adds), 3),
+            4 - local.reduce,
+        ]
+    )
     step = np.concatenate([m.step, m.step, m.step[adds], local.step])
     level = np.concatenate([m.level, m.level, m.level[adds], np.full(len(local), LATE)])
     phase = np.minimum(kind, 1)

@@ -247,8 +247,10 @@ def _low_targets_first(code: RankProgram, target: Target) -> RankProgram:
 
     return RankProgram(
         tuple(Block(b.channel, b.send, b.recv, tuple(map(moved, b.code))) for b in blocks),
-        code.input_chunks, code.output_chunks, code.scratch_chunks,
-    )  # fmt: skip
+        code.input_chunks,
+        code.output_chunks,
+        code.scratch_chunks,
+    )
 
 
 def _buffer_sizes(program: Program, target: Target, code: RankProgram) -> tuple[int, int]:

@@ -40,9 +40,15 @@ class Backend(Protocol):
         ...
 
     def execute(
-        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int,
+        self,
+        text: str,
+        where: str,
+        collective: Collective,
+        *,
+        interleavings: int,
+        seed: int,
         tell: Telling = silent,
-    ) -> Execution:  # fmt: skip
+    ) -> Execution:
         """Execute the artefact on real data and compare with the collective."""
         ...
 
@@ -95,9 +101,15 @@ class MscclXml:
         return check_xml(_read(text, where), target)
 
     def execute(
-        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int,
+        self,
+        text: str,
+        where: str,
+        collective: Collective,
+        *,
+        interleavings: int,
+        seed: int,
         tell: Telling = silent,
-    ) -> Execution:  # fmt: skip
+    ) -> Execution:
         """Run the file in the interpreter."""
         from ...execute import run_algo
 

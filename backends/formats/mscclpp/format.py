@@ -55,8 +55,10 @@ class MscclppJson:
         if self.gpus_per_node or self.nodes:
             return None
         silent = f"{machine} does not name its nodes" if machine else "no topology names the nodes"
-        return (f"{silent}: all {ranks} ranks are on one node; --to "
-                f"'{self.name}{{gpus_per_node=N}}' says otherwise")  # fmt: skip
+        return (
+            f"{silent}: all {ranks} ranks are on one node; --to "
+            f"'{self.name}{{gpus_per_node=N}}' says otherwise"
+        )
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
         """The plan as JSON.
@@ -78,16 +80,23 @@ class MscclppJson:
         if not size:
             return self.nodes or None
         if size < 0:
-            raise UserError(f"gpus_per_node is {size}", where=self.name,
-                            hint="1 or more; 0 means as the topology says")  # fmt: skip
+            raise UserError(
+                f"gpus_per_node is {size}",
+                where=self.name,
+                hint="1 or more; 0 means as the topology says",
+            )
         if self.nodes:
-            raise UserError("gpus_per_node and nodes say the same thing twice", where=self.name,
-                            hint="leave one of them out")  # fmt: skip
+            raise UserError(
+                "gpus_per_node and nodes say the same thing twice",
+                where=self.name,
+                hint="leave one of them out",
+            )
         if ranks % size and size < ranks:
             raise UserError(
                 f"gpus_per_node is {size}, and {ranks} ranks make no nodes of equal size",
-                where=self.name, hint="for uneven nodes name the node of each rank: nodes=0+0+0+1",
-            )  # fmt: skip
+                where=self.name,
+                hint="for uneven nodes name the node of each rank: nodes=0+0+0+1",
+            )
         return [rank // size for rank in range(ranks)]
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
@@ -98,9 +107,15 @@ class MscclppJson:
         return check_plan(read_plan(text, where))
 
     def execute(
-        self, text: str, where: str, collective: Collective, *, interleavings: int, seed: int,
+        self,
+        text: str,
+        where: str,
+        collective: Collective,
+        *,
+        interleavings: int,
+        seed: int,
         tell: Telling = silent,
-    ) -> Execution:  # fmt: skip
+    ) -> Execution:
         """Run the plan in the interpreter; a large one in fewer orders."""
         from .interpret import run_plan
         from .plan.read import read_plan

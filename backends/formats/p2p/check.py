@@ -103,16 +103,21 @@ def _form(script: Script) -> list[Finding]:
         return [_error("form", "ranks have different numbers of rounds, or less than no scratch")]
     found: list[Finding] = []
     for rank, number, one in _rounds(script):
-        size = {Buffer.INPUT: c.input_chunks, Buffer.OUTPUT: c.output_chunks,
-                Buffer.SCRATCH: script.scratch[rank]}  # fmt: skip
+        size = {
+            Buffer.INPUT: c.input_chunks,
+            Buffer.OUTPUT: c.output_chunks,
+            Buffer.SCRATCH: script.scratch[rank],
+        }
         for message in (*one.sends, *one.recvs):
             if not 0 <= message.peer < ranks or message.peer == rank:
                 text = f"a message to or from {message.peer}; peers are the others of {ranks}"
                 found.append(_error("form", text, rank, number))
         for part in _all_parts(one):
             if part.first < 0 or part.count < 1 or part.first + part.count > size[part.buffer]:
-                text = (f"{part.buffer}[{part.first}:{part.first + part.count}] is not inside its "
-                        f"{size[part.buffer]} chunks")  # fmt: skip
+                text = (
+                    f"{part.buffer}[{part.first}:{part.first + part.count}] is not inside its "
+                    f"{size[part.buffer]} chunks"
+                )
                 found.append(_error("bounds", text, rank, number))
         for work in one.work:
             if any(term.count != work.into.count for term in work.terms):
@@ -178,10 +183,13 @@ def _exclusive(sends: _Parts, recvs: _Parts, memory: _Memory) -> list[Finding]:
     keys, times = np.unique(written, return_counts=True)
     clash = np.union1d(keys[times > 1], keys[np.isin(keys, sends.round[reader] * wide + read)])
     return [
-        _error("room", f"{memory.name(int(key % wide))} is received while it is sent, or twice",
-               number=int(key // wide))
+        _error(
+            "room",
+            f"{memory.name(int(key % wide))} is received while it is sent, or twice",
+            number=int(key // wide),
+        )
         for key in clash[:_MOST]
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,11 +206,17 @@ class _Work:
     @staticmethod
     def of(script: Script, memory: _Memory) -> _Work:
         rows = [
-            (number, place, _row(memory, rank, w.into), _row(memory, rank, w.terms[0]),
-             _row(memory, rank, w.terms[1]) if len(w.terms) > 1 else _NONE, w.into.count)
+            (
+                number,
+                place,
+                _row(memory, rank, w.into),
+                _row(memory, rank, w.terms[0]),
+                _row(memory, rank, w.terms[1]) if len(w.terms) > 1 else _NONE,
+                w.into.count,
+            )
             for rank, number, one in _rounds(script)
             for place, w in enumerate(one.work)
-        ]  # fmt: skip
+        ]
         table = np.array(rows, np.int64).reshape(-1, 6)
         table = table[np.lexsort((table[:, 1], table[:, 0]))]
         return _Work(*(np.ascontiguousarray(table[:, i]) for i in range(6)))
@@ -244,8 +258,10 @@ def _moved(sends: _Parts, recvs: _Parts) -> tuple[tuple[Ints, Ints], tuple[Ints,
         rows, owner = p.cells()
         return p.round[owner], rows
 
-    return (sorted_cells(sends, sends.rank, sends.peer),
-            sorted_cells(recvs, recvs.peer, recvs.rank))  # fmt: skip
+    return (
+        sorted_cells(sends, sends.rank, sends.peer),
+        sorted_cells(recvs, recvs.peer, recvs.rank),
+    )
 
 
 def _do(work: _Work, number: int, held: Values) -> None:

@@ -46,8 +46,9 @@ def standard(collective: Collective) -> Collective:
         return collective
     plain = make(collective.kind, collective.ranks, roots=collective.roots).split(collective.factor)
     same = (plain.input_chunks, plain.output_chunks) == (
-        collective.input_chunks, collective.output_chunks
-    )  # fmt: skip
+        collective.input_chunks,
+        collective.output_chunks,
+    )
     return plain if same else collective
 
 

@@ -45,8 +45,10 @@ def type_named(name: str) -> np.dtype[Any]:
         try:
             import ml_dtypes
         except ModuleNotFoundError:
-            raise UserError("bfloat16 needs the Python package ml_dtypes",
-                            hint="install it: pip install ml_dtypes") from None  # fmt: skip
+            raise UserError(
+                "bfloat16 needs the Python package ml_dtypes",
+                hint="install it: pip install ml_dtypes",
+            ) from None
         found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return found
     return number_type(name)
@@ -94,8 +96,10 @@ class Exam:
             differs = self._differs(found, wanted, error)
             if differs.any() and text is None:
                 at = int(np.argmax(differs))
-                text = (f"element {offset * self.length + at} of rank {rank} is {found[at]}, not "
-                        f"{np.resize(wanted, self.length)[at]}")  # fmt: skip
+                text = (
+                    f"element {offset * self.length + at} of rank {rank} is {found[at]}, not "
+                    f"{np.resize(wanted, self.length)[at]}"
+                )
             bad += int(differs.sum())
         return f"{text} ({bad} of {len(result)} are wrong)" if text else None
 

@@ -32,8 +32,18 @@ if TYPE_CHECKING:
 
 MARKER = re.compile(r"^# --- in every file.*---\n", re.MULTILINE)
 
-TRIED = frozenset({Kind.ALLREDUCE, Kind.REDUCE, Kind.REDUCE_SCATTER, Kind.ALLGATHER, Kind.GATHER,
-                   Kind.ALLTOALL, Kind.BROADCAST, Kind.SCATTER})  # fmt: skip
+TRIED = frozenset(
+    {
+        Kind.ALLREDUCE,
+        Kind.REDUCE,
+        Kind.REDUCE_SCATTER,
+        Kind.ALLGATHER,
+        Kind.GATHER,
+        Kind.ALLTOALL,
+        Kind.BROADCAST,
+        Kind.SCATTER,
+    }
+)
 """Collectives whose files try themselves."""
 
 
@@ -59,30 +69,45 @@ class Runtime:
 
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
     {
-        "mpi": Runtime("mpi", "MPI", ("arrays", "mpi"),
-                       "mpiexec -n {ranks} python -m mpi4py {file}"),
-        "torch": Runtime("torch", "torch.distributed", ("torch",),
-                         "torchrun --nproc-per-node {ranks} {file}"),
-        "cupy-nccl": Runtime("cupy-nccl", "NCCL", ("nccl",),
-                             "mpiexec -n {ranks} python -m mpi4py {file}"),
+        "mpi": Runtime(
+            "mpi", "MPI", ("arrays", "mpi"), "mpiexec -n {ranks} python -m mpi4py {file}"
+        ),
+        "torch": Runtime(
+            "torch", "torch.distributed", ("torch",), "torchrun --nproc-per-node {ranks} {file}"
+        ),
+        "cupy-nccl": Runtime(
+            "cupy-nccl", "NCCL", ("nccl",), "mpiexec -n {ranks} python -m mpi4py {file}"
+        ),
     }
-)  # fmt: skip
+)
 
-DOCS = MappingProxyType({
-    Kind.ALLREDUCE: ("Sum the ``send`` of all ranks into everybody's ``recv``.", ""),
-    Kind.REDUCE: ("Sum the ``send`` of all ranks into the ``recv`` of rank {root}.", ""),
-    Kind.REDUCE_SCATTER: ("Sum the ``send`` of all ranks; rank r gets the r-th part in ``recv``.",
-                          ", send {ranks} times that of recv"),
-    Kind.ALLGATHER: ("Put the ``send`` of all ranks, one after another, into everybody's ``recv``.",
-                     ", recv {ranks} times that of send"),
-    Kind.GATHER: ("Put the ``send`` of all ranks, one after another, into rank {root}'s ``recv``.",
-                  ", recv {ranks} times that of send"),
-    Kind.ALLTOALL: ("Send the r-th part of ``send`` to rank r, whose ``recv`` has them in order.",
-                    ", a multiple of {ranks}"),
-    Kind.BROADCAST: ("Copy the ``send`` of rank {root} into everybody's ``recv``.", ""),
-    Kind.SCATTER: ("Send the r-th part of rank {root}'s ``send`` to the ``recv`` of rank r.",
-                   ", send {ranks} times that of recv"),
-})  # fmt: skip
+DOCS = MappingProxyType(
+    {
+        Kind.ALLREDUCE: ("Sum the ``send`` of all ranks into everybody's ``recv``.", ""),
+        Kind.REDUCE: ("Sum the ``send`` of all ranks into the ``recv`` of rank {root}.", ""),
+        Kind.REDUCE_SCATTER: (
+            "Sum the ``send`` of all ranks; rank r gets the r-th part in ``recv``.",
+            ", send {ranks} times that of recv",
+        ),
+        Kind.ALLGATHER: (
+            "Put the ``send`` of all ranks, one after another, into everybody's ``recv``.",
+            ", recv {ranks} times that of send",
+        ),
+        Kind.GATHER: (
+            "Put the ``send`` of all ranks, one after another, into rank {root}'s ``recv``.",
+            ", recv {ranks} times that of send",
+        ),
+        Kind.ALLTOALL: (
+            "Send the r-th part of ``send`` to rank r, whose ``recv`` has them in order.",
+            ", a multiple of {ranks}",
+        ),
+        Kind.BROADCAST: ("Copy the ``send`` of rank {root} into everybody's ``recv``.", ""),
+        Kind.SCATTER: (
+            "Send the r-th part of rank {root}'s ``send`` to the ``recv`` of rank r.",
+            ", send {ranks} times that of recv",
+        ),
+    }
+)
 
 
 def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: str = "") -> str:
@@ -101,18 +126,34 @@ def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: s
     )
     root = c.roots[0] if c.roots else 0
     doc, lengths = DOCS.get(c.kind, (f"Carry out {c}.", ""))
-    return _templates().get_template(f"{runtime}.py.j2").render(
-        title=f"{c} by {script.name}", to=to, rounds=script.rounds, messages=script.messages,
-        module=module, function=function_of(c), kind=str(c.kind), root=root, ranks=c.ranks,
-        combining=c.combining, command=to.command.format(ranks=c.ranks, file=f"{module}.py"),
-        provenance=list(provenance),
-        imports=_imports(machine, wire, trial, *([_YIELDS] if formulas else [])),
-        header=header(script) | {"runtime": runtime},
-        shape=shape_of(script), formulas=formulas,
-        code=[[_quoted(write(x)) for x in own] for own in script.ranks],
-        doc=doc.format(ranks=c.ranks, root=root), lengths=lengths.format(ranks=c.ranks),
-        machine=machine.body, wire=wire.body, trial=trial.body,
-    )  # fmt: skip
+    return (
+        _templates()
+        .get_template(f"{runtime}.py.j2")
+        .render(
+            title=f"{c} by {script.name}",
+            to=to,
+            rounds=script.rounds,
+            messages=script.messages,
+            module=module,
+            function=function_of(c),
+            kind=str(c.kind),
+            root=root,
+            ranks=c.ranks,
+            combining=c.combining,
+            command=to.command.format(ranks=c.ranks, file=f"{module}.py"),
+            provenance=list(provenance),
+            imports=_imports(machine, wire, trial, *([_YIELDS] if formulas else [])),
+            header=header(script) | {"runtime": runtime},
+            shape=shape_of(script),
+            formulas=formulas,
+            code=[[_quoted(write(x)) for x in own] for own in script.ranks],
+            doc=doc.format(ranks=c.ranks, root=root),
+            lengths=lengths.format(ranks=c.ranks),
+            machine=machine.body,
+            wire=wire.body,
+            trial=trial.body,
+        )
+    )
 
 
 @cache
@@ -121,9 +162,13 @@ def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
-        loader=PackageLoader("weft.backends.formats.p2p"), trim_blocks=True, lstrip_blocks=True,
-        undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False,
-    )  # fmt: skip
+        loader=PackageLoader("weft.backends.formats.p2p"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
     made.filters["literal"] = repr
     return made
 
@@ -141,8 +186,13 @@ def tried(collective: Collective) -> bool:
 def header(script: Script) -> dict[str, Any]:
     """What the file says of itself, so that it can be judged without anything else."""
     c = script.collective
-    said: dict[str, Any] = {"weft": "script", "schema": SCHEMA, "name": script.name,
-                            "collective": str(c.kind), "roots": c.roots}  # fmt: skip
+    said: dict[str, Any] = {
+        "weft": "script",
+        "schema": SCHEMA,
+        "name": script.name,
+        "collective": str(c.kind),
+        "roots": c.roots,
+    }
     if c.kind is Kind.CUSTOM:
         said["definition"] = collective_json.dump(c)
     return said
@@ -153,11 +203,15 @@ def shape_of(script: Script) -> dict[str, Any]:
     c = script.collective
     whole = not (c.input_chunks % c.factor or c.output_chunks % c.factor)
     return {
-        "ranks": c.ranks, "input": c.input_chunks, "output": c.output_chunks,
-        "unit": c.factor if whole else 1, "scratch": script.scratch,
+        "ranks": c.ranks,
+        "input": c.input_chunks,
+        "output": c.output_chunks,
+        "unit": c.factor if whole else 1,
+        "scratch": script.scratch,
         "shift": tuple(map(c.in_place_shift, range(c.ranks))) if script.in_place else None,
-        "gives": _some(c.pre, c.ranks), "takes": _some(c.post, c.ranks),
-    }  # fmt: skip
+        "gives": _some(c.pre, c.ranks),
+        "takes": _some(c.post, c.ranks),
+    }
 
 
 def _some(placement: Placement, ranks: int) -> tuple[int, ...] | None:

@@ -21,17 +21,24 @@ LENGTHS = (1, 6, 35)
 
 
 def execute(
-    text: str, collective: Collective, *, dtypes: Sequence[str] = ("float32", "int32"),
-    lengths: Sequence[int] = LENGTHS, seed: int = 0, tell: Telling = silent,
-) -> Execution:  # fmt: skip
+    text: str,
+    collective: Collective,
+    *,
+    dtypes: Sequence[str] = ("float32", "int32"),
+    lengths: Sequence[int] = LENGTHS,
+    seed: int = 0,
+    tell: Telling = silent,
+) -> Execution:
     """Run a file's code on threads: types × lengths × placements, all results compared."""
     program = loaded(text)
     units = units_of(collective)
     places = (False, True) if aliases(units) else (False,)
     exams = [
         (Exam(units, length, type_named(name), seed), place)
-        for name in dtypes for length in lengths for place in places
-    ]  # fmt: skip
+        for name in dtypes
+        for length in lengths
+        for place in places
+    ]
     for number, (exam, in_place) in enumerate(exams, 1):
         tell(f"execute {number} of {len(exams)}")
         wrong = _run(program, exam, in_place)
@@ -39,8 +46,10 @@ def execute(
             how = "in place" if in_place else "out of place"
             return Execution(False, f"{wrong} ({how}, {exam.length} elements a unit, {exam.dtype})")
     how = " and in place" if len(places) > 1 else ""
-    detail = (f"out of place{how}, {', '.join(map(str, lengths))} elements a unit, "
-              f"{', '.join(dtypes)}: all results right")  # fmt: skip
+    detail = (
+        f"out of place{how}, {', '.join(map(str, lengths))} elements a unit, "
+        f"{', '.join(dtypes)}: all results right"
+    )
     return Execution(True, detail, len(exams))
 
 

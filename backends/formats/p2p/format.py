@@ -50,9 +50,15 @@ class ScriptFile:
         return judge(text, where)[1]
 
     def execute(
-        self, text: str, where: str, collective: Collective, *, interleavings: int = 1,
-        seed: int = 0, tell: Telling = silent,
-    ) -> Execution:  # fmt: skip
+        self,
+        text: str,
+        where: str,
+        collective: Collective,
+        *,
+        interleavings: int = 1,
+        seed: int = 0,
+        tell: Telling = silent,
+    ) -> Execution:
         """Run the file's own code on ranks that are threads, in and out of place.
 
         The order of messages makes no difference, so ``interleavings`` does not either.

@@ -38,9 +38,13 @@ class Prediction:
 
 
 def predict(
-    script: Script, topology: Topology, message_bytes: int, *, sum_GBps: float = 0.0,
+    script: Script,
+    topology: Topology,
+    message_bytes: int,
+    *,
+    sum_GBps: float = 0.0,
     overhead_us: float = 0.0,
-) -> Prediction:  # fmt: skip
+) -> Prediction:
     """The time of a call with a message of so many bytes; ``sum_GBps``: 0 means at once.
 
     Cost: O(messages · log), some µs each.
@@ -50,8 +54,10 @@ def predict(
         UserError: a size below one byte, or a rate or an overhead below 0.
     """
     if topology.ranks != script.collective.ranks:
-        raise BadTopology(f"the script is for {script.collective.ranks} ranks, "
-                          f"{topology.name} has {topology.ranks}")  # fmt: skip
+        raise BadTopology(
+            f"the script is for {script.collective.ranks} ranks, "
+            f"{topology.name} has {topology.ranks}"
+        )
     if message_bytes < 1 or min(sum_GBps, overhead_us) < 0:
         raise UserError("a message has bytes; rates and overheads are not negative")
     chunk = message_bytes / script.collective.message_chunks
@@ -115,12 +121,19 @@ def _plan(
 
     per_sum = TICKS / (sum_GBps * BYTES_PER_US_PER_GBPS) if sum_GBps else 0.0
     work = [
-        [round(per_sum * chunk * sum(w.into.count for w in one.work if len(w.terms) > 1))
-         for one in own]
+        [
+            round(per_sum * chunk * sum(w.into.count for w in one.work if len(w.terms) > 1))
+            for one in own
+        ]
         for own in script.ranks
-    ]  # fmt: skip
-    return _Plan([(a, b) for a, b, _, _ in messages], [cost(route[a, b, k], n) for a, b, k, n in
-                 messages], of_round, work, len(per_byte))  # fmt: skip
+    ]
+    return _Plan(
+        [(a, b) for a, b, _, _ in messages],
+        [cost(route[a, b, k], n) for a, b, k, n in messages],
+        of_round,
+        work,
+        len(per_byte),
+    )
 
 
 Key = tuple[int, int]

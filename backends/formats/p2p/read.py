@@ -30,12 +30,16 @@ def read_script(text: str, where: str) -> Script:
     try:
         found = _constants(ast.parse(text))
     except (SyntaxError, ValueError) as error:
-        raise BadFile(f"not a file of weft's: {error}", where=where,
-                      hint="compile it anew") from None  # fmt: skip
+        raise BadFile(
+            f"not a file of weft's: {error}", where=where, hint="compile it anew"
+        ) from None
     missing = [name for name in ("HEADER", "CODE", "SHAPE") if name not in found]
     if missing:
-        raise BadFile(f"{missing[0]} is missing, or not made of plain values", where=where,
-                      hint="compile the file anew")  # fmt: skip
+        raise BadFile(
+            f"{missing[0]} is missing, or not made of plain values",
+            where=where,
+            hint="compile the file anew",
+        )
     header, shape = found["HEADER"], found["SHAPE"]
     require_kind(header, "script", where)
     try:
@@ -44,18 +48,28 @@ def read_script(text: str, where: str) -> Script:
             lines = _evaluated(lines, int(shape["ranks"]))
         collective = _collective(header, int(shape["ranks"]), int(shape["unit"]))
         code = tuple(
-            tuple(parse(line, f"{where}: rank {rank} round {number}")
-                  for number, line in enumerate(own, 1))
+            tuple(
+                parse(line, f"{where}: rank {rank} round {number}")
+                for number, line in enumerate(own, 1)
+            )
             for rank, own in enumerate(lines)
-        )  # fmt: skip
-        script = Script(str(header["name"]), collective, shape["shift"] is not None,
-                        tuple(map(int, shape["scratch"])), code)  # fmt: skip
+        )
+        script = Script(
+            str(header["name"]),
+            collective,
+            shape["shift"] is not None,
+            tuple(map(int, shape["scratch"])),
+            code,
+        )
         _require_shape(script, shape, where)
     except (KeyError, TypeError, ValueError, NameError, ArithmeticError, UserError) as error:
         if isinstance(error, BadFile):
             raise
-        raise BadFile(f"HEADER, SHAPE or CODE make no sense: {error}", where=where,
-                      hint="compile the file anew") from None  # fmt: skip
+        raise BadFile(
+            f"HEADER, SHAPE or CODE make no sense: {error}",
+            where=where,
+            hint="compile the file anew",
+        ) from None
     return script
 
 
@@ -111,10 +125,28 @@ def _require_once(tree: ast.Module) -> None:
 
 
 _ARITHMETIC = (
-    ast.FunctionDef, ast.arguments, ast.arg, ast.For, ast.Expr, ast.Yield, ast.JoinedStr,
-    ast.FormattedValue, ast.Constant, ast.BinOp, ast.UnaryOp, ast.USub, ast.Name, ast.Load,
-    ast.Store, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.BitXor,
-)  # fmt: skip
+    ast.FunctionDef,
+    ast.arguments,
+    ast.arg,
+    ast.For,
+    ast.Expr,
+    ast.Yield,
+    ast.JoinedStr,
+    ast.FormattedValue,
+    ast.Constant,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.USub,
+    ast.Name,
+    ast.Load,
+    ast.Store,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.BitXor,
+)
 """What a function of formulas is made of, besides ``range``: nothing that could do any harm."""
 
 MOST_ROUNDS = 100_000
@@ -169,5 +201,8 @@ def _require_shape(script: Script, shape: dict[str, Any], where: str) -> None:
     said = {key: said.pop(key, None) for key in wanted} | said
     if repr(said) != repr(wanted):  # 4.0 and True are no numbers of chunks
         differ = [key for key, value in wanted.items() if repr(said.get(key)) != repr(value)]
-        raise BadFile(f"SHAPE does not fit the collective: {', '.join(differ) or 'other keys'}",
-                      where=where, hint="compile the file anew")  # fmt: skip
+        raise BadFile(
+            f"SHAPE does not fit the collective: {', '.join(differ) or 'other keys'}",
+            where=where,
+            hint="compile the file anew",
+        )

@@ -81,11 +81,17 @@ def script_of(flow: Flow, name: str) -> Script:
     if len(talk.round) + len(work.round) > MOST_LINES:
         raise UserError(
             f"the script has {len(talk.round) + len(work.round)} messages and sums; a file takes "
-            f"{MOST_LINES}", hint="fewer segments, or fewer chunks",
-        )  # fmt: skip
+            f"{MOST_LINES}",
+            hint="fewer segments, or fewer chunks",
+        )
     talk, work, room = _with_room(talk, work, flow.collective.ranks)
-    return Script(name, flow.collective, flow.in_place, room,
-                  _written(talk, work, flow.collective.ranks, len(steps) + 1))  # fmt: skip
+    return Script(
+        name,
+        flow.collective,
+        flow.in_place,
+        room,
+        _written(talk, work, flow.collective.ranks, len(steps) + 1),
+    )
 
 
 def _staged(flow: Flow, number: Column, scratch: Slots) -> Column:
@@ -113,10 +119,11 @@ def _all_work(flow: Flow, number: Column, landing: Column, after: Column) -> _Wo
         np.concatenate([number[late], number[adds], after]),
         np.concatenate([m.dst[late], m.dst[adds], local.rank]),
         np.concatenate([m.recv[late], m.add_to[adds], local.target]),
-        np.concatenate([landing[late], m.add_to[adds],
-                        np.where(local.reduce > 0, local.target, local.source)]),
+        np.concatenate(
+            [landing[late], m.add_to[adds], np.where(local.reduce > 0, local.target, local.source)]
+        ),
         np.concatenate([none, m.add_from[adds], np.where(local.reduce > 0, local.source, NONE)]),
-    )  # fmt: skip
+    )
     # Of messages: by their turn at a slot, neighbours side by side; local work keeps its order.
     turn = np.concatenate([m.turn[late], m.turn[adds], local.step])
     place = np.concatenate([m.recv[late], m.add_to[adds], np.arange(len(local))])
@@ -187,8 +194,11 @@ def _with_room(talk: _Talk, work: _Work, ranks: int) -> tuple[_Talk, _Work, tupl
     send, recv, into, first, second = np.split(
         moved, np.cumsum([len(talk.src)] * 2 + [len(work.rank)] * 2)
     )
-    return (replace(talk, send=send, recv=recv),
-            replace(work, into=into, first=first, second=second), tuple(room))  # fmt: skip
+    return (
+        replace(talk, send=send, recv=recv),
+        replace(work, into=into, first=first, second=second),
+        tuple(room),
+    )
 
 
 def _written(talk: _Talk, work: _Work, ranks: int, rounds: int) -> tuple[tuple[Round, ...], ...]:
@@ -201,9 +211,12 @@ def _written(talk: _Talk, work: _Work, ranks: int, rounds: int) -> tuple[tuple[R
         sends[src, number].append(Message(_part(send, count), dst))
         recvs[dst, number].append(Message(_part(recv, count), src))
     for number, rank, into, first, second, count in zip(
-        *(x.tolist() for x in (work.round, work.rank, work.into, work.first, work.second,
-                               work.count)), strict=True,
-    ):  # fmt: skip
+        *(
+            x.tolist()
+            for x in (work.round, work.rank, work.into, work.first, work.second, work.count)
+        ),
+        strict=True,
+    ):
         terms = (first,) if second == NONE else (first, second)
         local[rank, number].append(
             Work(_part(into, count), tuple(_part(term, count) for term in terms))

@@ -83,10 +83,17 @@ class NcclRank:
 
 
 TYPES = {
-    "float16": "NCCL_FLOAT16", "bfloat16": "NCCL_BFLOAT16", "float32": "NCCL_FLOAT32",
-    "float64": "NCCL_FLOAT64", "int8": "NCCL_INT8", "uint8": "NCCL_UINT8", "int32": "NCCL_INT32",
-    "uint32": "NCCL_UINT32", "int64": "NCCL_INT64", "uint64": "NCCL_UINT64",
-}  # fmt: skip
+    "float16": "NCCL_FLOAT16",
+    "bfloat16": "NCCL_BFLOAT16",
+    "float32": "NCCL_FLOAT32",
+    "float64": "NCCL_FLOAT64",
+    "int8": "NCCL_INT8",
+    "uint8": "NCCL_UINT8",
+    "int32": "NCCL_INT32",
+    "uint32": "NCCL_UINT32",
+    "int64": "NCCL_INT64",
+    "uint64": "NCCL_UINT64",
+}
 
 
 def own_of(comm: Any, units: Collective) -> own.Call | None:
@@ -128,7 +135,10 @@ def own_of(comm: Any, units: Collective) -> own.Call | None:
         comm.reduce(first, second, send.size, kind, nccl.NCCL_SUM, root, stream)
 
     calls: dict[Kind, own.Call] = {
-        Kind.ALLREDUCE: allreduce, Kind.ALLGATHER: allgather, Kind.REDUCE_SCATTER: reduce_scatter,
-        Kind.BROADCAST: broadcast, Kind.REDUCE: reduce,
-    }  # fmt: skip
+        Kind.ALLREDUCE: allreduce,
+        Kind.ALLGATHER: allgather,
+        Kind.REDUCE_SCATTER: reduce_scatter,
+        Kind.BROADCAST: broadcast,
+        Kind.REDUCE: reduce,
+    }
     return calls.get(units.kind)

@@ -60,7 +60,11 @@ class Bench:
     @staticmethod
     def from_json(data: dict[str, Any]) -> Bench:
         """What :meth:`to_json` made."""
-        return Bench(**data | {
-            "contestants": tuple(Contestant(**one) for one in data["contestants"]),
-            "units": collective_json.load(data["units"]), "lengths": tuple(data["lengths"]),
-        })  # fmt: skip
+        return Bench(
+            **data
+            | {
+                "contestants": tuple(Contestant(**one) for one in data["contestants"]),
+                "units": collective_json.load(data["units"]),
+                "lengths": tuple(data["lengths"]),
+            }
+        )

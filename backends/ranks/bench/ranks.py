@@ -85,8 +85,9 @@ class TorchRank:
             self.crew = TorchCrew(bench.timeout)
         else:
             number = int(os.environ["WEFT_RANK"])
-            self.crew = TorchCrew(bench.timeout, f"file://{folder}/store", number,
-                                  bench.units.ranks)  # fmt: skip
+            self.crew = TorchCrew(
+                bench.timeout, f"file://{folder}/store", number, bench.units.ranks
+            )
         self.rank, self.ranks = self.crew.rank, self.crew.ranks
         member = self.crew.last(self.ranks)
         assert member is not None, "it is of the group of all"
@@ -142,8 +143,9 @@ def attend(
         TimeoutError: somebody does not come.
     """
     if member.ranks != bench.units.ranks:
-        raise RuntimeError(f"the plans are for {bench.units.ranks} ranks, this job has "
-                           f"{member.ranks}")  # fmt: skip
+        raise RuntimeError(
+            f"the plans are for {bench.units.ranks} ranks, this job has {member.ranks}"
+        )
     calls = member.calls(bench)
     rows: list[dict[str, Any]] = []
     for number, length in enumerate(bench.lengths, 1):
@@ -151,8 +153,9 @@ def attend(
         mine = _size(bench, bench.exam(length), calls, member)
         everybody = member.gather(mine)
         if everybody is not None:
-            rows += [_row(bench.bytes(length), name, [one[name] for one in everybody])
-                     for name in calls]  # fmt: skip
+            rows += [
+                _row(bench.bytes(length), name, [one[name] for one in everybody]) for name in calls
+            ]
     return rows if not member.rank else None
 
 

@@ -54,8 +54,17 @@ def entries(
         us, size = statistics.median(row["us"]), row["bytes"]
         algbw = size / us / BYTES_PER_US_PER_GBPS
         predict = predictions.get(row["name"])
-        found.append(Entry(
-            row["name"], size, us, min(row["us"]), len(row["us"]), algbw, algbw * bus_factor(units),
-            row["wrong"], predict(size) if predict else None,
-        ))  # fmt: skip
+        found.append(
+            Entry(
+                row["name"],
+                size,
+                us,
+                min(row["us"]),
+                len(row["us"]),
+                algbw,
+                algbw * bus_factor(units),
+                row["wrong"],
+                predict(size) if predict else None,
+            )
+        )
     return found

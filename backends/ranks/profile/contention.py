@@ -47,9 +47,13 @@ class _Candidate:
 
 
 def shared(
-    trials: Sequence[Trial], alone: Numbers, together: Numbers, lines: dict[Flow, Line],
-    *, crowded: bool = False,
-) -> tuple[list[Shared], list[str]]:  # fmt: skip
+    trials: Sequence[Trial],
+    alone: Numbers,
+    together: Numbers,
+    lines: dict[Flow, Line],
+    *,
+    crowded: bool = False,
+) -> tuple[list[Shared], list[str]]:
     """What flows share, and what could not be told, in words.
 
     ``crowded``: all ranks are in each other's way with small messages, so the whole is one of the
@@ -62,16 +66,19 @@ def shared(
     kept = [c for c in candidates if c.certain or c in whole]
     remarks = [
         f"{_name(c)}: {c.slowed.value:.1f} times slower together, which is within the noise"
-        for c in candidates if c not in kept and c.slowed.value > SLOWED
-    ]  # fmt: skip
+        for c in candidates
+        if c not in kept and c.slowed.value > SLOWED
+    ]
     gone: list[_Candidate] = []
     for one in reversed(tuple(kept)):  # wide before narrow: mixtures go first
         rest = [c for c in kept if c is not one]
         if one not in whole and all(_explained(trial, one, rest, lines) for trial in one.trials):
             kept, gone = rest, [*gone, one]
     if gone:
-        remarks.append(f"{', '.join(map(_name, gone))}: slower together, as "
-                       f"{', '.join(map(_name, kept))} explains")  # fmt: skip
+        remarks.append(
+            f"{', '.join(map(_name, gone))}: slower together, as "
+            f"{', '.join(map(_name, kept))} explains"
+        )
     found: dict[str, Shared] = {}
     for c in kept:
         for name, flows in (x for trial in c.trials for x in c.members(trial)):

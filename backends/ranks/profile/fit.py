@@ -65,8 +65,9 @@ def line_of(sizes: npt.NDArray[np.int64], us: Numbers) -> Line:
     def errors(x: Numbers) -> Numbers:
         return np.asarray((x[0] * start[0] + x[1] * start[1] * sizes) / us - 1)
 
-    found = least_squares(errors, np.ones(2), bounds=(0, np.inf), loss="soft_l1",
-                          f_scale=LOSS_SCALE)  # fmt: skip
+    found = least_squares(
+        errors, np.ones(2), bounds=(0, np.inf), loss="soft_l1", f_scale=LOSS_SCALE
+    )
     off = np.abs(errors(found.x))
     deviation = max(MAD * float(np.median(off)), float(np.sqrt(np.mean(off**2))) / 2)
     jacobian = np.asarray(found.jac)
@@ -74,7 +75,10 @@ def line_of(sizes: npt.NDArray[np.int64], us: Numbers) -> Line:
     alpha, beta = found.x * start
     error = np.sqrt(np.diag(covariance)) * start
     return Line(
-        float(alpha) / 2, max(float(beta), CERTAIN * float(error[1]), 1e-9),
-        float(error[0] / max(alpha, 1e-12)), float(error[1] / max(beta, error[1], 1e-12)),
-        float(np.median(off)), float(off.max()),
-    )  # fmt: skip
+        float(alpha) / 2,
+        max(float(beta), CERTAIN * float(error[1]), 1e-9),
+        float(error[0] / max(alpha, 1e-12)),
+        float(error[1] / max(beta, error[1], 1e-12)),
+        float(np.median(off)),
+        float(off.max()),
+    )

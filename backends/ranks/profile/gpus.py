@@ -41,8 +41,10 @@ def connected() -> Connection:
         Missing: there is no mpi4py, CuPy, GPU or NCCL that does.
     """
     if find_spec("mpi4py") is None:
-        raise Missing("ranks of NCCL are started by MPI: mpi4py is not installed",
-                      hint="pip install 'weft[mpi]'")  # fmt: skip
+        raise Missing(
+            "ranks of NCCL are started by MPI: mpi4py is not installed",
+            hint="pip install 'weft[mpi]'",
+        )
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     from mpi4py import MPI

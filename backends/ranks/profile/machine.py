@@ -28,18 +28,22 @@ def topology_of(name: str, found: Findings) -> Topology:
     several = len(found.groups) > 1
     nodes = tuple(Node(f"rank{r}", host=host[r] if several else None) for r in range(found.ranks))
     costs = {
-        flow: (_bandwidth(1 / one.line.beta, one.line.beta_error),
-               rounded(one.line.alpha, one.line.alpha_error))
-        for one in found.classes for flow in one.flows
-    }  # fmt: skip
+        flow: (
+            _bandwidth(1 / one.line.beta, one.line.beta_error),
+            rounded(one.line.alpha, one.line.alpha_error),
+        )
+        for one in found.classes
+        for flow in one.flows
+    }
     flows = sorted(costs)
     links = tuple(Link(a, b, *costs[a, b]) for a, b in flows)
     place = {flow: i for i, flow in enumerate(flows)}
     resources = tuple(
-        Resource(one.name, tuple(sorted(place[f] for f in one.flows)),
-                 _bandwidth(one.rate, one.error))
+        Resource(
+            one.name, tuple(sorted(place[f] for f in one.flows)), _bandwidth(one.rate, one.error)
+        )
         for one in found.shared
-    )  # fmt: skip
+    )
     made = Topology(name, nodes, links, resources, notes=notes_of(found))
     return replace(made, symmetries=guess(made)) if made.ranks <= GUESSED else made
 
@@ -53,8 +57,10 @@ def notes_of(found: Findings) -> tuple[str, ...]:
         f"pairs, {found.sweeps[1]} over what they share); links that differ by less than "
         f"{ALIKE:.0%}, or than the noise, count as alike"
     )
-    lines.append("the two directions of a pair have half of their α each: without a common clock "
-                 "only the sum can be measured")  # fmt: skip
+    lines.append(
+        "the two directions of a pair have half of their α each: without a common clock "
+        "only the sum can be measured"
+    )
     if found.sum_rate is not None:
         lines.append(f"a rank sums {rounded_text(found.sum_rate * GB_PER_S)} GB/s by itself")
     if found.overhead:
@@ -72,9 +78,11 @@ def _class_note(one: LinkClass, every: bool) -> str:
     first = f"{one.flows[0][0]} to {one.flows[0][1]}"
     names = f"{which} {len(one.flows)} directions{'' if every else f' like {first}'}"
     unsure = "; its bandwidth is the least that fits" if line.beta_error > 0.45 else ""
-    return (f"{names if len(one.flows) > 1 else first}: α known to {line.alpha_error:.1%}, "
-            f"bandwidth to {line.beta_error:.1%}; times are off the line by {line.residual:.0%} "
-            f"in the median, at most by {line.worst:.0%}{unsure}")  # fmt: skip
+    return (
+        f"{names if len(one.flows) > 1 else first}: α known to {line.alpha_error:.1%}, "
+        f"bandwidth to {line.beta_error:.1%}; times are off the line by {line.residual:.0%} "
+        f"in the median, at most by {line.worst:.0%}{unsure}"
+    )
 
 
 def _bandwidth(rate: float, error: float) -> Fraction:

@@ -138,8 +138,9 @@ def _inside(number: int, group: Sequence[int]) -> list[Trial]:
     if len(group) < 4:
         return []
     ring = tuple(zip(group, [*group[1:], group[0]], strict=True))
-    return [Trial("inside groups", f"inside group {number}", ring,
-                  frozenset(permutations(group, 2)))]  # fmt: skip
+    return [
+        Trial("inside groups", f"inside group {number}", ring, frozenset(permutations(group, 2)))
+    ]
 
 
 def _neighbours(groups: Sequence[Sequence[int]]) -> dict[int, list[int]]:

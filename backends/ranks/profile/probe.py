@@ -26,9 +26,13 @@ class Probe:
     """
 
     def __init__(
-        self, wire: Wire, patient: Wire, to_device: Callable[[Any], Array],
-        to_host: Callable[[Array], Any], batches: int,
-    ) -> None:  # fmt: skip
+        self,
+        wire: Wire,
+        patient: Wire,
+        to_device: Callable[[Any], Array],
+        to_host: Callable[[Array], Any],
+        batches: int,
+    ) -> None:
         """``to_device`` and ``to_host`` copy NumPy arrays to what the wire carries, and back."""
         self.wire, self.patient = wire, patient
         self.rank, self.ranks = wire.rank, wire.ranks

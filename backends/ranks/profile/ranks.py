@@ -80,13 +80,17 @@ def measure_torch(effort: Effort, seed: int, tell: Tell, place: Path | None = No
     more: dict[str, Any] = {}
     if place is not None:
         plan = json.loads((place / PLAN).read_text("utf-8"))
-        more = {"init_method": f"file://{place / STORE}", "world_size": plan["ranks"],
-                "rank": int(os.environ["WEFT_RANK"])}  # fmt: skip
+        more = {
+            "init_method": f"file://{place / STORE}",
+            "world_size": plan["ranks"],
+            "rank": int(os.environ["WEFT_RANK"]),
+        }
     dist.init_process_group("gloo", **more)
     wires = import_module("weft.backends.formats.p2p.embedded.torch")
     wire = wires.Torch(None)  # gloo sleeps while it waits: one wire for both
-    probe = Probe(wire, wire, lambda x: torch.from_numpy(np.array(x)), lambda x: x.numpy(),
-                  effort.batches)  # fmt: skip
+    probe = Probe(
+        wire, wire, lambda x: torch.from_numpy(np.array(x)), lambda x: x.numpy(), effort.batches
+    )
     found = survey(probe, effort, seed, tell)
     dist.barrier()
     dist.destroy_process_group()
@@ -119,12 +123,16 @@ def written(name: str, found: Findings) -> dict[str, Any]:
         for one in found.classes
     ]
     return {
-        "topology": topology.to_json(), "classes": classes, "noise": found.noise,
-        "groups": [list(group) for group in found.groups], "sweeps": list(found.sweeps),
+        "topology": topology.to_json(),
+        "classes": classes,
+        "noise": found.noise,
+        "groups": [list(group) for group in found.groups],
+        "sweeps": list(found.sweeps),
         "sum_GBps": None if found.sum_rate is None else round(found.sum_rate / 1000, 3),
         "shared": [{"name": s.name, "GBps": s.rate / 1000, "error": s.error} for s in found.shared],
-        "overhead_us": round(found.overhead, 3), "remarks": list(found.remarks),
-    }  # fmt: skip
+        "overhead_us": round(found.overhead, 3),
+        "remarks": list(found.remarks),
+    }
 
 
 def serve(on: str, place: str) -> None:

@@ -31,9 +31,13 @@ PLAN, FOUND, SAID = "plan.json", "found.json", "stdout"
 
 
 def carry_out(
-    program: str, on: str, ranks: int, plan: dict[str, Any], seconds: float,
+    program: str,
+    on: str,
+    ranks: int,
+    plan: dict[str, Any],
+    seconds: float,
     tell: Callable[[str], None],
-) -> Any:  # fmt: skip
+) -> Any:
     """What rank 0 of a program leaves: a module that is run with the runtime's name and a folder.
 
     ``plan`` is what it finds there; ``seconds`` how long it may take, starting not counted.
@@ -51,8 +55,10 @@ def carry_out(
             with _started(starts, folder) as processes:
                 _wait(processes, limit, folder / SAID, tell)
         if not (folder / FOUND).exists():
-            raise CheckFailed(f"the ranks did not end well: {_last_words(folder)}",
-                              hint="does weft run work with the same --on?")  # fmt: skip
+            raise CheckFailed(
+                f"the ranks did not end well: {_last_words(folder)}",
+                hint="does weft run work with the same --on?",
+            )
         return json.loads((folder / FOUND).read_text("utf-8"))
 
 
@@ -89,10 +95,16 @@ def _started(starts: Sequence[Start], folder: Path) -> Iterator[list[subprocess.
     with (folder / SAID).open("wb") as out, (folder / "stderr").open("wb") as err:
         try:
             for start in starts:
-                processes.append(subprocess.Popen(
-                    start.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                    start_new_session=True, env={**os.environ, **start.environment},
-                ))  # fmt: skip
+                processes.append(
+                    subprocess.Popen(
+                        start.command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=err,
+                        start_new_session=True,
+                        env={**os.environ, **start.environment},
+                    )
+                )
             yield processes
         finally:
             _end(processes)
@@ -109,9 +121,11 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _wait(
-    processes: Sequence[subprocess.Popen[bytes]], limit: float, said: Path,
+    processes: Sequence[subprocess.Popen[bytes]],
+    limit: float,
+    said: Path,
     tell: Callable[[str], None],
-) -> None:  # fmt: skip
+) -> None:
     """Until all have ended, one has failed, or it takes too long; rank 0 tells meanwhile."""
     end = time.monotonic() + limit
     with said.open(encoding="utf-8", errors="replace") as words:

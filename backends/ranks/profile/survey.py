@@ -42,8 +42,9 @@ def survey(probe: Probe, effort: Effort, seed: int, tell: Tell) -> Findings | No
     largest = _largest(probe, effort)
     sizes = ladder(largest)
     tell("pairs")
-    us = sweep_all(probe, pairs(probe.ranks, sizes), effort,
-                   begin + FOR_PAIRS * effort.seconds, seed, tell)  # fmt: skip
+    us = sweep_all(
+        probe, pairs(probe.ranks, sizes), effort, begin + FOR_PAIRS * effort.seconds, seed, tell
+    )
     flows, us = _by_flow(us, probe.ranks, sizes)
     classes: tuple[LinkClass, ...] = ()
     remark: str | None = None
@@ -68,8 +69,17 @@ def survey(probe: Probe, effort: Effort, seed: int, tell: Tell) -> Findings | No
     found, remarks = shared(asked, alone, together, lines, crowded=overhead > 0)
     remarks += [remark] if remark else []
     noise = noise_of(np.log(np.maximum(us.reshape(len(us), -1), 1e-6)).T)
-    return Findings(probe.ranks, classes, groups, tuple(found), noise, (len(us), len(table)), rate,
-                    overhead, tuple(remarks))  # fmt: skip
+    return Findings(
+        probe.ranks,
+        classes,
+        groups,
+        tuple(found),
+        noise,
+        (len(us), len(table)),
+        rate,
+        overhead,
+        tuple(remarks),
+    )
 
 
 def _largest(probe: Probe, effort: Effort) -> int:
@@ -87,9 +97,7 @@ def _largest(probe: Probe, effort: Effort) -> int:
     return size
 
 
-def _by_flow(
-    table: Numbers, ranks: int, sizes: Sequence[int]
-) -> tuple[list[Flow], Numbers]:  # fmt: skip
+def _by_flow(table: Numbers, ranks: int, sizes: Sequence[int]) -> tuple[list[Flow], Numbers]:
     """The directions, and their times, shape (sweeps, flows, sizes)."""
     flows = [e.flows[0] for s in pairs(ranks, sizes) for e in s if e.bytes == sizes[0]]
     return flows, table.reshape(len(table), len(flows), len(sizes))

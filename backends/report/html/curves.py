@@ -35,8 +35,9 @@ def bound_curve(bound: Bounds, sizes: Sequence[int] = SIZES) -> Series:
     return Series("lower bound", [(n, float(lower_bound_us(bound, n))) for n in sizes], "bound")
 
 
-def schedule_curve(schedule: Schedule, name: str, style: str = "",
-                   sizes: Sequence[int] = SIZES) -> Series | None:  # fmt: skip
+def schedule_curve(
+    schedule: Schedule, name: str, style: str = "", sizes: Sequence[int] = SIZES
+) -> Series | None:
     """What a schedule takes by simulation; None where that takes too long."""
     if len(schedule) * schedule.segments > MOST_SERVED:
         return None
@@ -44,18 +45,30 @@ def schedule_curve(schedule: Schedule, name: str, style: str = "",
 
 
 def program_curve(
-    program: Program, topology: Topology, name: str, style: str = "",
-    sizes: Sequence[int] = SIZES, model: RuntimeModel = MSCCL,
-) -> Series | None:  # fmt: skip
+    program: Program,
+    topology: Topology,
+    name: str,
+    style: str = "",
+    sizes: Sequence[int] = SIZES,
+    model: RuntimeModel = MSCCL,
+) -> Series | None:
     """What a program takes by simulation; None where it is too large, or does not run."""
     if program.instructions > MOST_OPERATIONS // 4:
         return None
     try:
-        return Series(name, [
-            (n, simulate_program(program, topology, n, model,
-                                 most_operations=MOST_OPERATIONS).time_us)
-            for n in sizes
-        ], style)  # fmt: skip
+        return Series(
+            name,
+            [
+                (
+                    n,
+                    simulate_program(
+                        program, topology, n, model, most_operations=MOST_OPERATIONS
+                    ).time_us,
+                )
+                for n in sizes
+            ],
+            style,
+        )
     except UserError:
         return None
 

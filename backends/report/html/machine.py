@@ -28,8 +28,10 @@ def machine_map(topology: Topology, share: npt.NDArray[np.float64] | None = None
         use = np.zeros(len(drawn)) if share is None else share[: len(drawn)]
         drawn = sorted(np.argsort(-use, kind="stable")[:MOST_LINKS].tolist())
     return {
-        "name": topology.name, "grid": found.grid,
-        "width": _short(found.width), "height": _short(found.height),
+        "name": topology.name,
+        "grid": found.grid,
+        "width": _short(found.width),
+        "height": _short(found.height),
         "nodes": [
             [node.name, str(node.kind), _short(x), _short(y)]
             for node, (x, y) in zip(topology.nodes, found.spots, strict=True)
@@ -44,7 +46,7 @@ def machine_map(topology: Topology, share: npt.NDArray[np.float64] | None = None
             [r.name, float(f"{float(r.bandwidth):.6g}"), list(r.links)] for r in topology.resources
         ],
         "left_out": len(topology.links) - len(drawn),
-    }  # fmt: skip
+    }
 
 
 def _short(value: float) -> float:

@@ -67,8 +67,11 @@ class _Translation:
         if self.kind != "allreduce":
             return self.sketch.chunks
         count = self.sketch.chunks * self.machine.topology.ranks
-        self._remark("hyperparameters.input_chunkup", "of an allreduce TACCL cuts the block of "
-                     f"every GPU, so the buffer is in {count} chunks")  # fmt: skip
+        self._remark(
+            "hyperparameters.input_chunkup",
+            "of an allreduce TACCL cuts the block of "
+            f"every GPU, so the buffer is in {count} chunks",
+        )
         return count
 
     def _remark(self, where: str, text: str) -> None:
@@ -84,7 +87,7 @@ class _Translation:
                 f"the sketch is for {self.sketch.nodes} equal nodes, {name} has {has}",
                 where=f"{self.sketch.where}: nnodes",
                 hint=f"nodes={self.sketch.nodes} after the machine's name makes as many",
-            )  # fmt: skip
+            )
         return sizes.pop()
 
     # ---- inside a node
@@ -93,9 +96,12 @@ class _Translation:
         sketch, place = self.sketch, "intranode_sketch"
         if sketch.strategy != "switch":
             if self._box_switches():
-                self._remark(f"{place}.strategy", "without 'switch' TACCL takes each pair of GPUs "
-                             "for a link of its own; here a GPU shares one port on the switch "
-                             "among its peers")  # fmt: skip
+                self._remark(
+                    f"{place}.strategy",
+                    "without 'switch' TACCL takes each pair of GPUs "
+                    "for a link of its own; here a GPU shares one port on the switch "
+                    "among its peers",
+                )
             return
         families = dict.fromkeys(
             self._switch_of(one, f"{place}.switches[{i}]") for i, one in enumerate(sketch.switches)
@@ -105,9 +111,12 @@ class _Translation:
             if family and peers:
                 yield f"switch {family}: {peers} peers"
         if any(families) and peers:
-            self._remark(f"{place}.switch_hyperedge_strategy", f"TACCL wants {peers} connections "
-                         "in all in node 0, with 0.01 of the weight of time; here it is a rule for "
-                         "every GPU of every node")  # fmt: skip
+            self._remark(
+                f"{place}.switch_hyperedge_strategy",
+                f"TACCL wants {peers} connections "
+                "in all in node 0, with 0.01 of the weight of time; here it is a rule for "
+                "every GPU of every node",
+            )
 
     def _box_switches(self) -> list[int]:
         """The switches of the first node."""
@@ -131,19 +140,27 @@ class _Translation:
             on_it = set(links[links[:, 1] == node, 0].tolist()) & set(self.machine.boxes[0])
             if on_it >= set(ranks):
                 if on_it > set(ranks):
-                    self._remark(place, "TACCL shares a port among the GPUs of this set only; here "
-                                 f"among all {len(on_it)} on the switch")  # fmt: skip
+                    self._remark(
+                        place,
+                        "TACCL shares a port among the GPUs of this set only; here "
+                        f"among all {len(on_it)} on the switch",
+                    )
                 return self._family(node)
-        lost = next(((a, b) for a in ranks for b in ranks if a != b
-                     and not self.machine.hops[a, b]), None)  # fmt: skip
+        lost = next(
+            ((a, b) for a in ranks for b in ranks if a != b and not self.machine.hops[a, b]), None
+        )
         if lost is not None:
             raise BadFile(
                 f"GPUs {lost[0]} and {lost[1]} are on no switch and have no link in "
                 f"{self.machine.topology.name}",
-                where=f"{self.sketch.where}: {place}", hint="is the sketch for another machine?",
-            )  # fmt: skip
-        self._remark(place, "these GPUs have cables, no switch: no rule; TACCL would let a GPU "
-                     "send over one of them at a time")  # fmt: skip
+                where=f"{self.sketch.where}: {place}",
+                hint="is the sketch for another machine?",
+            )
+        self._remark(
+            place,
+            "these GPUs have cables, no switch: no rule; TACCL would let a GPU "
+            "send over one of them at a time",
+        )
         return ""
 
     # ---- between nodes
@@ -154,8 +171,11 @@ class _Translation:
             return
         pairs = sketch.pairs(self.gpus)
         if sketch.nodes > 2:
-            self._remark("internode_sketch", "TACCL sends every chunk straight from its own node "
-                         "to each other node; here nodes may also pass it on")  # fmt: skip
+            self._remark(
+                "internode_sketch",
+                "TACCL sends every chunk straight from its own node "
+                "to each other node; here nodes may also pass it on",
+            )
         lines: list[str] = []
         if set(pairs) == {(s, s) for s in range(self.gpus)}:
             yield "forbid links between nodes except same local rank"
@@ -188,9 +208,10 @@ class _Translation:
             return looped(rows, "relay {2} through {0} -> {1}" + own, each)
         return [
             f"relay {group(sources)} through "
-            + ", ".join(f"{s} -> {group(to[s])}" for s in senders) + own
+            + ", ".join(f"{s} -> {group(to[s])}" for s in senders)
+            + own
             for senders, sources in together.items()
-        ]  # fmt: skip
+        ]
 
     def _check_senders(self, to: Mapping[int, Row]) -> None:
         assert self.sketch.senders is not None
@@ -215,7 +236,7 @@ class _Translation:
                     f"{self.title} do not divide into blocks of {block} ranks",
                     where=f"{self.sketch.where}: {place}",
                     hint="is the sketch for another machine?",
-                )  # fmt: skip
+                )
             if offset % block == 0:
                 self._remark(place, "moves nothing; left out")
             elif self._holds(rules, move := self._move(offset % block, block), place, block):
@@ -240,27 +261,34 @@ class _Translation:
         """
         if _is_clean([*rules, f"symmetry: {move}"], self.machine.topology):
             if self.sketch.nodes > 1 and block <= self.gpus:
-                self._remark(place, "TACCL asks this of sends inside nodes; here it holds for "
-                             "those between nodes too")  # fmt: skip
+                self._remark(
+                    place,
+                    "TACCL asks this of sends inside nodes; here it holds for "
+                    "those between nodes too",
+                )
             return True
         if self.sketch.nodes > 1 and block <= self.gpus:
             if _is_clean([f"symmetry: {move.replace(' within node', '')}"], self._alone()):
-                self._remark(place, "TACCL asks this of sends inside nodes only, and those between "
-                             "nodes are not symmetric in this way; left out")  # fmt: skip
+                self._remark(
+                    place,
+                    "TACCL asks this of sends inside nodes only, and those between "
+                    "nodes are not symmetric in this way; left out",
+                )
                 return False
         raise BadFile(
             f"{move!r} is no symmetry of {self.title} with these connections",
             where=f"{self.sketch.where}: {place}",
             hint="is the sketch for another machine? (or leave the symmetry out)",
-        )  # fmt: skip
+        )
 
     def _alone(self) -> Topology:
         """The first node without its network."""
         alone = self.machine.topology.restricted_to(self.machine.boxes[0])
         inside = {*range(alone.ranks)} | {
-            i for i, n in enumerate(alone.nodes)
+            i
+            for i, n in enumerate(alone.nodes)
             if n.kind is not NodeKind.NIC and n.host == alone.nodes[0].host
-        }  # fmt: skip
+        }
         return alone.without_links(
             i for i, x in enumerate(alone.links) if not {x.src, x.dst} <= inside
         )
@@ -272,13 +300,16 @@ class _Translation:
         said = [f"TACCL's sketch {sketch.name} for {self.title}."]
         if any(rule.startswith("switch ") for rule in rules):
             small = "large" if PEERS[sketch.peers] == "few" else "small"
-            said.append(f"Over the switch every GPU talks to {PEERS[sketch.peers]} others (for "
-                        f"{small} messages).")  # fmt: skip
+            said.append(
+                f"Over the switch every GPU talks to {PEERS[sketch.peers]} others (for "
+                f"{small} messages)."
+            )
         if sketch.nodes > 1:
             said.append(self._connections_in_words())
         if sketch.senders is not None:
-            said.append("What starts on a GPU leaves its node through the sender that is named for "
-                        "it.")  # fmt: skip
+            said.append(
+                "What starts on a GPU leaves its node through the sender that is named for it."
+            )
         if sketch.own_first:
             said.append("A sender's own data goes first.")
         if rules[-1].startswith("symmetry"):

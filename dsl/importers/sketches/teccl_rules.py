@@ -18,8 +18,10 @@ def teccl_sketch(asked: TecclInput, topology: Topology, name: str) -> Imported:
     """The input in our language, on its machine; what TE-CCL does otherwise as remarks."""
     pieces = f"{asked.chunks} chunk{'s' * (asked.chunks > 1)} of {format_bytes(asked.chunk)}"
     each = "each GPU for each other" if asked.kind == "alltoall" else "each GPU"
-    said = f"TE-CCL's input {name}: {asked.kind} on {topology.name} ({topology.ranks} GPUs), " \
-           f"{pieces} on {each}."  # fmt: skip
+    said = (
+        f"TE-CCL's input {name}: {asked.kind} on {topology.name} ({topology.ranks} GPUs), "
+        f"{pieces} on {each}."
+    )
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     lines = [
         *(f"# {line}" for line in textwrap.wrap(said, 94)),
@@ -28,6 +30,10 @@ def teccl_sketch(asked: TecclInput, topology: Topology, name: str) -> Imported:
         f"size {asked.message(topology.ranks)}B",
         f"chunks {asked.chunks}",
     ]
-    remarks = (Remark("InstanceParams", "TE-CCL counts time in whole epochs, and small α as 0; "
-                      "here time is continuous"),)  # fmt: skip
+    remarks = (
+        Remark(
+            "InstanceParams",
+            "TE-CCL counts time in whole epochs, and small α as 0; here time is continuous",
+        ),
+    )
     return Imported(format(parse("\n".join(lines) + "\n", name)), remarks)

@@ -63,8 +63,11 @@ def write_three_step(p: Builder, grid: Grid) -> None:
         for b, box in enumerate(at):
             for i, src in enumerate(box):
                 mate = (i + shift) % g
-                via = [far for (a, far, proxy), who in tours.items()
-                       if (a, proxy) == (b, mate) and i in who]  # fmt: skip
+                via = [
+                    far
+                    for (a, far, proxy), who in tours.items()
+                    if (a, proxy) == (b, mate) and i in who
+                ]
                 targets = [box[mate], *(dst for far in via for dst in at[far])]
                 blocks = {(src, dst): _data(p, src, dst) for dst in targets}
                 have[box[mate]] |= _carried(blocks, box[mate])
@@ -76,8 +79,9 @@ def write_three_step(p: Builder, grid: Grid) -> None:
         for box in at:
             for i, here in enumerate(box):
                 there = box[(i + shift) % g]
-                blocks = {pair: have[here].pop(pair) for pair in list(have[here])
-                          if pair[1] == there}  # fmt: skip
+                blocks = {
+                    pair: have[here].pop(pair) for pair in list(have[here]) if pair[1] == there
+                }
                 if blocks:
                     have[there] |= _carried(blocks, there)
     _settle(have)

@@ -49,10 +49,18 @@ def classics_for(kind: str | Kind, ranks: int) -> tuple[Flat, ...]:
 
 
 def classic_algorithm(
-    name: str, kind: str | Kind, ranks: int, *, in_place: bool = False,
-    order: Sequence[int] | None = None, chunks: int = 1, root: int = 0, instances: int = 1,
-    protocol: Protocol | str = Protocol.SIMPLE, **options: Any,
-) -> Algorithm:  # fmt: skip
+    name: str,
+    kind: str | Kind,
+    ranks: int,
+    *,
+    in_place: bool = False,
+    order: Sequence[int] | None = None,
+    chunks: int = 1,
+    root: int = 0,
+    instances: int = 1,
+    protocol: Protocol | str = Protocol.SIMPLE,
+    **options: Any,
+) -> Algorithm:
     """A classic algorithm, written and proved.
 
     Args:
@@ -85,9 +93,12 @@ def classic_algorithm(
     collective = make(one.kind, ranks, chunks=factor, roots=roots)
     along = ring_from(checked_order(order, ranks), root if roots else None)
     builder = Builder(
-        collective, name=f"{name}_{one.kind}", in_place=in_place, instances=instances,
+        collective,
+        name=f"{name}_{one.kind}",
+        in_place=in_place,
+        instances=instances,
         protocol=protocol,
-    )  # fmt: skip
+    )
     one.write(builder, along, **options)
     return builder.algorithm()
 

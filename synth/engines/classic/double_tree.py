@@ -116,8 +116,9 @@ def _broadcast(p: Builder, order: Order, tree: Tree, chunk: int) -> None:
 def _shares(p: Builder, trees: Sequence[Tree]) -> list[tuple[Tree, int]]:
     """Chunks in turn: (tree, chunk)."""
     halves = runs(p, 2)
-    return [(tree, k) for step in zip(*halves, strict=True)
-            for tree, k in zip(trees, step, strict=True)]  # fmt: skip
+    return [
+        (tree, k) for step in zip(*halves, strict=True) for tree, k in zip(trees, step, strict=True)
+    ]
 
 
 def allreduce(p: Builder, order: Order) -> None:

@@ -126,8 +126,14 @@ def halving_reduce_scatter(p: Builder, order: Order) -> None:
     blocks = owned(p, order)
     groups = couples(len(order))
     members = [order[head] for head, *_ in groups]
-    exchange_sums(p, [(order[guest], order[head], range(p.chunks))
-                      for head, *guests in groups for guest in guests])  # fmt: skip
+    exchange_sums(
+        p,
+        [
+            (order[guest], order[head], range(p.chunks))
+            for head, *guests in groups
+            for guest in guests
+        ],
+    )
     q = len(members)
     reach = q // 2
     while reach:

@@ -256,15 +256,26 @@ class _Judge:
         if schedule.segments > 1:
             rate = rounds_per_chunk(schedule)
             return Point(
-                schedule, schedule.steps, sum(rounds), factor, limit, self.bound.certificate,
-                step_optimal=schedule.steps == self.bound.steps, bandwidth_optimal=rate == limit,
+                schedule,
+                schedule.steps,
+                sum(rounds),
+                factor,
+                limit,
+                self.bound.certificate,
+                step_optimal=schedule.steps == self.bound.steps,
+                bandwidth_optimal=rate == limit,
                 rate=rate,
-            )  # fmt: skip
+            )
         return Point(
-            schedule, schedule.steps, sum(rounds), factor, limit, self.bound.certificate,
+            schedule,
+            schedule.steps,
+            sum(rounds),
+            factor,
+            limit,
+            self.bound.certificate,
             step_optimal=schedule.steps == self.bound.steps,
             bandwidth_optimal=sum(rounds) == limit * factor,
-        )  # fmt: skip
+        )
 
     def _value(self, schedule: Schedule) -> float:
         """µs that the objective looks at."""

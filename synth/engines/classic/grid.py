@@ -131,7 +131,7 @@ def _along(w: Wires, grid: Grid, plan: Plan, done: int, phase: Phase) -> None:
 
 def write_reduce_scatter(
     p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1
-) -> None:  # fmt: skip
+) -> None:
     """Reduce_scatter, the innermost level first: the outer ones carry sums of whole boxes.
 
     A level's block is the blocks of many ranks, so the input is first laid out level by level.
@@ -150,9 +150,7 @@ def write_reduce_scatter(
                 Wires(p, place).held(rank, own).copy_to()
 
 
-def write_allgather(
-    p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1
-) -> None:  # fmt: skip
+def write_allgather(p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1) -> None:
     """Allgather, the outermost level first: only own data crosses it, once.
 
     A level's block is the blocks of many ranks, so all is collected level by level, and put in
@@ -184,9 +182,7 @@ def laid_out(grid: Grid, plans: Sequence[Plan]) -> dict[int, int] | None:
     return None if all(chunk == where for chunk, where in place.items()) else place
 
 
-def write_allreduce(
-    p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1
-) -> None:  # fmt: skip
+def write_allreduce(p: Builder, grid: Grid, methods: Sequence[str] = (), parts: int = 1) -> None:
     """Reduce_scatter and allgather along the axes (BlueConnect; Mikami's torus).
 
     The buffer is cut in ``parts`` shares: share j begins with axis j, and from the d-th on rings
@@ -210,8 +206,10 @@ def block_shares(p: Builder, grid: Grid, parts: int) -> list[Plan]:
     """
     block = p.chunks // p.ranks
     if parts < 1 or block % parts:
-        raise UserError(f"{block} chunks per rank cannot be shared in {parts} parts",
-                        hint=f"a multiple of {max(1, parts)}")  # fmt: skip
+        raise UserError(
+            f"{block} chunks per rank cannot be shared in {parts} parts",
+            hint=f"a multiple of {max(1, parts)}",
+        )
     size = block // parts
     return [
         Plan(

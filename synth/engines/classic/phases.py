@@ -84,8 +84,10 @@ class Wires:
     def _wish(self, src: int, dst: int) -> Wish:
         first = 2 * self.p.ranks * self.lane
         return {
-            "send_block": first + 2 * dst, "recv_block": first + 2 * src + 1, "channel": self.lane
-        }  # fmt: skip
+            "send_block": first + 2 * dst,
+            "recv_block": first + 2 * src + 1,
+            "channel": self.lane,
+        }
 
 
 Phase = Callable[[Builder | Wires, Order, Blocks], None]
@@ -250,11 +252,15 @@ def _joined(p: Builder | Wires, blocks: Blocks) -> list[int]:
 
 
 REDUCE_SCATTER: dict[str, Phase] = {
-    "ring": ring_reduce_scatter, "direct": direct_reduce_scatter, "halving": halving_reduce_scatter,
-}  # fmt: skip
+    "ring": ring_reduce_scatter,
+    "direct": direct_reduce_scatter,
+    "halving": halving_reduce_scatter,
+}
 ALLGATHER: dict[str, Phase] = {
-    "ring": ring_allgather, "direct": direct_allgather, "halving": doubling_allgather,
-}  # fmt: skip
+    "ring": ring_allgather,
+    "direct": direct_allgather,
+    "halving": doubling_allgather,
+}
 """Both by the name of the per-level algorithm."""
 
 
@@ -329,18 +335,14 @@ def tree_depth(shape: str, n: int) -> int:
     return {"chain": n - 1, "star": 1}.get(shape, (n - 1).bit_length())
 
 
-def broadcast(
-    p: Builder | Wires, order: Order, pieces: Blocks, shape: str = "chain"
-) -> None:  # fmt: skip
+def broadcast(p: Builder | Wires, order: Order, pieces: Blocks, shape: str = "chain") -> None:
     """From the first member to all others over a tree; pieces follow each other down it."""
     for piece in pieces:
         for parent, child in tree_edges(shape, len(order)):
             send(p, order[parent], piece, order[child])
 
 
-def reduce(
-    p: Builder | Wires, order: Order, pieces: Blocks, shape: str = "chain"
-) -> None:  # fmt: skip
+def reduce(p: Builder | Wires, order: Order, pieces: Blocks, shape: str = "chain") -> None:
     """The mirror: the sum of the group to its first member."""
     for piece in pieces:
         for parent, child in reversed(tree_edges(shape, len(order))):

@@ -132,9 +132,16 @@ class Site:
         return self.told or boxes(self.topology, 1)
 
     def algorithm(
-        self, name: str, kind: str | Kind, *, chunks: int = 1, root: int = 0,
-        in_place: bool = False, own_order: bool = False, **builder: Any,
-    ) -> Algorithm:  # fmt: skip
+        self,
+        name: str,
+        kind: str | Kind,
+        *,
+        chunks: int = 1,
+        root: int = 0,
+        in_place: bool = False,
+        own_order: bool = False,
+        **builder: Any,
+    ) -> Algorithm:
         """A classic algorithm on this machine.
 
         Args:
@@ -153,9 +160,15 @@ class Site:
             return self._hierarchical(one, chunks, root, in_place, builder)
         order = self.ring if name in ALONG_RINGS else self.tree
         return classic_algorithm(
-            name, kind, self.topology.ranks, order=None if own_order else order, chunks=chunks,
-            root=root, in_place=in_place, **builder,
-        )  # fmt: skip
+            name,
+            kind,
+            self.topology.ranks,
+            order=None if own_order else order,
+            chunks=chunks,
+            root=root,
+            in_place=in_place,
+            **builder,
+        )
 
     def _hierarchical(
         self, one: Hierarchical, chunks: int, root: int, in_place: bool, builder: dict[str, Any]

@@ -62,8 +62,10 @@ class Routes:
 
     def _way(self, route: Route) -> Way:
         return (
-            float(route_latency(self.topology, route)), min(self._width[i] for i in route), route
-        )  # fmt: skip
+            float(route_latency(self.topology, route)),
+            min(self._width[i] for i in route),
+            route,
+        )
 
     def choose(self, pairs: Sequence[Pair], chunk_bytes: float = 0) -> list[Route]:
         """A route for each message of ``chunk_bytes``, one per pair of ranks.

@@ -64,11 +64,17 @@ def to_schedule(
     best: Schedule | None = None
     for steps in _orders(run, kept, before):
         schedule = Schedule.from_columns(
-            topology, algorithm.collective, [t.chunk for t in kept], [t.src for t in kept],
-            [t.dst for t in kept], steps, [t.reduce for t in kept], [len(r) for r in chosen],
+            topology,
+            algorithm.collective,
+            [t.chunk for t in kept],
+            [t.src for t in kept],
+            [t.dst for t in kept],
+            steps,
+            [t.reduce for t in kept],
+            [len(r) for r in chosen],
             [link for route in chosen for link in route],
             provenance={"algorithm": algorithm.name},
-        )  # fmt: skip
+        )
         schedule = replace(schedule, rounds=rounds_of(schedule))
         if best is None or sum(schedule.rounds) < sum(best.rounds):
             best = schedule

@@ -53,22 +53,28 @@ def named_algorithm(text: str, *, in_place: bool = False) -> NamedAlgorithm:
     kinds = kinds_of(spec.name)
     if not options.collective and len(kinds) > 1:
         raise UserError(
-            f"{spec.name} is for {', '.join(kinds)}: which is meant?", where=spec.span,
+            f"{spec.name} is for {', '.join(kinds)}: which is meant?",
+            where=spec.span,
             hint=f"{PREFIX}{spec.name}{{collective={kinds[0]}}}",
-        )  # fmt: skip
+        )
     on = options.on.removeprefix("{").removesuffix("}")
     if not on and options.ranks < 2:
         raise UserError(
-            f"for how many ranks is {spec.name} meant?", where=spec.span,
+            f"for how many ranks is {spec.name} meant?",
+            where=spec.span,
             hint="ranks=8, or on= a machine",
-        )  # fmt: skip
+        )
     machine = topology(on) if on else topology(f"hub:{options.ranks}")
     if options.ranks not in (0, machine.ranks):
         raise UserError(
             f"{machine.name} has {machine.ranks} ranks, not {options.ranks}", where=spec.span
         )
     made = Site(machine, options.shape).algorithm(
-        spec.name, options.collective or kinds[0], chunks=options.chunks, root=options.root,
-        in_place=in_place, own_order=not on,
-    )  # fmt: skip
+        spec.name,
+        options.collective or kinds[0],
+        chunks=options.chunks,
+        root=options.root,
+        in_place=in_place,
+        own_order=not on,
+    )
     return NamedAlgorithm(made, machine if on else None)

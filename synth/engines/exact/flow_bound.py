@@ -255,11 +255,12 @@ class _Builder:
         cost[:steps] = 1
         return LinearProgram(
             cost,
-            self.below.matrix(height, self.columns), np.zeros(height, np.int64),
+            self.below.matrix(height, self.columns),
+            np.zeros(height, np.int64),
             self.equal.matrix(self.equal_count, self.columns),
             np.concatenate([*self.equal_rhs, np.zeros(0, np.int64)]),
             np.concatenate([np.full(steps, self.most_rounds, np.int64), *self.upper]),
-        )  # fmt: skip
+        )
 
     def prices(self, answer: Certified) -> Ints:
         """Dual prices of the capacity rows, shape (rows, steps)."""

@@ -281,9 +281,13 @@ def any_point(search: Search, numbers: range, clock: Clock, observer: Observer) 
         rounds = rounds_needed(schedule)
         schedule = replace(schedule, rounds=rounds)
         point = Point(
-            schedule, schedule.steps, sum(rounds), collective.factor,
-            search.static / search.collective.factor, search.static_certificate,
-        )  # fmt: skip
+            schedule,
+            schedule.steps,
+            sum(rounds),
+            collective.factor,
+            search.static / search.collective.factor,
+            search.static_certificate,
+        )
         observer.incumbent(point)
         return point
     return None
@@ -344,9 +348,14 @@ def _proved(
     if searched and value > bound:
         bound, certificate = value, search_certificate(flow.steps, sum(rounds), factor, certificate)
     return Point(
-        schedule, schedule.steps, sum(rounds), factor, bound, certificate,
+        schedule,
+        schedule.steps,
+        sum(rounds),
+        factor,
+        bound,
+        certificate,
         bandwidth_optimal=value * given == search.static,
-    )  # fmt: skip
+    )
 
 
 def _without_empty_steps(answer: Answer) -> Answer:

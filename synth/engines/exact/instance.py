@@ -154,11 +154,21 @@ def build_space(
     )
     pairs = len(items) * len(hops.hops)
     return Space(
-        topology, hops, tuple(c for c, _ in items), tuple(d.sources for _, d in items),
-        tuple(d.targets for _, d in items), np.ones((len(items), len(hops.hops)), bool),
-        capacity[used], loads[used], np.arange(len(items), dtype=np.int64),
-        np.arange(pairs, dtype=np.int64), tail, head, per_chunk, given,
-    )  # fmt: skip
+        topology,
+        hops,
+        tuple(c for c, _ in items),
+        tuple(d.sources for _, d in items),
+        tuple(d.targets for _, d in items),
+        np.ones((len(items), len(hops.hops)), bool),
+        capacity[used],
+        loads[used],
+        np.arange(len(items), dtype=np.int64),
+        np.arange(pairs, dtype=np.int64),
+        tail,
+        head,
+        per_chunk,
+        given,
+    )
 
 
 def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Space:
@@ -180,8 +190,9 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         item_image = [-1] * space.items
         for (sources, targets), members in queue.items():
             moved = (
-                tuple(sorted(nodes[r] for r in sources)), tuple(sorted(nodes[r] for r in targets)),
-            )  # fmt: skip
+                tuple(sorted(nodes[r] for r in sources)),
+                tuple(sorted(nodes[r] for r in targets)),
+            )
             for a, b in zip(members, queue.get(moved, ()), strict=False):
                 item_image[a] = b
         if min(item_image) < 0 or min(hop_image) < 0:

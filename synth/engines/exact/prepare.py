@@ -108,11 +108,20 @@ def prepare(
     close = reach(left)
     least = max(int(close.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
     search = Search(
-        topology, collective, wanted, left, close, orbits, spaces, solver,
-        static.rounds_per_chunk * collective.factor, static.certificate,
+        topology,
+        collective,
+        wanted,
+        left,
+        close,
+        orbits,
+        spaces,
+        solver,
+        static.rounds_per_chunk * collective.factor,
+        static.certificate,
         _fixed(rules.fixed_factor(ruled) or chunks or None, collective),
-        max(1, max_chunks // collective.factor), least,
-    )  # fmt: skip
+        max(1, max_chunks // collective.factor),
+        least,
+    )
     return Prepared(problem, plain, tuple(ruled), search)
 
 

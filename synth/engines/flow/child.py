@@ -25,9 +25,11 @@ def main(folder: str, solver: str, seconds: float, threads: int) -> None:
 
     threading.Thread(target=_die_with_parent, daemon=True).start()
     _, problem = pulp.LpProblem.fromJson(str(Path(folder, "model.json")))
-    answer = _highs(problem, seconds) if solver == "highs" else _by_name(
-        problem, pulp, solver, seconds, threads
-    )  # fmt: skip
+    answer = (
+        _highs(problem, seconds)
+        if solver == "highs"
+        else _by_name(problem, pulp, solver, seconds, threads)
+    )
     Path(folder, "answer.json").write_text(json.dumps(answer))
 
 
@@ -61,17 +63,20 @@ def _highs(problem: Any, seconds: float) -> dict[str, Any]:
     limits: Any = Bounds
     solve: Any = milp
     found = solve(
-        cost, integrality=[int(v.cat == "Integer") for v in variables],
-        bounds=limits(low_of, high_of), constraints=LinearConstraint(matrix, low, high),
+        cost,
+        integrality=[int(v.cat == "Integer") for v in variables],
+        bounds=limits(low_of, high_of),
+        constraints=LinearConstraint(matrix, low, high),
         options={"time_limit": seconds},
-    )  # fmt: skip
+    )
     bound = found.mip_dual_bound
     return {
         "infeasible": found.status == 2,
         "bound": None if bound is None or not np.isfinite(bound) else float(bound),
-        "values": None if found.x is None else
-        {v.name: float(x) for v, x in zip(variables, found.x, strict=True) if x > 1e-6},
-    }  # fmt: skip
+        "values": None
+        if found.x is None
+        else {v.name: float(x) for v, x in zip(variables, found.x, strict=True) if x > 1e-6},
+    }
 
 
 def _by_name(problem: Any, pulp: Any, solver: str, seconds: float, threads: int) -> dict[str, Any]:
@@ -84,8 +89,9 @@ def _by_name(problem: Any, pulp: Any, solver: str, seconds: float, threads: int)
         "infeasible": problem.sol_status == pulp.LpSolutionInfeasible,
         "bound": float(pulp.value(problem.objective)) if best else None,
         "values": {v.name: v.value() for v in problem.variables() if (v.value() or 0) > 1e-6}
-        if has else None,
-    }  # fmt: skip
+        if has
+        else None,
+    }
 
 
 if __name__ == "__main__":

@@ -36,9 +36,14 @@ class Copied:
 
 
 def copied(
-    problem: Problem, pieces: int, message_bytes: int, solver: str, most_epochs: int,
-    budget: Budget, observer: Observer,
-) -> Copied:  # fmt: skip
+    problem: Problem,
+    pieces: int,
+    message_bytes: int,
+    solver: str,
+    most_epochs: int,
+    budget: Budget,
+    observer: Observer,
+) -> Copied:
     """The best schedule of chunks cut in ``pieces`` that the time suffices for.
 
     Raises:
@@ -60,8 +65,11 @@ def copied(
     limit = int(us * field.machine.unit)
     epochs = Epochs.of(field, limit, most_epochs)
     if epochs is None or len(epochs.starts) > MOST_STARTS:
-        what = f"{most_epochs} epochs do not suffice" if epochs is None else (
-            f"{len(epochs.starts)} starts are too many")  # fmt: skip
+        what = (
+            f"{most_epochs} epochs do not suffice"
+            if epochs is None
+            else (f"{len(epochs.starts)} starts are too many")
+        )
         why = f"{what} for the program; {known.certificate.text}"
         return Copied(schedule, us, made + _words(us, float(known.us), why))
     left = until - time.monotonic()

@@ -154,9 +154,12 @@ def _paths(problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     observer.stage(COMPILING if is_cold(path_kernels.search) else "linear program")
     size, until = _size(problem), time.monotonic() + budget.seconds
     found = roads(
-        problem.topology, problem.collective, size, seconds=_ROADS_SHARE * budget.seconds,
+        problem.topology,
+        problem.collective,
+        size,
+        seconds=_ROADS_SHARE * budget.seconds,
         seed=budget.seed,
-    )  # fmt: skip
+    )
     observer.stage("order")
     effort = Effort(
         until=until - 0.1 * budget.seconds, seed=budget.seed, stopped=observer.cancelled
@@ -177,9 +180,11 @@ def _candidates(problem: Problem, found: Roads, budget: Budget) -> list[Packing]
     from ..packing.paths.paths import pack_paths
 
     always = pack_paths(
-        problem.topology, problem.collective, seconds=_PACKED_SHARE * budget.seconds,
+        problem.topology,
+        problem.collective,
+        seconds=_PACKED_SHARE * budget.seconds,
         seed=budget.seed,
-    )  # fmt: skip
+    )
     settled = in_rounds(always[0], budget.seed)
     return [*([] if settled is None else [settled]), *found.packings, *always]
 
@@ -200,13 +205,20 @@ def _planned_point(problem: Problem, planned: Planned) -> Point:
     schedule = planned.schedule()
     rate = us_per_byte(schedule)
     unit = (
-        BYTES_PER_US_PER_GBPS * packing.collective.message_chunks
+        BYTES_PER_US_PER_GBPS
+        * packing.collective.message_chunks
         * problem.topology.round_bandwidth()
-    )  # fmt: skip
+    )
     return Point(
-        schedule, schedule.steps, 0, schedule.collective.factor, packing.bound * unit,
-        packing.certificate, bandwidth_optimal=rate == packing.bound, rate=rate * unit,
-    )  # fmt: skip
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        packing.bound * unit,
+        packing.certificate,
+        bandwidth_optimal=rate == packing.bound,
+        rate=rate * unit,
+    )
 
 
 def _paths_words(found: Roads, planned: Planned, took: float) -> str:
@@ -249,6 +261,13 @@ def _copied_point(limits: Bounds, cut: Copied) -> Point:
     schedule = cut.schedule
     rate, limit = rounds_per_chunk(schedule), limits.rounds_per_chunk
     return Point(
-        schedule, schedule.steps, 0, schedule.collective.factor, limit, limits.certificate,
-        step_optimal=schedule.steps == limits.steps, bandwidth_optimal=rate == limit, rate=rate,
-    )  # fmt: skip
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        limit,
+        limits.certificate,
+        step_optimal=schedule.steps == limits.steps,
+        bandwidth_optimal=rate == limit,
+        rate=rate,
+    )

@@ -172,9 +172,16 @@ class _Atlas:
         mean = float(np.mean([float(x.latency) for x in self.net.topology.links]))
         weight = max(0.01, mean / float(roof * self.us))
         return negotiate(
-            self.net, self.pairs.src, self.pairs.dst, quick, target, self.pool,
-            latency_weight=weight, seed=self.seed, until=self.until,
-        )  # fmt: skip
+            self.net,
+            self.pairs.src,
+            self.pairs.dst,
+            quick,
+            target,
+            self.pool,
+            latency_weight=weight,
+            seed=self.seed,
+            until=self.until,
+        )
 
 
 def _waits(net: Net, latency: Fraction) -> tuple[Fraction, ...]:
@@ -190,9 +197,13 @@ def _waits(net: Net, latency: Fraction) -> tuple[Fraction, ...]:
 
 
 def _proved(
-    topology: Topology, collective: Collective, pairs: Pairs, prices: Floats, found: Bounds,
+    topology: Topology,
+    collective: Collective,
+    pairs: Pairs,
+    prices: Floats,
+    found: Bounds,
     message_bytes: int,
-) -> Composite | None:  # fmt: skip
+) -> Composite | None:
     """What the prices prove once they are rational, on the whole machine: T >= a + b·M."""
     largest = float(prices.max(initial=0.0))
     lengths, best = Lengths.of(topology), None
@@ -215,9 +226,15 @@ def _proved(
 def _packing(net: Net, collective: Collective, pairs: Pairs, way: Split, found: Bounds) -> Packing:
     rate = figures(net, way).time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
     return Packing(
-        net.topology, collective, trees_of(net, pairs, way), net.orbits.images,
-        net.orbits.link_images, rate, found.us_per_byte, found.certificate,
-    )  # fmt: skip
+        net.topology,
+        collective,
+        trees_of(net, pairs, way),
+        net.orbits.images,
+        net.orbits.link_images,
+        rate,
+        found.us_per_byte,
+        found.certificate,
+    )
 
 
 def _as_split(routing: Routing) -> Split:

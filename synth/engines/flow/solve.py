@@ -47,10 +47,14 @@ def solve(
         command = [sys.executable, "-m", "weft.synth.engines.flow.child"]
         with Path(folder, "errors").open("wb") as errors:
             child = subprocess.Popen(
-                [*command, folder, solver, str(seconds), str(threads)], cwd=folder,
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors,
-                env={**os.environ, "TMPDIR": folder}, start_new_session=True,
-            )  # fmt: skip
+                [*command, folder, solver, str(seconds), str(threads)],
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={**os.environ, "TMPDIR": folder},
+                start_new_session=True,
+            )
             try:
                 _wait(child, time.monotonic() + seconds + GRACE, cancelled)
             finally:

@@ -26,10 +26,14 @@ LONGEST_QUEUE = 64
 """Chunks on one link at one time, at most; more means chunks too small for the α of the link."""
 
 _WORDS = (
-    "", "there is no such link", "there is no such chunk", "it starts before the one ahead of it",
-    "the link, or something it shares, is busy", "the source does not hold the chunk yet",
+    "",
+    "there is no such link",
+    "there is no such chunk",
+    "it starts before the one ahead of it",
+    "the link, or something it shares, is busy",
+    "the source does not hold the chunk yet",
     "the destination has the chunk already, or gets it over another link",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +94,21 @@ class StreamCheck:
             self._problem = "a block's columns do not fit together"
             return False
         place, wrong = replay_block(
-            block.ticks, block.counts, block.hop, block.chunk, self._links, self._into, self._rows,
-            self._free, self._held, self._due, self._queue, self._head, self.chunks, self._last,
-        )  # fmt: skip
+            block.ticks,
+            block.counts,
+            block.hop,
+            block.chunk,
+            self._links,
+            self._into,
+            self._rows,
+            self._free,
+            self._held,
+            self._due,
+            self._queue,
+            self._head,
+            self.chunks,
+            self._last,
+        )
         if wrong:
             at = f"transfer {self._transfers + place} (link {block.hop[place]}, chunk "
             self._problem = f"{at}{block.chunk[place]}): {_WORDS[wrong]}"

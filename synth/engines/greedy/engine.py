@@ -203,10 +203,16 @@ class _Search:
         assert self.bound is not None, "run comes first"
         rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
         point = Point(
-            schedule, schedule.steps, 0, schedule.collective.factor, limit, self.bound.certificate,
-            step_optimal=schedule.steps == self.bound.steps, bandwidth_optimal=rate == limit,
+            schedule,
+            schedule.steps,
+            0,
+            schedule.collective.factor,
+            limit,
+            self.bound.certificate,
+            step_optimal=schedule.steps == self.bound.steps,
+            bandwidth_optimal=rate == limit,
             rate=rate,
-        )  # fmt: skip
+        )
         self.observer.incumbent(point)
         return point
 

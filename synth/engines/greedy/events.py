@@ -51,10 +51,27 @@ def match_events(
     while clock[LEFT]:
         hop, bit, start = (np.empty(max(block, m.rows), np.int64) for _ in range(3))
         filled = run_events(
-            (m.src, m.dst), (m.first, m.row, m.hold), m.arrives, into, out_hops, row_hops, ahead,
-            (bits.have, bits.promised, bits.missing, bits.count), flight, free, until, when, what,
-            clock, rng, enough, stamp, found, key, (hop, bit, start),
-        )  # fmt: skip
+            (m.src, m.dst),
+            (m.first, m.row, m.hold),
+            m.arrives,
+            into,
+            out_hops,
+            row_hops,
+            ahead,
+            (bits.have, bits.promised, bits.missing, bits.count),
+            flight,
+            free,
+            until,
+            when,
+            what,
+            clock,
+            rng,
+            enough,
+            stamp,
+            found,
+            key,
+            (hop, bit, start),
+        )
         hop, bit, start = hop[:filled], bit[:filled], start[:filled]
         cuts = np.flatnonzero(np.diff(start, prepend=-1))
         counts = np.diff(cuts, append=filled)

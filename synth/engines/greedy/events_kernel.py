@@ -129,9 +129,15 @@ def gather(
 
 @compiled
 def begin(
-    hop: int, held: tuple[Array, Array, Array], until: Array, arrives: Array, slot: int,
-    when: Array, what: Array, clock: Array,
-) -> None:  # fmt: skip
+    hop: int,
+    held: tuple[Array, Array, Array],
+    until: Array,
+    arrives: Array,
+    slot: int,
+    when: Array,
+    what: Array,
+    clock: Array,
+) -> None:
     """Occupy what a hop occupies, and note when it is free and when the chunk arrives."""
     now = clock[NOW]
     for k in range(held[0][hop], held[0][hop + 1]):

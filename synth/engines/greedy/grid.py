@@ -62,9 +62,22 @@ def match_grid(
         counts = np.empty(max(1, room // 16), np.int64)
         begin = int(clock[STEP])
         steps, filled = run_steps(
-            first, source, link, bits.have, bits.promised, bits.missing, bits.count, flight, flying,
-            clock, rng, enough, out_link, out_bit, counts,
-        )  # fmt: skip
+            first,
+            source,
+            link,
+            bits.have,
+            bits.promised,
+            bits.missing,
+            bits.count,
+            flight,
+            flying,
+            clock,
+            rng,
+            enough,
+            out_link,
+            out_bit,
+            counts,
+        )
         ticks = (begin + np.arange(steps, dtype=np.int64)) * step
         yield Block(ticks, counts[:steps], out_link[:filled], bits.chunk_of[out_bit[:filled]])
         if clock[IDLE] > delay:

@@ -41,9 +41,19 @@ def run_steps(
     while clock[LEFT] > 0 and steps < len(out_count) and filled + room <= len(out_link):
         slot = clock[STEP] % delay
         went = match_all(
-            first, source, link, have, promised, missing, count, flight[slot], rng, enough,
-            out_link[filled:], out_bit[filled:],
-        )  # fmt: skip
+            first,
+            source,
+            link,
+            have,
+            promised,
+            missing,
+            count,
+            flight[slot],
+            rng,
+            enough,
+            out_link[filled:],
+            out_bit[filled:],
+        )
         flying[slot] = went
         out_count[steps] = went
         filled += went

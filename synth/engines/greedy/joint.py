@@ -48,8 +48,9 @@ def _legs(machine: Machine, trees: int, seed: int, deep: float) -> Legs | None:
     holders = Ends.of(np.arange(2 * trees), np.concatenate([roots, roots + n]), 2 * trees)
     wanters = Ends.of(
         np.repeat(np.arange(2 * trees), n),
-        np.concatenate([np.tile(everybody, trees), np.tile(everybody + n, trees)]), 2 * trees,
-    )  # fmt: skip
+        np.concatenate([np.tile(everybody, trees), np.tile(everybody + n, trees)]),
+        2 * trees,
+    )
     grown = grow_trees(doubled(machine), holders, wanters, seed, deep=deep)
     if grown is None:
         return None

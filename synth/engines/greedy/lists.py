@@ -46,18 +46,24 @@ def tree_jobs(machine: Machine, trees: Trees) -> Jobs:
 
 
 def jobs_of(
-    machine: Machine, hop: list[int], chunk: list[int], reduce: list[bool],
+    machine: Machine,
+    hop: list[int],
+    chunk: list[int],
+    reduce: list[bool],
     needs: list[tuple[int, int]],
-) -> Jobs:  # fmt: skip
+) -> Jobs:
     """Jobs with their tails; those that others need come first."""
     hops = np.array(hop, np.int64)
     tail = machine.arrives[hops].tolist()
     for first, then in reversed(needs):
         tail[first] = max(tail[first], int(machine.arrives[hop[first]]) + tail[then])
     return Jobs(
-        hops, np.array(chunk, np.int64), np.array(reduce, bool),
-        np.array(needs, np.int64).reshape(-1, 2).T, np.array(tail, np.int64),
-    )  # fmt: skip
+        hops,
+        np.array(chunk, np.int64),
+        np.array(reduce, bool),
+        np.array(needs, np.int64).reshape(-1, 2).T,
+        np.array(tail, np.int64),
+    )
 
 
 TURNS, PATIENCE = 16, 3
@@ -143,7 +149,13 @@ class Queues:
         key[order] = np.arange(len(order))
         waits, first, others = chain
         end = serve_lists(
-            (m.first, m.row, m.hold), m.arrives, self.hop, key, waits.copy(), (first, others),
-            m.rows, start,
-        )  # fmt: skip
+            (m.first, m.row, m.hold),
+            m.arrives,
+            self.hop,
+            key,
+            waits.copy(),
+            (first, others),
+            m.rows,
+            start,
+        )
         return start, int(end)

@@ -62,9 +62,18 @@ def busy_row(hop: int, held: tuple[Array, Array, Array], until: Array, now: int)
 
 @compiled
 def collect(
-    rows: int, next_jobs: tuple[Array, Array], waits: Array, tops: Array, key: Array, when: Array,
-    what: Array, clock: Array, tries: Array, tried: Array, size: Array,
-) -> None:  # fmt: skip
+    rows: int,
+    next_jobs: tuple[Array, Array],
+    waits: Array,
+    tops: Array,
+    key: Array,
+    when: Array,
+    what: Array,
+    clock: Array,
+    tries: Array,
+    tried: Array,
+    size: Array,
+) -> None:
     """Take all events of the next time: who is ready now, or first in the queue of a free row."""
     now = when[0]
     clock[NOW] = now

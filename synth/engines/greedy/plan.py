@@ -38,8 +38,10 @@ class Plan:
 def plan_of(machine: Machine, blocks: Iterable[Block]) -> Plan:
     """All blocks of a stream in one plan."""
     parts = list(blocks)
-    columns = [np.concatenate([np.zeros(0, np.int64), *(getattr(p, name) for p in parts)])
-               for name in ("hop", "chunk", "start")]  # fmt: skip
+    columns = [
+        np.concatenate([np.zeros(0, np.int64), *(getattr(p, name) for p in parts)])
+        for name in ("hop", "chunk", "start")
+    ]
     return Plan(machine, *columns)
 
 
@@ -56,7 +58,14 @@ def schedule_of(plan: Plan, topology: Topology, collective: Collective) -> Sched
     start, at = rows_of(m.route, hop)
     reduce = np.zeros(len(hop), bool) if plan.reduce is None else plan.reduce
     return Schedule.from_columns(
-        topology, collective, plan.chunk, m.src[hop], m.dst[hop], steps, reduce, np.diff(start),
+        topology,
+        collective,
+        plan.chunk,
+        m.src[hop],
+        m.dst[hop],
+        steps,
+        reduce,
+        np.diff(start),
         m.links[at],
         priority=np.arange(len(hop)),
-    )  # fmt: skip
+    )

@@ -79,10 +79,19 @@ def grow_trees(
     toll = machine.arrives / max(1, int(machine.arrives.max(initial=1))) * 1e-6
     for _ in range(passes):
         code = grow_all(
-            (machine.src, machine.dst), out_hops, held, busy, target, toll,
-            _level(deep, machine, target), rng.permutation(chunks), (holders.first, holders.ranks),
-            (wanters.first, wanters.ranks), trees, length,
-        )  # fmt: skip
+            (machine.src, machine.dst),
+            out_hops,
+            held,
+            busy,
+            target,
+            toll,
+            _level(deep, machine, target),
+            rng.permutation(chunks),
+            (holders.first, holders.ranks),
+            (wanters.first, wanters.ranks),
+            trees,
+            length,
+        )
         if code == -1:
             return None
         if code == -2:  # trees are longer than they were thought to be
@@ -145,9 +154,13 @@ def doubled(machine: Machine) -> Machine:
     n = machine.ranks
     second = machine.first[1:] + machine.first[-1]
     return replace(
-        machine, ranks=2 * n, src=np.concatenate([machine.src, machine.dst + n]),
+        machine,
+        ranks=2 * n,
+        src=np.concatenate([machine.src, machine.dst + n]),
         dst=np.concatenate([machine.dst, machine.src + n]),
-        first=np.concatenate([machine.first, second]), row=np.tile(machine.row, 2),
-        hold=np.tile(machine.hold, 2), alpha=np.tile(machine.alpha, 2),
+        first=np.concatenate([machine.first, second]),
+        row=np.tile(machine.row, 2),
+        hold=np.tile(machine.hold, 2),
+        alpha=np.tile(machine.alpha, 2),
         arrives=np.tile(machine.arrives, 2),
-    )  # fmt: skip
+    )

@@ -115,8 +115,23 @@ def grow(
             wanted[v] = True
             left += 1
     while left > 0:
-        v = nearest(ends, out_hops, held, busy, target, toll, wanted, depth, members, many,
-                    cost, by, heap, size, deep)  # fmt: skip
+        v = nearest(
+            ends,
+            out_hops,
+            held,
+            busy,
+            target,
+            toll,
+            wanted,
+            depth,
+            members,
+            many,
+            cost,
+            by,
+            heap,
+            size,
+            deep,
+        )
         if v == NONE:
             return -1
         begin = hops
@@ -160,10 +175,17 @@ def grow_all(
             load(trees[c, i], held, busy, -1)
         length[c] = 0
         many = grow(
-            ends, out_hops, held, busy, target, toll, deep,
+            ends,
+            out_hops,
+            held,
+            busy,
+            target,
+            toll,
+            deep,
             holders[1][holders[0][c] : holders[0][c + 1]],
-            wanters[1][wanters[0][c] : wanters[0][c + 1]], trees[c],
-        )  # fmt: skip
+            wanters[1][wanters[0][c] : wanters[0][c + 1]],
+            trees[c],
+        )
         if many < 0:
             return many
         length[c] = many

@@ -178,11 +178,13 @@ def run(source: Stream, folder: str | Path | None = None, *, check: bool = True)
     verdict = judge.finish() if check else None
     message = int(source.chunk_bytes * source.topology.ranks * source.pieces)
     report = Report(
-        transfers, source.machine.us(verdict.end if verdict else end),
-        ingress_bound_us(source.topology, message), bool(verdict and verdict.ok),
+        transfers,
+        source.machine.us(verdict.end if verdict else end),
+        ingress_bound_us(source.topology, message),
+        bool(verdict and verdict.ok),
         verdict.problem if verdict else "not judged",
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    )  # fmt: skip
+    )
     if folder is not None:
         _write_header(Path(folder), source, report)
     return report
@@ -210,16 +212,24 @@ class _Files:
 
     def add(self, block: Block) -> None:
         """Append a block."""
-        columns = {"ticks": block.ticks, "counts": block.counts, "links": block.hop,
-                   "chunks": block.chunk}  # fmt: skip
+        columns = {
+            "ticks": block.ticks,
+            "counts": block.counts,
+            "links": block.hop,
+            "chunks": block.chunk,
+        }
         for name, column in columns.items():
             self._columns[name].write(np.ascontiguousarray(column, self._types[name]).data)
 
 
 def _types(chunks: int) -> dict[str, str]:
     """The columns of a folder, and what they consist of."""
-    return {"ticks": "<i8", "counts": "<i4", "links": "<u4",
-            "chunks": "<u2" if chunks <= 1 << 16 else "<u4"}  # fmt: skip
+    return {
+        "ticks": "<i8",
+        "counts": "<i4",
+        "links": "<u4",
+        "chunks": "<u2" if chunks <= 1 << 16 else "<u4",
+    }
 
 
 def _suffix(kind: str) -> str:
@@ -278,10 +288,15 @@ def read_header(folder: str | Path) -> Header:
         if data.get("weft") != "stream" or data.get("schema") != SCHEMA:
             raise BadFile("no stream, or one of another version", where=str(folder))
         return Header(
-            load_topology(data["topology"], str(folder)), int(data["pieces"]), int(data["unit"]),
-            Fraction(data["chunk_bytes"]), int(data["seed"]), int(data["transfers"]),
-            float(data["time_us"]), bool(data["verified"]),
-        )  # fmt: skip
+            load_topology(data["topology"], str(folder)),
+            int(data["pieces"]),
+            int(data["unit"]),
+            Fraction(data["chunk_bytes"]),
+            int(data["seed"]),
+            int(data["transfers"]),
+            float(data["time_us"]),
+            bool(data["verified"]),
+        )
     except (OSError, AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise BadFile(f"no stream: {error}", where=str(folder)) from None
 

@@ -43,10 +43,16 @@ from .trees.task import Under
 LADDER = (1 << 30, 1 << 25, 1 << 20, 1 << 16, 1 << 10)
 """Message sizes in bytes that the objective frontier looks at, the largest first."""
 
-TREES = frozenset({
-    Kind.BROADCAST, Kind.REDUCE, Kind.MULTIROOT_BROADCAST, Kind.ALLGATHER, Kind.REDUCE_SCATTER,
-    Kind.ALLREDUCE,
-})  # fmt: skip
+TREES = frozenset(
+    {
+        Kind.BROADCAST,
+        Kind.REDUCE,
+        Kind.MULTIROOT_BROADCAST,
+        Kind.ALLGATHER,
+        Kind.REDUCE_SCATTER,
+        Kind.ALLREDUCE,
+    }
+)
 """What trees serve; paths serve whatever one rank sends to one other."""
 
 _PACKING_SHARE = 0.5  # of the seconds; the rest is for orders, the schedule and its check
@@ -157,9 +163,11 @@ class Packer:
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
         effort = Effort(
-            until=until - 0.25 * budget.seconds, segments=self.segments, seed=budget.seed,
+            until=until - 0.25 * budget.seconds,
+            segments=self.segments,
+            seed=budget.seed,
             stopped=observer.cancelled,
-        )  # fmt: skip
+        )
         observer.stage("order")
         points: list[Point] = []
         kept: list[Planned] = []
@@ -188,9 +196,11 @@ class Packer:
         """Whether transfers will wait for each other at several rows, so that trees that load
         little are worth their rate."""
         few = (
-            problem.topology.ranks**2 <= _MOST_THRIFTY and not self.height and not self.peers
+            problem.topology.ranks**2 <= _MOST_THRIFTY
+            and not self.height
+            and not self.peers
             and problem.objective is not Objective.BANDWIDTH
-        )  # fmt: skip
+        )
         switched = len(problem.topology.nodes) > problem.topology.ranks
         return few and switched and len(quotients[0].plan.packing.images) == 1
 
@@ -247,9 +257,15 @@ class Packer:
                     hint="leave out boxes=true",
                 )
         return pack(
-            topology, collective, trees=self.trees, height=self.height, peers=self.peers,
-            seconds=seconds, seed=seed, observer=observer,
-        )  # fmt: skip
+            topology,
+            collective,
+            trees=self.trees,
+            height=self.height,
+            peers=self.peers,
+            seconds=seconds,
+            seed=seed,
+            observer=observer,
+        )
 
     def _sketched(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
         """Trees over the hops that a sketch leaves, under the symmetry that it demands."""
@@ -260,10 +276,15 @@ class Packer:
         pairs = same_for_all(topology, collective, problem.sketch)
         assert pairs is not None, "else it was refused"
         return pack(
-            topology, collective, trees=self.trees, height=self.height,
+            topology,
+            collective,
+            trees=self.trees,
+            height=self.height,
             under=Under(orbits_for(topology, problem.sketch), pairs),
-            seconds=_PACKING_SHARE * budget.seconds, seed=budget.seed, observer=observer,
-        )  # fmt: skip
+            seconds=_PACKING_SHARE * budget.seconds,
+            seed=budget.seed,
+            observer=observer,
+        )
 
     def _low_and_narrow(self, packing: Packing) -> bool:
         """Whether it keeps the budgets of height and peers."""
@@ -373,9 +394,15 @@ def _point(found: Planned) -> Point:
     rate = packing.us_per_byte if plan.shares.exact else us_per_byte(schedule)
     unit = rounds_per_us_per_byte(packing.collective, packing.topology.round_bandwidth())
     point = Point(
-        schedule, schedule.steps, 0, schedule.collective.factor, packing.bound * unit,
-        packing.certificate, bandwidth_optimal=rate == packing.bound, rate=rate * unit,
-    )  # fmt: skip
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        packing.bound * unit,
+        packing.certificate,
+        bandwidth_optimal=rate == packing.bound,
+        rate=rate * unit,
+    )
     return replace(point, words=said(found, point))
 
 

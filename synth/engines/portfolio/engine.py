@@ -308,8 +308,10 @@ class _Race:
         if len(set(why.values())) == 1:
             return UserError(f"no engine can solve this: {next(iter(why.values()))}")
         reasons = "; ".join(f"{name}: {reason}" for name, reason in why.items())
-        return UserError(f"no engine can solve this: {reasons}",
-                         hint="what each of them is for: weft list engines")  # fmt: skip
+        return UserError(
+            f"no engine can solve this: {reasons}",
+            hint="what each of them is for: weft list engines",
+        )
 
     def _said(self, kept: list[Point] | tuple[Point, ...]) -> tuple[str, ...]:
         """What engines say of what they found of the answer; one line for all others."""

@@ -52,9 +52,18 @@ SLOWER = 1.02
 may be bad luck of a search that is cut short."""
 
 FOLLOWED = (
-    Only, Forbid, Relay, Symmetry, SwitchPolicy, Chunks, MaxHops, MaxSteps, MaxDetour, FixedSend,
+    Only,
+    Forbid,
+    Relay,
+    Symmetry,
+    SwitchPolicy,
+    Chunks,
+    MaxHops,
+    MaxSteps,
+    MaxDetour,
+    FixedSend,
     OwnFirst,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +226,18 @@ class _Run:
         assert self.bound is not None, "best comes first"
         rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
         return Point(
-            schedule, schedule.steps, 0, schedule.collective.factor, limit, self.bound.certificate,
-            step_optimal=schedule.steps == self.bound.steps, bandwidth_optimal=rate == limit,
-            rate=rate, us=took, least_us=goal,
-        )  # fmt: skip
+            schedule,
+            schedule.steps,
+            0,
+            schedule.collective.factor,
+            limit,
+            self.bound.certificate,
+            step_optimal=schedule.steps == self.bound.steps,
+            bandwidth_optimal=rate == limit,
+            rate=rate,
+            us=took,
+            least_us=goal,
+        )
 
 
 def _refused(rule: Rule, problem: Problem) -> str | None:

@@ -202,9 +202,18 @@ def _quotient(machine: Machine, orbits: Orbits) -> tuple[Hops, int]:
     (out, outs), (into, ins) = grouped(machine.src), grouped(machine.dst)
     held_first, held_row, held_for = (np.array(x, np.int64) for x in (first, row, hold))
     hops = Hops(
-        machine.src, machine.dst, arrives, held_first, held_row, held_for, out, outs, into, ins,
+        machine.src,
+        machine.dst,
+        arrives,
+        held_first,
+        held_row,
+        held_for,
+        out,
+        outs,
+        into,
+        ins,
         (machine.dst - machine.src) % machine.ranks,
-    )  # fmt: skip
+    )
     return hops, len(size)
 
 
@@ -212,9 +221,12 @@ def _quotient(machine: Machine, orbits: Orbits) -> tuple[Hops, int]:
 
 
 def _jobs(
-    topology: Topology, collective: Collective, sketch: Sketch, machine: Machine,
+    topology: Topology,
+    collective: Collective,
+    sketch: Sketch,
+    machine: Machine,
     images: tuple[Ints, Ints, Ints],
-) -> Jobs:  # fmt: skip
+) -> Jobs:
     """One job per orbit; ``images``: of nodes (elements, nodes), of chunks and of hops."""
     nodes, chunks, moved = images
     ranks = collective.ranks
@@ -243,6 +255,13 @@ def _jobs(
         up = most[0, :, 0] - hops_down(machine, allowed[kind], root)
     reached = np.asarray((holds | wants)[chosen].all(axis=1), bool)
     return Jobs(
-        holds[chosen], wants[chosen], root.astype(np.int64), kind, reached, allowed, length, most,
+        holds[chosen],
+        wants[chosen],
+        root.astype(np.int64),
+        kind,
+        reached,
+        allowed,
+        length,
+        most,
         up,
-    )  # fmt: skip
+    )

@@ -58,9 +58,17 @@ def go(limits: Limits, depth: Ints, u: Any, v: Any, h: Any) -> None:
 
 @compiled
 def _offer(
-    heap: Any, rows: Rows, hops: Hops, v: int, ready: Ints, depth: Ints, allowed: Flags,
-    bias: Ints, limits: Limits, by: int,
-) -> None:  # fmt: skip
+    heap: Any,
+    rows: Rows,
+    hops: Hops,
+    v: int,
+    ready: Ints,
+    depth: Ints,
+    allowed: Flags,
+    bias: Ints,
+    limits: Limits,
+    by: int,
+) -> None:
     """Put the hops that leave rank v on the heap, by when they would arrive, or by how far."""
     for i in range(hops.out[v], hops.out[v + 1]):
         h = hops.outs[i]
@@ -80,9 +88,17 @@ def undo(rows: Rows, hops: Hops, hop: Ints, start: Ints, count: int) -> None:
 
 @compiled
 def flood(
-    rows: Rows, hops: Hops, ready: Ints, depth: Ints, allowed: Flags, bias: Ints, limits: Limits,
-    by: int, hop: Ints, start: Ints,
-) -> int:  # fmt: skip
+    rows: Rows,
+    hops: Hops,
+    ready: Ints,
+    depth: Ints,
+    allowed: Flags,
+    bias: Ints,
+    limits: Limits,
+    by: int,
+    hop: Ints,
+    start: Ints,
+) -> int:
     """Bring a chunk to all ranks: how many transfers that took, -1 if some cannot be reached.
 
     ``ready``: when each rank has it (NEVER: not yet), ``depth``: how far it came, shape (measures,
@@ -121,9 +137,18 @@ def flood(
 
 @compiled
 def deliver(
-    rows: Rows, hops: Hops, ready: Ints, depth: Ints, wanted: Flags, allowed: Flags, bias: Ints,
-    limits: Limits, by: int, hop: Ints, start: Ints,
-) -> int:  # fmt: skip
+    rows: Rows,
+    hops: Hops,
+    ready: Ints,
+    depth: Ints,
+    wanted: Flags,
+    allowed: Flags,
+    bias: Ints,
+    limits: Limits,
+    by: int,
+    hop: Ints,
+    start: Ints,
+) -> int:
     """As :func:`flood`, to those that want the chunk: the nearest first, by its quickest way."""
     n, done = len(ready), 0
     via = np.empty(n, np.int64)
@@ -176,9 +201,18 @@ def deliver(
 
 @compiled
 def gather(
-    rows: Rows, hops: Hops, root: int, pivot: int, allowed: Flags, bias: Ints, most: int,
-    shortest: bool, hop: Ints, start: Ints, depth: Ints,
-) -> int:  # fmt: skip
+    rows: Rows,
+    hops: Hops,
+    root: int,
+    pivot: int,
+    allowed: Flags,
+    bias: Ints,
+    most: int,
+    shortest: bool,
+    hop: Ints,
+    start: Ints,
+    depth: Ints,
+) -> int:
     """Add a chunk of all ranks up at the root until ``pivot``: how many transfers, -1 if some
     cannot reach it. Starts may be negative: then the pivot is too early.
 

@@ -62,9 +62,13 @@ class Search:
         return Search(field, seed, nothing_placed(jobs, ranks), rows)
 
     def run(
-        self, seconds: float, patience: int, goal_us: float, cancelled: Callable[[], bool],
+        self,
+        seconds: float,
+        patience: int,
+        goal_us: float,
+        cancelled: Callable[[], bool],
         improved: Callable[[Placed], None] = _unheard,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Search from several first answers, from each until nothing is gained in ``patience``
         turns; until the goal is met, or the time is over. ``improved`` hears of first answers, of
         what is clearly better than the last one it heard of, and of what each of them becomes.
@@ -122,9 +126,15 @@ class Search:
 
     def _turns(self, placed: Placed, turns: int, seed: int) -> None:
         improve(
-            self.rows, self.field.hops, self.field.jobs, placed, turns, MOST_OUT, HEAT,
+            self.rows,
+            self.field.hops,
+            self.field.jobs,
+            placed,
+            turns,
+            MOST_OUT,
+            HEAT,
             (self.seed + seed) % (1 << 32),
-        )  # fmt: skip
+        )
 
     def _first(self, start: int, late: Callable[[], bool]) -> Placed:
         """The best of several orders of putting everything into empty rows."""

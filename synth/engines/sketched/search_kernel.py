@@ -80,16 +80,32 @@ _PIVOTS = 40
 
 @compiled
 def _sum(
-    rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int,
-    shortest: bool, depth: Ints,
-) -> int:  # fmt: skip
+    rows: Rows,
+    hops: Hops,
+    jobs: Jobs,
+    bias: Ints,
+    placed: Placed,
+    j: int,
+    pivot: int,
+    shortest: bool,
+    depth: Ints,
+) -> int:
     """Add a chunk up as early as it goes from ``pivot`` on; when it is done, or -1."""
     allowed = jobs.allowed[jobs.kind[j]]
     for attempt in range(_PIVOTS):
         made = gather(
-            rows, hops, jobs.root[j], pivot, allowed, bias, jobs.up[j], shortest, placed.hop[j],
-            placed.start[j], depth,
-        )  # fmt: skip
+            rows,
+            hops,
+            jobs.root[j],
+            pivot,
+            allowed,
+            bias,
+            jobs.up[j],
+            shortest,
+            placed.hop[j],
+            placed.start[j],
+            depth,
+        )
         if made < 0:
             return -1
         early = 0
@@ -247,9 +263,16 @@ def grow_together(
 
 @compiled
 def _offer_one(
-    heap: Any, rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, ready: Ints, depth: Ints,
-    j: Whole, v: Whole,
-) -> None:  # fmt: skip
+    heap: Any,
+    rows: Rows,
+    hops: Hops,
+    jobs: Jobs,
+    bias: Ints,
+    ready: Ints,
+    depth: Ints,
+    j: Whole,
+    v: Whole,
+) -> None:
     """Put the hops by which chunk j can leave rank v on the heap."""
     limits = Limits(jobs.length, jobs.most[:, j])
     for i in range(hops.out[v], hops.out[v + 1]):
@@ -272,9 +295,15 @@ def cost(placed: Placed) -> float:
 
 @compiled
 def improve(
-    rows: Rows, hops: Hops, jobs: Jobs, placed: Placed, turns: int, most_out: int, heat: float,
+    rows: Rows,
+    hops: Hops,
+    jobs: Jobs,
+    placed: Placed,
+    turns: int,
+    most_out: int,
+    heat: float,
     seed: int,
-) -> int:  # fmt: skip
+) -> int:
     """So many turns; ``placed`` ends as the best that was seen. How many turns were kept."""
     np.random.seed(seed)
     total = len(placed.length)
@@ -350,9 +379,13 @@ def _chosen(placed: Placed, out: Ints, most: int) -> int:
 @compiled
 def _copy(placed: Placed) -> Placed:
     return Placed(
-        placed.length.copy(), placed.sums.copy(), placed.hop.copy(), placed.start.copy(),
-        placed.end.copy(), placed.pivot.copy(),
-    )  # fmt: skip
+        placed.length.copy(),
+        placed.sums.copy(),
+        placed.hop.copy(),
+        placed.start.copy(),
+        placed.end.copy(),
+        placed.pivot.copy(),
+    )
 
 
 @compiled

@@ -53,6 +53,10 @@ class ProgramClock:
     ) -> ProgramSimulation:
         """All that :func:`~.simulate.simulate_program` says, and the same errors."""
         return simulate_prepared(
-            self._prepared, message_bytes, protocol, bound_us=bound_us,
-            most_operations=most_operations, few=0,
-        )  # fmt: skip
+            self._prepared,
+            message_bytes,
+            protocol,
+            bound_us=bound_us,
+            most_operations=most_operations,
+            few=0,
+        )

@@ -112,10 +112,12 @@ def ticks_of(
     one, other = ([max(1, round(x * unit)) for x in times] for times in (full, last))
     latency = [round(x * unit) for x in alpha]
     return Ticks(
-        unit, ([one[i] for i in rates.of_row], [other[i] for i in rates.of_row]),
-        [latency[i] for i in rates.of_link], (round(local[0] * unit), round(local[1] * unit)),
+        unit,
+        ([one[i] for i in rates.of_row], [other[i] for i in rates.of_row]),
+        [latency[i] for i in rates.of_link],
+        (round(local[0] * unit), round(local[1] * unit)),
         round(overhead * unit),
-    )  # fmt: skip
+    )
 
 
 def costs_of(

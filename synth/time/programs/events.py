@@ -33,9 +33,14 @@ class Activity(IntEnum):
 
 
 _WORDS = (
-    "wait for messages", "wait for slots", "wait for blocks", "queue for links", "send",
-    "work locally", "are done",
-)  # fmt: skip
+    "wait for messages",
+    "wait for slots",
+    "wait for blocks",
+    "queue for links",
+    "send",
+    "work locally",
+    "are done",
+)
 
 
 # Conditions not met yet; extra time over; busy until an event comes; until another block is done.
@@ -106,9 +111,13 @@ class Machine:
         agenda = [(t - now, tuple(sorted(e))) for t, e in self.agenda.items()]
         queued = [(b, now - self.since[b]) for b, a in enumerate(self.doing) if a == Activity.LINK]
         return (
-            self.at.copy(), bytes(self.stage), self.inbox.copy(), self.credit.copy(),
-            sorted(agenda), queued,
-        )  # fmt: skip
+            self.at.copy(),
+            bytes(self.stage),
+            self.inbox.copy(),
+            self.credit.copy(),
+            sorted(agenda),
+            queued,
+        )
 
     def spent_so_far(self) -> list[list[int]]:
         """``spent`` up to now."""

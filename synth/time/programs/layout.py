@@ -71,12 +71,22 @@ class Layout:
         order = order[: in_order(start, after, missing, order)]
         wait_begin, waits = _waits(operations)
         return Layout(
-            operations, leg, chunks, begin, _ints(row for h in held for row in h),
+            operations,
+            leg,
+            chunks,
+            begin,
+            _ints(row for h in held for row in h),
             _ints(n for h in held for n in h.values()) * np.repeat(chunks, np.diff(begin)),
             np.repeat(np.arange(len(links)), [len(x) for x in links]),
-            _ints(i for x in links for i in x), start, after, _ints(meeting(operations)), order,
-            _by_far(operations, topology.ranks), wait_begin, waits,
-        )  # fmt: skip
+            _ints(i for x in links for i in x),
+            start,
+            after,
+            _ints(meeting(operations)),
+            order,
+            _by_far(operations, topology.ranks),
+            wait_begin,
+            waits,
+        )
 
     def longest(self, ticks: Ticks, turns: int) -> float:
         """No run of so many turns takes more ticks, or holds a row for more."""
@@ -101,9 +111,7 @@ def _legs(operations: Operations) -> tuple[Ints, Ints, Ints]:
     sends = np.flatnonzero(operations.sends)
     connection = operations.out[operations.block_of()[sends]]
     most = int(operations.chunks.max(initial=0)) + 1
-    keys, which = np.unique(
-        connection * most + operations.chunks[sends], return_inverse=True
-    )  # fmt: skip
+    keys, which = np.unique(connection * most + operations.chunks[sends], return_inverse=True)
     leg = np.full(operations.size, -1, np.int64)
     leg[sends] = which
     return leg, keys // most, keys % most

@@ -95,15 +95,20 @@ def _placed(tables: list[Ints], begin: list[int]) -> None:
         (blocks, k.FIRST, at_operations, k.OPERATION_COLUMNS),
         (blocks, k.END, at_operations, k.OPERATION_COLUMNS),
         (blocks, k.AT, at_operations, k.OPERATION_COLUMNS),
-        (blocks, k.OUT, at_ends, 4), (blocks, k.INTO, at_ends, 4),
+        (blocks, k.OUT, at_ends, 4),
+        (blocks, k.INTO, at_ends, 4),
         (ends, k.SENDER, at_blocks, k.BLOCK_COLUMNS),
         (ends, k.RECEIVER, at_blocks, k.BLOCK_COLUMNS),
-        (operations, k.WAIT_BEGIN, at_waits, 2), (operations, k.WAIT_END, at_waits, 2),
-        (operations, k.LEG, at_legs, 4), (operations, k.LAST_LEG, at_legs, 4),
-        (waits, k.OTHER, at_blocks, k.BLOCK_COLUMNS), (waits, k.NEED, 0, k.OPERATION_COLUMNS),
-        (legs, k.HOLD_BEGIN, at_holds, 2), (legs, k.HOLD_END, at_holds, 2),
+        (operations, k.WAIT_BEGIN, at_waits, 2),
+        (operations, k.WAIT_END, at_waits, 2),
+        (operations, k.LEG, at_legs, 4),
+        (operations, k.LAST_LEG, at_legs, 4),
+        (waits, k.OTHER, at_blocks, k.BLOCK_COLUMNS),
+        (waits, k.NEED, 0, k.OPERATION_COLUMNS),
+        (legs, k.HOLD_BEGIN, at_holds, 2),
+        (legs, k.HOLD_END, at_holds, 2),
         (holds, k.ROW, at_rows, 3),
-    ):  # fmt: skip
+    ):
         named = table[:, column]
         table[:, column] = np.where(named < 0, -1, start + named * width)
 

@@ -104,10 +104,12 @@ class RuntimeModel:
         if protocol.rooted_payload and program.collective.kind in (Kind.BROADCAST, Kind.REDUCE):
             payload = protocol.rooted_payload
         return Cut(
-            chunk, iterations, min(chunk, Fraction(protocol.payload)),
+            chunk,
+            iterations,
+            min(chunk, Fraction(protocol.payload)),
             chunk - (iterations - 1) * protocol.payload,
             max(1, min(self.most_merged, payload // math.ceil(chunk))),
-        )  # fmt: skip
+        )
 
     def protocol(self, protocol: Protocol) -> ProtocolModel:
         """The model of a protocol.
@@ -122,11 +124,13 @@ class RuntimeModel:
 
 def _protocols(ll: int, ll128: int, line: Fraction) -> Mapping[Protocol, ProtocolModel]:
     # LL: 8-byte stores of which 4 are a flag. LL128: one 8-byte flag per line.
-    return MappingProxyType({
-        Protocol.SIMPLE: ProtocolModel(2 << 20, 2, rooted_payload=512 << 10),
-        Protocol.LL: ProtocolModel(ll, 8, Fraction(1, 2)),
-        Protocol.LL128: ProtocolModel(ll128, 8, line),
-    })  # fmt: skip
+    return MappingProxyType(
+        {
+            Protocol.SIMPLE: ProtocolModel(2 << 20, 2, rooted_payload=512 << 10),
+            Protocol.LL: ProtocolModel(ll, 8, Fraction(1, 2)),
+            Protocol.LL128: ProtocolModel(ll128, 8, line),
+        }
+    )
 
 
 MSCCL = RuntimeModel("msccl", _protocols(32 << 10, 576_000, Fraction(120, 128)))

@@ -113,13 +113,19 @@ def operations_of(program: Program, merge: int) -> Operations:
     op = codes[owner, 0]
     op[codes[owner, 1] == 0] = _INDEX[Op.NOP]
     found = Operations(
-        list(ends.number), np.array(ends.sender, np.int64), np.array(ends.receiver, np.int64),
+        list(ends.number),
+        np.array(ends.sender, np.int64),
+        np.array(ends.receiver, np.int64),
         np.array([rank for rank, _, _ in blocks], np.int64),
         np.array([i for _, i, _ in blocks], np.int64),
-        np.array(out, np.int64), np.array(into, np.int64), begin[starts],
-        op, np.minimum(merge, codes[owner, 1] - done), instruction[owner],
+        np.array(out, np.int64),
+        np.array(into, np.int64),
+        begin[starts],
+        op,
+        np.minimum(merge, codes[owner, 1] - done),
+        instruction[owner],
         dict(_waits(program, starts.tolist(), begin.tolist())),
-    )  # fmt: skip
+    )
     _refuse_mute(found)
     return found
 

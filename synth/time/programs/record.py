@@ -207,27 +207,37 @@ def _timeline(
     meets = meeting(table)
     piece = np.where(np.array(turn) == cut.iterations - 1, float(cut.last), float(cut.piece))
     return ProgramTimeline(
-        program=prepared.program, topology=prepared.topology, message_bytes=message_bytes,
-        cut=cut, table=table,
+        program=prepared.program,
+        topology=prepared.topology,
+        message_bytes=message_bytes,
+        cut=cut,
+        table=table,
         time_us=max(recorder.finished, default=0) / unit,
-        skipped=skipped, skipped_us=in_us((t for g in recorder.gaps for t in g), unit)
-        .reshape(-1, 2),
-        block=_ints(block), turn=_ints(turn), operation=_ints(operation),
+        skipped=skipped,
+        skipped_us=in_us((t for g in recorder.gaps for t in g), unit).reshape(-1, 2),
+        block=_ints(block),
+        turn=_ints(turn),
+        operation=_ints(operation),
         bytes=piece * table.chunks[_ints(operation)],
-        reached_us=in_us(reached, unit), done_us=in_us(done, unit),
-        phase_of=_ints(phase_of), phase=_ints(phase),
-        phase_start_us=in_us(phase_start, unit), phase_end_us=in_us(phase_end, unit),
+        reached_us=in_us(reached, unit),
+        done_us=in_us(done, unit),
+        phase_of=_ints(phase_of),
+        phase=_ints(phase),
+        phase_start_us=in_us(phase_start, unit),
+        phase_end_us=in_us(phase_end, unit),
         message_of=_ints(sender),
         received_by=_ints([at.get((turn[s], meets[operation[s]]), -1) for s in sender]),
-        message_connection=_ints(connection), message_start_us=in_us(start, unit),
+        message_connection=_ints(connection),
+        message_start_us=in_us(start, unit),
         message_left_us=in_us((s + x.leaves for s, x in zip(start, legs, strict=True)), unit),
         message_end_us=in_us((s + x.arrives for s, x in zip(start, legs, strict=True)), unit),
-        held_start=held_start, held_row=held_row,
+        held_start=held_start,
+        held_row=held_row,
         held_until_us=in_us(
             (s + hold for s, x in zip(start, legs, strict=True) for hold in x.holds), unit
         ),
         waits=_waits(table, at),
-    )  # fmt: skip
+    )
 
 
 def _columns(rows: Iterable[Iterable[int]], width: int) -> list[list[int]]:

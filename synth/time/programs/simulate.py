@@ -132,12 +132,20 @@ def simulate_prepared(
         error.where = f"a message of {format_bytes(message_bytes)}"
         raise
     return ProgramSimulation(
-        message_bytes=message_bytes, time_us=float(found.finish.max(initial=0)),
-        bus_factor=bus_factor(prepared.program.collective), bound_us=bound_us,
-        cut=cut, operations=operations.size * cut.iterations, simulated=found.simulated,
-        exact=found.exact, busy_us=found.busy, block_rank=operations.block_rank,
-        block_id=operations.block_id, spent_us=found.spent.T, finish_us=found.finish,
-    )  # fmt: skip
+        message_bytes=message_bytes,
+        time_us=float(found.finish.max(initial=0)),
+        bus_factor=bus_factor(prepared.program.collective),
+        bound_us=bound_us,
+        cut=cut,
+        operations=operations.size * cut.iterations,
+        simulated=found.simulated,
+        exact=found.exact,
+        busy_us=found.busy,
+        block_rank=operations.block_rank,
+        block_id=operations.block_id,
+        spent_us=found.spent.T,
+        finish_us=found.finish,
+    )
 
 
 class Runs:
@@ -244,10 +252,11 @@ def _run(machine: Running, most: float) -> _Run | None:
         return None
     unit = machine.costs.unit if isinstance(machine, Machine) else machine.unit
     return _Run(
-        _in_us([machine.busy], unit)[0], _in_us(machine.spent[: Activity.DONE], unit),
+        _in_us([machine.busy], unit)[0],
+        _in_us(machine.spent[: Activity.DONE], unit),
         _in_us([machine.finished], unit)[0],
         machine.operations.size * machine.turns - skipped,
-    )  # fmt: skip
+    )
 
 
 def _longer(run: Callable[[int, float], _Run | None], turns: int, most: int) -> _Run:
@@ -259,9 +268,11 @@ def _longer(run: Callable[[int, float], _Run | None], turns: int, most: int) -> 
     busy, spent, finish = (
         b + (b - a) * share
         for a, b in (
-            (half.busy, full.busy), (half.spent, full.spent), (half.finish, full.finish),
+            (half.busy, full.busy),
+            (half.spent, full.spent),
+            (half.finish, full.finish),
         )
-    )  # fmt: skip
+    )
     return _Run(busy, spent, finish, half.simulated + full.simulated, exact=False)
 
 
@@ -295,9 +306,10 @@ def _why(machine: Machine, o: Operations, block: int) -> str:
             need = f"a free slot to rank {o.connections[machine.out[block]][1]}"
         case _:
             other, done = next(
-                (b, n) for b, n in machine.waits[op]
+                (b, n)
+                for b, n in machine.waits[op]
                 if not machine.reached(b, machine.turn[block], n)
-            )  # fmt: skip
+            )
             step = o.instruction[o.first[other] + done - 1]
             need = f"step {step} of tb {o.block_id[other]}"
     return f"{o.describe(block, op)}{turn} waits for {need}"

@@ -99,12 +99,21 @@ def test_an_unknown_target_is_named() -> None:
 
 PAIRS = pairs_allreduce(3)
 CYCLE = algo(
-    [Gpu(2, 2, 0, [
-        Tb().step("cpy", "i0", "o0", dep=(1, 0), hasdep=1),
-        Tb().step("cpy", "i1", "o1", dep=(0, 0), hasdep=1),
-    ]), Gpu(2, 2, 0, [Tb().step("cpy", "i0", "o0", cnt=2)])],
-    "allreduce", 2,
-)  # fmt: skip
+    [
+        Gpu(
+            2,
+            2,
+            0,
+            [
+                Tb().step("cpy", "i0", "o0", dep=(1, 0), hasdep=1),
+                Tb().step("cpy", "i1", "o1", dep=(0, 0), hasdep=1),
+            ],
+        ),
+        Gpu(2, 2, 0, [Tb().step("cpy", "i0", "o0", cnt=2)]),
+    ],
+    "allreduce",
+    2,
+)
 
 WRONG = {
     "channel not connected": (exchange().replace('chan="0"', 'chan="1"'), "not below nchannels"),
@@ -116,29 +125,36 @@ WRONG = {
     "tb twice": (exchange().replace('tb id="1"', 'tb id="0"', 1), "there twice"),
     "offset -1": (exchange().replace('srcoff="0"', 'srcoff="-1"', 1), "addresses i[-1]"),
     "count beyond the buffer": (
-        exchange().replace('dstoff="0" cnt="1"', 'dstoff="1" cnt="2"', 1), "addresses",
+        exchange().replace('dstoff="0" cnt="1"', 'dstoff="1" cnt="2"', 1),
+        "addresses",
     ),
     "offset wraps": (exchange().replace('srcoff="0"', 'srcoff="40000"', 1), "addresses i[-25536]"),
     "rrc is never bounds-checked": (
-        ring_allreduce(3).replace('type="rrs" srcbuf="i" srcoff="2"',
-                                  'type="rrs" srcbuf="i" srcoff="3"'), "addresses i[3]",
+        ring_allreduce(3).replace(
+            'type="rrs" srcbuf="i" srcoff="2"', 'type="rrs" srcbuf="i" srcoff="3"'
+        ),
+        "addresses i[3]",
     ),
     "buffer sizes of another collective": (
-        exchange().replace('i_chunks="1"', 'i_chunks="2"'), "is not nchunksperloop",
+        exchange().replace('i_chunks="1"', 'i_chunks="2"'),
+        "is not nchunksperloop",
     ),
     "count of the two ends differs": (
-        ring_allgather(3).replace('cnt="1"', 'cnt="2"', 1), "takes 1 chunks, but rank 0 tb 0",
+        ring_allgather(3).replace('cnt="1"', 'cnt="2"', 1),
+        "takes 1 chunks, but rank 0 tb 0",
     ),
     "a send too many": (
-        exchange().replace('type="cpy"', 'type="s"', 1).replace(
-            'send="-1" recv="-1"', 'send="1" recv="-1"', 1),
+        exchange()
+        .replace('type="cpy"', 'type="s"', 1)
+        .replace('send="-1" recv="-1"', 'send="1" recv="-1"', 1),
         "share the sending end",
     ),
     "one end only": (exchange().replace('recv="0"', 'recv="-1"', 1), "no such peer"),
     "asymmetric connection": (
-        exchange().replace('tb id="1" send="-1"', 'tb id="1" send="1"', 1).replace(
-            'nchannels="1"', 'nchannels="2"').replace(
-            'recv="-1" chan="0"', 'recv="-1" chan="1"', 1),
+        exchange()
+        .replace('tb id="1" send="-1"', 'tb id="1" send="1"', 1)
+        .replace('nchannels="1"', 'nchannels="2"')
+        .replace('recv="-1" chan="0"', 'recv="-1" chan="1"', 1),
         "has no receiving block",
     ),
     "wait without hasdep": (PAIRS.replace('hasdep="1"', 'hasdep="0"', 1), "publishes nothing"),
@@ -150,9 +166,10 @@ WRONG = {
     "threads": (exchange(nthreads=100), "multiple of 32"),
     "negative scratch": (exchange().replace('s_chunks="0"', 's_chunks="-1"'), "negative"),
     "another runtime's name": (
-        exchange().replace('coll="allgather"', 'coll="reducescatter"'), "unknown there",
+        exchange().replace('coll="allgather"', 'coll="reducescatter"'),
+        "unknown there",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -301,10 +318,10 @@ def test_races_are_those_of_the_definition(text: str, in_place: bool) -> None:
 
 def test_races_are_found_where_execution_shows_them() -> None:
     """Of 24 orders of a small program, those that differ come only from programs with a finding."""
-    racy = PAIRS.replace('type="re" srcbuf="s" srcoff="0" dstbuf="i" dstoff="0" cnt="1" '
-                         'depid="1" deps="1"',
-                         'type="re" srcbuf="s" srcoff="0" dstbuf="i" dstoff="0" cnt="1" '
-                         'depid="0" deps="1"')  # fmt: skip
+    racy = PAIRS.replace(
+        'type="re" srcbuf="s" srcoff="0" dstbuf="i" dstoff="0" cnt="1" depid="1" deps="1"',
+        'type="re" srcbuf="s" srcoff="0" dstbuf="i" dstoff="0" cnt="1" depid="0" deps="1"',
+    )
     assert racy != PAIRS
     assert "s[1] is unordered with" in wrong(racy)
 
@@ -361,9 +378,15 @@ def program(*, wait: bool = True, count: int = 1, send: int = 1) -> Program:
         own, other = Slice(Buffer.OUTPUT, rank), Slice(Buffer.OUTPUT, peer)
         copy = Block(0, None, None, (Instr(Op.COPY, Slice(Buffer.INPUT, 0), own),))
         waits = ((0, 0),) if wait else ()
-        move = Block(0, peer if rank else send, peer, (
-            Instr(Op.SEND, own, own, count, waits), Instr(Op.RECV, other, other),
-        ))  # fmt: skip
+        move = Block(
+            0,
+            peer if rank else send,
+            peer,
+            (
+                Instr(Op.SEND, own, own, count, waits),
+                Instr(Op.RECV, other, other),
+            ),
+        )
         ranks.append(RankProgram((copy, move), 1, 2, 0))
     return Program("two", make("allgather", 2), tuple(ranks), 2)
 

@@ -39,8 +39,12 @@ def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -
     listing = of_program(program)
     graph = expand(listing, connect(listing))
     block, rank = graph.block(), listing.block_rank
-    pairs = [(a, b) for a in range(graph.size) for b in range(graph.size)
-             if block[a] != block[b] and rank[block[a]] == rank[block[b]]]  # fmt: skip
+    pairs = [
+        (a, b)
+        for a in range(graph.size)
+        for b in range(graph.size)
+        if block[a] != block[b] and rank[block[a]] == rank[block[b]]
+    ]
     first, second = np.array(pairs, np.int64).reshape(-1, 2).T
     after = [reached(graph, a) for a in range(graph.size)]
     with pytest.MonkeyPatch.context() as patch:

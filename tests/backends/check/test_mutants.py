@@ -66,30 +66,45 @@ def more_waits(rank: RankProgram, _: random.Random) -> RankProgram:
         before = {(x, k - 1) for x, k in i.waits if k} | ({(b, at - 1)} if at else set())
         return tuple(sorted({*i.waits, *far, *before}))
 
-    return replace(rank, blocks=tuple(
-        replace(block, code=tuple(
-            replace(i, waits=waits(b, at, i)) for at, i in enumerate(block.code)
-        ))
-        for b, block in enumerate(rank.blocks)
-    ))  # fmt: skip
+    return replace(
+        rank,
+        blocks=tuple(
+            replace(
+                block,
+                code=tuple(replace(i, waits=waits(b, at, i)) for at, i in enumerate(block.code)),
+            )
+            for b, block in enumerate(rank.blocks)
+        ),
+    )
 
 
 def split(rank: RankProgram, _: random.Random) -> RankProgram:
     """Every instruction of many chunks as many of one."""
-    last = [[sum(max(1, i.count) for i in b.code[: k + 1]) - 1 for k in range(len(b.code))]
-            for b in rank.blocks]  # fmt: skip
+    last = [
+        [sum(max(1, i.count) for i in b.code[: k + 1]) - 1 for k in range(len(b.code))]
+        for b in rank.blocks
+    ]
 
     def pieces(i: Instr) -> tuple[Instr, ...]:
         waits = tuple((b, last[b][k]) for b, k in i.waits)
         return tuple(
-            Instr(i.op, Slice(i.src.buffer, i.src.offset + k),
-                  Slice(i.dst.buffer, i.dst.offset + k), min(1, i.count), waits if not k else ())
+            Instr(
+                i.op,
+                Slice(i.src.buffer, i.src.offset + k),
+                Slice(i.dst.buffer, i.dst.offset + k),
+                min(1, i.count),
+                waits if not k else (),
+            )
             for k in range(max(1, i.count))
-        )  # fmt: skip
+        )
 
-    return replace(rank, blocks=tuple(
-        replace(b, code=tuple(piece for i in b.code for piece in pieces(i))) for b in rank.blocks
-    ))  # fmt: skip
+    return replace(
+        rank,
+        blocks=tuple(
+            replace(b, code=tuple(piece for i in b.code for piece in pieces(i)))
+            for b in rank.blocks
+        ),
+    )
 
 
 def other_channels(p: Program, dice: random.Random) -> Program:
@@ -180,9 +195,12 @@ def test_of_two_writers_one_must_be_last() -> None:
     """Known and kept: two blocks that write the same value unordered are called a race."""
     program = programs()[0]
     rank = program.ranks[0]
-    again = Block(0, None, None, tuple(
-        replace(i, waits=()) for i in rank.blocks[0].code if i.op.value == "cpy"
-    ))  # fmt: skip
+    again = Block(
+        0,
+        None,
+        None,
+        tuple(replace(i, waits=()) for i in rank.blocks[0].code if i.op.value == "cpy"),
+    )
     if again.code:
         both = replace(rank, blocks=(*rank.blocks, again))
         found = errors(check_program(replace(program, ranks=(both, *program.ranks[1:]))))

@@ -175,9 +175,13 @@ def test_the_root_is_found_and_noted() -> None:
 
 
 GATHER = algo(
-    [Gpu(2, 2, 0, [Tb(-1, 1).step("r", "i0", "o1"), Tb().step("cpy", "i0", "o0")]),
-     Gpu(2, 2, 0, [Tb(0, -1).step("s", "i0", "o1")])], "custom", 2,
-)  # fmt: skip
+    [
+        Gpu(2, 2, 0, [Tb(-1, 1).step("r", "i0", "o1"), Tb().step("cpy", "i0", "o0")]),
+        Gpu(2, 2, 0, [Tb(0, -1).step("s", "i0", "o1")]),
+    ],
+    "custom",
+    2,
+)
 
 
 def test_custom_files_are_judged_against_what_is_named() -> None:
@@ -193,11 +197,19 @@ def test_sums_over_several_chunks() -> None:
     c = one_shot_allreduce(2)
     out, own, other = (Slice(b, 0) for b in (Buffer.OUTPUT, Buffer.INPUT, Buffer.SCRATCH))
     block = [
-        Block(0, 1 - r, 1 - r, (
-            Instr(Op.SEND, own, other), Instr(Op.RECV, other, other), Instr(Op.COPY, own, out),
-            Instr(Op.REDUCE, other, out),
-        )) for r in range(2)
-    ]  # fmt: skip
+        Block(
+            0,
+            1 - r,
+            1 - r,
+            (
+                Instr(Op.SEND, own, other),
+                Instr(Op.RECV, other, other),
+                Instr(Op.COPY, own, out),
+                Instr(Op.REDUCE, other, out),
+            ),
+        )
+        for r in range(2)
+    ]
     program = Program("one", c, tuple(RankProgram((b,), 1, 1, 1) for b in block), 1)
     assert report_program(program).ok
     missing = tuple(RankProgram((Block(0, b.send, b.recv, b.code[:3]),), 1, 1, 1) for b in block)
@@ -209,8 +221,11 @@ def test_sums_over_several_chunks() -> None:
 
 
 def test_a_finding_says_what_each_runtime_does() -> None:
-    (told,) = [f for f in check_xml(read_msccl_xml(exchange().replace('send="1"', 'send="9"')))
-               if f.kind == "peer-beyond"]  # fmt: skip
+    (told,) = [
+        f
+        for f in check_xml(read_msccl_xml(exchange().replace('send="1"', 'send="9"')))
+        if f.kind == "peer-beyond"
+    ]
     assert told.fate == "msccl: rejected; rccl, executor: accepted, then crashes"
     assert str(told).endswith(f"[{told.fate}]")
     (told,) = errors(check_xml(read_msccl_xml(exchange(nchannels=40)), "msccl"))

@@ -29,9 +29,14 @@ def subprocess_weft(*arguments: str, **kwargs: Any) -> subprocess.CompletedProce
 
 def test_the_contract_of_exit_codes() -> None:
     assert {c.name: int(c) for c in Exit} == {
-        "DONE": 0, "NO": 1, "WRONG_QUESTION": 2, "NOTHING_FOUND": 3, "MISSING": 4, "BUG": 70,
+        "DONE": 0,
+        "NO": 1,
+        "WRONG_QUESTION": 2,
+        "NOTHING_FOUND": 3,
+        "MISSING": 4,
+        "BUG": 70,
         "INTERRUPTED": 130,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -164,8 +169,7 @@ def test_a_full_disk_behind_stdout_is_told() -> None:
 
 
 def test_results_and_words_do_not_mix(weft: Weft, tmp_path: Path) -> None:
-    ran = weft("topo", "import", "-", "-o", tmp_path / "t.json", "--json",
-               stdin=json.dumps(EDGES))  # fmt: skip
+    ran = weft("topo", "import", "-", "-o", tmp_path / "t.json", "--json", stdin=json.dumps(EDGES))
     assert ran.code == 0
     assert ran.json["ranks"] == 2
     assert "Wrote" in ran.err
@@ -174,7 +178,9 @@ def test_results_and_words_do_not_mix(weft: Weft, tmp_path: Path) -> None:
 
 
 EDGES = {
-    "weft": "topology", "schema": 1, "name": "pair",
+    "weft": "topology",
+    "schema": 1,
+    "name": "pair",
     "nodes": [{"name": "gpu0", "kind": "gpu"}, {"name": "gpu1", "kind": "gpu"}],
     "links": [[0, 1, 25, "7/10", 1], [1, 0, 25, "7/10", 1]],
-}  # fmt: skip
+}

@@ -232,10 +232,11 @@ def test_a_custom_collective_from_python(weft: Weft, tmp_path: Path) -> None:
         ("import sys\n\nsys.exit(3)\n", "SystemExit", 3),
         (
             "from weft.dsl.nouns.collective import make\n\ncollective = make('allgather', 0)\n",
-            "the process group is empty", 3,
+            "the process group is empty",
+            3,
         ),
     ],
-)  # fmt: skip
+)
 def test_a_python_file_that_fails_is_pointed_at(
     weft: Weft, tmp_path: Path, text: str, message: str, line: int | None
 ) -> None:

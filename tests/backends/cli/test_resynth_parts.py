@@ -25,5 +25,7 @@ def test_forms_keep_to_the_protocols_that_race() -> None:
     old = (Variant(4, Protocol.LL128), Variant(2, Protocol.LL))
     assert _forms(old, ("Simple", "LL", "LL128")) == old
     assert _forms(old, ("Simple", "LL")) == (
-        Variant(4, Protocol.SIMPLE), Variant(4, Protocol.LL), Variant(2, Protocol.LL),
-    )  # fmt: skip
+        Variant(4, Protocol.SIMPLE),
+        Variant(4, Protocol.LL),
+        Variant(2, Protocol.LL),
+    )

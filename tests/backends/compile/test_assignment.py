@@ -42,10 +42,11 @@ class Size:
     def no_worse(self, other: Size) -> bool:
         """In every number; the longest block may be longer where there are fewer of them."""
         return (
-            self.blocks <= other.blocks and self.channels <= other.channels
+            self.blocks <= other.blocks
+            and self.channels <= other.channels
             and self.work <= other.work
             and (self.longest <= other.longest or self.blocks < other.blocks)
-        )  # fmt: skip
+        )
 
 
 def size(program: Program) -> Size:
@@ -124,8 +125,10 @@ def test_fusion_costs_no_time_where_a_sum_goes_to_many() -> None:
     o = CompileOptions(in_place=True)
     without = replace(o, passes=tuple(one for one in o.passes if one.name != "fuse"))
     for message in (1 << 12, 1 << 20, 1 << 26):
-        time = [simulate_program(compile_schedule(schedule, x), schedule.topology, message).time_us
-                for x in (o, without)]  # fmt: skip
+        time = [
+            simulate_program(compile_schedule(schedule, x), schedule.topology, message).time_us
+            for x in (o, without)
+        ]
         assert time[0] <= time[1]
 
 
@@ -145,11 +148,14 @@ def test_whatever_is_chosen_is_right(data: st.DataObject) -> None:
     schedule = patterns.random_allreduce(ranks, data.draw(st.integers(1, 6)), seed)
     target = data.draw(st.sampled_from([MSCCL, RCCL, EXECUTOR]))
     options = CompileOptions(
-        target=target, in_place=data.draw(st.booleans()),
-        instances=data.draw(st.integers(1, 2)), lanes=data.draw(st.integers(0, 2)),
-        pairing=data.draw(st.sampled_from(Pairing)), spread=data.draw(st.sampled_from(Spread)),
+        target=target,
+        in_place=data.draw(st.booleans()),
+        instances=data.draw(st.integers(1, 2)),
+        lanes=data.draw(st.integers(0, 2)),
+        pairing=data.draw(st.sampled_from(Pairing)),
+        spread=data.draw(st.sampled_from(Spread)),
         protocol=data.draw(st.sampled_from(Protocol)),
-    )  # fmt: skip
+    )
     prove(compile_schedule(schedule, options), target)
 
 
@@ -195,8 +201,9 @@ def test_a_chain_has_its_blocks_for_itself() -> None:
     schedule = patterns.ring_reduce_scatter(4, 1)
     program = compile_schedule(schedule, CompileOptions(spread=Spread.CHAINS, in_place=True))
     prove(program, MSCCL)
-    sends = [[len(b.code) for b in rank if (b.send, b.recv) != (None, None)]
-             for rank in program.ranks]  # fmt: skip
+    sends = [
+        [len(b.code) for b in rank if (b.send, b.recv) != (None, None)] for rank in program.ranks
+    ]
     assert sends == [[1, 1, 1, 1]] * 4  # head, two in the middle, tail
 
 
@@ -217,9 +224,17 @@ def test_earliest_and_urgency_are_longest_paths(ranks: int, chunks: int, seed: i
     _, connection = np.unique(pair, return_inverse=True)
     rows = list(zip(*(x.tolist() for x in (m.chunk, m.src, m.dst, m.step)), strict=True))
     n = len(rows)
-    before = [[j for j in range(n) if rows[j][3] < rows[i][3] and (
-                   (rows[j][0], rows[j][2]) == (rows[i][0], rows[i][1])
-                   or rows[j][1:3] == rows[i][1:3])] for i in range(n)]  # fmt: skip
+    before = [
+        [
+            j
+            for j in range(n)
+            if rows[j][3] < rows[i][3]
+            and (
+                (rows[j][0], rows[j][2]) == (rows[i][0], rows[i][1]) or rows[j][1:3] == rows[i][1:3]
+            )
+        ]
+        for i in range(n)
+    ]
     begin, end = [0] * n, [0] * n
     order = sorted(range(n), key=lambda i: rows[i][3])
     for step in sorted({row[3] for row in rows}):

@@ -20,8 +20,13 @@ def runs(program: Program, target: Target) -> list[int]:
     """Sources of every sum, as a runtime's reader merges them."""
     algo = read_msccl_xml(emit(program, target, max_bytes=1 << 20))
     assert not errors(check_xml(algo, target.name))
-    return [1 + len(t.more_sources) for rank in algo.ranks for block in rank.blocks
-            for t in block.transfers if t.op is Op.REDUCE]  # fmt: skip
+    return [
+        1 + len(t.more_sources)
+        for rank in algo.ranks
+        for block in rank.blocks
+        for t in block.transfers
+        if t.op is Op.REDUCE
+    ]
 
 
 @pytest.mark.parametrize("target", [MSCCL, RCCL], ids=lambda t: t.name)

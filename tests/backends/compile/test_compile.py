@@ -167,12 +167,28 @@ def test_custom_collective_in_place_saves_what_it_overwrites() -> None:
     judge(program, m, runs=5)
 
 
-@pytest.mark.parametrize("options", [
-    {"lanes": 3}, {"count": 1}, {"protocol": Protocol.LL}, {"protocol": Protocol.LL128},
-    {"passes": ()}, {"target": EXECUTOR, "instances": 2, "lanes": 2},
-], ids=lambda options: "-".join(options) + str(next(iter(options.values())))[:8])  # fmt: skip
-@pytest.mark.parametrize("name", ["ring allreduce 4", "doubling allreduce 7", "trees allreduce",
-                                  "random allreduce", "one shot ring"])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lanes": 3},
+        {"count": 1},
+        {"protocol": Protocol.LL},
+        {"protocol": Protocol.LL128},
+        {"passes": ()},
+        {"target": EXECUTOR, "instances": 2, "lanes": 2},
+    ],
+    ids=lambda options: "-".join(options) + str(next(iter(options.values())))[:8],
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ring allreduce 4",
+        "doubling allreduce 7",
+        "trees allreduce",
+        "random allreduce",
+        "one shot ring",
+    ],
+)
 def test_options(name: str, options: dict[str, object]) -> None:
     program, m = build(SCHEDULES[name](), **options)
     judge(program, m, runs=2)
@@ -215,9 +231,12 @@ def test_fusion_in_a_ring_leaves_one_instruction_per_hop() -> None:
         ops = Counter(i.op for rank in program.ranks for b in rank for i in b.code)
         per = 4 * k
         assert ops == {
-            Op.SEND: per, Op.RECV_REDUCE_SEND: 2 * per, Op.RECV_REDUCE_COPY_SEND: per,
-            Op.RECV_COPY_SEND: 2 * per, Op.RECV: per,
-        }  # fmt: skip
+            Op.SEND: per,
+            Op.RECV_REDUCE_SEND: 2 * per,
+            Op.RECV_REDUCE_COPY_SEND: per,
+            Op.RECV_COPY_SEND: 2 * per,
+            Op.RECV: per,
+        }
         assert all(rank.scratch_chunks == 0 for rank in program.ranks)
 
 

@@ -35,11 +35,16 @@ def test_random_programs(data: st.DataObject) -> None:
     schedule = patterns.random_allreduce(
         data.draw(st.integers(2, 6)), data.draw(st.integers(1, 6)), data.draw(st.integers(0, 10**6))
     )
-    woven = compile_schedule(schedule, CompileOptions(
-        passes=(), protocol=data.draw(st.sampled_from([Protocol.SIMPLE, Protocol.LL])),
-        count=data.draw(st.integers(0, 4)), lanes=data.draw(st.integers(0, 2)),
-        in_place=data.draw(st.booleans()),
-    ))  # fmt: skip
+    woven = compile_schedule(
+        schedule,
+        CompileOptions(
+            passes=(),
+            protocol=data.draw(st.sampled_from([Protocol.SIMPLE, Protocol.LL])),
+            count=data.draw(st.integers(0, 4)),
+            lanes=data.draw(st.integers(0, 2)),
+            in_place=data.draw(st.booleans()),
+        ),
+    )
     fused = Fuse().apply(woven, MSCCL)
     short = Elide().apply(fused, MSCCL)
     sends = [sum(op.sends for op in ops(p)) for p in (woven, fused, short)]
@@ -110,8 +115,10 @@ def test_in_place_a_chunk_has_two_names() -> None:
 
 def test_ends_that_do_not_match_and_deadlocks_are_refused() -> None:
     i, o = part("i", 0), part("o", 0)
-    lonely = (RankProgram((Block(0, 1, None, (instr("s", i, o),)),), 1, 1, 0),
-              RankProgram((Block(0, None, None, ()),), 1, 1, 0))  # fmt: skip
+    lonely = (
+        RankProgram((Block(0, 1, None, (instr("s", i, o),)),), 1, 1, 0),
+        RankProgram((Block(0, None, None, ()),), 1, 1, 0),
+    )
     with pytest.raises(CheckFailed, match="connection 0 -> 1 on channel 0: sends and receives"):
         Fuse().apply(Program("lonely", make("allreduce", 2), lonely, 1), MSCCL)
     both = tuple(

@@ -19,10 +19,16 @@ def drawn(one: Hierarchical, count: int, most: int) -> list[Case]:
     choice = random.Random(f"{one.name} {one.kind} {count}")
     found = list(shapes(one, most))
     return [
-        Case(one, shape, choice.random() < 0.5, choice.randint(1, 4),
-             choice.choice(list(Protocol)), choice.randint(1, 3) if one.pipelined else 1)
+        Case(
+            one,
+            shape,
+            choice.random() < 0.5,
+            choice.randint(1, 4),
+            choice.choice(list(Protocol)),
+            choice.randint(1, 3) if one.pipelined else 1,
+        )
         for shape in choice.sample(found, min(count, len(found)))
-    ]  # fmt: skip
+    ]
 
 
 @EACH

@@ -78,8 +78,12 @@ def test_free_messages_go_their_own_way() -> None:
 @pytest.mark.parametrize("target", [MSCCL, RCCL], ids=lambda t: t.name)
 def test_ends_of_one_number_share_a_block(target: Target) -> None:
     """Rank 0 talks to 1 and 2; by itself it would pair the ends of each."""
-    across = {(0, 1): (NONE, 7, NONE), (2, 0): (NONE, NONE, 7),
-              (0, 2): (NONE, 4, NONE), (1, 0): (NONE, NONE, 5)}  # fmt: skip
+    across = {
+        (0, 1): (NONE, 7, NONE),
+        (2, 0): (NONE, NONE, 7),
+        (0, 2): (NONE, 4, NONE),
+        (1, 0): (NONE, NONE, 5),
+    }
     program = build(patterns.direct_alltoall(3, 1), across, target=target)
     assert blocks(program, 0) == {(0, 1, 2), (0, 2, None), (0, None, 1)}
     two = build(patterns.direct_alltoall(3, 1), across, instances=2, target=target)

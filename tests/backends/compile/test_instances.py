@@ -31,7 +31,7 @@ KINDS = {
     Kind.MULTIROOT_GATHER: lambda: patterns.routed("multiroot_gather", 4, HUB, 2, roots=TWO),
     Kind.MULTIROOT_SCATTER: lambda: patterns.routed("multiroot_scatter", 4, HUB, 2, roots=TWO),
     Kind.CUSTOM: lambda: patterns.rotation(4),
-}  # fmt: skip
+}
 
 
 PORTABLE = (Kind.ALLREDUCE, Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.BROADCAST, Kind.REDUCE)

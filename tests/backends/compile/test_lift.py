@@ -56,8 +56,10 @@ def lanes(program: Program) -> int:
     """The most channels between two ranks."""
     ends = {
         (r, b.send, b.channel)
-        for r, rank in enumerate(program.ranks) for b in rank if b.send is not None
-    }  # fmt: skip
+        for r, rank in enumerate(program.ranks)
+        for b in rank
+        if b.send is not None
+    }
     return max(Counter((r, to) for r, to, _ in ends).values())
 
 
@@ -88,12 +90,19 @@ def test_files_written_by_hand(text: str, target: Target) -> None:
         assert again.instructions <= program.instructions
 
 
-@pytest.mark.parametrize("make", [
-    lambda: patterns.ring_allgather(4, 2), lambda: patterns.ring_allreduce(4, 1),
-    lambda: patterns.ring_reduce_scatter(4, 2), lambda: patterns.halving_doubling_allreduce(8, 2),
-    lambda: patterns.direct_alltoall(4, 3), lambda: patterns.one_shot(4, 2),
-    lambda: patterns.trees_allreduce(5, patterns.hub(5), 2), lambda: patterns.rotation(4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: patterns.ring_allgather(4, 2),
+        lambda: patterns.ring_allreduce(4, 1),
+        lambda: patterns.ring_reduce_scatter(4, 2),
+        lambda: patterns.halving_doubling_allreduce(8, 2),
+        lambda: patterns.direct_alltoall(4, 3),
+        lambda: patterns.one_shot(4, 2),
+        lambda: patterns.trees_allreduce(5, patterns.hub(5), 2),
+        lambda: patterns.rotation(4),
+    ],
+)
 @pytest.mark.parametrize("protocol", [Protocol.SIMPLE, Protocol.LL])
 def test_what_we_compiled_gets_no_worse(make, protocol: Protocol) -> None:  # type: ignore[no-untyped-def]
     options = CompileOptions(protocol=protocol)
@@ -119,9 +128,12 @@ def test_unfused_programs_are_fused_again() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(
-    ours.schedules(max_ranks=4), st.sampled_from(TARGETS), st.sampled_from(TARGETS),
-    st.sampled_from([1, 2]), st.booleans(),
-)  # fmt: skip
+    ours.schedules(max_ranks=4),
+    st.sampled_from(TARGETS),
+    st.sampled_from(TARGETS),
+    st.sampled_from([1, 2]),
+    st.booleans(),
+)
 def test_schedules_survive_two_compilers(
     schedule,
     first: Target,
@@ -135,13 +147,23 @@ def test_schedules_survive_two_compilers(
 
 @settings(max_examples=20, deadline=None)
 @given(
-    st.integers(0, 1 << 32), st.integers(1, 4), st.integers(1, 5), st.integers(1, 40),
-    st.booleans(), st.sampled_from(TARGETS), st.sampled_from(list(Protocol)),
-)  # fmt: skip
+    st.integers(0, 1 << 32),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(1, 40),
+    st.booleans(),
+    st.sampled_from(TARGETS),
+    st.sampled_from(list(Protocol)),
+)
 def test_moves_survive_two_compilers(
-    seed: int, ranks: int, chunks: int, count: int, in_place: bool, target: Target,
+    seed: int,
+    ranks: int,
+    chunks: int,
+    count: int,
+    in_place: bool,
+    target: Target,
     protocol: Protocol,
-) -> None:  # fmt: skip
+) -> None:
     algorithm = random_algorithm(seed, ranks=ranks, chunks=chunks, moves=count, in_place=in_place)
     program = compile_algorithm(algorithm, CompileOptions(target, 2, protocol=protocol))
     good(compile_program(program, CompileOptions(MSCCL, 2)))

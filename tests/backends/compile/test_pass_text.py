@@ -76,15 +76,18 @@ def test_what_is_named_stands_for_what_the_options_say() -> None:
     assert together.instructions < apart.instructions
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("fuse,prone", "unknown pass 'prone'"),
-    ("instances{cont=2}", "unknown option of instances 'cont'"),
-    ("channels{lanes=two}", "must be a whole number"),
-    ("channels,fuse,channels", "channels is named twice"),
-    ("aggregate{protocol=LL}", "the protocol of aggregate is not said here"),
-    ("channels{count=2}", "the count of channels is not said here"),
-    ("lower{in-place=true}", "the in-place of lower is not said here"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fuse,prone", "unknown pass 'prone'"),
+        ("instances{cont=2}", "unknown option of instances 'cont'"),
+        ("channels{lanes=two}", "must be a whole number"),
+        ("channels,fuse,channels", "channels is named twice"),
+        ("aggregate{protocol=LL}", "the protocol of aggregate is not said here"),
+        ("channels{count=2}", "the count of channels is not said here"),
+        ("lower{in-place=true}", "the in-place of lower is not said here"),
+    ],
+)
 def test_what_makes_no_sense_is_shown_in_the_text(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         parse_passes(text)

@@ -33,9 +33,11 @@ SOURCES = {
 def waits_for_sends(program: Program) -> bool:
     return any(
         rank.blocks[b].code[i].op.sends
-        for rank in program.ranks for block in rank for instr in block.code
+        for rank in program.ranks
+        for block in rank
+        for instr in block.code
         for b, i in instr.waits
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -88,14 +90,19 @@ NOT_PORTABLE = {
     "one size": (exchange(minBytes=64, maxBytes=64), "no message size"),
     "custom": (exchange().replace('"allgather"', '"custom"'), "'custom' is unknown there"),
     "peer that one rejects": (
-        exchange().replace('send="1"', 'send="7"', 1), "rccl, executor: accepted, then crashes",
+        exchange().replace('send="1"', 'send="7"', 1),
+        "rccl, executor: accepted, then crashes",
     ),
     "nothing moved": (
-        exchange().replace('</tb>', '<step s="1" type="cpy" srcbuf="i" srcoff="0" dstbuf="o" '
-                           'dstoff="0" cnt="0" depid="-1" deps="-1" hasdep="0"/></tb>', 2),
+        exchange().replace(
+            "</tb>",
+            '<step s="1" type="cpy" srcbuf="i" srcoff="0" dstbuf="o" '
+            'dstoff="0" cnt="0" depid="-1" deps="-1" hasdep="0"/></tb>',
+            2,
+        ),
         "cnt 0 writes",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NOT_PORTABLE)

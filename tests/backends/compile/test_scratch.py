@@ -142,9 +142,11 @@ def test_random_schedules_stay_right_in_less_memory(data: st.DataObject) -> None
     schedule = patterns.random_allreduce(ranks, data.draw(st.integers(1, 8)), seed)
     target = data.draw(st.sampled_from([MSCCL, RCCL, EXECUTOR]))
     options = {
-        "target": target, "in_place": data.draw(st.booleans()),
-        "instances": data.draw(st.integers(1, 2)), "count": data.draw(st.integers(0, 2)),
-    }  # fmt: skip
+        "target": target,
+        "in_place": data.draw(st.booleans()),
+        "instances": data.draw(st.integers(1, 2)),
+        "count": data.draw(st.integers(0, 2)),
+    }
     plain, shared = before_and_after(schedule, **options)
     assert memory(shared) <= memory(plain)
     assert waits(shared) == waits(plain)
@@ -152,9 +154,11 @@ def test_random_schedules_stay_right_in_less_memory(data: st.DataObject) -> None
 
 
 @settings(max_examples=60)
-@given(order=st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True).flatmap(
-    lambda used: st.permutations(used * 2)
-))  # fmt: skip
+@given(
+    order=st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True).flatmap(
+        lambda used: st.permutations(used * 2)
+    )
+)
 def test_one_block_takes_as_many_places_as_slots_are_alive_at_once(order: list[int]) -> None:
     """In a single block the least memory is known; slots of one place never live together."""
     first, last, code = {}, {}, []

@@ -202,8 +202,12 @@ def test_long_chunks_keep_a_connection_busy_for_longer() -> None:
     fan = topology("full:4")
     link = {(x.src, x.dst): i for i, x in enumerate(fan.links)}
     collective = make("allgather", 4).cut([[5, 1], [6], [1, 5], [6]])
-    rows = [Transfer(0, 0, 1, (link[0, 1],), 0), Transfer(3, 2, 1, (link[2, 1],), 0),
-            Transfer(0, 1, 3, (link[1, 3],), 1), Transfer(3, 1, 3, (link[1, 3],), 1)]  # fmt: skip
+    rows = [
+        Transfer(0, 0, 1, (link[0, 1],), 0),
+        Transfer(3, 2, 1, (link[2, 1],), 0),
+        Transfer(0, 1, 3, (link[1, 3],), 1),
+        Transfer(3, 1, 3, (link[1, 3],), 1),
+    ]
     schedule = Schedule.of(fan, collective, rows)
     ordered = planned(replace(schedule, priority=np.zeros(4, np.int32)))
     assert [t.chunk for t in ordered if t.src == 1] == [3, 0]

@@ -32,13 +32,24 @@ def without(program: Program, r: int, b: int, i: int, wait: tuple[int, int]) -> 
     ranks[r] = RankProgram(
         tuple(blocks), rank.input_chunks, rank.output_chunks, rank.scratch_chunks
     )
-    return Program(program.name, program.collective, tuple(ranks), program.message_chunks,
-                   program.in_place, program.protocol)  # fmt: skip
+    return Program(
+        program.name,
+        program.collective,
+        tuple(ranks),
+        program.message_chunks,
+        program.in_place,
+        program.protocol,
+    )
 
 
 def waits(program: Program) -> list[tuple[int, int, int, tuple[int, int]]]:
-    return [(r, b, i, wait) for r, rank in enumerate(program.ranks) for b, block in enumerate(rank)
-            for i, instr in enumerate(block.code) for wait in instr.waits]  # fmt: skip
+    return [
+        (r, b, i, wait)
+        for r, rank in enumerate(program.ranks)
+        for b, block in enumerate(rank)
+        for i, instr in enumerate(block.code)
+        for wait in instr.waits
+    ]
 
 
 def steps(program: Program) -> int:
@@ -75,11 +86,15 @@ def test_programs_with_messages(data: st.DataObject) -> None:
     schedule = patterns.random_allreduce(
         data.draw(st.integers(2, 5)), data.draw(st.integers(1, 6)), data.draw(st.integers(0, 10**6))
     )
-    woven = compile_schedule(schedule, CompileOptions(
-        passes=data.draw(st.sampled_from([(), (Fuse(),)])),
-        protocol=data.draw(st.sampled_from([Protocol.SIMPLE, Protocol.LL])),
-        count=data.draw(st.integers(0, 4)), in_place=data.draw(st.booleans()),
-    ))  # fmt: skip
+    woven = compile_schedule(
+        schedule,
+        CompileOptions(
+            passes=data.draw(st.sampled_from([(), (Fuse(),)])),
+            protocol=data.draw(st.sampled_from([Protocol.SIMPLE, Protocol.LL])),
+            count=data.draw(st.integers(0, 4)),
+            in_place=data.draw(st.booleans()),
+        ),
+    )
     slim = Sync(move=True).apply(woven, MSCCL)
     edges = [local_edges(p) + message_edges(p) for p in (woven, slim)]
     before, now = map(after, edges)
@@ -130,9 +145,12 @@ def test_fewer_flags_and_steps_in_real_programs() -> None:
     for schedule, options, fewer in (
         (patterns.halving_doubling_allreduce(8, 2), {"count": 1}, flags),
         (patterns.one_shot_ring(5, 3), {"count": 1}, flags),
-        (patterns.routed("alltoall", 5, patterns.both(patterns.ring(5)), 2),
-         {"instances": 3, "lanes": 2}, steps),
-    ):  # fmt: skip
+        (
+            patterns.routed("alltoall", 5, patterns.both(patterns.ring(5)), 2),
+            {"instances": 3, "lanes": 2},
+            steps,
+        ),
+    ):
         program = compile_schedule(schedule, CompileOptions(passes=(Fuse(),), **options))
         reduced, moved = Sync().apply(program, MSCCL), Sync(move=True).apply(program, MSCCL)
         assert fewer(moved) < fewer(reduced)

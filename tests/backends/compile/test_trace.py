@@ -22,9 +22,14 @@ from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(0, 1 << 32), st.integers(1, 4), st.integers(1, 5), st.integers(1, 60),
-    st.booleans(), st.sampled_from([MSCCL, RCCL, EXECUTOR]), st.sampled_from([1, 1, 2, 3]),
-)  # fmt: skip
+    st.integers(0, 1 << 32),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(1, 60),
+    st.booleans(),
+    st.sampled_from([MSCCL, RCCL, EXECUTOR]),
+    st.sampled_from([1, 1, 2, 3]),
+)
 @example(197, 3, 5, 8, True, MSCCL, 2)  # a send moved ahead of what its waiters relied on
 def test_a_compiled_algorithm_does_what_its_moves_do(
     seed: int, ranks: int, chunks: int, count: int, in_place: bool, target: Target, instances: int
@@ -82,8 +87,11 @@ def test_a_first_sum_from_input_to_output_travels_in_one_piece() -> None:
 def test_a_pipeline_stays_one() -> None:
     """A chain written chunk by chunk: chunk k is at hop h in step k + h, none waits for all."""
     n, chunks = 4, 5
-    rows = [(k, r, (INPUT if r == 0 else OUTPUT) + k, r + 1, OUTPUT + k)
-            for k in range(chunks) for r in range(n - 1)]  # fmt: skip
+    rows = [
+        (k, r, (INPUT if r == 0 else OUTPUT) + k, r + 1, OUTPUT + k)
+        for k in range(chunks)
+        for r in range(n - 1)
+    ]
     rows += [(k, 0, INPUT + k, 0, OUTPUT + k) for k in range(chunks)]
     chain = Algorithm("chain", make("broadcast", n, chunks=chunks), moves(*rows), [0] * n)
     m = Trace().apply(chain, MSCCL).messages
@@ -96,10 +104,13 @@ def test_a_pipeline_stays_one() -> None:
 def test_the_earliest_free_step_of_a_connection_is_taken() -> None:
     """Chunk 0 uses 0 -> 1 twice; chunk 1, written later, does not wait for the second time."""
     there_and_back = [
-        [(k, 0, INPUT + k, 1, SCRATCH + k), (k, 1, SCRATCH + k, 0, SCRATCH + k),
-         (k, 0, SCRATCH + k, 1, OUTPUT + k)]
+        [
+            (k, 0, INPUT + k, 1, SCRATCH + k),
+            (k, 1, SCRATCH + k, 0, SCRATCH + k),
+            (k, 0, SCRATCH + k, 1, OUTPUT + k),
+        ]
         for k in range(2)
-    ]  # fmt: skip
+    ]
     rows = [
         *there_and_back[0],
         *there_and_back[1],
@@ -124,8 +135,11 @@ def test_sums_into_one_slot_share_a_step() -> None:
 
 def test_a_slot_is_sent_before_it_is_overwritten() -> None:
     """Write after read: for the same chunk in the same step, for another chunk one later."""
-    rows = [(0, 0, INPUT, 1, SCRATCH), (0, 1, INPUT, 0, INPUT, INPUT),
-            (0, 1, SCRATCH, 1, INPUT, INPUT)]  # fmt: skip
+    rows = [
+        (0, 0, INPUT, 1, SCRATCH),
+        (0, 1, INPUT, 0, INPUT, INPUT),
+        (0, 1, SCRATCH, 1, INPUT, INPUT),
+    ]
     in_place = Algorithm("pair", make("allreduce", 2), moves(*rows), [0, 1], in_place=True)
     flow = Trace().apply(in_place, MSCCL)
     assert (flow.messages.step.tolist(), flow.local.step.tolist()) == ([0, 0], [0])

@@ -113,9 +113,14 @@ def test_shipped_files_compute_their_collective(path) -> None:  # type: ignore[n
 
 @pytest.mark.parametrize("proto", ["Simple", "LL", "LL128"])
 @pytest.mark.parametrize(
-    "make_text", [exchange, lambda **k: ring_allgather(5, **k), lambda **k: ring_allreduce(4, **k),
-                  lambda **k: pairs_allreduce(4, **k)],
-)  # fmt: skip
+    "make_text",
+    [
+        exchange,
+        lambda **k: ring_allgather(5, **k),
+        lambda **k: ring_allreduce(4, **k),
+        lambda **k: pairs_allreduce(4, **k),
+    ],
+)
 def test_right_files_run(make_text: Callable[..., str], proto: str) -> None:
     result = run_xml(make_text(proto=proto), "right", interleavings=30)
     assert result.ok, result.detail
@@ -181,10 +186,17 @@ def overwriting() -> str:
 PAIRS = pairs_allreduce(3)
 RACE = PAIRS.replace('depid="1" deps="1"', 'depid="0" deps="1"')
 WRONG = {
-    "wrong source": (exchange().replace('srcbuf="i" srcoff="0"', 'srcbuf="o" srcoff="1"', 1),
-                     "was never written"),
-    "swapped outputs": (exchange().replace('dstoff="1"', 'dstoff="9"').replace(
-        'dstoff="0"', 'dstoff="1"').replace('dstoff="9"', 'dstoff="0"'), "expected"),
+    "wrong source": (
+        exchange().replace('srcbuf="i" srcoff="0"', 'srcbuf="o" srcoff="1"', 1),
+        "was never written",
+    ),
+    "swapped outputs": (
+        exchange()
+        .replace('dstoff="1"', 'dstoff="9"')
+        .replace('dstoff="0"', 'dstoff="1"')
+        .replace('dstoff="9"', 'dstoff="0"'),
+        "expected",
+    ),
     "input overwritten": (overwriting(), "the input must not change"),
     "out of bounds": (exchange().replace('dstoff="1"', 'dstoff="2"'), "addresses o[2 … 2]"),
     "unequal counts": (ring_allgather(3).replace('cnt="1"', 'cnt="2"', 1), "for the receiver"),
@@ -193,11 +205,15 @@ WRONG = {
     "no hasdep": (PAIRS.replace('hasdep="1"', 'hasdep="0"', 1), "waits for a flag of rank 0 tb 0"),
     "no such block": (PAIRS.replace('depid="0"', 'depid="6"', 1), "does not exist"),
     "no dependence: a race": (RACE, "expected"),
-    "summed twice": (PAIRS.replace('type="re" srcbuf="s" srcoff="1"',
-                                   'type="re" srcbuf="s" srcoff="0"', 1), "expected"),
+    "summed twice": (
+        PAIRS.replace('type="re" srcbuf="s" srcoff="1"', 'type="re" srcbuf="s" srcoff="0"', 1),
+        "expected",
+    ),
     "a shared connection": (
-        exchange().replace('tb id="1" send="-1"', 'tb id="1" send="1"', 1), "share a connection"),
-}  # fmt: skip
+        exchange().replace('tb id="1" send="-1"', 'tb id="1" send="1"', 1),
+        "share a connection",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -303,9 +319,10 @@ def test_a_program_runs_like_a_file() -> None:
             own, other = Slice(Buffer.OUTPUT, rank), Slice(Buffer.OUTPUT, peer)
             source = Slice(Buffer.INPUT, 0)
             code = (
-                Instr(Op.COPY, source, own), Instr(Op.SEND, source, own),
+                Instr(Op.COPY, source, own),
+                Instr(Op.SEND, source, own),
                 Instr(Op.RECV, other, Slice(Buffer.OUTPUT, (peer + offset) % 2)),
-            )  # fmt: skip
+            )
             ranks.append(RankProgram((Block(0, peer, peer, code),), 1, 2, 0))
         return Program("two", make("allgather", 2), tuple(ranks), 2)
 

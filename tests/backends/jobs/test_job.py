@@ -22,11 +22,14 @@ from weft.backends.jobs.job import Job, canonical, digest
 from weft.dsl.base.errors import Infeasible, Refusal, UserError
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @given(VALUES)
@@ -57,9 +60,11 @@ def test_the_fingerprint_of_code_changes_with_any_file(
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     seen = [source_of("outsider.engine")]
     for name, text in (
-        ("__init__.py", "a = 1"), ("deep/b.py", "a = 1"), ("deep/c.lark", "a = 1"),
+        ("__init__.py", "a = 1"),
+        ("deep/b.py", "a = 1"),
+        ("deep/c.lark", "a = 1"),
         ("deep/b.py", "a = 2"),
-    ):  # fmt: skip
+    ):
         (package / name).write_text(text)
         seen.append(source_of("outsider.engine"))
     (package / "__pycache__").mkdir()

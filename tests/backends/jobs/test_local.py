@@ -168,8 +168,9 @@ def test_nothing_outlives_who_started_the_pool(tmp_path: Path, number: signal.Si
         f"with local(workers=1) as pool: pool.map('{BODIES}:stubborn', [{str(tmp_path)!r}])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", code], env=environment,
-                              stderr=subprocess.DEVNULL)  # fmt: skip
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL
+    )
     wait_for(lambda: len(pids(tmp_path)) == 2)
     assert set(pids(tmp_path)) <= set(descendants(parent.pid))
     parent.send_signal(number)

@@ -105,5 +105,9 @@ def test_the_scale_darkens() -> None:
     assert tones == sorted(tones, reverse=True)
     assert (shade(-1), shade(2)) == (shade(0), shade(1))
     assert [share_words(x) for x in (0.0, 0.004, 0.87, 0.999, 1.0)] == [
-        "0%", "0.4%", "87%", "99.9%", "100%",
-    ]  # fmt: skip
+        "0%",
+        "0.4%",
+        "87%",
+        "99.9%",
+        "100%",
+    ]

@@ -39,8 +39,10 @@ def test_the_busiest_comes_first_and_everything_in_use_is_there(s: Schedule) -> 
     used = np.flatnonzero(told.busy_us > 0)
     assert len(shares) == len(used)
     links = len(s.topology.links)
-    for rows, part in ((used[used < links], slice(0, links)), (used[used >= links], slice(links,
-                        None))):  # fmt: skip
+    for rows, part in (
+        (used[used < links], slice(0, links)),
+        (used[used >= links], slice(links, None)),
+    ):
         mine = shares[: len(rows)] if part.start == 0 else shares[len(shares) - len(rows) :]
         busy = sorted((told.busy_us[rows] / told.time_us).tolist(), reverse=True)
         assert [int(x[:-1]) for x in mine] == pytest.approx([100 * x for x in busy], abs=0.51)

@@ -32,8 +32,10 @@ def test_odd_shares_become_grains_of_a_power_of_two(shares: list[int]) -> None:
 
 
 def test_shares_that_are_round_stay() -> None:
-    for schedule in (patterns.ring_allgather(3, 1),
-                     in_pieces(patterns.ring_allgather(4, 1), [[1, 3]] * 4)):  # fmt: skip
+    for schedule in (
+        patterns.ring_allgather(3, 1),
+        in_pieces(patterns.ring_allgather(4, 1), [[1, 3]] * 4),
+    ):
         assert usable(schedule) is schedule
     assert binary(3, 12)
     assert not binary(3, 9)
@@ -64,8 +66,13 @@ def test_a_message_is_not_cut_into_less_than_elements() -> None:
     """Unless it has to: an allgather of four ranks has four chunks at least."""
     whole = patterns.ring_allgather(4, 1)
     fine = in_pieces(whole, [[1] * 16] * 4)
-    given = {"runtime": "msccl", "protocols": [], "in_place": [False],
-             "variant": Variant().to_json(), "sizes": [8, 128, 256]}  # fmt: skip
+    given = {
+        "runtime": "msccl",
+        "protocols": [],
+        "in_place": [False],
+        "variant": Variant().to_json(),
+        "sizes": [8, 128, 256],
+    }
     assert None not in clock({**given, "schedule": dump(whole)})
     assert [us is None for us in clock({**given, "schedule": dump(fine)})] == [True, True, False]
 

@@ -19,9 +19,15 @@ def ask(machine: str, kind: str, engine: str, **more: object) -> dict[str, objec
     return {
         "topology": topology_json.dump(there),
         "collective": collective_json.dump(make(kind, there.ranks)),
-        "engine": engine, "objective": "time", "bytes": 1 << 20, "sketch": None,
-        "one_shot": False, "seconds": 10.0, "seed": 0, **more,
-    }  # fmt: skip
+        "engine": engine,
+        "objective": "time",
+        "bytes": 1 << 20,
+        "sketch": None,
+        "one_shot": False,
+        "seconds": 10.0,
+        "seed": 0,
+        **more,
+    }
 
 
 def stand(machine: str, kind: str, engine: str) -> dict[str, object]:

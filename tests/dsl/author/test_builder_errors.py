@@ -177,40 +177,73 @@ def another_builders(p: Builder) -> None:
         (half_a_rank, "1.0 is not a whole number", "p.chunk(0, 0).copy_to(rank=1 / 1)"),
         (lost, "rank 1 holds chunk 0 no longer", "p.chunk(1, 0)"),
         (stale_copied_home, "output chunk 0 of rank 1 no longer holds", "old.copy_to(rank=1)"),
-        (another_builders, "another builder",
-         "p.chunk(0, 0).group(Builder(Allreduce(2)).chunk(0, 0))"),
+        (
+            another_builders,
+            "another builder",
+            "p.chunk(0, 0).group(Builder(Allreduce(2)).chunk(0, 0))",
+        ),
         (no_such_rank, "there is no rank 4", "p.chunk(4, 0)"),
         (no_such_target, "there is no rank -1", "p.chunk(0, 0).copy_to(rank=-1)"),
         (no_such_chunk, "there is no chunk 4", "p.chunk(0, 3, count=2)"),
         (no_chunks, "0 chunks are nothing to refer to", "p.chunk(0, 0, count=0)"),
         (unknown_buffer, "unknown buffer 'outptu'", 'p.chunk(0, 0, buffer="outptu")'),
-        (beyond_the_buffer, "there is no chunk 4 in the output buffer",
-         'p.chunk(0, 0).copy_to(rank=1, buffer="output", index=4)'),
-        (unwritten, "output chunk 1 of rank 0 is read before it is written",
-         'p.chunk(0, 1, buffer="output")'),
-        (unwritten_scratch, "scratch chunk 0 of rank 0 is read before",
-         'p.chunk(0, 0, buffer="scratch")'),
-        (twice, "rank 1 would count the contribution of rank 0 to chunk 0 twice",
-         "one.reduce_into(rank=1)"),
-        (apples_and_pears, "chunk 1 of rank 0 is added to chunk 0 of rank 1",
-         'p.chunk(0, 1).reduce_into(rank=1, buffer="scratch", index=0)'),
-        (nothing_to_add_to, "output chunk 0 of rank 1 holds nothing",
-         'p.chunk(0, 0).reduce_into(rank=1, buffer="output", index=0)'),
-        (the_callers_input, "the input of rank 1 belongs to the caller",
-         'p.chunk(0, 0).copy_to(rank=1, buffer="input", index=0)'),
-        (where_in_the_output, "where in the output buffer?",
-         'p.chunk(0, 0).copy_to(rank=1, buffer="output")'),
+        (
+            beyond_the_buffer,
+            "there is no chunk 4 in the output buffer",
+            'p.chunk(0, 0).copy_to(rank=1, buffer="output", index=4)',
+        ),
+        (
+            unwritten,
+            "output chunk 1 of rank 0 is read before it is written",
+            'p.chunk(0, 1, buffer="output")',
+        ),
+        (
+            unwritten_scratch,
+            "scratch chunk 0 of rank 0 is read before",
+            'p.chunk(0, 0, buffer="scratch")',
+        ),
+        (
+            twice,
+            "rank 1 would count the contribution of rank 0 to chunk 0 twice",
+            "one.reduce_into(rank=1)",
+        ),
+        (
+            apples_and_pears,
+            "chunk 1 of rank 0 is added to chunk 0 of rank 1",
+            'p.chunk(0, 1).reduce_into(rank=1, buffer="scratch", index=0)',
+        ),
+        (
+            nothing_to_add_to,
+            "output chunk 0 of rank 1 holds nothing",
+            'p.chunk(0, 0).reduce_into(rank=1, buffer="output", index=0)',
+        ),
+        (
+            the_callers_input,
+            "the input of rank 1 belongs to the caller",
+            'p.chunk(0, 0).copy_to(rank=1, buffer="input", index=0)',
+        ),
+        (
+            where_in_the_output,
+            "where in the output buffer?",
+            'p.chunk(0, 0).copy_to(rank=1, buffer="output")',
+        ),
         (index_alone, "an index says nothing", "p.chunk(0, 0).copy_to(rank=1, index=2)"),
-        (stale, "scratch chunk 0 of rank 1 no longer holds chunk 0 of rank 0",
-         'old.copy_to(rank=2, buffer="scratch")'),
-        (over_itself, "scratch chunk 1 of rank 1 no longer holds chunk 1 of rank 0",
-         'two.copy_to(buffer="scratch", index=1)'),
+        (
+            stale,
+            "scratch chunk 0 of rank 1 no longer holds chunk 0 of rank 0",
+            'old.copy_to(rank=2, buffer="scratch")',
+        ),
+        (
+            over_itself,
+            "scratch chunk 1 of rank 1 no longer holds chunk 1 of rank 0",
+            'two.copy_to(buffer="scratch", index=1)',
+        ),
         (odd_split, "3 chunks cannot be split into 2", "p.chunk(0, 0, count=3).split(2)"),
         (far_group, "chunks of rank 0 and rank 1", "p.chunk(0, 0).group(p.chunk(1, 1))"),
         (negative_wish, "channel -2 is negative", "p.chunk(0, 0).copy_to(rank=1, channel=-2)"),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
-)  # fmt: skip
+)
 def test_a_wrong_line_is_named(write: Callable[[Builder], None], says: str, at: str) -> None:
     p = Builder(Allreduce(4, chunks=4))
     with pytest.raises(BadAlgorithm) as caught:
@@ -317,15 +350,27 @@ def test_numbers_of_numpy_serve(number: Callable[[int], int]) -> None:
 @pytest.mark.parametrize(
     ("collective", "rank", "hint"),
     [
-        (Alltoall(3), 1, "it holds chunks 3-5; numbers are the collective's: what rank s has for "
-                         "rank d is s * 3 + d"),
-        (Alltoall(2, chunks=2), 1, "it holds chunks 4-7; numbers are the collective's: what rank s "
-                                   "has for rank d is (s * 2 + d) * 2 and the 1 after it"),
-        (Allgather(2, chunks=3), 1, "it holds chunks 3-5; numbers are those of the whole output: "
-                                    "rank r has r * 3 and the 2 after it"),
+        (
+            Alltoall(3),
+            1,
+            "it holds chunks 3-5; numbers are the collective's: what rank s has for "
+            "rank d is s * 3 + d",
+        ),
+        (
+            Alltoall(2, chunks=2),
+            1,
+            "it holds chunks 4-7; numbers are the collective's: what rank s "
+            "has for rank d is (s * 2 + d) * 2 and the 1 after it",
+        ),
+        (
+            Allgather(2, chunks=3),
+            1,
+            "it holds chunks 3-5; numbers are those of the whole output: "
+            "rank r has r * 3 and the 2 after it",
+        ),
         (Broadcast(2), 1, "copy it there first"),
     ],
-)  # fmt: skip
+)
 def test_a_chunk_that_is_elsewhere_names_those_that_are_here(
     collective: Collective, rank: int, hint: str
 ) -> None:

@@ -30,9 +30,11 @@ def test_the_text_is_that_of_the_standard_library(
     lists: list[list[int]], column: list[int], text: str, number: float
 ) -> None:
     data = {
-        "rows": rows(lists), "inner": {"column": np.array(column, np.int32), "text": text},
-        "times": np.array([number, 1e-7, 1e22]), "more": {text: number, "none": None},
-    }  # fmt: skip
+        "rows": rows(lists),
+        "inner": {"column": np.array(column, np.int32), "text": text},
+        "times": np.array([number, 1e-7, 1e22]),
+        "more": {text: number, "none": None},
+    }
     assert compact(data) == json.dumps(plain(data), separators=(",", ":"))
     assert plain(rows(lists)) == lists
 

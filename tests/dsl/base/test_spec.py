@@ -57,9 +57,16 @@ def test_every_type_of_option() -> None:
         " fast=yes, label=a-b.c, engines=classic+exact{solver=z3,steps=1+2}+greedy}"
     )
     assert of(text) == Sample(
-        4, Fraction(7, 6), 2.5, None, Colour.DARK_BLUE, "z3", True, "a-b.c",
+        4,
+        Fraction(7, 6),
+        2.5,
+        None,
+        Colour.DARK_BLUE,
+        "z3",
+        True,
+        "a-b.c",
         ("classic", "exact{solver=z3,steps=1+2}", "greedy"),
-    )  # fmt: skip
+    )
 
 
 def test_underscores_and_hyphens_name_one_option() -> None:
@@ -112,7 +119,7 @@ def test_a_list_of_specs_splits_outside_braces() -> None:
         ("sample{=3}", 8, "option=value"),
         ("sample{,}", 8, "option=value"),
     ],
-)  # fmt: skip
+)
 def test_a_slip_is_pointed_at(text: str, column: int, message: str) -> None:
     with pytest.raises(SyntaxProblem, match=message) as caught:
         parse_spec(text, "--engine")

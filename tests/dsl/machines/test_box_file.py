@@ -49,8 +49,11 @@ def test_a_file_of_ones_own_is_a_machine(tmp_path: Path) -> None:
     assert (made.name, made.ranks) == ("mine.toml:nodes=2", 8)
     assert {str(x.bandwidth) for x in made.links} == {"51", "12", "25/2"}
     assert {n.name for n in made.nodes if n.kind is NodeKind.SWITCH} == {
-        "plx0", "plx1", "rail0", "rail1"
-    }  # fmt: skip
+        "plx0",
+        "plx1",
+        "rail0",
+        "rail1",
+    }
     # With NICs for pairs of GPUs the ring cannot turn by one; the boxes still change places.
     assert len(made.symmetries) == 1
     assert len(topology(str(file)).symmetries) == 1

@@ -54,8 +54,10 @@ def test_a_nic_that_is_a_node_goes_with_all_its_links() -> None:
     made = topology("ndv2:nodes=2")
     assert find(made, "nic1.0") == find(made, "host1.nic0") == nic_down(made, "nic1.0")
     assert {x for pair in ends(made, find(made, "nic1.0").links) for x in pair} == {
-        "nic1.0", "fabric", *(f"gpu{r}" for r in range(8, 16))
-    }  # fmt: skip
+        "nic1.0",
+        "fabric",
+        *(f"gpu{r}" for r in range(8, 16)),
+    }
 
 
 def test_nics_of_fewer_than_slots_are_counted_and_keep_the_names_of_their_nodes() -> None:
@@ -67,9 +69,7 @@ def test_nics_of_fewer_than_slots_are_counted_and_keep_the_names_of_their_nodes(
 
 def test_a_nic_that_is_a_shared_resource() -> None:
     nodes = (*(gpu(r, r // 2) for r in range(4)), switch("net"))
-    links = tuple(
-        Link(a, b, Fraction(25)) for r in range(4) for a, b in ((r, 4), (4, r))
-    )  # fmt: skip
+    links = tuple(Link(a, b, Fraction(25)) for r in range(4) for a, b in ((r, 4), (4, r)))
     shared = tuple(
         Resource(f"eth{h}", tuple(range(4 * h, 4 * h + 4)), Fraction(25)) for h in (0, 1)
     )
@@ -156,12 +156,16 @@ def test_what_is_cut_off_is_named_as_it_was_numbered() -> None:
 @pytest.mark.parametrize(
     ("down", "kind", "lost"),
     [
-        ("gpu1->gpu0", "broadcast", ()), ("gpu0->gpu1", "broadcast", (1, 2)),
-        ("gpu1->gpu0", "reduce", (1, 2)), ("gpu0->gpu1", "reduce", ()),
-        ("gpu1->gpu2", "scatter", (2,)), ("gpu2->gpu1", "gather", (2,)),
-        ("gpu1->gpu0", "allgather", (0,)), ("gpu1->gpu0", None, (0,)),
+        ("gpu1->gpu0", "broadcast", ()),
+        ("gpu0->gpu1", "broadcast", (1, 2)),
+        ("gpu1->gpu0", "reduce", (1, 2)),
+        ("gpu0->gpu1", "reduce", ()),
+        ("gpu1->gpu2", "scatter", (2,)),
+        ("gpu2->gpu1", "gather", (2,)),
+        ("gpu1->gpu0", "allgather", (0,)),
+        ("gpu1->gpu0", None, (0,)),
     ],
-)  # fmt: skip
+)
 def test_what_needs_one_direction_loses_nothing_with_the_other(
     down: str, kind: str | None, lost: tuple[int, ...]
 ) -> None:

@@ -210,10 +210,11 @@ def test_numbers_of_numpy_are_whole() -> None:
 
 def test_a_custom_one_says_what_its_rows_say() -> None:
     c = custom(
-        "mine", 3,
+        "mine",
+        3,
         [(0, 0, [0], 1), (1, 0, [1], 0), (2, 1, [2], 0)],
         [(2, 0, [1, 0], 3), (0, 1, [2], 0)],
-    )  # fmt: skip
+    )
     assert (c.kind, c.chunks, c.factor, str(c)) == (Kind.CUSTOM, 2, 1, "mine on 3 ranks, 2 chunks")
     assert meaning(c) == {(2, 3): {(0, 1), (1, 0)}, (0, 0): {(2, 0)}}
     assert c.combining
@@ -249,11 +250,13 @@ ROW = (0, 0, [0], 0)
         (1.5, [ROW], [ROW], "ranks: 1.5 is not a whole number"),
         (2, [ROW, (0, 1, [0], 0)], [ROW], "chunks 0 and 1 share input offset 0 of rank 0"),
         (
-            2, [ROW, (0, 1, [0], 1)], [(1, 0, [0], 0), (1, 1, [0], 0)],
+            2,
+            [ROW, (0, 1, [0], 1)],
+            [(1, 0, [0], 0), (1, 1, [0], 0)],
             "chunks 0 and 1 share output offset 0 of rank 1",
         ),
     ],
-)  # fmt: skip
+)
 def test_rows_that_make_no_sense(ranks, pre, post, why) -> None:
     with pytest.raises(UserError, match=why):
         custom("mine", ranks, pre, post)

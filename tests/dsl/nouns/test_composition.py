@@ -55,10 +55,13 @@ def test_what_phases_make(steps: list, kind: Kind) -> None:
         ([(RS, ROWS), (RS, COLUMNS), (AG, COLUMNS)], 2, "2 phases reduce_scatter, 1 allgather"),
         ([(RS, ALL), (RS, ROWS)], 0, "ranks 0 and 1 are in one group here and come together"),
         ([(AG, ROWS), (AG, ALL)], 1, "ranks 0 and 1 are in one group here"),
-        ([(RS, ((0, 1, 2, 3), (4, 5))), (RS, ((0, 4), (1, 5), (2,), (3,)))], 0,
-         "the group of rank 4 has 2 ranks, where the phases join 4 blocks"),
+        (
+            [(RS, ((0, 1, 2, 3), (4, 5))), (RS, ((0, 4), (1, 5), (2,), (3,)))],
+            0,
+            "the group of rank 4 has 2 ranks, where the phases join 4 blocks",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_makes_none_names_the_phase(steps: list, phase: int, message: str) -> None:
     with pytest.raises(NoComposition, match=message) as caught:
         composed(phases(*steps))

@@ -17,20 +17,45 @@ PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
 
 def plan(name: str, low: int, high: int, candidate: str = "ring") -> TunedPlan:
     file = Artefact("msccl-xml", f"msccl-xml/{name}.xml", "msccl")
-    return TunedPlan(name, low, high, candidate, "classic", "LL", 2, 1, {"spread": "chains"},
-                     f"schedules/{name}.json", (file,))  # fmt: skip
+    return TunedPlan(
+        name,
+        low,
+        high,
+        candidate,
+        "classic",
+        "LL",
+        2,
+        1,
+        {"spread": "chains"},
+        f"schedules/{name}.json",
+        (file,),
+    )
 
 
 def tuned(*plans: TunedPlan) -> Tuned:
     candidates = (Candidate("ring", (2.0, None, 9.0), True), Candidate("tree", (1.0, 3.0, 12.0)))
-    return Tuned(make("allgather", 2), {"latency_us": "7/10"}, (1024, 2048, 4096), (0.5, 1.0, 2.0),
-                 (1.0, 3.0, 9.0), (0.9, None, 8.0), candidates, plans, ("a remark",))  # fmt: skip
+    return Tuned(
+        make("allgather", 2),
+        {"latency_us": "7/10"},
+        (1024, 2048, 4096),
+        (0.5, 1.0, 2.0),
+        (1.0, 3.0, 9.0),
+        (0.9, None, 8.0),
+        candidates,
+        plans,
+        ("a remark",),
+    )
 
 
 GOOD = Library(
-    "pair", PAIR, 1024, 4096, {"by": "simulation"},
-    (tuned(plan("a", 1024, 3000, "tree"), plan("b", 3001, 4096)),), {"seed": 0},
-)  # fmt: skip
+    "pair",
+    PAIR,
+    1024,
+    4096,
+    {"by": "simulation"},
+    (tuned(plan("a", 1024, 3000, "tree"), plan("b", 3001, 4096)),),
+    {"seed": 0},
+)
 
 
 def test_what_is_written_is_read() -> None:
@@ -93,9 +118,12 @@ def test_unknown_keys_are_errors() -> None:
 
 @pytest.mark.parametrize(
     ("key", "wrong", "message"),
-    [("instances", 0, "0 instances"), ("segments", 10**13, "segments"),
-     ("protocol", "Simpel", "Simple")],
-)  # fmt: skip
+    [
+        ("instances", 0, "0 instances"),
+        ("segments", 10**13, "segments"),
+        ("protocol", "Simpel", "Simple"),
+    ],
+)
 def test_a_plan_is_compiled_in_a_way_that_there_is(key: str, wrong: object, message: str) -> None:
     data = dump(GOOD)
     data["tuned"][0]["plans"][0][key] = wrong

@@ -23,8 +23,9 @@ def address(kind: str, ranks: int, chunks: int, rank: int, part: Slice) -> int:
     count; all others: sendbuff = recvbuff.
     """
     starts = {
-        ("allgather", Buffer.INPUT): rank * chunks, ("reduce_scatter", Buffer.OUTPUT): rank * chunks
-    }  # fmt: skip
+        ("allgather", Buffer.INPUT): rank * chunks,
+        ("reduce_scatter", Buffer.OUTPUT): rank * chunks,
+    }
     return starts.get((kind, part.buffer), 0) + part.offset
 
 
@@ -46,10 +47,14 @@ def test_in_place_two_slots_have_one_name_if_they_are_one_memory(kind: str, chun
 
 
 @given(
-    kind=st.sampled_from(KINDS), in_place=st.booleans(), chunks=st.integers(1, 3),
-    slots=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([INPUT, OUTPUT, SCRATCH]),
-                             st.integers(0, 20)), min_size=1),
-)  # fmt: skip
+    kind=st.sampled_from(KINDS),
+    in_place=st.booleans(),
+    chunks=st.integers(1, 3),
+    slots=st.lists(
+        st.tuples(st.integers(0, 3), st.sampled_from([INPUT, OUTPUT, SCRATCH]), st.integers(0, 20)),
+        min_size=1,
+    ),
+)
 def test_columns_are_named_as_slots_one_by_one(
     kind: str, in_place: bool, chunks: int, slots: list[tuple[int, int, int]]
 ) -> None:

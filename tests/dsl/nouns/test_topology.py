@@ -84,8 +84,10 @@ def test_views_agree_with_the_links(machine):
 def test_reversed_twice_is_the_machine_itself(machine):
     back = machine.reversed().reversed()
     assert (back.nodes, back.links, back.resources) == (
-        machine.nodes, machine.links, machine.resources,
-    )  # fmt: skip
+        machine.nodes,
+        machine.links,
+        machine.resources,
+    )
 
 
 @given(topologies())

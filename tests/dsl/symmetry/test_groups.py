@@ -87,8 +87,12 @@ def test_growing_never_leaves_the_closure(moves: list[tuple[int, ...]]) -> None:
 def test_a_limit_takes_a_power() -> None:
     turn = points(tuple((i + 1) % 12 for i in range(12)))
     assert [grow(trivial(12, 12), turn, 12, limit).order for limit in (12, 11, 5, 3, 1)] == [
-        12, 6, 4, 3, 1,
-    ]  # fmt: skip
+        12,
+        6,
+        4,
+        3,
+        1,
+    ]
 
 
 def test_orders_divide_the_sizes_of_classes() -> None:

@@ -78,8 +78,10 @@ def sound(made: Topology, found: Orbits) -> None:
         for i, one in enumerate(made.nodes):
             twin = made.nodes[image[i]]
             assert (one.kind, one.multicast, one.reduces) == (
-                twin.kind, twin.multicast, twin.reduces
-            )  # fmt: skip
+                twin.kind,
+                twin.multicast,
+                twin.reduces,
+            )
         for i, x in enumerate(made.links):
             assert made.links[rows[i]] == replace(x, src=image[x.src], dst=image[x.dst])
         for i, r in enumerate(made.resources):
@@ -185,14 +187,33 @@ def test_a_small_machine_with_a_symmetry_is_seen_to_have_one(case: tuple[int, To
 
 
 ORDERS = {
-    "ring:8": 8, "full:8": 8, "line:8": 2, "line:9": 1, "star:5": 1, "hub:6": 6, "mesh:4x6": 4,
-    "torus:8x8": 64, "torus:3x4x2": 24, "hypercube:6": 64, "fat-tree:k=4": 16,
-    "dragonfly:p=2,a=4,h=2": 36, "dgx1": 4, "ndv2": 4, "ndv2:nodes=2": 8, "mi250": 4,
-    "mi250:nodes=2": 8, "amd4": 4, "mi300x": 8, "gb200-nvl72": 72, "dgx2:nodes=2": 32,
-    "dgx-a100:nodes=4,fabric=rails": 32, "dgx-a100:nodes=4,fabric=pods:2": 32,
-    "dgx-a100:nodes=4,fabric=planes:2": 32, "dgx-a100:nodes=4,nics=4": 16,
+    "ring:8": 8,
+    "full:8": 8,
+    "line:8": 2,
+    "line:9": 1,
+    "star:5": 1,
+    "hub:6": 6,
+    "mesh:4x6": 4,
+    "torus:8x8": 64,
+    "torus:3x4x2": 24,
+    "hypercube:6": 64,
+    "fat-tree:k=4": 16,
+    "dragonfly:p=2,a=4,h=2": 36,
+    "dgx1": 4,
+    "ndv2": 4,
+    "ndv2:nodes=2": 8,
+    "mi250": 4,
+    "mi250:nodes=2": 8,
+    "amd4": 4,
+    "mi300x": 8,
+    "gb200-nvl72": 72,
+    "dgx2:nodes=2": 32,
+    "dgx-a100:nodes=4,fabric=rails": 32,
+    "dgx-a100:nodes=4,fabric=pods:2": 32,
+    "dgx-a100:nodes=4,fabric=planes:2": 32,
+    "dgx-a100:nodes=4,nics=4": 16,
     "dgx-a100:nodes=4,nics=8,8,4,4": 8,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["declared", "bare"])

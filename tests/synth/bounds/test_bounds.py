@@ -47,8 +47,10 @@ def amd8() -> Topology:
     clique = {0, 2, 3, 5}
     links = tuple(
         link(a, b, 6 if (a in clique) == (b in clique) else 5)
-        for a in range(8) for b in range(8) if a != b
-    )  # fmt: skip
+        for a in range(8)
+        for b in range(8)
+        if a != b
+    )
     return Topology("amd8", tuple(gpu(i) for i in range(8)), links)
 
 
@@ -137,8 +139,14 @@ def test_the_published_table_of_unit_graphs(name):
         assert alltoall.tight
 
 
-KINDS = {"AG": "allgather", "RS": "reduce_scatter", "A2A": "alltoall", "AR": "allreduce",
-         "broadcast": "broadcast", "BC": "broadcast"}  # fmt: skip
+KINDS = {
+    "AG": "allgather",
+    "RS": "reduce_scatter",
+    "A2A": "alltoall",
+    "AR": "allreduce",
+    "broadcast": "broadcast",
+    "BC": "broadcast",
+}
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the shared facts are not here")
@@ -257,9 +265,11 @@ def test_a_nic_over_all_links_between_two_hosts():
     forth = tuple(4 + 2 * i for i in range(4))
     back = tuple(5 + 2 * i for i in range(4))
     topology = Topology(
-        "nic", nodes, (*inside, *between),
+        "nic",
+        nodes,
+        (*inside, *between),
         (Resource("nic out", forth, Fraction(12)), Resource("nic in", back, Fraction(12))),
-    )  # fmt: skip
+    )
     assert checked(topology, "allgather").us_per_byte * 1000 == Fraction(2, 4) / 12
     assert checked(topology, "alltoall").us_per_byte * 1000 == Fraction(4, 4) / 12
     assert checked(topology, "allreduce").us_per_byte * 1000 == Fraction(1, 12)

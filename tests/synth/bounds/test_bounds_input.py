@@ -20,8 +20,11 @@ KINDS = ["allgather", "reduce_scatter", "allreduce", "alltoall", "broadcast", "g
 
 
 def test_a_lost_rank_is_named_with_the_cut():
-    lost = Topology("lost", (*map(gpu, range(4)), switch("sw")),
-                    (*both_ways(0, 4, 25), *both_ways(1, 4, 25), *both_ways(2, 3, 25)))  # fmt: skip
+    lost = Topology(
+        "lost",
+        (*map(gpu, range(4)), switch("sw")),
+        (*both_ways(0, 4, 25), *both_ways(1, 4, 25), *both_ways(2, 3, 25)),
+    )
     for judge in (bounds, Problem):
         with pytest.raises(BadTopology) as caught:
             judge(lost, make("allgather", 4))

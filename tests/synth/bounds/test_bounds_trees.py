@@ -76,8 +76,11 @@ def by_hand(topology: Topology, prices: list[int], holders: list[int]) -> Fracti
 
 
 @QUICK
-@given(topologies(max_ranks=4), st.sampled_from(["allgather", "broadcast", "reduce_scatter"]),
-       st.data())  # fmt: skip
+@given(
+    topologies(max_ranks=4),
+    st.sampled_from(["allgather", "broadcast", "reduce_scatter"]),
+    st.data(),
+)
 def test_prices_prove_no_more_than_trees_cost(topology, kind, data):
     rows = len(topology.capacities())
     prices = data.draw(st.lists(st.integers(0, 4), min_size=rows, max_size=rows))

@@ -133,8 +133,12 @@ def test_a_sketch_is_for_exact() -> None:
 
 
 def test_refusals_in_words() -> None:
-    swap = custom("swap", 2, pre=[(r, r, [r], 0) for r in (0, 1)],
-                  post=[(r, c, [c], c) for r in (0, 1) for c in (0, 1)])  # fmt: skip
+    swap = custom(
+        "swap",
+        2,
+        pre=[(r, r, [r], 0) for r in (0, 1)],
+        post=[(r, c, [c], c) for r in (0, 1) for c in (0, 1)],
+    )
     problem = Problem(topology("ring:4").restricted_to((0, 1)), swap)
     with pytest.raises(UserError, match=r"no engine can solve this: packing: swap .*; classic: "):
         synthesize(problem, "portfolio{engines=packing+classic}")
@@ -223,9 +227,10 @@ def test_it_says_what_it_keeps() -> None:
     """The words are those of the kept schedule, and every size that was looked at has one."""
     machine = topology("dgx-a100:nodes=3")
     outcome = synthesize(
-        Problem(machine, make("allgather", 24)), "portfolio{engines=packing+classic}",
+        Problem(machine, make("allgather", 24)),
+        "portfolio{engines=packing+classic}",
         Budget(seconds=30),
-    )  # fmt: skip
+    )
     mine = [p for p in outcome.points if p.schedule.provenance["found_by"] == "packing"]
     assert mine
     for point in mine:

@@ -71,9 +71,12 @@ def test_a_detour_costs_its_latency() -> None:
 
 def test_the_first_is_the_dearest() -> None:
     found = of(
-        "dgx-a100:nodes=2", "allgather", "between nodes: relay any through 0 -> 0", "chunks 1",
+        "dgx-a100:nodes=2",
+        "allgather",
+        "between nodes: relay any through 0 -> 0",
+        "chunks 1",
         "max hops 3",
-    )  # fmt: skip
+    )
     assert found.each[0].unit[0].label.startswith("relay")
     assert [x.without.us for x in found.each] == sorted(x.without.us for x in found.each)
     assert all(found.no_rules.us <= x.without.us <= found.all_rules.us for x in found.each)

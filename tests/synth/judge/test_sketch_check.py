@@ -156,10 +156,16 @@ def test_symmetry_keeps_the_numbers_of_pieces() -> None:
     n = 4
     nodes = tuple(map(gpu, range(n)))
     links = tuple(x for r in range(n) for x in both_ways(r, (r + 1) % n, 25))
-    up = [Transfer(2 * ((r - s) % n), r, (r + 1) % n, (2 * r,), s)
-          for s in range(n - 1) for r in range(n)]  # fmt: skip
-    down = [Transfer(2 * ((r + s) % n) + 1, r, (r - 1) % n, (2 * ((r - 1) % n) + 1,), s)
-            for s in range(n - 1) for r in range(n)]  # fmt: skip
+    up = [
+        Transfer(2 * ((r - s) % n), r, (r + 1) % n, (2 * r,), s)
+        for s in range(n - 1)
+        for r in range(n)
+    ]
+    down = [
+        Transfer(2 * ((r + s) % n) + 1, r, (r - 1) % n, (2 * ((r - 1) % n) + 1,), s)
+        for s in range(n - 1)
+        for r in range(n)
+    ]
     s = Schedule.of(Topology("loop", nodes, links), make("allgather", n, chunks=2), up + down)
     turn, mirror = (1, 2, 3, 0), (0, 3, 2, 1)
     assert not told(s, Symmetry(label="turn", image=turn))
@@ -199,8 +205,10 @@ def test_hops_of_copies_and_of_sums() -> None:
     [
         (FixedSend(label="f", owner=0, pair=(0, 1), must=True), ""),
         (FixedSend(label="f", owner=0, pair=(0, 1), must=True, step=1), ""),
-        (FixedSend(label="f", owner=0, pair=(0, 1), must=True, step=2),
-         "chunk 0 is not sent 0 -> 1 in step 1"),
+        (
+            FixedSend(label="f", owner=0, pair=(0, 1), must=True, step=2),
+            "chunk 0 is not sent 0 -> 1 in step 1",
+        ),
         (FixedSend(label="f", owner=0, pair=(3, 0), must=True), "chunk 0 is not sent 3 -> 0"),
         (FixedSend(label="f", owner=0, pair=(3, 0), must=False), ""),
         (FixedSend(label="f", owner=0, pair=(2, 3), must=False), "this send is ruled out"),
@@ -209,7 +217,7 @@ def test_hops_of_copies_and_of_sums() -> None:
         (FixedSend(label="f", owner=0, pair=(0, 1), must=True, piece=2), "has no such chunk"),
         (FixedSend(label="f", owner=9, pair=(0, 1), must=True), "has no such chunk"),
     ],
-)  # fmt: skip
+)
 def test_fixed_sends(rule: FixedSend, broken: str) -> None:
     found = told(ring_allgather(4, chunks=2), rule)
     assert bool(found) == bool(broken)
@@ -292,9 +300,10 @@ def test_a_detour_of_any_part_of_a_sum_counts() -> None:
 
 def two_way_ring(n: int) -> Topology:
     return Topology(
-        "two-way", tuple(map(gpu, range(n))),
+        "two-way",
+        tuple(map(gpu, range(n))),
         tuple(x for r in range(n) for x in both_ways(r, (r + 1) % n, 25)),
-    )  # fmt: skip
+    )
 
 
 def test_of_equal_copies_the_nearest_start_counts() -> None:
@@ -343,9 +352,10 @@ def square() -> Topology:
     """0-1, 2-3 inside; 0-2, 1-3 across."""
     cables = [(0, 1), (2, 3), (0, 2), (1, 3)]
     return Topology(
-        "square", tuple(gpu(r, r // 2) for r in range(4)),
+        "square",
+        tuple(gpu(r, r // 2) for r in range(4)),
         tuple(x for a, b in cables for x in both_ways(a, b, 25)),
-    )  # fmt: skip
+    )
 
 
 def allreduce(*sends: tuple[int, int, int, int, bool]) -> Schedule:

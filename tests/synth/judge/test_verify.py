@@ -215,8 +215,10 @@ def test_two_plain_arrivals_in_one_step() -> None:
 
 def test_forgotten_reduction_flag() -> None:
     s = ring_reduce_scatter()
-    assert any("rank 1 loses contributions of chunk 3" in p
-               for p in problems(s, {0: replace(s[0], reduce=False)}))  # fmt: skip
+    assert any(
+        "rank 1 loses contributions of chunk 3" in p
+        for p in problems(s, {0: replace(s[0], reduce=False)})
+    )
 
 
 def test_a_sum_may_replace_its_parts() -> None:
@@ -427,9 +429,17 @@ def test_a_quarter_million_transfers_in_seconds(reduce: bool) -> None:
     chunk = ((r - s[:, None] - reduce) % n).ravel()
     src = np.tile(r, n - 1)
     big = Schedule.from_columns(
-        ring(n), make("reduce_scatter" if reduce else "allgather", n), chunk, src, (src + 1) % n,
-        np.repeat(s, n), np.full(len(src), reduce), np.ones(len(src)), src, rounds=(1,) * (n - 1),
-    )  # fmt: skip
+        ring(n),
+        make("reduce_scatter" if reduce else "allgather", n),
+        chunk,
+        src,
+        (src + 1) % n,
+        np.repeat(s, n),
+        np.full(len(src), reduce),
+        np.ones(len(src)),
+        src,
+        rounds=(1,) * (n - 1),
+    )
     start = time.perf_counter()
     assert verify(big).ok
     assert time.perf_counter() - start < 20  # under half a second on an idle core

@@ -56,9 +56,12 @@ COMPOSITIONS = [
 
 
 def problem(
-    machine: str, phases: tuple[tuple[Kind, tuple[tuple[int, ...], ...]], ...], *rules: Rule,
-    size: int = 1 << 20, objective: Objective = Objective.TIME,
-) -> Problem:  # fmt: skip
+    machine: str,
+    phases: tuple[tuple[Kind, tuple[tuple[int, ...], ...]], ...],
+    *rules: Rule,
+    size: int = 1 << 20,
+    objective: Objective = Objective.TIME,
+) -> Problem:
     where = topology(machine)
     steps = tuple(Phase(kind, groups) for kind, groups in phases)
     whole = composed(steps)

@@ -53,9 +53,15 @@ from weft.synth.reductions.refine import refine
 from weft.synth.reductions.reverse import reverse
 
 REVERSIBLE = (
-    Kind.REDUCE, Kind.REDUCE_SCATTER, Kind.GATHER, Kind.SCATTER, Kind.ALLTOALL, Kind.ALLTONEXT,
-    Kind.MULTIROOT_GATHER, Kind.MULTIROOT_SCATTER,
-)  # fmt: skip
+    Kind.REDUCE,
+    Kind.REDUCE_SCATTER,
+    Kind.GATHER,
+    Kind.SCATTER,
+    Kind.ALLTOALL,
+    Kind.ALLTONEXT,
+    Kind.MULTIROOT_GATHER,
+    Kind.MULTIROOT_SCATTER,
+)
 
 
 # --- prune ------------------------------------------------------------------------------------
@@ -78,8 +84,7 @@ def test_needless_copies_are_pruned(s: Schedule, data: st.DataObject) -> None:
         extra.append(replace(t, step=s.steps + len(extra), reduce=False))
     wanted = set(map(tuple, s.collective.post.rows()[:, :2].tolist()))
     assume(all((t.dst, t.chunk) in wanted for t in extra))
-    more = Schedule.of(s.topology, s.collective, [*s, *extra],
-                       rounds=s.rounds + (1,) * len(extra))  # fmt: skip
+    more = Schedule.of(s.topology, s.collective, [*s, *extra], rounds=s.rounds + (1,) * len(extra))
     verdict = verify(more)
     assume(verdict.ok)  # a partial sum cannot be copied over the whole
     assert verdict.redundant == len(extra)
@@ -125,11 +130,14 @@ def test_what_a_sum_replaces_was_not_needed() -> None:
 @pytest.mark.parametrize(
     ("kind", "dual"),
     [
-        ("reduce", "broadcast"), ("reduce_scatter", "allgather"), ("gather", "scatter"),
-        ("scatter", "gather"), ("multiroot_gather", "multiroot_scatter"),
+        ("reduce", "broadcast"),
+        ("reduce_scatter", "allgather"),
+        ("gather", "scatter"),
+        ("scatter", "gather"),
+        ("multiroot_gather", "multiroot_scatter"),
         ("multiroot_scatter", "multiroot_gather"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("chunks", [1, 3])
 def test_duals_are_the_standard_ones(kind: str, dual: str, chunks: int) -> None:
     roots = [2] if kind in ("reduce", "gather", "scatter") else []
@@ -196,15 +204,21 @@ def test_needless_copies_of_the_dual_do_not_come_back() -> None:
     """Broadcast over a relay into a dead end: turned round, the dead end has nothing to send."""
     c = custom("from two", 4, [(1, 0, [1], 0), (2, 0, [2], 0)], [(0, 0, [1, 2], 0)])
     dual, undo = reverse(Problem(ring(4), c))
-    sends = [Transfer(0, 0, 3, (3,), 0), Transfer(0, 3, 2, (2,), 1), Transfer(0, 2, 1, (1,), 2),
-             Transfer(0, 1, 0, (0,), 3)]  # fmt: skip
+    sends = [
+        Transfer(0, 0, 3, (3,), 0),
+        Transfer(0, 3, 2, (2,), 1),
+        Transfer(0, 2, 1, (1,), 2),
+        Transfer(0, 1, 0, (0,), 3),
+    ]
     there = Schedule.of(dual.topology, dual.collective, sends, rounds=(1, 2, 3, 4))
     assert verify(replace(there, rounds=())).ok
     back = undo(there)
     assert verify(back).ok
     assert [(t.src, t.dst, t.step, t.reduce) for t in back] == [
-        (1, 2, 1, True), (2, 3, 2, False), (3, 0, 3, False),
-    ]  # fmt: skip
+        (1, 2, 1, True),
+        (2, 3, 2, False),
+        (3, 0, 3, False),
+    ]
     assert back.rounds == (4, 3, 2, 1)
 
 
@@ -225,10 +239,12 @@ def test_a_finer_dual_schedule_comes_back_finer() -> None:
         (make("allreduce", 4), "chunk 0 is summed for 4 ranks"),
         (make("broadcast", 4), "chunk 0 is copied to 4 ranks while others are summed"),
         (one_shot_allreduce(4), "summed at home"),
-        (custom("twice", 4, [(0, 0, [0], 0), (1, 0, [0], 0)], [(2, 0, [0], 0)]),
-         "starts with 2 contributions and must end with 1"),
+        (
+            custom("twice", 4, [(0, 0, [0], 0), (1, 0, [0], 0)], [(2, 0, [0], 0)]),
+            "starts with 2 contributions and must end with 1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(collective: object, why: str) -> None:
     with pytest.raises(UserError, match=why):
         reverse(Problem(ring(4), collective))  # type: ignore[arg-type]
@@ -266,7 +282,10 @@ RULES = st.one_of(
     st.builds(MaxHops, label=st.just("hops"), count=st.integers(1, 3)),
     st.builds(MaxSteps, label=st.just("steps"), count=st.integers(1, 4)),
     st.builds(
-        MaxDetour, st.sampled_from(Measure), st.integers(0, 1), st.sampled_from([0, 50]),
+        MaxDetour,
+        st.sampled_from(Measure),
+        st.integers(0, 1),
+        st.sampled_from([0, 50]),
         label=st.just("detour"),
     ),
     st.builds(
@@ -279,16 +298,20 @@ RULES = st.one_of(
     st.builds(SwitchPolicy, label=st.just("peers"), switch=st.just(4), limit=st.just(1)),
     st.builds(Symmetry, label=st.just("swap"), image=st.permutations(range(4)).map(tuple)),
     st.builds(
-        Relay, label=st.just("relay"), sources=st.frozensets(st.integers(0, 3), min_size=1),
+        Relay,
+        label=st.just("relay"),
+        sources=st.frozensets(st.integers(0, 3), min_size=1),
         through=st.sampled_from([((0, 2), (3, 1)), ((1, 2),), ((0, 2), (0, 3), (2, 0))]),
     ),
-)  # fmt: skip
+)
 
 
 @given(
     st.sampled_from(["reduce", "reduce_scatter", "gather", "scatter", "alltoall"]),
-    st.integers(1, 2), RULES, st.integers(0, 2**16),
-)  # fmt: skip
+    st.integers(1, 2),
+    RULES,
+    st.integers(0, 2**16),
+)
 @settings(max_examples=400)
 def test_a_rule_and_its_dual_judge_alike(kind: str, chunks: int, rule: Rule, seed: int) -> None:
     """The dual schedule breaks the dual sketch exactly if the original breaks the original."""
@@ -324,8 +347,9 @@ def test_a_step_needs_the_number_of_steps() -> None:
         reverse(problem, steps=1)
     dual, _ = reverse(problem, steps=3)
     assert dual.sketch is not None
-    assert {(r.owner, r.target, r.pair, r.step) for r in dual.sketch.rules
-            if isinstance(r, FixedSend)} == {(d, 0, (1, 0), 2) for d in range(4)}  # fmt: skip
+    assert {
+        (r.owner, r.target, r.pair, r.step) for r in dual.sketch.rules if isinstance(r, FixedSend)
+    } == {(d, 0, (1, 0), 2) for d in range(4)}
 
 
 def test_own_data_first_has_no_dual_for_copies() -> None:

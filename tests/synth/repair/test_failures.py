@@ -38,8 +38,12 @@ def test_orbits_change_nothing(machine: str, kind: str) -> None:
 
 
 @settings(deadline=None, max_examples=8)
-@given(topologies(max_ranks=4), st.sampled_from([Kind.ALLGATHER, Kind.ALLREDUCE, Kind.BROADCAST]),
-       st.booleans(), st.sampled_from([None, 1, 1 << 20]))  # fmt: skip
+@given(
+    topologies(max_ranks=4),
+    st.sampled_from([Kind.ALLGATHER, Kind.ALLREDUCE, Kind.BROADCAST]),
+    st.booleans(),
+    st.sampled_from([None, 1, 1 << 20]),
+)
 def test_costs_are_those_of_the_bounds_of_what_is_left(
     machine: Topology, kind: Kind, directions: bool, size: int | None
 ) -> None:
@@ -82,5 +86,6 @@ def test_parallel_links_fail_one_by_one_and_are_alike() -> None:
 def test_a_bridge_cuts_off_the_smaller_part_and_comes_first() -> None:
     found = what_if(topology("line:4"), make("allreduce", 4))
     assert [(x.down.name, x.lost) for x in found.losses] == [
-        ("gpu0-gpu1", (0,)), ("gpu1-gpu2", (2, 3))
-    ]  # fmt: skip
+        ("gpu0-gpu1", (0,)),
+        ("gpu1-gpu2", (2, 3)),
+    ]

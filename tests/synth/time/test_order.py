@@ -40,9 +40,10 @@ def longest_way(schedule: Schedule, i: int) -> int:
     """Hops that the chunk of a transfer still makes from where it brings it, by plain recursion."""
     t = schedule[i]
     later = [
-        j for j, u in enumerate(schedule)
+        j
+        for j, u in enumerate(schedule)
         if u.chunk == t.chunk and u.src == t.dst and u.step > t.step
-    ]  # fmt: skip
+    ]
     return max((1 + longest_way(schedule, j) for j in later), default=0)
 
 

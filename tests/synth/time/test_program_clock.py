@@ -43,9 +43,13 @@ PYTHON, COMPILED = 1 << 62, 0
 
 
 def assert_same(
-    p: Program, machine: Topology, size: int, model: RuntimeModel = MSCCL,
-    protocol: Protocol | None = None, most: int = 100_000,
-) -> ProgramSimulation:  # fmt: skip
+    p: Program,
+    machine: Topology,
+    size: int,
+    model: RuntimeModel = MSCCL,
+    protocol: Protocol | None = None,
+    most: int = 100_000,
+) -> ProgramSimulation:
     """Both machines, in every number."""
     slow, quick = (
         simulate_prepared(
@@ -58,8 +62,11 @@ def assert_same(
     assert quick.finish_us.tolist() == slow.finish_us.tolist()
     assert quick.spent_us.tolist() == slow.spent_us.tolist()
     assert (quick.exact, quick.simulated, quick.operations, quick.cut) == (
-        slow.exact, slow.simulated, slow.operations, slow.cut,
-    )  # fmt: skip
+        slow.exact,
+        slow.simulated,
+        slow.operations,
+        slow.cut,
+    )
     return quick
 
 
@@ -80,10 +87,15 @@ def compiled_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # --- the same, in every number --------------------------------------------------------------------
 
 WRITTEN = [
-    (stream(3, 4), "line:2"), (ring_allgather(5), "ring:5"), (ring_allreduce(6), "ring:6"),
-    (ring_allreduce(4), "hub:4"), (chain_broadcast(4, 3), "line:4"),
-    (all_pairs(6), "hub:6"), (all_pairs(5), "full:5"), (binomial_broadcast(8), "hub:8"),
-]  # fmt: skip
+    (stream(3, 4), "line:2"),
+    (ring_allgather(5), "ring:5"),
+    (ring_allreduce(6), "ring:6"),
+    (ring_allreduce(4), "hub:4"),
+    (chain_broadcast(4, 3), "line:4"),
+    (all_pairs(6), "hub:6"),
+    (all_pairs(5), "full:5"),
+    (binomial_broadcast(8), "hub:8"),
+]
 
 
 @pytest.mark.parametrize("protocol", Protocol)
@@ -104,9 +116,11 @@ def test_compiled_schedules(
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.randoms(use_true_random=False), st.integers(1, 1 << 24), st.sampled_from(MODELS),
+    st.randoms(use_true_random=False),
+    st.integers(1, 1 << 24),
+    st.sampled_from(MODELS),
     st.sampled_from(Protocol),
-)  # fmt: skip
+)
 def test_random_programs(
     dice: random.Random, size: int, model: RuntimeModel, protocol: Protocol
 ) -> None:
@@ -170,12 +184,14 @@ def test_ticks_that_do_not_fit(compiled_runs: list[str]) -> None:
 
 def test_the_compiled_loop_takes_over(compiled_runs: list[str]) -> None:
     """No state comes back: after a while in Python, from the start once more."""
-    ranks = [[Block(0, r + 1, None, (instr("s", "o0"),))] if r % 2 == 0
-             else [Block(0, None, r - 1, (instr("r", "o0"),))] for r in range(6)]  # fmt: skip
+    ranks = [
+        [Block(0, r + 1, None, (instr("s", "o0"),))]
+        if r % 2 == 0
+        else [Block(0, None, r - 1, (instr("r", "o0"),))]
+        for r in range(6)
+    ]
     speeds = ("25", "24.97", "24.93")
-    links: list[Link] = [
-        x for i, bw in enumerate(speeds) for x in both_ways(2 * i, 2 * i + 1, bw)
-    ]  # fmt: skip
+    links: list[Link] = [x for i, bw in enumerate(speeds) for x in both_ways(2 * i, 2 * i + 1, bw)]
     machine = Topology("three", tuple(map(gpu, range(6))), tuple(links))
     p = program("broadcast", ranks, 1)
     size = 6001 << 21

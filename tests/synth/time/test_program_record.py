@@ -83,10 +83,13 @@ def test_a_send_is_recorded_with_its_message() -> None:
     assert run.done_us.tolist() == [10, 15]
     assert (run.message_start_us[0], run.message_left_us[0], run.message_end_us[0]) == (0, 10, 15)
     assert run.received_by.tolist() == [1]
-    assert [(Activity(a), b, e) for a, b, e in zip(
-        run.phase, run.phase_start_us, run.phase_end_us, strict=True)] == [
-        (Activity.SENDING, 0, 10), (Activity.MESSAGE, 0, 15),
-    ]  # fmt: skip
+    assert [
+        (Activity(a), b, e)
+        for a, b, e in zip(run.phase, run.phase_start_us, run.phase_end_us, strict=True)
+    ] == [
+        (Activity.SENDING, 0, 10),
+        (Activity.MESSAGE, 0, 15),
+    ]
 
 
 @pytest.mark.parametrize("make", [ring_allgather, ring_allreduce, lambda n: chain_broadcast(n, 2)])
@@ -102,5 +105,6 @@ def test_turns_that_repeat_are_left_out_and_said(make) -> None:
 
 def test_too_many_operations_are_refused() -> None:
     with pytest.raises(UserError, match="timeline holds"):
-        record_program(ring_allreduce(4), topology("dgx1").restricted_to(range(4)), 1 << 30,
-                       most_operations=10)  # fmt: skip
+        record_program(
+            ring_allreduce(4), topology("dgx1").restricted_to(range(4)), 1 << 30, most_operations=10
+        )

@@ -39,7 +39,7 @@ from weft.synth.time.programs import (
     ProgramSimulation,
     RuntimeModel,
     simulate_program,
-)  # fmt: skip
+)
 from weft.synth.time.programs import simulate as module
 from weft.synth.time.programs.model import ProtocolModel
 
@@ -119,8 +119,10 @@ def test_a_full_fifo_holds_the_sender_back() -> None:
 
 
 def test_two_blocks_share_a_link() -> None:
-    ranks = [[Block(c, 1, None, (instr("s", f"o{c}"),)) for c in range(2)],
-             [Block(c, None, 0, (instr("r", f"o{c}"),)) for c in range(2)]]  # fmt: skip
+    ranks = [
+        [Block(c, 1, None, (instr("s", f"o{c}"),)) for c in range(2)],
+        [Block(c, None, 0, (instr("r", f"o{c}"),)) for c in range(2)],
+    ]
     p = program("broadcast", ranks, 2)
     run = simulate_program(p, pair("25"), 2 * MB)
     assert run.time_us == pytest.approx(85)
@@ -133,8 +135,12 @@ def test_a_shared_resource_is_occupied_at_its_own_speed() -> None:
     nodes = tuple(map(gpu, range(4)))
     links = (*both_ways(0, 1, 25), *both_ways(2, 3, 50))
     machine = Topology("nic", nodes, links, (Resource("nic", (0, 2), Fraction(20)),))
-    ranks = [[Block(0, r + 1, None, (instr("s", "o0"),))] if r % 2 == 0
-             else [Block(0, None, r - 1, (instr("r", "o0"),))] for r in range(4)]  # fmt: skip
+    ranks = [
+        [Block(0, r + 1, None, (instr("s", "o0"),))]
+        if r % 2 == 0
+        else [Block(0, None, r - 1, (instr("r", "o0"),))]
+        for r in range(4)
+    ]
     run = simulate_program(program("broadcast", ranks, 1), machine, MB)
     assert run.time_us == pytest.approx(100)
     assert run.busy_us == pytest.approx([40, 0, 20, 0, 100])
@@ -142,10 +148,14 @@ def test_a_shared_resource_is_occupied_at_its_own_speed() -> None:
 
 def test_what_an_instruction_waits_for() -> None:
     """The second block sends what the first has received; a copy of 1 MB takes 10 µs."""
-    code = [[Block(0, 1, None, (instr("s", "o0"),))],
-            [Block(0, None, 0, (instr("r", "o0"), instr("cpy", "o0"))),
-             Block(0, 2, None, (instr("s", "o0", 1, ((0, 1),)),))],
-            [Block(0, None, 1, (instr("r", "o0"),))]]  # fmt: skip
+    code = [
+        [Block(0, 1, None, (instr("s", "o0"),))],
+        [
+            Block(0, None, 0, (instr("r", "o0"), instr("cpy", "o0"))),
+            Block(0, 2, None, (instr("s", "o0", 1, ((0, 1),)),)),
+        ],
+        [Block(0, None, 1, (instr("r", "o0"),))],
+    ]
     p = program("broadcast", code, 1)
     assert us(p, "line:3", MB) == pytest.approx(81.4)
     run = simulate_program(p, topology("line:3"), MB, replace(MSCCL, local_GBps=100))
@@ -176,9 +186,11 @@ def test_how_a_message_is_cut() -> None:
 
 def test_chunks_of_one_instruction_travel_together_while_they_fit() -> None:
     """4 chunks through 2 hops: one message of 4, or 4 that follow each other."""
-    code = [[Block(0, 1, None, (instr("s", "o0", 4),))],
-            [Block(0, 2, 0, (instr("rcs", "o0", 4),))],
-            [Block(0, None, 1, (instr("r", "o0", 4),))]]  # fmt: skip
+    code = [
+        [Block(0, 1, None, (instr("s", "o0", 4),))],
+        [Block(0, 2, 0, (instr("rcs", "o0", 4),))],
+        [Block(0, None, 1, (instr("r", "o0", 4),))],
+    ]
     p = program("broadcast", code, 4)
     assert us(p, "line:3", 400_000) == pytest.approx(2 * (ALPHA + 16))
     assert us(p, "line:3", 4 * MB) == pytest.approx(2 * ALPHA + 5 * 40)
@@ -215,9 +227,10 @@ def test_a_deadlock_names_what_is_stuck() -> None:
     )
     ranks = [[Block(0, 1 - r, 1 - r, code)] for r in range(2)]
     p = program("allreduce", ranks, 6)
-    with pytest.raises(CheckFailed, match=(
-        r"rank 0 tb 0 step 2 \(s\) waits for a free slot to rank 1; rank 1 tb 0 step 2"
-    )):  # fmt: skip
+    with pytest.raises(
+        CheckFailed,
+        match=(r"rank 0 tb 0 step 2 \(s\) waits for a free slot to rank 1; rank 1 tb 0 step 2"),
+    ):
         us(p, "line:2", 600)
     assert us(p, "line:2", 600, protocol=Protocol.LL) > 0
 
@@ -310,10 +323,14 @@ def test_a_thousand_iterations_cost_a_few() -> None:
 
 def test_blocks_that_run_ahead() -> None:
     """A fast link feeds a slow one, within rank 1: the lead of one block grows all the time."""
-    code = [[Block(0, 1, None, (instr("s", "o0"),))],
-            [Block(0, None, 0, (instr("r", "o0"),)),
-             Block(0, 2, None, (instr("s", "o0", 1, ((0, 0),)),))],
-            [Block(0, None, 1, (instr("r", "o0"),))]]  # fmt: skip
+    code = [
+        [Block(0, 1, None, (instr("s", "o0"),))],
+        [
+            Block(0, None, 0, (instr("r", "o0"),)),
+            Block(0, 2, None, (instr("s", "o0", 1, ((0, 0),)),)),
+        ],
+        [Block(0, None, 1, (instr("r", "o0"),))],
+    ]
     p = program("broadcast", code, 1)
     links = (*both_ways(0, 1, 50, 1), *both_ways(1, 2, "12.5", 1))
     machine = Topology("two speeds", tuple(map(gpu, range(3))), links)
@@ -327,11 +344,15 @@ def test_blocks_that_run_ahead() -> None:
 @pytest.mark.parametrize("slow", ["5", "3.9", "4.7", "3.2"])
 def test_a_block_that_catches_up_with_one_it_waits_for(slow: str) -> None:
     """Block 1 shares a link with block 0 until that is done; then it is faster than block 2."""
-    code = [[Block(0, 1, None, (instr("s", "o0"),)),
-             Block(1, 1, None, (instr("s", "o0", 4, ((2, 0),)),)),
-             Block(0, 2, None, (instr("s", "o0"),))],
-            [Block(0, None, 0, (instr("r", "o0"),)), Block(1, None, 0, (instr("r", "o0", 4),))],
-            [Block(0, None, 0, (instr("r", "o0"),))]]  # fmt: skip
+    code = [
+        [
+            Block(0, 1, None, (instr("s", "o0"),)),
+            Block(1, 1, None, (instr("s", "o0", 4, ((2, 0),)),)),
+            Block(0, 2, None, (instr("s", "o0"),)),
+        ],
+        [Block(0, None, 0, (instr("r", "o0"),)), Block(1, None, 0, (instr("r", "o0", 4),))],
+        [Block(0, None, 0, (instr("r", "o0"),))],
+    ]
     links = (*both_ways(0, 1, 25, 1), *both_ways(0, 2, slow, 1))
     machine = Topology("catch", tuple(map(gpu, range(3))), links)
     run = assert_skipping_is_exact(program("broadcast", code, 4), machine, 1601 * (1 << 22))
@@ -341,8 +362,12 @@ def test_a_block_that_catches_up_with_one_it_waits_for(slow: str) -> None:
 
 def test_where_no_state_returns_in_time_the_rest_is_extrapolated() -> None:
     """Three links whose speeds have no small common period."""
-    ranks = [[Block(0, r + 1, None, (instr("s", "o0"),))] if r % 2 == 0
-             else [Block(0, None, r - 1, (instr("r", "o0"),))] for r in range(6)]  # fmt: skip
+    ranks = [
+        [Block(0, r + 1, None, (instr("s", "o0"),))]
+        if r % 2 == 0
+        else [Block(0, None, r - 1, (instr("r", "o0"),))]
+        for r in range(6)
+    ]
     speeds = ("25", "24.97", "24.93")
     links = [x for i, bw in enumerate(speeds) for x in both_ways(2 * i, 2 * i + 1, bw)]
     machine = Topology("three", tuple(map(gpu, range(6))), tuple(links))

@@ -45,9 +45,10 @@ def line(*links: tuple[str, str]) -> Topology:
     inner = [switch(f"s{i}") for i in range(len(links) - 1)]
     stops = [0, *range(2, 2 + len(inner)), 1]
     return Topology(
-        "line", (gpu(0), gpu(1), *inner),
+        "line",
+        (gpu(0), gpu(1), *inner),
         tuple(link(stops[i], stops[i + 1], *x) for i, x in enumerate(links)),
-    )  # fmt: skip
+    )
 
 
 def one_way(topology: Topology, chunks: int = 1) -> Schedule:
@@ -141,8 +142,12 @@ def test_a_shared_resource_is_occupied_at_its_own_speed() -> None:
 
 def test_those_behind_a_blocked_transfer_may_pass() -> None:
     """0 -> 2 and 1 -> 2 want the port of 2; 1 -> 3, behind, starts meanwhile, and then goes on."""
-    c = custom("three", 4, [(0, 0, [0], 0), (1, 1, [1], 0), (1, 2, [1], 1)],
-               [(2, 0, [0], 0), (2, 1, [1], 1), (3, 2, [1], 0)])  # fmt: skip
+    c = custom(
+        "three",
+        4,
+        [(0, 0, [0], 0), (1, 1, [1], 0), (1, 2, [1], 1)],
+        [(2, 0, [0], 0), (2, 1, [1], 1), (3, 2, [1], 0)],
+    )
     sends = [Transfer(0, 0, 2, (0, 5)), Transfer(1, 1, 2, (2, 5)), Transfer(2, 1, 3, (2, 7))]
     run = simulate(Schedule.of(hub(4, "1", "0"), c, sends), 2_000)
     assert run.start_us.tolist() == [0, 1, 0]
@@ -150,19 +155,31 @@ def test_those_behind_a_blocked_transfer_may_pass() -> None:
 
 def test_earlier_readiness_beats_the_order_in_the_schedule() -> None:
     """What waits since 0 goes before what gets ready later, though that has the lower index."""
-    c = custom("queue", 3, [(0, 0, [0], 0), (1, 1, [1], 0), (1, 2, [1], 1)],
-               [(2, 0, [0], 0), (2, 1, [1], 1), (2, 2, [1], 2)])  # fmt: skip
-    sends = [Transfer(0, 0, 1, (0,), 0), Transfer(0, 1, 2, (1,), 1), Transfer(1, 1, 2, (1,), 2),
-             Transfer(2, 1, 2, (1,), 2)]  # fmt: skip
+    c = custom(
+        "queue",
+        3,
+        [(0, 0, [0], 0), (1, 1, [1], 0), (1, 2, [1], 1)],
+        [(2, 0, [0], 0), (2, 1, [1], 1), (2, 2, [1], 2)],
+    )
+    sends = [
+        Transfer(0, 0, 1, (0,), 0),
+        Transfer(0, 1, 2, (1,), 1),
+        Transfer(1, 1, 2, (1,), 2),
+        Transfer(2, 1, 2, (1,), 2),
+    ]
     run = simulate(Schedule.of(ring(3, "1", "0"), c, sends), 3_000)
     assert run.start_us.tolist() == [0, 2, 0, 1]
 
 
 def test_a_sum_waits_for_all_its_parts() -> None:
-    star = Topology("star", tuple(map(gpu, range(4))),
-                    (link(0, 2, 10), link(1, 2, 1), link(2, 3, 10)))  # fmt: skip
-    sends = [Transfer(0, 0, 2, (0,), 0, True), Transfer(0, 1, 2, (1,), 0, True),
-             Transfer(0, 2, 3, (2,), 1, True)]  # fmt: skip
+    star = Topology(
+        "star", tuple(map(gpu, range(4))), (link(0, 2, 10), link(1, 2, 1), link(2, 3, 10))
+    )
+    sends = [
+        Transfer(0, 0, 2, (0,), 0, True),
+        Transfer(0, 1, 2, (1,), 0, True),
+        Transfer(0, 2, 3, (2,), 1, True),
+    ]
     run = simulate(Schedule.of(star, make("reduce", 4, roots=[3]), sends), 10_000)
     assert run.start_us.tolist() == [0, 0, 10]
     assert run.time_us == 11
@@ -324,10 +341,18 @@ def test_the_event_loop_does_what_the_rule_says(s: Schedule, size: int) -> None:
 
 def test_the_planned_order_beats_who_waited_longer() -> None:
     """As above, with an order of its own: what got ready later is served first."""
-    c = custom("queue", 3, [(0, 0, [0], 0), (1, 1, [1], 0), (1, 2, [1], 1)],
-               [(2, 0, [0], 0), (2, 1, [1], 1), (2, 2, [1], 2)])  # fmt: skip
-    sends = [Transfer(0, 0, 1, (0,), 0), Transfer(0, 1, 2, (1,), 1), Transfer(1, 1, 2, (1,), 2),
-             Transfer(2, 1, 2, (1,), 2)]  # fmt: skip
+    c = custom(
+        "queue",
+        3,
+        [(0, 0, [0], 0), (1, 1, [1], 0), (1, 2, [1], 1)],
+        [(2, 0, [0], 0), (2, 1, [1], 1), (2, 2, [1], 2)],
+    )
+    sends = [
+        Transfer(0, 0, 1, (0,), 0),
+        Transfer(0, 1, 2, (1,), 1),
+        Transfer(1, 1, 2, (1,), 2),
+        Transfer(2, 1, 2, (1,), 2),
+    ]
     s = Schedule.of(ring(3, "1", "0"), c, sends)
     s = replace(s, priority=np.array([0, 1, 2, 3], np.int32))
     assert simulate(s, 3_000).start_us.tolist() == [0, 1, 0, 2]
@@ -449,9 +474,17 @@ def test_a_coarse_unit_changes_next_to_nothing(s: Schedule, size: int) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "factor"),
-    [("allreduce", 1.5), ("allgather", 0.75), ("reduce_scatter", 0.75), ("alltoall", 0.75),
-     ("gather", 0.75), ("scatter", 0.75), ("broadcast", 1), ("reduce", 1)],
-)  # fmt: skip
+    [
+        ("allreduce", 1.5),
+        ("allgather", 0.75),
+        ("reduce_scatter", 0.75),
+        ("alltoall", 0.75),
+        ("gather", 0.75),
+        ("scatter", 0.75),
+        ("broadcast", 1),
+        ("reduce", 1),
+    ],
+)
 def test_bus_bandwidth_as_nccl_tests_define_it(kind: str, factor: float) -> None:
     run = simulate(tree_schedule(ring(4), make(Kind(kind), 4)), 4096)
     assert run.busbw_GBps == pytest.approx(run.algbw_GBps * factor)

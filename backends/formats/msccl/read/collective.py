@@ -13,10 +13,14 @@ MOST_CHUNKS = 32768 + 72
 """Offsets have 16 bits: what lies further no file can address."""
 
 NAMES = {
-    "allreduce": Kind.ALLREDUCE, "allgather": Kind.ALLGATHER, "alltoall": Kind.ALLTOALL,
-    "reduce_scatter": Kind.REDUCE_SCATTER, "reducescatter": Kind.REDUCE_SCATTER,
-    "broadcast": Kind.BROADCAST, "reduce": Kind.REDUCE,
-}  # fmt: skip
+    "allreduce": Kind.ALLREDUCE,
+    "allgather": Kind.ALLGATHER,
+    "alltoall": Kind.ALLTOALL,
+    "reduce_scatter": Kind.REDUCE_SCATTER,
+    "reducescatter": Kind.REDUCE_SCATTER,
+    "broadcast": Kind.BROADCAST,
+    "reduce": Kind.REDUCE,
+}
 _PER_RANK = frozenset({Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCE_SCATTER})
 
 
@@ -31,8 +35,11 @@ def collective_of(algo: XmlAlgo) -> Collective:
     """
     found = list(candidates(algo))
     if len(found) != 1:
-        raise UserError(f"the root of the {algo.coll} cannot be told from the file",
-                        where=algo.where, hint="name the collective with its root")  # fmt: skip
+        raise UserError(
+            f"the root of the {algo.coll} cannot be told from the file",
+            where=algo.where,
+            hint="name the collective with its root",
+        )
     return found[0]
 
 
@@ -44,9 +51,11 @@ def candidates(algo: XmlAlgo) -> Iterator[Collective]:
     """
     kind = NAMES.get(algo.coll)
     if kind is None:
-        raise UserError(f"coll {algo.coll!r} does not say what the file must achieve",
-                        where=algo.where, hint="name the collective: -c gather --root 2, or "
-                        "-c FILE.py for one of your own")  # fmt: skip
+        raise UserError(
+            f"coll {algo.coll!r} does not say what the file must achieve",
+            where=algo.where,
+            hint="name the collective: -c gather --root 2, or -c FILE.py for one of your own",
+        )
     pieces = _pieces(algo, algo.ngpus if kind in _PER_RANK else 1)
     if kind not in (Kind.BROADCAST, Kind.REDUCE):
         yield make(kind, algo.ngpus, chunks=pieces)
@@ -64,8 +73,9 @@ def fit(collective: Collective, algo: XmlAlgo) -> Collective:
         UserError: other ranks, or a number of chunks that is not a multiple.
     """
     if collective.ranks != algo.ngpus:
-        raise UserError(f"the collective has {collective.ranks} ranks, the file {algo.ngpus}",
-                        where=algo.where)  # fmt: skip
+        raise UserError(
+            f"the collective has {collective.ranks} ranks, the file {algo.ngpus}", where=algo.where
+        )
     return collective.split(_pieces(algo, collective.message_chunks))
 
 

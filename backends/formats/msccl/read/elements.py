@@ -124,8 +124,13 @@ def _slow_tag(source: Source, at: int) -> Element:
     """A tag read token by token: what the fast path does not take, and all mistakes."""
     text = source.text
     if text.startswith("<?", at) or text.startswith("<!", at):
-        raise fail(source, at, at + 2, "an XML declaration",
-                   "no runtime reads declarations; begin the file with <algo")  # fmt: skip
+        raise fail(
+            source,
+            at,
+            at + 2,
+            "an XML declaration",
+            "no runtime reads declarations; begin the file with <algo",
+        )
     name, at_end = _token(source, at + 1)
     if text[at_end] == "=":
         raise fail(source, at_end, at_end + 1, f"unexpected value with name {name!r}")
@@ -149,8 +154,13 @@ def _slow_tag(source: Source, at: int) -> Element:
         hint = ""
         if text[at_end] in "\r\n":
             hint = "a tag and its attributes must stand on one line"
-        raise fail(source, at_end, at_end + 1, f"'>' is expected in <{name[:40]}>, not "
-                   f"{text[at_end]!r}", hint)  # fmt: skip
+        raise fail(
+            source,
+            at_end,
+            at_end + 1,
+            f"'>' is expected in <{name[:40]}>, not {text[at_end]!r}",
+            hint,
+        )
     return Element(tag, name, pairs, at, at_end + 1)
 
 
@@ -173,8 +183,13 @@ def _value(source: Source, at: int, key: str) -> tuple[str, int]:
         raise fail(source, at, at + 1, f"the value of {key[:40]!r} must open with a double quote")
     end = text.find('"', at + 1)
     if quote == "'":
-        raise fail(source, at, at + 1, f"the value of {key[:40]!r} is in single quotes",
-                   "the runtimes end a value only at a double quote")  # fmt: skip
+        raise fail(
+            source,
+            at,
+            at + 1,
+            f"the value of {key[:40]!r} is in single quotes",
+            "the runtimes end a value only at a double quote",
+        )
     if end < 0 or end + 1 >= len(text):
         raise fail(source, at, at + 1, f"the value of {key[:40]!r} never ends", "is it truncated?")
     return text[at + 1 : end], end + 1

@@ -24,10 +24,20 @@ from .remarks import Remarks
 from .transfers import RawStep, transfers_of
 
 COLLECTIVES = {
-    "allreduce": ALL, "allgather": ALL, "alltoall": ALL, "broadcast": ALL, "reduce": ALL,
-    "reduce_scatter": "M", "custom": "M", "reducescatter": "RE", "send": "RE", "recv": "RE",
-    "gather": "RE", "scatter": "RE", "alltoallv": "RE",
-}  # fmt: skip
+    "allreduce": ALL,
+    "allgather": ALL,
+    "alltoall": ALL,
+    "broadcast": ALL,
+    "reduce": ALL,
+    "reduce_scatter": "M",
+    "custom": "M",
+    "reducescatter": "RE",
+    "send": "RE",
+    "recv": "RE",
+    "gather": "RE",
+    "scatter": "RE",
+    "alltoallv": "RE",
+}
 """The values of ``coll`` and the runtimes that know them."""
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
@@ -75,9 +85,12 @@ class _Attributes:
         """The value of a required attribute."""
         value = self.values.get(key, default)
         if value is None:
-            raise fail(self._source, *self.place,
-                       f"attribute {key!r} of <{self.element.name}> is missing",
-                       suggest(key, [k for k in self.values if k not in _STEP]))  # fmt: skip
+            raise fail(
+                self._source,
+                *self.place,
+                f"attribute {key!r} of <{self.element.name}> is missing",
+                suggest(key, [k for k in self.values if k not in _STEP]),
+            )
         return value
 
     def number(self, key: str, bits: int = 32) -> int:
@@ -99,8 +112,12 @@ class _Attributes:
         """A required attribute that has one of a few values."""
         value = known.get(self.text(key))
         if value is None:
-            raise fail(self._source, *self.place, f"unknown {key} {self.text(key)[:40]!r}",
-                       suggest(self.text(key)[:40], known))  # fmt: skip
+            raise fail(
+                self._source,
+                *self.place,
+                f"unknown {key} {self.text(key)[:40]!r}",
+                suggest(self.text(key)[:40], known),
+            )
         return value
 
 
@@ -119,9 +136,13 @@ class _Reader:
         if root is None:
             raise fail(self._source, 0, 1, "the file is empty")
         if root.name != "algo" or root.tag is not Tag.OPEN:
-            raise fail(self._source, root.start, root.end,
-                       f"<{root.name[:40]}> where <algo> must begin",
-                       "an MSCCL file is one <algo> element with <gpu> elements in it")  # fmt: skip
+            raise fail(
+                self._source,
+                root.start,
+                root.end,
+                f"<{root.name[:40]}> where <algo> must begin",
+                "an MSCCL file is one <algo> element with <gpu> elements in it",
+            )
         attributes = self._attributes(root)
         ngpus = attributes.number("ngpus")
         ranks = self._gpus(root, ngpus)
@@ -134,13 +155,21 @@ class _Reader:
     def _assemble(self, a: _Attributes, ngpus: int, ranks: dict[int, XmlRank]) -> XmlAlgo:
         if ngpus < 1 or ngpus > len(ranks):
             absent = next(r for r in range(len(ranks) + 1) if r not in ranks)
-            raise fail(self._source, *a.place, f"ngpus is {ngpus}, and rank {absent} has no <gpu>",
-                       "each rank from 0 to ngpus-1 needs one")  # fmt: skip
+            raise fail(
+                self._source,
+                *a.place,
+                f"ngpus is {ngpus}, and rank {absent} has no <gpu>",
+                "each rank from 0 to ngpus-1 needs one",
+            )
         coll = a.text("coll")
         known = COLLECTIVES.get(coll)
         if known is None:
-            raise fail(self._source, *a.place, f"unknown coll {coll[:40]!r}",
-                       suggest(coll[:40], COLLECTIVES))  # fmt: skip
+            raise fail(
+                self._source,
+                *a.place,
+                f"unknown coll {coll[:40]!r}",
+                suggest(coll[:40], COLLECTIVES),
+            )
         others = "".join(r for r in ALL if r not in known)
         if others:
             self._remarks.add(f"coll {coll!r} is unknown there", others, a.place, rejected=True)
@@ -189,11 +218,19 @@ class _Reader:
             if element.name == known:
                 yield element
             else:
-                self._remarks.add(f"<{element.name[:40]}> in <{parent.name}> is ignored", ALL,
-                                  (element.start, element.end))  # fmt: skip
+                self._remarks.add(
+                    f"<{element.name[:40]}> in <{parent.name}> is ignored",
+                    ALL,
+                    (element.start, element.end),
+                )
                 self._skip(element)
-        raise fail(self._source, parent.start, parent.end, f"<{parent.name}> never ends",
-                   "is the file truncated?")  # fmt: skip
+        raise fail(
+            self._source,
+            parent.start,
+            parent.end,
+            f"<{parent.name}> never ends",
+            "is the file truncated?",
+        )
 
     def _skip(self, element: Element) -> None:
         """Past the end of an element, whatever is in it."""
@@ -201,18 +238,24 @@ class _Reader:
         while depth:
             inner = next(self._elements, None)
             if inner is None:
-                raise fail(self._source, element.start, element.end,
-                           f"<{element.name[:40]}> never ends")  # fmt: skip
+                raise fail(
+                    self._source, element.start, element.end, f"<{element.name[:40]}> never ends"
+                )
             depth += {Tag.OPEN: 1, Tag.CLOSE: -1, Tag.SINGLE: 0}[inner.tag]
 
     def _rest(self) -> None:
         """What follows ``</algo>`` is read and ignored."""
         for element in self._elements:
             if element.tag is Tag.CLOSE:
-                raise fail(self._source, element.start, element.end,
-                           f"</{element.name[:40]}> closes nothing")  # fmt: skip
-            self._remarks.add(f"<{element.name[:40]}> after </algo> is ignored", ALL,
-                              (element.start, element.end))  # fmt: skip
+                raise fail(
+                    self._source,
+                    element.start,
+                    element.end,
+                    f"</{element.name[:40]}> closes nothing",
+                )
+            self._remarks.add(
+                f"<{element.name[:40]}> after </algo> is ignored", ALL, (element.start, element.end)
+            )
             self._skip(element)
 
     def _gpus(self, root: Element, ngpus: int) -> dict[int, XmlRank]:
@@ -252,17 +295,33 @@ class _Reader:
         if element.tag is Tag.OPEN:
             child = next(self._elements, None)
             if child is None or child.tag is not Tag.CLOSE or child.name != "step":
-                raise fail(self._source, element.start, element.end,
-                           "a <step> that is not closed, or has something in it",
-                           "the runtimes crash on it; write <step …/>")  # fmt: skip
+                raise fail(
+                    self._source,
+                    element.start,
+                    element.end,
+                    "a <step> that is not closed, or has something in it",
+                    "the runtimes crash on it; write <step …/>",
+                )
         a = self._attributes(element)
         if a.values.get("type") == "ra":
-            raise fail(self._source, *a.place, "unknown type 'ra'",
-                       "rccl and executor reject it; msccl reads it, and its kernel leaves the "
-                       "thread block there")  # fmt: skip
+            raise fail(
+                self._source,
+                *a.place,
+                "unknown type 'ra'",
+                "rccl and executor reject it; msccl reads it, and its kernel leaves the "
+                "thread block there",
+            )
         s, source, target, count, depid, deps, hasdep = map(a.number, _STEP)
         return RawStep(
-            s, a.choice("type", _OPS),
-            a.choice("srcbuf", _BUFFERS), source, a.choice("dstbuf", _BUFFERS), target,
-            count, depid, deps, hasdep, a.place,
-        )  # fmt: skip
+            s,
+            a.choice("type", _OPS),
+            a.choice("srcbuf", _BUFFERS),
+            source,
+            a.choice("dstbuf", _BUFFERS),
+            target,
+            count,
+            depid,
+            deps,
+            hasdep,
+            a.place,
+        )

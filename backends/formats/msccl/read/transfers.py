@@ -59,14 +59,23 @@ def transfers_of(steps: list[RawStep], remarks: Remarks) -> tuple[Transfer, ...]
         if counter != last.s:
             remarks.add(
                 "the flag of a step is a running counter and differs from its s here: "
-                "deps must refer to the counter", ALL, last.place)  # fmt: skip
+                "deps must refer to the counter",
+                ALL,
+                last.place,
+            )
         done.append(
             Transfer(
-                first.op, first.s,
-                Slice(first.src, draft.sources[0]), Slice(first.dst, wrap(first.dst_offset, 16)),
-                last.cnt, draft.waits, counter, last.hasdep != 0, tuple(draft.sources[1:]),
+                first.op,
+                first.s,
+                Slice(first.src, draft.sources[0]),
+                Slice(first.dst, wrap(first.dst_offset, 16)),
+                last.cnt,
+                draft.waits,
+                counter,
+                last.hasdep != 0,
+                tuple(draft.sources[1:]),
             )
-        )  # fmt: skip
+        )
         counter += 1
     return tuple(done)
 
@@ -86,8 +95,12 @@ def _fuse(steps: list[RawStep], remarks: Remarks) -> list[_Draft]:
             _grow(chain, step, pending, remarks)
         else:
             if pending and step.depid < 0:
-                remarks.add("a nop's dependence, and the step after it has none of its own",
-                            ALL, step.place, rejected=True)  # fmt: skip
+                remarks.add(
+                    "a nop's dependence, and the step after it has none of its own",
+                    ALL,
+                    step.place,
+                    rejected=True,
+                )
             chain = _Draft(step, step, tuple(pending), [wrap(step.src_offset, 16)])
             pending = []
             drafts.append(chain)
@@ -103,18 +116,25 @@ def _fuse(steps: list[RawStep], remarks: Remarks) -> list[_Draft]:
 def _continues(step: RawStep, chain: _Draft) -> bool:
     first = chain.first
     return (
-        step.op is Op.REDUCE and step.depid == -1 and step.src == first.src
-        and step.dst == first.dst and step.dst_offset == wrap(first.dst_offset, 16)
-    )  # fmt: skip
+        step.op is Op.REDUCE
+        and step.depid == -1
+        and step.src == first.src
+        and step.dst == first.dst
+        and step.dst_offset == wrap(first.dst_offset, 16)
+    )
 
 
 def _grow(chain: _Draft, step: RawStep, pending: list[tuple[int, int]], remarks: Remarks) -> None:
     if pending:
-        remarks.add("a nop between fused re steps: its dependence is waited for only after them",
-                    ALL, step.place)  # fmt: skip
+        remarks.add(
+            "a nop between fused re steps: its dependence is waited for only after them",
+            ALL,
+            step.place,
+        )
     if step.cnt != chain.last.cnt:
-        remarks.add("fused re steps with different cnt: the last one's is used for all",
-                    ALL, step.place)  # fmt: skip
+        remarks.add(
+            "fused re steps with different cnt: the last one's is used for all", ALL, step.place
+        )
     chain.sources.append(wrap(step.src_offset, 16))
     chain.last = step
 

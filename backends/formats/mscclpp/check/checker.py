@@ -53,8 +53,11 @@ def _few(found: list[Finding]) -> list[Finding]:
         seen[one.check] += 1
         if seen[one.check] <= MOST:
             kept.append(one)
-    more = [Finding(name, Severity.ERROR, f"… and {count - MOST} more like this")
-            for name, count in seen.items() if count > MOST]  # fmt: skip
+    more = [
+        Finding(name, Severity.ERROR, f"… and {count - MOST} more like this")
+        for name, count in seen.items()
+        if count > MOST
+    ]
     return kept + more
 
 
@@ -75,19 +78,32 @@ def _counts(plan: Plan, graph: Graph) -> Iterator[Finding]:
         if kind == "semaphore":
             text = f"{len(gives)} releases and {len(takes)} acquires of semaphore {number}"
             text += f", which begins at {initial}" if initial else ""
-            late = "a wait never ends" if initial + len(gives) < len(takes) else (
-                "the next launch begins with another value")  # fmt: skip
+            late = (
+                "a wait never ends"
+                if initial + len(gives) < len(takes)
+                else ("the next launch begins with another value")
+            )
             yield at("semaphores", f"{text}: {late}", step)
             continue
-        where = f"{kind} channel {number} of rank {rank}" if rank >= 0 else (
-            f"{kind} channel {number}, which has no other end")  # fmt: skip
+        where = (
+            f"{kind} channel {number} of rank {rank}"
+            if rank >= 0
+            else (f"{kind} channel {number}, which has no other end")
+        )
         text = f"{len(gives)} signals to and {len(takes)} waits on {where}"
-        late = "a wait never ends" if len(gives) < len(takes) else (
-            "the next launch takes what is left for its own")  # fmt: skip
+        late = (
+            "a wait never ends"
+            if len(gives) < len(takes)
+            else ("the next launch takes what is left for its own")
+        )
         yield at("signals", f"{text}: {late}", step)
     for (rank, number), blocks in graph.barriers.items():
-        sizes = {op.barrier[1] for b in blocks for op in plan.gpus[rank].blocks[b].ops
-                 if op.barrier and op.barrier[0] == number}  # fmt: skip
+        sizes = {
+            op.barrier[1]
+            for b in blocks
+            for op in plan.gpus[rank].blocks[b].ops
+            if op.barrier and op.barrier[0] == number
+        }
         turns = {len(moments) for moments in blocks.values()}
         if sizes != {len(blocks)} or len(turns) > 1:
             yield Finding(

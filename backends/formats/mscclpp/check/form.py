@@ -36,11 +36,19 @@ VECTOR = 16
 ADDRESSABLE = 1 << 32
 LARGEST_MINIMUM = 1 << 31
 
-PACKET_OPS = frozenset({
-    Op.PUT_PACKETS, Op.READ_PUT_PACKETS, Op.REDUCE_SEND_PACKETS, Op.COPY_PACKETS, Op.UNPACK,
-    Op.REDUCE_PACKETS, Op.REDUCE_COPY_PACKETS, Op.REDUCE_COPY_SEND_PACKETS,
-    Op.MULTICAST_STORE_PACKETS,
-})  # fmt: skip
+PACKET_OPS = frozenset(
+    {
+        Op.PUT_PACKETS,
+        Op.READ_PUT_PACKETS,
+        Op.REDUCE_SEND_PACKETS,
+        Op.COPY_PACKETS,
+        Op.UNPACK,
+        Op.REDUCE_PACKETS,
+        Op.REDUCE_COPY_PACKETS,
+        Op.REDUCE_COPY_SEND_PACKETS,
+        Op.MULTICAST_STORE_PACKETS,
+    }
+)
 SWITCH_OPS = frozenset({Op.MULTICAST_REDUCE_STORE, Op.MULTICAST_STORE, Op.MULTICAST_STORE_PACKETS})
 SIGNALS = frozenset({Op.SIGNAL, Op.RELAXED_SIGNAL, Op.WAIT, Op.RELAXED_WAIT, Op.FLUSH})
 PUTS = frozenset({Op.PUT, Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH})
@@ -48,16 +56,24 @@ PUTS = frozenset({Op.PUT, Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH})
 _L, _R = Local, Remote
 _SHAPES: dict[Op, tuple[Sequence[type], Sequence[type]]] = {
     # (kinds of the sources, of the destinations); the last kind may repeat
-    Op.PUT: ((_L,), (_R,)), Op.PUT_SIGNAL: ((_L,), (_R,)), Op.PUT_SIGNAL_FLUSH: ((_L,), (_R,)),
-    Op.GET: ((_R,), (_L,)), Op.COPY: ((_L,), (_L,)), Op.REDUCE: ((_L, _L), (_L,)),
-    Op.REDUCE_SEND: ((_L, _L), (_L, _R)), Op.READ_REDUCE: ((_L, _R), (_L,)),
-    Op.READ_REDUCE_SEND: ((_L, _R), (_L, _R)), Op.PUT_PACKETS: ((_L,), (_R,)),
-    Op.READ_PUT_PACKETS: ((_L,), (_R,)), Op.COPY_PACKETS: ((_L,), (_L,)),
-    Op.UNPACK: ((_L,), (_L,)), Op.REDUCE_PACKETS: ((_L, _L), (_L,)),
+    Op.PUT: ((_L,), (_R,)),
+    Op.PUT_SIGNAL: ((_L,), (_R,)),
+    Op.PUT_SIGNAL_FLUSH: ((_L,), (_R,)),
+    Op.GET: ((_R,), (_L,)),
+    Op.COPY: ((_L,), (_L,)),
+    Op.REDUCE: ((_L, _L), (_L,)),
+    Op.REDUCE_SEND: ((_L, _L), (_L, _R)),
+    Op.READ_REDUCE: ((_L, _R), (_L,)),
+    Op.READ_REDUCE_SEND: ((_L, _R), (_L, _R)),
+    Op.PUT_PACKETS: ((_L,), (_R,)),
+    Op.READ_PUT_PACKETS: ((_L,), (_R,)),
+    Op.COPY_PACKETS: ((_L,), (_L,)),
+    Op.UNPACK: ((_L,), (_L,)),
+    Op.REDUCE_PACKETS: ((_L, _L), (_L,)),
     Op.REDUCE_SEND_PACKETS: ((_L, _L), (_L, _R)),
     Op.REDUCE_COPY_PACKETS: ((_L, _L), (_L, _L)),
     Op.REDUCE_COPY_SEND_PACKETS: ((_L, _L), (_L, _L, _R)),
-}  # fmt: skip
+}
 _ONE_EACH = frozenset({Op.COPY, Op.COPY_PACKETS, Op.UNPACK})
 _PAIRED = PUTS | {Op.GET, Op.PUT_PACKETS}
 
@@ -114,14 +130,18 @@ def _head(plan: Plan) -> Iterator[Finding]:
     if plan.min_bytes >= LARGEST_MINIMUM:
         yield wrong("min_message_size is read as a 32-bit integer: keep it below 2 GiB")
     if plan.alignment < 1 or plan.alignment % VECTOR:
-        yield wrong(f"buffer_alignment {plan.alignment}: sums of chunks that are not multiples of "
-                    f"{VECTOR} bytes go wrong")  # fmt: skip
+        yield wrong(
+            f"buffer_alignment {plan.alignment}: sums of chunks that are not multiples of "
+            f"{VECTOR} bytes go wrong"
+        )
     if not 1 <= plan.threads <= MAX_THREADS:
         yield wrong(f"{plan.threads} threads per block; the kernel takes 1 … {MAX_THREADS}")
     far = _furthest(plan)
     if far >= ADDRESSABLE:
-        yield wrong("messages of max_message_size need offsets beyond 4 GiB, which wrap around",
-                    Severity.WARNING)  # fmt: skip
+        yield wrong(
+            "messages of max_message_size need offsets beyond 4 GiB, which wrap around",
+            Severity.WARNING,
+        )
 
 
 def _furthest(plan: Plan) -> int:
@@ -150,9 +170,12 @@ def _gpu(plan: Plan, rank: int, gpu: Gpu) -> Iterator[Finding]:
         if not 0 <= b.rank < len(plan.gpus) or b.rank == rank:
             yield wrong("ids", f"remote buffer {k} is of rank {b.rank}")
         elif plan.in_place and b.buffer is _moving(plan):
-            yield wrong("placement", f"remote buffer {k}: in place, `{b.buffer}` of an "
-                        f"{plan.collective} lies at another offset on every rank, and addresses "
-                        "are formed with the caller's own")  # fmt: skip
+            yield wrong(
+                "placement",
+                f"remote buffer {k}: in place, `{b.buffer}` of an "
+                f"{plan.collective} lies at another offset on every rank, and addresses "
+                "are formed with the caller's own",
+            )
 
 
 def _moving(plan: Plan) -> Buffer | None:
@@ -177,8 +200,11 @@ def _block(plan: Plan, rank: int, number: int, block: ThreadBlock) -> Iterator[F
             yield wrong("limits", f"{len(ids)} {kind} channels; a block takes {MAX_CHANNELS}")
         if len(buffers) > MAX_REMOTE:
             yield wrong("limits", f"{len(buffers)} remote buffers; a block takes {MAX_REMOTE}")
-        have = len(gpu.peers(kind)) if kind is not Channel.SWITCH else sum(
-            len(c.groups) for c in gpu.channels if c.kind is kind)  # fmt: skip
+        have = (
+            len(gpu.peers(kind))
+            if kind is not Channel.SWITCH
+            else sum(len(c.groups) for c in gpu.channels if c.kind is kind)
+        )
         for k in ids:
             if not 0 <= k < have:
                 yield wrong("ids", f"{kind} channel {k}: the GPU has {have}")
@@ -197,8 +223,11 @@ def _inner(place: Place, pipeline: Operation, op: Operation) -> Iterator[Finding
         yield place.finding("form", f"unit_size {pipeline.unit} is no multiple of {VECTOR}")
     for x in (*op.src, *op.dst):
         if x.size < pipeline.chunks:
-            yield place.finding("bounds", f"`{op.op}` of {x.size} chunks in a pipeline over "
-                                f"{pipeline.chunks}: late turns run past its end")  # fmt: skip
+            yield place.finding(
+                "bounds",
+                f"`{op.op}` of {x.size} chunks in a pipeline over "
+                f"{pipeline.chunks}: late turns run past its end",
+            )
     yield from _operation(place, op)
 
 
@@ -231,8 +260,9 @@ def _ids(place: Place, op: Operation) -> Iterator[Finding]:
         if not 0 <= number < MAX_BARRIERS:
             yield place.finding("limits", f"barrier {number}; there are {MAX_BARRIERS}")
         if not 1 <= blocks <= len(place.gpu.blocks):
-            yield place.finding("ids", f"a barrier of {blocks} blocks; the GPU has "
-                                f"{len(place.gpu.blocks)}")  # fmt: skip
+            yield place.finding(
+                "ids", f"a barrier of {blocks} blocks; the GPU has {len(place.gpu.blocks)}"
+            )
     if op.share and not 0 <= op.share[0] < op.share[1]:
         yield place.finding("ids", f"part {op.share[0]} of {op.share[1]}")
 
@@ -241,9 +271,12 @@ def _operands(place: Place, op: Operation) -> Iterator[Finding]:
     for side in (op.src, op.dst):
         remote = sum(isinstance(x, Remote) for x in side)
         if len(side) > MAX_OPERANDS or remote > MAX_IDS:
-            yield place.finding("limits", f"`{op.op}` has {len(side)} operands on one side, "
-                                f"{remote} of them remote; at most {MAX_OPERANDS} and "
-                                f"{MAX_IDS}")  # fmt: skip
+            yield place.finding(
+                "limits",
+                f"`{op.op}` has {len(side)} operands on one side, "
+                f"{remote} of them remote; at most {MAX_OPERANDS} and "
+                f"{MAX_IDS}",
+            )
     if op.op not in _SHAPES:
         return
     for side, kinds, word in zip((op.src, op.dst), _SHAPES[op.op], ("src", "dst"), strict=True):
@@ -264,8 +297,11 @@ def _operands(place: Place, op: Operation) -> Iterator[Finding]:
         yield place.finding("form", f"`{op.op}`: operands of different sizes")
     posts = op.channel is Channel.PORT and (op.op in PUTS or op.op is Op.READ_PUT_PACKETS)
     if posts and len(op.ids) != len(op.dst):
-        yield place.finding("form", f"`{op.op}` through ports needs a channel for each of its "
-                            f"{len(op.dst)} transfers, not {len(op.ids)}")  # fmt: skip
+        yield place.finding(
+            "form",
+            f"`{op.op}` through ports needs a channel for each of its "
+            f"{len(op.dst)} transfers, not {len(op.ids)}",
+        )
 
 
 def _bounds(place: Place, op: Operation) -> Iterator[Finding]:
@@ -277,8 +313,10 @@ def _bounds(place: Place, op: Operation) -> Iterator[Finding]:
         if isinstance(x, Remote):
             known = place.thread_block.buffer_ids(op.channel or Channel.MEMORY)
             if not 0 <= x.buffer_id < len(known):
-                yield place.finding("ids", f"`{op.op}` names remote buffer {x.buffer_id}; the "
-                                    f"block has {len(known)}")  # fmt: skip
+                yield place.finding(
+                    "ids",
+                    f"`{op.op}` names remote buffer {x.buffer_id}; the block has {len(known)}",
+                )
                 continue
             number = known[x.buffer_id]
             if not 0 <= number < len(gpu.remote) or not (
@@ -330,10 +368,15 @@ def packet_sides(op: Operation) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
 
 # The first source and destination that is packets: all after it are, too.
 _PACKET_SIDES: dict[Op, tuple[int | None, int | None]] = {
-    Op.READ_PUT_PACKETS: (0, 0), Op.PUT_PACKETS: (None, 0), Op.UNPACK: (0, None),
-    Op.COPY_PACKETS: (None, 0), Op.REDUCE_PACKETS: (1, None), Op.REDUCE_SEND_PACKETS: (1, 1),
-    Op.REDUCE_COPY_PACKETS: (1, 1), Op.REDUCE_COPY_SEND_PACKETS: (1, 1),
-}  # fmt: skip
+    Op.READ_PUT_PACKETS: (0, 0),
+    Op.PUT_PACKETS: (None, 0),
+    Op.UNPACK: (0, None),
+    Op.COPY_PACKETS: (None, 0),
+    Op.REDUCE_PACKETS: (1, None),
+    Op.REDUCE_SEND_PACKETS: (1, 1),
+    Op.REDUCE_COPY_PACKETS: (1, 1),
+    Op.REDUCE_COPY_SEND_PACKETS: (1, 1),
+}
 
 
 def size_of(gpu: Gpu, buffer: Buffer) -> int:
@@ -348,26 +391,34 @@ def _traps(place: Place, op: Operation) -> Iterator[Finding]:
     if op.reduce_op not in (None, "sum"):
         yield place.finding("traps", f"reduce_op {op.reduce_op!r}: the executor always adds")
     if op.op in PACKET_OPS and not plan.packets:
-        yield place.finding("traps", f"`{op.op}` under protocol Simple: scratch has no room for "
-                            "the flags of packets")  # fmt: skip
+        yield place.finding(
+            "traps",
+            f"`{op.op}` under protocol Simple: scratch has no room for the flags of packets",
+        )
     if op.op in SWITCH_OPS:
-        yield place.finding("traps", f"`{op.op}` does nothing before sm_90, and is not proved here",
-                            warning)  # fmt: skip
+        yield place.finding(
+            "traps", f"`{op.op}` does nothing before sm_90, and is not proved here", warning
+        )
     if op.op is Op.FLUSH and not op.dst:
         yield place.finding("traps", "`flush` without operands does nothing; use `pwsf`", warning)
     if op.op is Op.GET and any(x.index != y.index for x, y in zip(op.src, op.dst, strict=True)):
         yield place.finding("traps", "`get` swaps the offsets of source and destination")
     if op.op is Op.PUT_PACKETS and op.channel is Channel.PORT:
-        yield place.finding("traps", "`ppkt` through a port is right only for the first context of "
-                            "a process; use `rppkt`")  # fmt: skip
+        yield place.finding(
+            "traps",
+            "`ppkt` through a port is right only for the first context of a process; use `rppkt`",
+        )
     letters = {x.buffer for x in op.src if isinstance(x, Local)}
     if op.op is Op.PUT and op.channel is Channel.MEMORY and len(letters) > 1:
         yield place.finding("traps", "`put` takes all its sources from the buffer of the first")
     if plan.double_scratch and op.op not in PACKET_OPS:
         for x in (*op.src, *op.dst):
             if isinstance(x, Remote) and _is_scratch(place, op, x):
-                yield place.finding("traps", f"`{op.op}` to a peer's scratch always means its "
-                                    "first half, with use_double_scratch_buffer")  # fmt: skip
+                yield place.finding(
+                    "traps",
+                    f"`{op.op}` to a peer's scratch always means its "
+                    "first half, with use_double_scratch_buffer",
+                )
 
 
 def _is_scratch(place: Place, op: Operation, x: Remote) -> bool:

@@ -93,7 +93,8 @@ class Graph:
     gives: dict[Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
     takes: dict[Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
     barriers: dict[tuple[int, int], dict[int, list[int]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list)))  # fmt: skip
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
 
     def moment(self, *before: int, step: Step | None = None) -> int:
         """A new moment after some others."""
@@ -234,9 +235,17 @@ class _Walk:
     # --- data -----------------------------------------------------------------------------------
 
     def _access(
-        self, x: Operand, op: Operation, step: Step, start: int, end: int, *, writes: bool,
-        packets: bool, late: bool = False,
-    ) -> Access | None:  # fmt: skip
+        self,
+        x: Operand,
+        op: Operation,
+        step: Step,
+        start: int,
+        end: int,
+        *,
+        writes: bool,
+        packets: bool,
+        late: bool = False,
+    ) -> Access | None:
         if isinstance(x, Multicast):
             return None
         owner, buffer = self.rank, Buffer.SCRATCH
@@ -248,8 +257,9 @@ class _Walk:
             buffer = x.buffer
         if packets:
             buffer = Buffer.SCRATCH
-        made = Access(owner, buffer, x.index, x.index + x.size, writes, packets, start, end, step,
-                      late)  # fmt: skip
+        made = Access(
+            owner, buffer, x.index, x.index + x.size, writes, packets, start, end, step, late
+        )
         if op.share and x.size % op.share[1] == 0:
             part = x.size // op.share[1]
             made.low += op.share[0] * part
@@ -289,8 +299,9 @@ class _Walk:
             done = self.graph.moment(posted, step=step)
             for operand, writes in ((x, False), (y, True)):
                 assert isinstance(operand, Local | Remote)
-                made = self._access(operand, op, step, posted, done, writes=writes,
-                                    packets=False, late=True)  # fmt: skip
+                made = self._access(
+                    operand, op, step, posted, done, writes=writes, packets=False, late=True
+                )
                 assert made
                 self.posted[number].append(made)
             if op.op is not Op.PUT:
@@ -298,8 +309,9 @@ class _Walk:
                 signal.before = [a.end for a in self.posted[number]]
                 self.graph.gives[other].append(signal)
             if op.op is Op.PUT_SIGNAL_FLUSH:
-                flushed = self.graph.moment(posted, *(a.end for a in self.posted[number]),
-                                            step=step)  # fmt: skip
+                flushed = self.graph.moment(
+                    posted, *(a.end for a in self.posted[number]), step=step
+                )
                 self._did(j, flushed)
 
 

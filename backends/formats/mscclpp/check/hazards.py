@@ -65,11 +65,18 @@ def _handshake(plan: Plan, a: Access, begun: list[int], done: list[int]) -> Iter
     if begun[a.start] >> a.owner & 1:
         return
     if not a.packets:
-        yield _finding("handshake", f"nothing tells that the launch of rank {a.owner} has begun: "
-                       "its buffers may be in use", a.by)  # fmt: skip
+        yield _finding(
+            "handshake",
+            f"nothing tells that the launch of rank {a.owner} has begun: its buffers may be in use",
+            a.by,
+        )
     elif not plan.double_scratch or not done[a.by.rank] >> a.owner & 1:
-        yield _finding("handshake", f"packets to rank {a.owner} may overwrite those of an earlier "
-                       "launch that it has not read", a.by)  # fmt: skip
+        yield _finding(
+            "handshake",
+            f"packets to rank {a.owner} may overwrite those of an earlier "
+            "launch that it has not read",
+            a.by,
+        )
 
 
 # --- one rank's buffers --------------------------------------------------------------------------
@@ -106,11 +113,18 @@ def _rank(
         if not a.packets and not at_end >> k & 1:
             if a.by.rank != rank:
                 verb = "writes into" if a.writes else "reads"
-                yield _finding("ending", f"{verb} {a.buffer}[{a.low}] of rank {rank}, which may "
-                               "end before that is done", a.by)  # fmt: skip
+                yield _finding(
+                    "ending",
+                    f"{verb} {a.buffer}[{a.low}] of rank {rank}, which may end before that is done",
+                    a.by,
+                )
             elif a.late:
-                yield _finding("ending", f"the network may read {a.buffer}[{a.low}] after the plan "
-                               "has ended: flush it, or wait for an answer", a.by)  # fmt: skip
+                yield _finding(
+                    "ending",
+                    f"the network may read {a.buffer}[{a.low}] after the plan "
+                    "has ended: flush it, or wait for an answer",
+                    a.by,
+                )
     told: set[tuple[int, int]] = set()
     for (space, _), here in cells.items():
         if space in "so":
@@ -121,8 +135,11 @@ def _rank(
                     problem := _conflict(accesses[x], accesses[y], ended, x, y)
                 ):
                     told.add((x, y))
-                    yield _finding("races", f"{_name(accesses[y], rank)} {problem} "
-                                   f"{accesses[x].by}", accesses[y].by)  # fmt: skip
+                    yield _finding(
+                        "races",
+                        f"{_name(accesses[y], rank)} {problem} {accesses[x].by}",
+                        accesses[y].by,
+                    )
 
 
 def _stale(

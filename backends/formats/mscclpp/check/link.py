@@ -78,8 +78,9 @@ def _pairs(plan: Plan, graph: Graph, key: Key, before: Before) -> Iterator[tuple
     meetings = _meetings(gives, before)
     for take, earlier in zip(takes, _ranks(takes, before, earlier=True), strict=True):
         needed = earlier + 1 - initial
-        certain = [g for g, later in zip(gives, without, strict=True)
-                   if needed > len(gives) - 1 - later]  # fmt: skip
+        certain = [
+            g for g, later in zip(gives, without, strict=True) if needed > len(gives) - 1 - later
+        ]
         certain += [m for m, after in meetings if needed > len(gives) - after]
         for give in _latest(certain):
             yield give, take
@@ -123,9 +124,7 @@ def _ranks(events: Sequence[Event], before: Before, *, earlier: bool) -> list[in
     return [sum(pairs[i]) for i in listed]
 
 
-def _add(
-    graph: Graph, pairs: Iterator[tuple[Event, Event]], linked: set[tuple[int, int]]
-) -> None:  # fmt: skip
+def _add(graph: Graph, pairs: Iterator[tuple[Event, Event]], linked: set[tuple[int, int]]) -> None:
     for give, take in pairs:
         if (give.moment, take.moment) in linked:
             continue

@@ -117,7 +117,7 @@ class Assembler:
 
     def _place(
         self, rank: int, block: ThreadBlock, op: Operation, x: Operand, source: bool, k: int
-    ) -> Place:  # fmt: skip
+    ) -> Place:
         packets = _is_packet(op, x, source, k)
         if isinstance(x, Multicast):
             raise Unfit(f"`{op.op}` is not executed here: it needs a switch")
@@ -135,9 +135,11 @@ class Assembler:
         if self.plan.packets and buffer is Buffer.SCRATCH and not packets:
             have *= 2  # plain data has the room that packets would take
         if x.index < 0 or x.size < 1 or x.index + x.size > have:
-            raise Unfit(f"`{op.op}` on rank {rank} addresses {buffer}[{x.index} … "
-                        f"{x.index + x.size - 1}] of rank {owner}, which has "
-                        f"{have} chunks")  # fmt: skip
+            raise Unfit(
+                f"`{op.op}` on rank {rank} addresses {buffer}[{x.index} … "
+                f"{x.index + x.size - 1}] of rank {owner}, which has "
+                f"{have} chunks"
+            )
         first = isinstance(x, Remote) and not packets
         return Place(owner, buffer, low, high, packets, first)
 
@@ -161,8 +163,12 @@ def _is_packet(op: Operation, x: Operand, source: bool, k: int) -> bool:
         return not source or op.channel is Channel.PORT
     if name in (Op.UNPACK, Op.COPY_PACKETS):
         return source is (name is Op.UNPACK)
-    if name in (Op.REDUCE_PACKETS, Op.REDUCE_SEND_PACKETS, Op.REDUCE_COPY_PACKETS,
-                Op.REDUCE_COPY_SEND_PACKETS):  # fmt: skip
+    if name in (
+        Op.REDUCE_PACKETS,
+        Op.REDUCE_SEND_PACKETS,
+        Op.REDUCE_COPY_PACKETS,
+        Op.REDUCE_COPY_SEND_PACKETS,
+    ):
         return k > 0
     return False
 
@@ -178,8 +184,11 @@ def _unrolled(op: Operation) -> Iterator[Operation]:
 
     for i in range(op.chunks):
         for one in op.body:
-            yield replace(one, src=tuple(piece(x, i) for x in one.src),
-                          dst=tuple(piece(x, i) for x in one.dst))  # fmt: skip
+            yield replace(
+                one,
+                src=tuple(piece(x, i) for x in one.src),
+                dst=tuple(piece(x, i) for x in one.dst),
+            )
 
 
 # --- operations ---------------------------------------------------------------------------------
@@ -241,8 +250,9 @@ def _get(
         return Place(where.rank, where.buffer, other.start, other.stop, False, where.first)
 
     pairs = list(zip(src, dst, strict=False))
-    yield Move(a.operations - 1, tuple(at(x, y) for x, y in pairs),
-               tuple(at(y, x) for x, y in pairs))  # fmt: skip
+    yield Move(
+        a.operations - 1, tuple(at(x, y) for x, y in pairs), tuple(at(y, x) for x, y in pairs)
+    )
 
 
 def _combine(
@@ -268,16 +278,37 @@ def _forward(
 
 
 _SYNC: dict[Op, _Sync] = {
-    Op.NOP: lambda *_: iter((Meet(),)), Op.BARRIER: _barrier,
-    Op.SIGNAL: _signal, Op.RELAXED_SIGNAL: _signal, Op.WAIT: _wait, Op.RELAXED_WAIT: _wait,
-    Op.ACQUIRE: _semaphore, Op.RELEASE: _semaphore, Op.FLUSH: _flush,
-}  # fmt: skip
+    Op.NOP: lambda *_: iter((Meet(),)),
+    Op.BARRIER: _barrier,
+    Op.SIGNAL: _signal,
+    Op.RELAXED_SIGNAL: _signal,
+    Op.WAIT: _wait,
+    Op.RELAXED_WAIT: _wait,
+    Op.ACQUIRE: _semaphore,
+    Op.RELEASE: _semaphore,
+    Op.FLUSH: _flush,
+}
 _DATA: dict[Op, _Data] = {
-    Op.PUT: _move, Op.PUT_SIGNAL: _move, Op.PUT_SIGNAL_FLUSH: _move, Op.COPY: _move,
-    Op.GET: _get, Op.PUT_PACKETS: _move, Op.COPY_PACKETS: _move, Op.UNPACK: _combine,
+    Op.PUT: _move,
+    Op.PUT_SIGNAL: _move,
+    Op.PUT_SIGNAL_FLUSH: _move,
+    Op.COPY: _move,
+    Op.GET: _get,
+    Op.PUT_PACKETS: _move,
+    Op.COPY_PACKETS: _move,
+    Op.UNPACK: _combine,
     Op.READ_PUT_PACKETS: _forward,
-    **dict.fromkeys((
-        Op.REDUCE, Op.REDUCE_SEND, Op.READ_REDUCE, Op.READ_REDUCE_SEND, Op.REDUCE_PACKETS,
-        Op.REDUCE_SEND_PACKETS, Op.REDUCE_COPY_PACKETS, Op.REDUCE_COPY_SEND_PACKETS,
-    ), _combine),
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            Op.REDUCE,
+            Op.REDUCE_SEND,
+            Op.READ_REDUCE,
+            Op.READ_REDUCE_SEND,
+            Op.REDUCE_PACKETS,
+            Op.REDUCE_SEND_PACKETS,
+            Op.REDUCE_COPY_PACKETS,
+            Op.REDUCE_COPY_SEND_PACKETS,
+        ),
+        _combine,
+    ),
+}

@@ -277,9 +277,14 @@ class Machine:
                     self.runnable.append(t)
 
     def run(
-        self, rng: random.Random, policy: str, lateness: float, launches: int,
-        begin: Callable[[int, int], None], finish: Callable[[int, int], str | None],
-    ) -> str | None:  # fmt: skip
+        self,
+        rng: random.Random,
+        policy: str,
+        lateness: float,
+        launches: int,
+        begin: Callable[[int, int], None],
+        finish: Callable[[int, int], str | None],
+    ) -> str | None:
         """So many launches on every GPU; what went wrong, or None."""
         self._clear(rng)
         self.memory.reset()
@@ -323,8 +328,9 @@ class Machine:
 
     def _next_launch(self, launches: int, begin: Callable[[int, int], None]) -> bool:
         """Somebody who is between two launches begins the next."""
-        idle = [r for r in range(len(self.blocks))
-                if not self.left[r] and self.launches[r] < launches]  # fmt: skip
+        idle = [
+            r for r in range(len(self.blocks)) if not self.left[r] and self.launches[r] < launches
+        ]
         if idle:
             self._launch(self.rng.choice(idle), begin)
         return bool(idle)
@@ -353,8 +359,10 @@ class Machine:
         for number, tokens in enumerate(self.tokens):
             if tokens:
                 rank, channel, k = self.names[number]
-                return (f"{len(tokens)} signals on {channel} channel {k} of rank {rank} are never "
-                        "waited for: the next launch would take them for its own")  # fmt: skip
+                return (
+                    f"{len(tokens)} signals on {channel} channel {k} of rank {rank} are never "
+                    "waited for: the next launch would take them for its own"
+                )
         for rank, values in enumerate(self.values):
             for k, value in enumerate(values):
                 if value != self.plan.gpus[rank].semaphores[k]:

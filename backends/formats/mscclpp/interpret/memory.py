@@ -95,6 +95,9 @@ class Memory:
 
 def chunks_of(gpu: Gpu, buffer: Buffer) -> int:
     """The declared size of a buffer."""
-    sizes = {Buffer.INPUT: gpu.input_chunks, Buffer.OUTPUT: gpu.output_chunks,
-             Buffer.SCRATCH: gpu.scratch_chunks}  # fmt: skip
+    sizes = {
+        Buffer.INPUT: gpu.input_chunks,
+        Buffer.OUTPUT: gpu.output_chunks,
+        Buffer.SCRATCH: gpu.scratch_chunks,
+    }
     return sizes[buffer]

@@ -24,11 +24,17 @@ LAUNCHES = 3
 """Launches in a row: double scratch comes round to its first half again."""
 
 _NAMES = {
-    "allreduce": Kind.ALLREDUCE, "allgather": Kind.ALLGATHER, "alltoall": Kind.ALLTOALL,
-    "reducescatter": Kind.REDUCE_SCATTER, "reduce_scatter": Kind.REDUCE_SCATTER,
-    "broadcast": Kind.BROADCAST, "reduce": Kind.REDUCE, "gather": Kind.GATHER,
-    "scatter": Kind.SCATTER, "alltonext": Kind.ALLTONEXT,
-}  # fmt: skip
+    "allreduce": Kind.ALLREDUCE,
+    "allgather": Kind.ALLGATHER,
+    "alltoall": Kind.ALLTOALL,
+    "reducescatter": Kind.REDUCE_SCATTER,
+    "reduce_scatter": Kind.REDUCE_SCATTER,
+    "broadcast": Kind.BROADCAST,
+    "reduce": Kind.REDUCE,
+    "gather": Kind.GATHER,
+    "scatter": Kind.SCATTER,
+    "alltonext": Kind.ALLTONEXT,
+}
 
 
 _ROOTED = frozenset({Kind.BROADCAST, Kind.SCATTER, Kind.REDUCE, Kind.GATHER})
@@ -46,8 +52,11 @@ def collective_of(plan: Plan, roots: Sequence[int] = ()) -> Collective:
     """
     kind = _NAMES.get(plan.collective.lower())
     if kind is None:
-        raise UserError(f"collective {plan.collective!r} does not say what the plan must achieve",
-                        where=plan.name, hint="name the collective")  # fmt: skip
+        raise UserError(
+            f"collective {plan.collective!r} does not say what the plan must achieve",
+            where=plan.name,
+            hint="name the collective",
+        )
     if kind in _ROOTED and not roots:
         roots = _root(plan, kind)
     return fit(make(kind, len(plan.gpus), roots=roots), plan)
@@ -57,8 +66,11 @@ def _root(plan: Plan, kind: Kind) -> tuple[int, ...]:
     side = 1 if kind in (Kind.BROADCAST, Kind.SCATTER) else 0
     idle = set(range(len(plan.gpus))) - {one[side] for one in _flow(plan)}
     if len(idle) != 1:
-        raise UserError(f"the root of the {plan.collective} cannot be told from the plan",
-                        where=plan.name, hint="name the collective with its root")  # fmt: skip
+        raise UserError(
+            f"the root of the {plan.collective} cannot be told from the plan",
+            where=plan.name,
+            hint="name the collective with its root",
+        )
     return tuple(idle)
 
 
@@ -82,17 +94,22 @@ def fit(collective: Collective, plan: Plan) -> Collective:
         UserError: other ranks, or a number of chunks that is no multiple, or too large.
     """
     if collective.ranks != len(plan.gpus):
-        raise UserError(f"the collective has {collective.ranks} ranks, the plan {len(plan.gpus)}",
-                        where=plan.name)  # fmt: skip
+        raise UserError(
+            f"the collective has {collective.ranks} ranks, the plan {len(plan.gpus)}",
+            where=plan.name,
+        )
     most = max(max(g.input_chunks, g.output_chunks, g.scratch_chunks) for g in plan.gpus)
     if most > MOST_CHUNKS:
-        raise UserError(f"{most} chunks are more than the {MOST_CHUNKS} that are followed",
-                        where=plan.name)  # fmt: skip
+        raise UserError(
+            f"{most} chunks are more than the {MOST_CHUNKS} that are followed", where=plan.name
+        )
     have = max(max(g.input_chunks, g.output_chunks) for g in plan.gpus)
     pieces, rest = divmod(have, collective.message_chunks)
     if rest or not pieces:
-        raise UserError(f"{have} chunks are no multiple of the collective's "
-                        f"{collective.message_chunks}", where=plan.name)  # fmt: skip
+        raise UserError(
+            f"{have} chunks are no multiple of the collective's {collective.message_chunks}",
+            where=plan.name,
+        )
     return collective.split(pieces)
 
 
@@ -125,8 +142,9 @@ def run_plan(
     if problem:
         return Execution(False, problem)
     try:
-        runs = [_Experiment(plan, place, elements, np.dtype(name), launches, seed)
-                for name in dtypes]  # fmt: skip
+        runs = [
+            _Experiment(plan, place, elements, np.dtype(name), launches, seed) for name in dtypes
+        ]
     except Unfit as error:
         return Execution(False, str(error))
     steps = 0
@@ -141,8 +159,12 @@ def run_plan(
             where = f"order {number}, {policy}, {lateness} of the writes early"
             return Execution(False, f"{problem} ({where})", number + 1, steps)
     how = "in place" if plan.in_place else "out of place"
-    return Execution(True, f"{how}, {orders} orders of {launches} launches, {', '.join(dtypes)}: "
-                     "all results right", orders, steps)  # fmt: skip
+    return Execution(
+        True,
+        f"{how}, {orders} orders of {launches} launches, {', '.join(dtypes)}: all results right",
+        orders,
+        steps,
+    )
 
 
 def _too_large(plan: Plan, place: Layout) -> str | None:
@@ -152,8 +174,10 @@ def _too_large(plan: Plan, place: Layout) -> str | None:
     for rank, gpu in enumerate(plan.gpus):
         for k, (have, name) in enumerate(zip(sizes(gpu), "io", strict=True)):
             if have > max(1, int(place.size[rank, k])):
-                return (f"rank {rank} declares {have} chunks of {name}, the collective has "
-                        f"{place.size[rank, k]}")  # fmt: skip
+                return (
+                    f"rank {rank} declares {have} chunks of {name}, the collective has "
+                    f"{place.size[rank, k]}"
+                )
     return None
 
 
@@ -161,9 +185,14 @@ class _Experiment:
     """A machine with data of one type."""
 
     def __init__(
-        self, plan: Plan, place: Layout, elements: int, dtype: np.dtype[np.generic],
-        launches: int, seed: int,
-    ) -> None:  # fmt: skip
+        self,
+        plan: Plan,
+        place: Layout,
+        elements: int,
+        dtype: np.dtype[np.generic],
+        launches: int,
+        seed: int,
+    ) -> None:
         rng = np.random.default_rng(seed)
         self.place, self.launches, self.elements = place, launches, elements
         self.memory = Memory(plan, place, elements, dtype)

@@ -65,19 +65,29 @@ def plan_of(
         CheckFailed: the ends of a connection do not match, or the program deadlocks.
     """
     if program.protocol is Protocol.LL128:
-        raise UserError("MSCCL++ plans have no LL128", where=program.name,
-                        hint="--protocol LL for small messages, Simple for large ones")  # fmt: skip
+        raise UserError(
+            "MSCCL++ plans have no LL128",
+            where=program.name,
+            hint="--protocol LL for small messages, Simple for large ones",
+        )
     if nodes is not None and len(nodes) != len(program.ranks):
-        raise UserError(f"{len(nodes)} nodes are named for {len(program.ranks)} ranks",
-                        where=program.name)  # fmt: skip
+        raise UserError(
+            f"{len(nodes)} nodes are named for {len(program.ranks)} ranks", where=program.name
+        )
     packets = program.protocol is Protocol.LL
     gpus = _Emitter(_one_name_per_place(program), nodes, packets=packets).gpus()
     low, high = _sizes(program, gpus, sizes, packets=packets)
     plan = Plan(
-        program.name, NAMES.get(program.collective.kind, str(program.collective.kind)),
-        "LL" if packets else "Simple", program.in_place, gpus, double_scratch=packets,
-        alignment=ALIGNMENT, min_bytes=low, max_bytes=high,
-    )  # fmt: skip
+        program.name,
+        NAMES.get(program.collective.kind, str(program.collective.kind)),
+        "LL" if packets else "Simple",
+        program.in_place,
+        gpus,
+        double_scratch=packets,
+        alignment=ALIGNMENT,
+        min_bytes=low,
+        max_bytes=high,
+    )
     # The executor keeps its buffers by the plan's name: two plans of one name would share them.
     digest = hashlib.sha256(write_plan(plan).encode()).hexdigest()[:8]
     return replace(plan, name=f"{program.name}_{digest}")
@@ -127,15 +137,19 @@ def _sizes(
     largest = max(scratch, chunks)
     limit = (ADDRESSABLE - 1) // (largest * ALIGNMENT) * ALIGNMENT * chunks
     if not limit:
-        raise UserError(f"{largest} chunks of {ALIGNMENT} bytes exceed what 32 bits address",
-                        where=program.name, hint="fewer chunks or instances")  # fmt: skip
+        raise UserError(
+            f"{largest} chunks of {ALIGNMENT} bytes exceed what 32 bits address",
+            where=program.name,
+            hint="fewer chunks or instances",
+        )
     default = DEFAULT_MAX_PACKETS if packets else DEFAULT_MAX_BYTES
     low, high = (sizes.low, sizes.high) if sizes else (0, min(limit, default))
     if high > limit or low > LARGEST_MINIMUM:
         raise UserError(
             f"messages of {high} bytes are too large for this plan: it takes up to {limit}",
-            where=program.name, hint="offsets have 32 bits; scratch counts too",
-        )  # fmt: skip
+            where=program.name,
+            hint="offsets have 32 bits; scratch counts too",
+        )
     share = 1 if c.kind is Kind.ALLGATHER else c.message_chunks // max(1, c.input_chunks)
     return low // share, high // share
 
@@ -146,8 +160,7 @@ class _Rank:
 
     channels: dict[Channel, list[int]] = field(default_factory=lambda: defaultdict(list))
     peers: dict[Channel, list[int]] = field(default_factory=lambda: defaultdict(list))
-    remote: dict[tuple[int, Buffer], set[Channel]] = field(
-        default_factory=lambda: defaultdict(set))  # fmt: skip
+    remote: dict[tuple[int, Buffer], set[Channel]] = field(default_factory=lambda: defaultdict(set))
     semaphores: int = 0
 
     def semaphore(self) -> int:
@@ -173,8 +186,10 @@ class _Emitter:
         self.program, self.packets = program, packets
         self.order = Order.of(program)
         node = nodes or [0] * len(program.ranks)
-        self.kinds = [Channel.MEMORY if node[a] == node[b] else Channel.PORT
-                      for a, b, _ in self.order.connections]  # fmt: skip
+        self.kinds = [
+            Channel.MEMORY if node[a] == node[b] else Channel.PORT
+            for a, b, _ in self.order.connections
+        ]
         ports = [kind is Channel.PORT for kind in self.kinds]
         self.landing: Landing = land(program, self.order, ports, packets=packets)
         self.last = {m.connection: m.recv for m in self.order.messages}
@@ -184,8 +199,11 @@ class _Emitter:
     def _declare(self) -> None:
         """Channels in an order that both ends agree on: by peer, then by connection."""
         for rank, state in enumerate(self.state):
-            mine = [(b if a == rank else a, k) for k, (a, b, _) in
-                    enumerate(self.order.connections) if rank in (a, b)]  # fmt: skip
+            mine = [
+                (b if a == rank else a, k)
+                for k, (a, b, _) in enumerate(self.order.connections)
+                if rank in (a, b)
+            ]
             for peer, k in sorted(mine):
                 state.channels[self.kinds[k]].append(k)
                 state.peers[self.kinds[k]].append(peer)
@@ -200,23 +218,34 @@ class _Emitter:
         made = self._blocks(rank)
         remote = sorted(state.remote)
         blocks = tuple(
-            ThreadBlock(part, m.channels, ((m.access, tuple(map(remote.index, m.remote))),)
-                        if m.remote else ())
-            for m in made for part in m.parts
-        )  # fmt: skip
+            ThreadBlock(
+                part,
+                m.channels,
+                ((m.access, tuple(map(remote.index, m.remote))),) if m.remote else (),
+            )
+            for m in made
+            for part in m.parts
+        )
         return Gpu(
-            max(1, c.input_chunks * pieces), max(1, c.output_chunks * pieces),
-            self.landing.scratch[rank], blocks,
-            tuple(Channels(kind, tuple(state.peers[kind]))
-                  for kind in (Channel.MEMORY, Channel.PORT) if state.peers[kind]),
+            max(1, c.input_chunks * pieces),
+            max(1, c.output_chunks * pieces),
+            self.landing.scratch[rank],
+            blocks,
+            tuple(
+                Channels(kind, tuple(state.peers[kind]))
+                for kind in (Channel.MEMORY, Channel.PORT)
+                if state.peers[kind]
+            ),
             tuple(RemoteBuffer(*key, tuple(sorted(state.remote[key]))) for key in remote),
             (0,) * state.semaphores,
-        )  # fmt: skip
+        )
 
     def _blocks(self, rank: int) -> list[_Made]:
         acquires, releases = self._semaphores(rank)
-        made = [self._block(rank, b, acquires, releases)
-                for b in range(len(self.program.ranks[rank].blocks))]  # fmt: skip
+        made = [
+            self._block(rank, b, acquires, releases)
+            for b in range(len(self.program.ranks[rank].blocks))
+        ]
         return [m for m in made if m.parts]
 
     def _semaphores(self, rank: int) -> tuple[dict[tuple[int, int], list[int]], ...]:
@@ -243,9 +272,12 @@ class _Emitter:
         return acquires, releases
 
     def _block(
-        self, rank: int, b: int, acquires: dict[tuple[int, int], list[int]],
+        self,
+        rank: int,
+        b: int,
+        acquires: dict[tuple[int, int], list[int]],
         releases: dict[tuple[int, int], list[int]],
-    ) -> _Made:  # fmt: skip
+    ) -> _Made:
         block, state = self.program.ranks[rank].blocks[b], self.state[rank]
         first = self.order.first[rank][b]
         maker = _Block(self, rank, block, self._ends(rank, block, first))

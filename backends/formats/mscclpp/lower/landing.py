@@ -60,9 +60,11 @@ def land(program: Program, order: Order, ports: list[bool], *, packets: bool) ->
     """Decide for every message; ``ports`` says which connections cross nodes."""
     count = len(order.messages)
     place = Landing(
-        [Slice(Buffer.SCRATCH, -1)] * count, [False] * count, [True] * len(order.connections),
+        [Slice(Buffer.SCRATCH, -1)] * count,
+        [False] * count,
+        [True] * len(order.connections),
         [rank.scratch_chunks for rank in program.ranks],
-    )  # fmt: skip
+    )
     if packets:
         _packets(order, ports, place)
     else:
@@ -104,9 +106,13 @@ def _plain(order: Order, ports: list[bool], place: Landing) -> None:
             late.pop(m.send)
     arrival = {send: order.messages[k].recv for send, k in late.items()}
     free: dict[tuple[int, int], deque[tuple[int, int]]] = defaultdict(deque)
-    by_time = sorted(range(len(order.messages)),
-                     key=lambda k: (order.rank[order.messages[k].recv],
-                                    order.level[3 * order.messages[k].send + GOT]))  # fmt: skip
+    by_time = sorted(
+        range(len(order.messages)),
+        key=lambda k: (
+            order.rank[order.messages[k].recv],
+            order.level[3 * order.messages[k].send + GOT],
+        ),
+    )
     for k in by_time:
         m = order.messages[k]
         instr, rank = order.instrs[m.recv], order.rank[m.recv]

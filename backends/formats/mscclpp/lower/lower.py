@@ -138,8 +138,12 @@ class Lowering:
             if self.out:
                 yield from self._put(result)
             return
-        yield Operation(Op.REDUCE_SEND, Channel.MEMORY, src=sources,
-                        dst=(result, self.out.operand(self.instr.count)))  # fmt: skip
+        yield Operation(
+            Op.REDUCE_SEND,
+            Channel.MEMORY,
+            src=sources,
+            dst=(result, self.out.operand(self.instr.count)),
+        )
         yield self.out.end.signal()
 
     def _put(self, source: Local) -> Iterator[Operation]:
@@ -171,8 +175,12 @@ class Lowering:
             if self.out and self.out.stage:
                 yield from self._send_packets(self._dst)
             elif self.out:
-                yield Operation(Op.READ_PUT_PACKETS, Channel.MEMORY, src=(landed,),
-                                dst=(self.out.operand(self.instr.count),))  # fmt: skip
+                yield Operation(
+                    Op.READ_PUT_PACKETS,
+                    Channel.MEMORY,
+                    src=(landed,),
+                    dst=(self.out.operand(self.instr.count),),
+                )
 
     def _sum_packets(self, landed: Local) -> Iterator[Operation]:
         keeps = self.instr.op is not Instruction.RECV_REDUCE_SEND
@@ -192,8 +200,12 @@ class Lowering:
             yield Operation(Op.REDUCE_COPY_PACKETS, src=(self._src, landed), dst=(result, staged))
             yield self._post(staged)
         else:
-            yield Operation(Op.REDUCE_SEND_PACKETS, Channel.MEMORY, src=(self._src, landed),
-                            dst=(result, self.out.operand(self.instr.count)))  # fmt: skip
+            yield Operation(
+                Op.REDUCE_SEND_PACKETS,
+                Channel.MEMORY,
+                src=(self._src, landed),
+                dst=(result, self.out.operand(self.instr.count)),
+            )
 
     def _temporary(self) -> Slice:
         assert self.temp
@@ -202,8 +214,12 @@ class Lowering:
     def _send_packets(self, source: Local) -> Iterator[Operation]:
         assert self.out
         if self.out.stage is None:
-            yield Operation(Op.PUT_PACKETS, Channel.MEMORY, src=(source,),
-                            dst=(self.out.operand(self.instr.count),))  # fmt: skip
+            yield Operation(
+                Op.PUT_PACKETS,
+                Channel.MEMORY,
+                src=(source,),
+                dst=(self.out.operand(self.instr.count),),
+            )
             return
         staged = self._own(self.out.stage)
         yield Operation(Op.COPY_PACKETS, src=(source,), dst=(staged,))
@@ -212,13 +228,19 @@ class Lowering:
     def _post(self, staged: Local) -> Operation:
         """Own packets, through a port channel: it waits for them by itself."""
         assert self.out
-        return Operation(Op.READ_PUT_PACKETS, Channel.PORT, (self.out.end.id,), (staged,),
-                         (self.out.operand(self.instr.count),))  # fmt: skip
+        return Operation(
+            Op.READ_PUT_PACKETS,
+            Channel.PORT,
+            (self.out.end.id,),
+            (staged,),
+            (self.out.operand(self.instr.count),),
+        )
 
 
 _LOCAL = frozenset({Instruction.COPY, Instruction.REDUCE, Instruction.NOP})
-_SUMS = frozenset({Instruction.RECV_REDUCE_COPY, Instruction.RECV_REDUCE_SEND,
-                   Instruction.RECV_REDUCE_COPY_SEND})  # fmt: skip
+_SUMS = frozenset(
+    {Instruction.RECV_REDUCE_COPY, Instruction.RECV_REDUCE_SEND, Instruction.RECV_REDUCE_COPY_SEND}
+)
 
 
 def chained(one: Operation, other: Operation) -> Operation | None:

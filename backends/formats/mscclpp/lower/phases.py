@@ -27,17 +27,30 @@ MAX_OPS = 64
 
 NOP = Operation(Op.NOP)
 
-_TELLS = frozenset({
-    Op.SIGNAL, Op.RELAXED_SIGNAL, Op.RELEASE, Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH, Op.PUT_PACKETS,
-    Op.READ_PUT_PACKETS, Op.REDUCE_SEND_PACKETS, Op.REDUCE_COPY_SEND_PACKETS,
-})  # fmt: skip
+_TELLS = frozenset(
+    {
+        Op.SIGNAL,
+        Op.RELAXED_SIGNAL,
+        Op.RELEASE,
+        Op.PUT_SIGNAL,
+        Op.PUT_SIGNAL_FLUSH,
+        Op.PUT_PACKETS,
+        Op.READ_PUT_PACKETS,
+        Op.REDUCE_SEND_PACKETS,
+        Op.REDUCE_COPY_SEND_PACKETS,
+    }
+)
 _ONLY_TELLS = frozenset({Op.SIGNAL, Op.RELAXED_SIGNAL, Op.RELEASE})
 _ONLY_WAITS = frozenset({Op.WAIT, Op.RELAXED_WAIT, Op.ACQUIRE})
 _POSTS = frozenset({Op.PUT, Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH})
 _LEARNS = _ONLY_WAITS | {
-    Op.READ_PUT_PACKETS, Op.REDUCE_SEND_PACKETS, Op.REDUCE_COPY_SEND_PACKETS, Op.UNPACK,
-    Op.REDUCE_PACKETS, Op.REDUCE_COPY_PACKETS,
-}  # fmt: skip
+    Op.READ_PUT_PACKETS,
+    Op.REDUCE_SEND_PACKETS,
+    Op.REDUCE_COPY_SEND_PACKETS,
+    Op.UNPACK,
+    Op.REDUCE_PACKETS,
+    Op.REDUCE_COPY_PACKETS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +63,11 @@ class Group:
 
     def operations(self) -> tuple[Operation, ...]:
         """With its semaphores, at most 16 in one operation."""
-        return (*_semaphores(Op.ACQUIRE, self.acquires), *self.ops,
-                *_semaphores(Op.RELEASE, self.releases))  # fmt: skip
+        return (
+            *_semaphores(Op.ACQUIRE, self.acquires),
+            *self.ops,
+            *_semaphores(Op.RELEASE, self.releases),
+        )
 
 
 def _semaphores(op: Op, ids: Sequence[int]) -> Iterator[Operation]:
@@ -117,9 +133,11 @@ def _tells(op: Operation) -> bool:
 def _overlap(one: Sequence[object], other: Sequence[object]) -> bool:
     return any(
         a.buffer is b.buffer and a.index < b.index + b.size and b.index < a.index + a.size
-        for a in one if isinstance(a, Local)
-        for b in other if isinstance(b, Local)
-    )  # fmt: skip
+        for a in one
+        if isinstance(a, Local)
+        for b in other
+        if isinstance(b, Local)
+    )
 
 
 def scratch(index: int, size: int) -> Local:

@@ -91,8 +91,10 @@ class Order:
             sends, recvs = ends[key]
             counts = [[self.instrs[i].count for i in side] for side in (sends, recvs)]
             if counts[0] != counts[1]:
-                raise CheckFailed(f"connection {key[0]} -> {key[1]} on channel {key[2]}: "
-                                  "sends and receives do not match")  # fmt: skip
+                raise CheckFailed(
+                    f"connection {key[0]} -> {key[1]} on channel {key[2]}: "
+                    "sends and receives do not match"
+                )
             for send, recv in zip(sends, recvs, strict=True):
                 self.sent[send] = self.received[recv] = len(self.messages)
                 self.messages.append(Message(send, recv, len(self.connections)))
@@ -127,8 +129,10 @@ class Order:
             layer, depth = after[missing[after] == 0], depth + 1
         if (level < 0).any():
             i = int(np.argmax(level < 0)) // 3
-            raise CheckFailed(f"the program deadlocks: rank {self.rank[i]} block {self.block[i]} "
-                              f"never gets past instruction {self.index[i]}")  # fmt: skip
+            raise CheckFailed(
+                f"the program deadlocks: rank {self.rank[i]} block {self.block[i]} "
+                f"never gets past instruction {self.index[i]}"
+            )
         self.level = level
         edges = edges[np.lexsort((edges[:, 1], level[edges[:, 1]]))]
         bounds = np.searchsorted(level[edges[:, 1]], np.arange(1, depth + 1))

@@ -62,35 +62,46 @@ class _Reader:
         f = Fields(data, where)
         gpus = self.each(f, "gpus", where, self.gpu)
         plan = Plan(
-            name=f.get("name", str), collective=f.get("collective", str),
-            protocol=f.get("protocol", str), in_place=f.get("inplace", bool), gpus=gpus,
+            name=f.get("name", str),
+            collective=f.get("collective", str),
+            protocol=f.get("protocol", str),
+            in_place=f.get("inplace", bool),
+            gpus=gpus,
             reuse_resources=f.get("reuse_resources", bool, False),
             double_scratch=f.get("use_double_scratch_buffer", bool, False),
             alignment=_whole(f, "buffer_alignment", where, 16),
             threads=_whole(f, "num_threads_per_block", where, 1024),
             min_bytes=_whole(f, "min_message_size", where, 0),
             max_bytes=_whole(f, "max_message_size", where, UNLIMITED),
-        )  # fmt: skip
+        )
         self.rest(f, where)
-        return Plan(**{k: getattr(plan, k) for k in Plan.__dataclass_fields__ if k != "remarks"},
-                    remarks=tuple(dict.fromkeys(self.remarks)))  # fmt: skip
+        return Plan(
+            **{k: getattr(plan, k) for k in Plan.__dataclass_fields__ if k != "remarks"},
+            remarks=tuple(dict.fromkeys(self.remarks)),
+        )
 
     def gpu(self, data: Any, rank: int, where: str) -> Gpu:
         if isinstance(data, dict) and OLD_KEYS & data.keys():
-            raise BadFile("a plan of the schema before August 2025", where=where,
-                          hint="current executors do not read it")  # fmt: skip
+            raise BadFile(
+                "a plan of the schema before August 2025",
+                where=where,
+                hint="current executors do not read it",
+            )
         f = Fields(data, where)
         number = f.get("id", int)
         if number != rank:
-            raise BadFile(f"entry {rank} has the id {number}; the loader wants them in order",
-                          where=where)  # fmt: skip
+            raise BadFile(
+                f"entry {rank} has the id {number}; the loader wants them in order", where=where
+            )
         gpu = Gpu(
-            _chunks(f, "input_chunks", where), _chunks(f, "output_chunks", where),
-            _chunks(f, "scratch_chunks", where), self.each(f, "threadblocks", where, self.block),
+            _chunks(f, "input_chunks", where),
+            _chunks(f, "output_chunks", where),
+            _chunks(f, "scratch_chunks", where),
+            self.each(f, "threadblocks", where, self.block),
             self.each(f, "channels", where, self.channels),
             self.each(f, "remote_buffers", where, self.remote, []),
             self.each(f, "semaphores", where, self.semaphore, []),
-        )  # fmt: skip
+        )
         self.rest(f, where)
         return gpu
 
@@ -136,10 +147,17 @@ class _Reader:
             context = _whole(g, "unit_size", where), _chunks(g, "num_chunks", where)
             body = self.each(f, "ops", where, self.operation)
         made = Operation(
-            op, channel, tuple(ids), self.each(f, "src_buff", where, self.operand, []),
-            self.each(f, "dst_buff", where, self.operand, []), barrier, share,
-            *(context or (0, 0)), body, f.get("reduce_op", str, None),
-        )  # fmt: skip
+            op,
+            channel,
+            tuple(ids),
+            self.each(f, "src_buff", where, self.operand, []),
+            self.each(f, "dst_buff", where, self.operand, []),
+            barrier,
+            share,
+            *(context or (0, 0)),
+            body,
+            f.get("reduce_op", str, None),
+        )
         self.rest(f, where)
         return made
 
@@ -183,8 +201,9 @@ class _Reader:
                 raise BadFile("'access_channel_types' must hold strings only", where=where)
             if name not in set(Channel):
                 raise UnknownName("channel type", name, Channel, where=where)
-        made = RemoteBuffer(f.get("rank", int), _name(Buffer, f, "type", where),
-                            tuple(map(Channel, access)))  # fmt: skip
+        made = RemoteBuffer(
+            f.get("rank", int), _name(Buffer, f, "type", where), tuple(map(Channel, access))
+        )
         self.rest(f, where)
         return made
 
@@ -200,8 +219,10 @@ class _Reader:
         self, f: Fields, key: str, where: str, one: Callable[[Any, int, str], T], *default: Any
     ) -> tuple[T, ...]:
         items = f.get(key, list, *default)
-        return tuple(one(item, i, f"{where}: {key}[{i}]" if ": " not in where
-                         else f"{where}.{key}[{i}]") for i, item in enumerate(items))  # fmt: skip
+        return tuple(
+            one(item, i, f"{where}: {key}[{i}]" if ": " not in where else f"{where}.{key}[{i}]")
+            for i, item in enumerate(items)
+        )
 
     def rest(self, f: Fields, where: str, expected: frozenset[str] = frozenset()) -> None:
         """Remark on keys that the loader ignores."""
@@ -229,6 +250,7 @@ def _whole(f: Fields, key: str, where: str, *default: Any) -> int:
 def _chunks(f: Fields, key: str, where: str) -> int:
     value = _whole(f, key, where)
     if value > MOST_CHUNKS:
-        raise BadFile(f"{key!r} is {value}, more than the {MOST_CHUNKS} chunks that are followed",
-                      where=where)  # fmt: skip
+        raise BadFile(
+            f"{key!r} is {value}, more than the {MOST_CHUNKS} chunks that are followed", where=where
+        )
     return value

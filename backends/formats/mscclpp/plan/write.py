@@ -22,9 +22,12 @@ from .model import (
 def write_plan(plan: Plan) -> str:
     """One line per operation, so that people and ``diff`` can read it."""
     head = {
-        "name": plan.name, "collective": plan.collective, "protocol": plan.protocol,
-        "inplace": plan.in_place, "reuse_resources": plan.reuse_resources,
-    }  # fmt: skip
+        "name": plan.name,
+        "collective": plan.collective,
+        "protocol": plan.protocol,
+        "inplace": plan.in_place,
+        "reuse_resources": plan.reuse_resources,
+    }
     tail = {
         "num_threads_per_block": plan.threads,
         "use_double_scratch_buffer": plan.double_scratch,
@@ -45,8 +48,12 @@ def _compact(data: Any) -> str:
 
 
 def _gpu(rank: int, gpu: Gpu) -> str:
-    head = {"id": rank, "input_chunks": gpu.input_chunks, "output_chunks": gpu.output_chunks,
-            "scratch_chunks": gpu.scratch_chunks}  # fmt: skip
+    head = {
+        "id": rank,
+        "input_chunks": gpu.input_chunks,
+        "output_chunks": gpu.output_chunks,
+        "scratch_chunks": gpu.scratch_chunks,
+    }
     tail = {
         "channels": [_channels(c) for c in gpu.channels],
         "remote_buffers": [_remote(b) for b in gpu.remote],

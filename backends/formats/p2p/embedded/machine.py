@@ -182,8 +182,9 @@ def _length(send: Any, ins: int, recv: Any, outs: int) -> int:
     for name, array, units in (("send", send, ins), ("recv", recv, outs)):
         if array is not None:
             if len(array) % units:
-                raise ValueError(f"{name}: a multiple of {units} elements is needed, "
-                                 f"not {len(array)}")  # fmt: skip
+                raise ValueError(
+                    f"{name}: a multiple of {units} elements is needed, not {len(array)}"
+                )
             lengths.append(len(array) // units)
     if send is not None and recv is not None and send.dtype != recv.dtype:
         raise TypeError(f"send has {send.dtype} and recv {recv.dtype}: one type is needed")

@@ -41,8 +41,10 @@ class Mpi(Arrays):
     def agree(self, call: str) -> None:
         """Ranks that call with other types or operations use other tags."""
         if self.lost:
-            raise RuntimeError(f"rank {self.rank}: an earlier call on this communicator failed; "
-                               "go on with another one (comm.Dup())")  # fmt: skip
+            raise RuntimeError(
+                f"rank {self.rank}: an earlier call on this communicator failed; "
+                "go on with another one (comm.Dup())"
+            )
         self.kind = zlib.crc32(call.encode()) % self.kinds
 
     def exchange(self, number: int, sends: Ends, recvs: Ends) -> None:
@@ -63,15 +65,19 @@ class Mpi(Arrays):
             self._wait(begun, states, ways, here)
         except self.mpi.Exception as error:
             known = (self.mpi.SUCCESS, self.mpi.ERR_PENDING)
-            wrong = [way for way, state in zip(ways, states, strict=True)
-                     if state.Get_error() not in known]  # fmt: skip
+            wrong = [
+                way
+                for way, state in zip(ways, states, strict=True)
+                if state.Get_error() not in known
+            ]
             text = f"{here}: a message {', '.join(wrong or ways)} failed{ALIKE}"
             raise RuntimeError(text) from error
         for (array, peer), state in zip(recvs, states, strict=False):
             came = state.Get_count(byte)
             if came != array.nbytes:
-                raise RuntimeError(f"{here}: {came} bytes came from rank {peer}, {array.nbytes} "
-                                   f"are due{ALIKE}")  # fmt: skip
+                raise RuntimeError(
+                    f"{here}: {came} bytes came from rank {peer}, {array.nbytes} are due{ALIKE}"
+                )
 
     def _wait(self, begun: list[Any], states: list[Any], ways: list[str], here: str) -> None:
         if self.timeout is None:
@@ -82,8 +88,10 @@ class Mpi(Arrays):
             waited = time.monotonic() - begin
             if waited > self.timeout:
                 late = [way for way, one in zip(ways, begun, strict=True) if not one.Test()]
-                raise TimeoutError(f"{here}: after {self.timeout:g} s still waiting for messages "
-                                   f"{', '.join(late)}{ALIKE}")  # fmt: skip
+                raise TimeoutError(
+                    f"{here}: after {self.timeout:g} s still waiting for messages "
+                    f"{', '.join(late)}{ALIKE}"
+                )
             # Ranks may share a core: let the others go on, and rest when it takes long.
             time.sleep(0 if waited < 1e-3 else 1e-4)
 

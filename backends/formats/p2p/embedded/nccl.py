@@ -262,9 +262,12 @@ def kernel(steps: tuple[tuple[str, ...], ...], reads: int, writes: int, numbers:
         value = OPERATIONS[op].format(a=seen[0], b=seen[-1])
         lines.append(f"{out} = narrow({value});" if small and op else f"{out} = {value};")
     return cupy.ElementwiseKernel(
-        ", ".join(f"T i{k}" for k in range(reads)), ", ".join(f"T o{k}" for k in range(writes)),
-        "\n".join(lines), "weft_work", preamble=BFLOAT16 if small else "",
-    )  # fmt: skip
+        ", ".join(f"T i{k}" for k in range(reads)),
+        ", ".join(f"T o{k}" for k in range(writes)),
+        "\n".join(lines),
+        "weft_work",
+        preamble=BFLOAT16 if small else "",
+    )
 
 
 @dataclass(frozen=True)
@@ -417,9 +420,15 @@ class Arrays:
 
 
 def perform(
-    shape: Shape, code: Sequence[Sequence[str]], send: Any, recv: Any, op: str, comm: Any,
-    stream: Any, parts: int = 1,
-) -> None:  # fmt: skip
+    shape: Shape,
+    code: Sequence[Sequence[str]],
+    send: Any,
+    recv: Any,
+    op: str,
+    comm: Any,
+    stream: Any,
+    parts: int = 1,
+) -> None:
     """Put the collective on the stream; in parts, each of which sums on a stream of its own.
 
     All messages are on the one stream, and all ranks post those of all parts in one order.
@@ -436,9 +445,13 @@ def perform(
 
 
 def perform_all(
-    shape: Shape, code: Sequence[Sequence[str]], sends: Sequence[Any], recvs: Sequence[Any],
-    op: str, comms: Sequence[Any],
-) -> None:  # fmt: skip
+    shape: Shape,
+    code: Sequence[Sequence[str]],
+    sends: Sequence[Any],
+    recvs: Sequence[Any],
+    op: str,
+    comms: Sequence[Any],
+) -> None:
     """The collective of ranks that are all in this process, each on a stream of its own.
 
     A round is one group of all ranks, so that none waits for what this process has yet to post.
@@ -452,9 +465,12 @@ def perform_all(
 
 
 def together(
-    shape: Shape, code: Sequence[Sequence[str]], op: str, runs: Sequence[tuple[Nccl, Arrays]],
+    shape: Shape,
+    code: Sequence[Sequence[str]],
+    op: str,
+    runs: Sequence[tuple[Nccl, Arrays]],
     link: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Carry out some calls, round by round side by side; each round as one group of ``link``.
 
     Streams of their own start behind the callers' streams, which go on behind their end.

@@ -47,8 +47,10 @@ class Torch:
             for (array, peer), (note, _) in zip(recvs, heard, strict=True):
                 came, due = bytes(note.tolist()).decode().strip(), self._text(array)
                 if came != due:
-                    raise RuntimeError(f"{here}: rank {peer} sends {came}, {due} are due: do all "
-                                       "ranks call with the same sizes and types?")  # fmt: skip
+                    raise RuntimeError(
+                        f"{here}: rank {peer} sends {came}, {due} are due: do all "
+                        "ranks call with the same sizes and types?"
+                    )
         self._through(2 * number + 1, sends, recvs, here)
 
     def _text(self, array: Any) -> str:

@@ -38,9 +38,15 @@ def expected(kind: str, rank: int, ranks: int, root: int, length: int) -> Any:
 
 
 def attempt(
-    wire: Any, collective: Callable[[Any, Any], None], to_device: Callable[[Any], Any],
-    to_host: Callable[[Any], Any], kind: str, root: int, units: int, length: int,
-) -> tuple[bool, float]:  # fmt: skip
+    wire: Any,
+    collective: Callable[[Any, Any], None],
+    to_device: Callable[[Any], Any],
+    to_host: Callable[[Any], Any],
+    kind: str,
+    root: int,
+    units: int,
+    length: int,
+) -> tuple[bool, float]:
     """Whether the result is right, and the seconds of the quickest of three calls."""
     gives = kind not in ("broadcast", "scatter") or wire.rank == root
     send = np.concatenate([contribution(wire.rank, u, length) for u in range(units)])

@@ -106,9 +106,13 @@ def _wish(boxes: Boxes, roots: _Roots, turned: bool, time: float) -> Wish:
     n = len(roots.chunk)
     return Wish(
         (boxes.fabric(turned=False), boxes.fabric(turned=True)),
-        np.full(n, int(turned)), boxes.box[roots.root], np.full(n, -1), 1 / roots.parts, room,
+        np.full(n, int(turned)),
+        boxes.box[roots.root],
+        np.full(n, -1),
+        1 / roots.parts,
+        room,
         np.zeros(len(room)),
-    )  # fmt: skip
+    )
 
 
 def _route(wish: Wish, seed: int) -> Found | None:
@@ -224,10 +228,15 @@ def _allreduce(boxes: Boxes, time: float, seed: int) -> Shares | None:
     rank = wide[np.arange(pairs) % len(wide)]
     room = np.array([float(b) * time for b in boxes.bandwidth])
     wish = Wish(
-        (boxes.fabric(turned=False), boxes.fabric(turned=True)), np.arange(2 * pairs) % 2,
-        np.repeat(boxes.box[rank], 2), np.full(2 * pairs, -1), np.full(2 * pairs, 1 / pairs),
-        room, np.zeros(len(room)), free=OTHERS,
-    )  # fmt: skip
+        (boxes.fabric(turned=False), boxes.fabric(turned=True)),
+        np.arange(2 * pairs) % 2,
+        np.repeat(boxes.box[rank], 2),
+        np.full(2 * pairs, -1),
+        np.full(2 * pairs, 1 / pairs),
+        room,
+        np.zeros(len(room)),
+        free=OTHERS,
+    )
     found = _route(wish, seed)
     if found is None:
         return None

@@ -32,10 +32,16 @@ from .trees import Shares, entering, trees_of
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-KINDS = frozenset({
-    Kind.ALLGATHER, Kind.BROADCAST, Kind.MULTIROOT_BROADCAST, Kind.REDUCE_SCATTER, Kind.REDUCE,
-    Kind.ALLREDUCE,
-})  # fmt: skip
+KINDS = frozenset(
+    {
+        Kind.ALLGATHER,
+        Kind.BROADCAST,
+        Kind.MULTIROOT_BROADCAST,
+        Kind.REDUCE_SCATTER,
+        Kind.REDUCE,
+        Kind.ALLREDUCE,
+    }
+)
 
 
 def pack_boxes(
@@ -65,11 +71,16 @@ def pack_boxes(
         return None
     rate = busiest(topology, made) / per_chunk
     return Packing(
-        topology, collective, made,
+        topology,
+        collective,
+        made,
         np.arange(len(topology.nodes), dtype=np.int32)[None],
         np.arange(len(topology.links), dtype=np.int32)[None],
-        rate, known.us_per_byte, known.certificate, remark(rate, known.us_per_byte),
-    )  # fmt: skip
+        rate,
+        known.us_per_byte,
+        known.certificate,
+        remark(rate, known.us_per_byte),
+    )
 
 
 def remark(rate: Fraction, bound: Fraction) -> str:

@@ -114,14 +114,16 @@ def _solve(
         weighed = choose(everything, family, demand, wish)
         if weighed is not None and weighed.congestion < found.congestion * (1 - 1e-4):
             return Kind(b, weighed.grove, weighed.weights, weighed.congestion)
-    return Kind(b, found.grove, tuple(Fraction(1, count) for _ in found.grove.roots),
-                found.congestion)  # fmt: skip
+    return Kind(
+        b, found.grove, tuple(Fraction(1, count) for _ in found.grove.roots), found.congestion
+    )
 
 
 def _none(wish: Wish) -> Grove:
     hops = np.zeros((0, wish.groups - 1), np.int32)
-    return Grove(wish.turned[:0], wish.roots[:0], wish.starts[:0], hops,
-                 np.zeros((*hops.shape, 1), np.int32))  # fmt: skip
+    return Grove(
+        wish.turned[:0], wish.roots[:0], wish.starts[:0], hops, np.zeros((*hops.shape, 1), np.int32)
+    )
 
 
 def _demand(boxes: Boxes, b: int, enters: dict[bool, Floats]) -> tuple[Fraction, ...]:
@@ -152,8 +154,13 @@ def _wish(
     root = np.concatenate(roots)
     return Wish(
         (boxes.inside(b, turned=False), boxes.inside(b, turned=True)),
-        np.concatenate(turned), root, np.full(len(root), -1), np.concatenate(weights), room, kept,
-    )  # fmt: skip
+        np.concatenate(turned),
+        root,
+        np.full(len(root), -1),
+        np.concatenate(weights),
+        room,
+        kept,
+    )
 
 
 def _placed(boxes: Boxes, chosen: list[Kind], turned: bool) -> Inside:
@@ -169,8 +176,15 @@ def _placed(boxes: Boxes, chosen: list[Kind], turned: bool) -> Inside:
             order_of[id(kind)] = kind.grove.take(mine), [kind.weights[i] for i in mine]
         grove, weights = order_of[id(kind)]
         to[boxes.links_of[kind.like]] = boxes.links_of[b]
-        groves.append(Grove(grove.turned, grove.roots, grove.starts, grove.order,
-                            to[grove.links].astype(np.int32)))  # fmt: skip
+        groves.append(
+            Grove(
+                grove.turned,
+                grove.roots,
+                grove.starts,
+                grove.order,
+                to[grove.links].astype(np.int32),
+            )
+        )
         to[boxes.links_of[kind.like]] = boxes.links_of[kind.like]
         counts = np.bincount(grove.roots, minlength=len(boxes.members[b]))
         first += (first[-1] + np.cumsum(counts)).tolist()

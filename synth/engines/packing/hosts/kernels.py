@@ -162,9 +162,13 @@ def _room_for_work(field):  # type: ignore[no-untyped-def]
     nodes = len(field.out_start) - 1
     most = 16 * (len(field.link_src) + nodes)
     return (
-        np.empty(nodes), np.full(nodes, -1), np.zeros(nodes, np.int64),
-        np.empty(len(field.member_start) - 1, np.int64), np.empty(most), np.empty(most, np.int64),
-    )  # fmt: skip
+        np.empty(nodes),
+        np.full(nodes, -1),
+        np.zeros(nodes, np.int64),
+        np.empty(len(field.member_start) - 1, np.int64),
+        np.empty(most),
+        np.empty(most, np.int64),
+    )
 
 
 @numba.njit(cache=True)
@@ -196,14 +200,27 @@ def _plant(crop, first, root, state, mu, relay, order, links, work):  # type: ig
         count = 0
         for wave in range(waves):
             begin = count
-            count = _grow(field, price, wave, waves, shift, crop.starts[first + t], mu, relay,
-                          count, order[t], links[t], work)  # fmt: skip
+            count = _grow(
+                field,
+                price,
+                wave,
+                waves,
+                shift,
+                crop.starts[first + t],
+                mu,
+                relay,
+                count,
+                order[t],
+                links[t],
+                work,
+            )
             if count < 0:
                 return FAR
             cost += _cost(field, links[t, begin:count], price)
             if waves > 1:
-                _count(field, links[t, begin:count], crop.weights[first + t], load, price, room,
-                       eta)  # fmt: skip
+                _count(
+                    field, links[t, begin:count], crop.weights[first + t], load, price, room, eta
+                )
         if waves > 1:
             _count(field, links[t], -crop.weights[first + t], load, price, room, eta)
     return cost
@@ -237,11 +254,19 @@ def route_all(crop, room, base, etas, level, relay, free, seed, roots, order, li
             a, b = at * step, at * step + step
             mu = level * price.mean()
             for t in range(a, b if turn else a):
-                _count(crop.fields[crop.turned[t]], links[last, t], -crop.weights[t], load, price,
-                       room, eta)  # fmt: skip
+                _count(
+                    crop.fields[crop.turned[t]],
+                    links[last, t],
+                    -crop.weights[t],
+                    load,
+                    price,
+                    room,
+                    eta,
+                )
             root = roots[last, a]
-            least = _plant(crop, a, root, state, mu, relay, order[turn, a:b], links[turn, a:b],
-                           work)  # fmt: skip
+            least = _plant(
+                crop, a, root, state, mu, relay, order[turn, a:b], links[turn, a:b], work
+            )
             for _ in range(free):
                 other = np.random.randint(groups)
                 cost = _plant(crop, a, other, state, mu, relay, try_order, try_links, work)
@@ -253,8 +278,15 @@ def route_all(crop, room, base, etas, level, relay, free, seed, roots, order, li
                 return np.full(len(etas), FAR)
             for t in range(a, b):
                 roots[turn, t] = root
-                _count(crop.fields[crop.turned[t]], links[turn, t], crop.weights[t], load, price,
-                       room, eta)  # fmt: skip
+                _count(
+                    crop.fields[crop.turned[t]],
+                    links[turn, t],
+                    crop.weights[t],
+                    load,
+                    price,
+                    room,
+                    eta,
+                )
         found[turn] = (load / room).max()
         if found[turn] <= 1.0 + 1e-9:
             break

@@ -78,8 +78,13 @@ class Grove:
 
     def take(self, index: Any) -> Grove:
         """Some of the trees."""
-        return Grove(self.turned[index], self.roots[index], self.starts[index],
-                     self.order[index], self.links[index])  # fmt: skip
+        return Grove(
+            self.turned[index],
+            self.roots[index],
+            self.starts[index],
+            self.order[index],
+            self.links[index],
+        )
 
     @staticmethod
     def joined(groves: list[Grove]) -> Grove:
@@ -111,16 +116,24 @@ def search(
     level *= len(wish.room) / max(1, int((wish.room < 1e200).sum()))
     waves = wish.waves if len(wish.waves) else np.ones(trees, np.int64)
     found = route_all(
-        Crop(wish.fields, wish.turned, wish.starts, wish.weights, waves), wish.room, wish.base,
-        np.geomspace(*STEEPNESS, passes), level, relay, wish.free, seed, roots, order, links,
-    )  # fmt: skip
+        Crop(wish.fields, wish.turned, wish.starts, wish.weights, waves),
+        wish.room,
+        wish.base,
+        np.geomspace(*STEEPNESS, passes),
+        level,
+        relay,
+        wish.free,
+        seed,
+        roots,
+        order,
+        links,
+    )
     best = int(found.argmin())
     if found[best] >= 1e200:
         return None
     made = np.flatnonzero(found < 1e200)
     groves = [Grove(wish.turned, roots[p], wish.starts, order[p], links[p]) for p in made]
-    return Found(groves[int(np.searchsorted(made, best))], float(found[best]),
-                 Grove.joined(groves))  # fmt: skip
+    return Found(groves[int(np.searchsorted(made, best))], float(found[best]), Grove.joined(groves))
 
 
 def loads_of(grove: Grove, graph: Any, rows: int) -> Any:
@@ -188,8 +201,10 @@ def _solve(loads: Any, family: Ints, demand: tuple[Fraction, ...] | None, wish: 
     scale = 1 / wish.room[rows]
     used = csr_array(loads.T)[rows].multiply(scale[:, None])
     blocks: list[Any] = [
-        used, csr_array((len(rows), free)), csr_array(np.full((len(rows), 1), -1.0))
-    ]  # fmt: skip
+        used,
+        csr_array((len(rows), free)),
+        csr_array(np.full((len(rows), 1), -1.0)),
+    ]
     a_ub: Any = hstack(blocks).tocsr()
     share = np.arange(free)
     i = np.concatenate([family, 2 * share, 2 * share + 1, np.full(free, families)])
@@ -199,9 +214,14 @@ def _solve(loads: Any, family: Ints, demand: tuple[Fraction, ...] | None, wish: 
     a_eq = coo_array((a, (i, j)), shape=(len(right), n + free + 1)).tocsr()
     linprog: Any = optimize.linprog
     found = linprog(
-        np.append(np.zeros(n + free), 1.0), A_ub=a_ub, b_ub=-wish.base[rows] * scale,
-        A_eq=a_eq, b_eq=right, bounds=(0, None), method="highs-ds",
-    )  # fmt: skip
+        np.append(np.zeros(n + free), 1.0),
+        A_ub=a_ub,
+        b_ub=-wish.base[rows] * scale,
+        A_eq=a_eq,
+        b_eq=right,
+        bounds=(0, None),
+        method="highs-ds",
+    )
     if found.status != 0 or found.x is None:
         raise NothingFound(f"boxes: the linear program was not solved: {found.message}")
     x: Floats = np.maximum(found.x[:n], 0)

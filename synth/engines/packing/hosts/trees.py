@@ -79,8 +79,15 @@ _Hops = tuple[Ints, Ints, npt.NDArray[np.bool_], Ints, Ints]
 def _tree(chunk: int, weight: Fraction, parts: list[_Hops]) -> Tree:
     src, dst, reduce, lengths, links = (np.concatenate(p) for p in zip(*parts, strict=True))
     start = np.concatenate([[0], np.cumsum(lengths)])
-    return Tree(chunk, weight, src.astype(np.int32), dst.astype(np.int32), reduce,
-                start.astype(np.int32), links.astype(np.int32))  # fmt: skip
+    return Tree(
+        chunk,
+        weight,
+        src.astype(np.int32),
+        dst.astype(np.int32),
+        reduce,
+        start.astype(np.int32),
+        links.astype(np.int32),
+    )
 
 
 def _pieces(shares: Shares, parts: list[_Part]) -> tuple[int, Ints, Ints, Ints]:
@@ -153,16 +160,22 @@ class _Part:
             src.append(tail[routes[:, 0]])
             dst.append(head[np.take_along_axis(routes, size[:, None] - 1, axis=1)[:, 0]])
             lengths.append(size)
-            links.append(np.pad(routes, ((0, 0), (0, width - routes.shape[1])),
-                                constant_values=-1))  # fmt: skip
+            links.append(np.pad(routes, ((0, 0), (0, width - routes.shape[1])), constant_values=-1))
             hops = 1 if one is grove else one.links.shape[1]
             counts.append(np.full(len(routes) // max(hops, 1), hops))
         first = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         return _Part(
-            turned, inside, entries(boxes, shares, turned), boxes.box[shares.root],
-            grove.order.astype(np.int64), first, np.concatenate(src), np.concatenate(dst),
-            np.concatenate(lengths), np.concatenate(links),
-        )  # fmt: skip
+            turned,
+            inside,
+            entries(boxes, shares, turned),
+            boxes.box[shares.root],
+            grove.order.astype(np.int64),
+            first,
+            np.concatenate(src),
+            np.concatenate(dst),
+            np.concatenate(lengths),
+            np.concatenate(links),
+        )
 
     def lay(self, whole: Ints) -> None:
         """Put what enters each rank side by side, in the order of the shares."""

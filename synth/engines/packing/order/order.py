@@ -61,9 +61,12 @@ class Urgency:
         return Urgency(
             quotient.tails(message_bytes, segments),
             (hops.dst - hops.src) % quotient.plan.packing.topology.ranks,
-            hops.tree, np.arange(len(hops)) - first, quotient.leaves,
-            quotient.busiest * segments, segments,
-        )  # fmt: skip
+            hops.tree,
+            np.arange(len(hops)) - first,
+            quotient.leaves,
+            quotient.busiest * segments,
+            segments,
+        )
 
 
 def _ranked(*keys: Ints) -> Ints:

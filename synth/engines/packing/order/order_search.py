@@ -74,9 +74,11 @@ class Planned:
         """The schedule, with what the planner knows of it."""
         plan = self.quotient.plan
         return plan.schedule(
-            self.order.priority, self.order.stride, self.segments,
+            self.order.priority,
+            self.order.stride,
+            self.segments,
             {"order": self.order.rule, "trees": len(plan.packing.trees)},
-        )  # fmt: skip
+        )
 
 
 def quickest(quotients: Sequence[Quotient], message_bytes: int, effort: Effort) -> Planned:

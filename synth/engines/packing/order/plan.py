@@ -170,13 +170,20 @@ class Plan:
         inside -= np.repeat(ends - length[row], length[row])
         link = hops.links[np.repeat(hops.start[:-1][row], length[row]) + inside]
         return Schedule.from_columns(
-            packing.topology, self.collective,
+            packing.topology,
+            self.collective,
             self.piece[hops.tree[row], element],
-            packing.images[element, hops.src[row]], packing.images[element, hops.dst[row]],
-            hops.level[row], hops.reduce[row], length[row],
+            packing.images[element, hops.src[row]],
+            packing.images[element, hops.dst[row]],
+            hops.level[row],
+            hops.reduce[row],
+            length[row],
             packing.link_images[np.repeat(element, length[row]), link],
-            priority=urgency[row], stride=stride, segments=segments, provenance=provenance,
-        )  # fmt: skip
+            priority=urgency[row],
+            stride=stride,
+            segments=segments,
+            provenance=provenance,
+        )
 
 
 def to_schedule(packing: Packing, segments: int = 1) -> Schedule:

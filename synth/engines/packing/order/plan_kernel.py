@@ -253,12 +253,20 @@ def _state(w: Work, slices: int, priority: Ints, stride: int) -> State:
         missing[part * places : (part + 1) * places] = w.arrivals
     agenda = w.row_count + 2 * jobs + 1
     return State(
-        key, waits, missing,
-        np.full(jobs, -1, np.int64), np.full(jobs, -1, np.int64), np.full(jobs, -1, np.int64),
-        np.full(w.row_count, -1, np.int64), np.zeros(w.row_count, np.bool_),
-        np.empty(agenda, np.int64), np.empty(agenda, np.int64),
-        np.empty(jobs + 1, np.int64), np.empty(w.row_count + 1, np.int64), np.zeros(4, np.int64),
-    )  # fmt: skip
+        key,
+        waits,
+        missing,
+        np.full(jobs, -1, np.int64),
+        np.full(jobs, -1, np.int64),
+        np.full(jobs, -1, np.int64),
+        np.full(w.row_count, -1, np.int64),
+        np.zeros(w.row_count, np.bool_),
+        np.empty(agenda, np.int64),
+        np.empty(agenda, np.int64),
+        np.empty(jobs + 1, np.int64),
+        np.empty(w.row_count + 1, np.int64),
+        np.zeros(4, np.int64),
+    )
 
 
 @njit(cache=True)

@@ -74,9 +74,16 @@ def quick_packing(
         share = Fraction(1, len(group.images))
         trees = tuple(replace(t, weight=share) for t in trees)
     made = Packing(
-        topology, collective, trees, group.images, group.link_images, Fraction(0), bound,
-        certificate, "the quickest routes, for small messages",
-    )  # fmt: skip
+        topology,
+        collective,
+        trees,
+        group.images,
+        group.link_images,
+        Fraction(0),
+        bound,
+        certificate,
+        "the quickest routes, for small messages",
+    )
     return replace(made, us_per_byte=load_us_per_byte(made))
 
 
@@ -117,13 +124,14 @@ def as_tree(chunk: int, hops: Iterable[tuple[Route, bool]], weight: Fraction | i
     rows = list(hops)
     lengths = [len(links) for (_, _, links), _ in rows]
     return Tree(
-        chunk, Fraction(weight),
+        chunk,
+        Fraction(weight),
         np.array([src for (src, _, _), _ in rows], np.int32),
         np.array([dst for (_, dst, _), _ in rows], np.int32),
         np.array([reduce for _, reduce in rows], bool),
         np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
         np.array([i for (_, _, links), _ in rows for i in links], np.int32),
-    )  # fmt: skip
+    )
 
 
 class _Ways:

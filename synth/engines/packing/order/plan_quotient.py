@@ -34,12 +34,15 @@ def unfolded(packing: Packing) -> Packing:
     plain = plain_chunks(packing)
     trees = tuple(
         replace(
-            tree, chunk=int(chunk), src=node[tree.src], dst=node[tree.dst],
+            tree,
+            chunk=int(chunk),
+            src=node[tree.src],
+            dst=node[tree.dst],
             route_links=link[tree.route_links],
         )
         for tree, chunks in zip(packing.trees, plain, strict=True)
         for node, link, chunk in zip(images, moved, chunks, strict=True)
-    )  # fmt: skip
+    )
     return replace(packing, trees=trees, images=images[:1], link_images=moved[:1])
 
 
@@ -97,9 +100,22 @@ class Quotient:
         first_row = np.searchsorted(hop, np.arange(len(hops) + 1))
         leaves = np.maximum.reduceat(holds, first_row[:-1]) if len(hops) else holds
         return Quotient(
-            plan, source, target, arrivals, first_reader, order, first_row, row, holds, leaves,
-            len(size), sums, unit, bool((met == 1).all()), _busiest(row, holds, len(size)),
-        )  # fmt: skip
+            plan,
+            source,
+            target,
+            arrivals,
+            first_reader,
+            order,
+            first_row,
+            row,
+            holds,
+            leaves,
+            len(size),
+            sums,
+            unit,
+            bool((met == 1).all()),
+            _busiest(row, holds, len(size)),
+        )
 
     def slice_us(self, message_bytes: int, segments: int) -> float:
         """µs per tick, where the message is sent in so many slices."""
@@ -135,10 +151,18 @@ class Quotient:
         from .plan_kernel import FOREVER, Work, makespan
 
         work = Work(
-            self.source, self.target, self.arrivals, self.first_reader, self.readers,
-            self.first_row, self.rows, self.holds, self.leaves,
-            self.lasts(message_bytes, segments), self.row_count,
-        )  # fmt: skip
+            self.source,
+            self.target,
+            self.arrivals,
+            self.first_reader,
+            self.readers,
+            self.first_row,
+            self.rows,
+            self.holds,
+            self.leaves,
+            self.lasts(message_bytes, segments),
+            self.row_count,
+        )
         us = self.slice_us(message_bytes, segments)
         limit = int(min(limit_us / us, float(FOREVER)))
         ticks = makespan(work, segments, priority, stride, limit)

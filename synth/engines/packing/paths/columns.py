@@ -142,10 +142,15 @@ def _solve(task: Task, pool: Pool, excess: float | None, seconds: float) -> Answ
         bounds[n] = excess if task.room is None else 0.0
     solve: Any = linprog
     result = solve(
-        np.append(alpha, 1.0 if excess is None else 0.0), A_ub=hstack([by_row, over]).tocsr(),
-        b_ub=room, A_eq=sums, b_eq=task.count.astype(float), bounds=bounds, method="highs",
+        np.append(alpha, 1.0 if excess is None else 0.0),
+        A_ub=hstack([by_row, over]).tocsr(),
+        b_ub=room,
+        A_eq=sums,
+        b_eq=task.count.astype(float),
+        bounds=bounds,
+        method="highs",
         options={"time_limit": seconds},
-    )  # fmt: skip
+    )
     if result.x is None:
         return Answer(np.zeros(n), np.zeros(groups), np.zeros(task.net.rows), np.inf)
     return Answer(

@@ -93,8 +93,9 @@ def _system(
         if begin == end and not more:
             continue
         row = [Fraction(0)] * len(unknown)
-        for i, value in zip(part.indices[begin:end].tolist(), part.data[begin:end].tolist(),
-                            strict=True):  # fmt: skip
+        for i, value in zip(
+            part.indices[begin:end].tolist(), part.data[begin:end].tolist(), strict=True
+        ):
             row[i] = Fraction(int(value))
         if master.room is None:
             equations.append([*row, -master.width[r], Fraction(-int(fixed[r]))])

@@ -183,9 +183,21 @@ def _reprice(price: Any, load: Any, room: Any, past: Any, eta: float, row: int) 
 
 @njit(cache=True)
 def reroute(
-    net: Any, tail: Any, strict: Any, soft: Any, src: Any, dst: Any, paths: Any, length: Any,
-    load: Any, room: Any, past: Any, order: Any, eta: float, every: bool,
-) -> int:  # fmt: skip
+    net: Any,
+    tail: Any,
+    strict: Any,
+    soft: Any,
+    src: Any,
+    dst: Any,
+    paths: Any,
+    length: Any,
+    load: Any,
+    room: Any,
+    past: Any,
+    order: Any,
+    eta: float,
+    every: bool,
+) -> int:
     """One round of rip-up and re-route, in place; returns how many paths were sought anew.
 
     Paths over no overloaded row stay, unless ``every``. A row has ``room`` for so many uses;
@@ -230,5 +242,19 @@ def ready() -> None:
     trees(net, none, none, one, none, none, one, 2)
     paths = np.zeros((1, 2), np.int32)
     room = np.ones(1)
-    reroute(net, none, none, one, none, one, paths, none.copy(), none.copy(), room, room, none, 4.0,
-            True)  # fmt: skip
+    reroute(
+        net,
+        none,
+        none,
+        one,
+        none,
+        one,
+        paths,
+        none.copy(),
+        none.copy(),
+        room,
+        room,
+        none,
+        4.0,
+        True,
+    )

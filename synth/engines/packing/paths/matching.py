@@ -77,9 +77,12 @@ def in_rounds(packing: Packing, seed: int = 0) -> Packing | None:
         trees.append(as_tree(int(rounds.chunk[i]), [(hop, False)], share))
     alone = Group.none(packing.topology)
     made = replace(
-        packing, trees=tuple(trees), images=alone.images, link_images=alone.link_images,
+        packing,
+        trees=tuple(trees),
+        images=alone.images,
+        link_images=alone.link_images,
         remark="messages in rounds in which no two meet" if not rounds.meetings else "",
-    )  # fmt: skip
+    )
     made = replace(made, us_per_byte=load_us_per_byte(made))
     return made if made.us_per_byte <= _WORTH * packing.us_per_byte else None
 
@@ -114,10 +117,12 @@ class _Ways:
         pair = np.repeat(np.arange(len(pairs)), pairs.count)
         plain = packing.collective.message_chunks
         return _Ways(
-            pairs.src[pair], pairs.dst[pair], pairs.chunks,
+            pairs.src[pair],
+            pairs.dst[pair],
+            pairs.chunks,
             tuple(each[k][0] for k in pair.tolist()),
             tuple(each[k][1] / plain for k in pair.tolist()),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +186,12 @@ def _settled(packing: Packing, table: _Ways, seed: int) -> Rounds | None:
     ways += [table.ways[j][k % len(table.ways[j])] for k, j in enumerate(light.tolist())]
     last = np.full(len(light), least)
     return Rounds(
-        table.chunk[np.concatenate([jobs, light])], tuple(ways), np.concatenate([colour, last]),
-        pieces, meetings,
-    )  # fmt: skip
+        table.chunk[np.concatenate([jobs, light])],
+        tuple(ways),
+        np.concatenate([colour, last]),
+        pieces,
+        meetings,
+    )
 
 
 def _rounded(packing: Packing, length: Fraction) -> Fraction:

@@ -70,9 +70,14 @@ def net_of(topology: Topology, *, symmetric: bool) -> Net:
     stores = np.array([node.stores for node in topology.nodes], np.int64)
     graph = (start, out, table.dst, table.start, row_of[table.rows], delay, stores)
     return Net(
-        topology, found, width, tuple(np.ascontiguousarray(x, np.int64) for x in graph),
-        table.src, delay, min(len(topology.links), len(topology.nodes)),
-    )  # fmt: skip
+        topology,
+        found,
+        width,
+        tuple(np.ascontiguousarray(x, np.int64) for x in graph),
+        table.src,
+        delay,
+        min(len(topology.links), len(topology.nodes)),
+    )
 
 
 def _delay(topology: Topology) -> Ints:

@@ -69,9 +69,16 @@ class _Job:
         for weight in (None, self.latency_weight):
             if not fits:
                 found, fits = negotiate(
-                    self.net, self.pairs.src, self.pairs.dst, begin, target, self.pool,
-                    latency_weight=weight, seed=self.seed, until=self.until,
-                )  # fmt: skip
+                    self.net,
+                    self.pairs.src,
+                    self.pairs.dst,
+                    begin,
+                    target,
+                    self.pool,
+                    latency_weight=weight,
+                    seed=self.seed,
+                    until=self.until,
+                )
         return found, fits
 
 
@@ -91,7 +98,7 @@ def pack_paths(
     Raises:
         UserError: chunks that several ranks hold, want or add to; chunks that are cut already.
         BadTopology: a rank that cannot be reached by what it needs.
-    """  # fmt: skip
+    """
     if collective.factor != 1 or collective.sizes:
         raise UserError(f"{collective}: paths are packed for chunks that are not cut yet")
     everything = pairs_of(collective)
@@ -120,12 +127,17 @@ def pack_paths(
         ways = [(Split(part.src, np.zeros((0, 1), np.int32), part.src, ()), "")]
     return [
         Packing(
-            topology, collective, trees_of(net, part, way), net.orbits.images,
-            net.orbits.link_images, value / per_byte, *proof,
+            topology,
+            collective,
+            trees_of(net, part, way),
+            net.orbits.images,
+            net.orbits.link_images,
+            value / per_byte,
+            *proof,
             remark or ("no packing at the bound was found" if value > proof[0] * per_byte else ""),
         )
         for way, remark, value in _front(net, ways)
-    ]  # fmt: skip
+    ]
 
 
 def _optimum(
@@ -136,9 +148,13 @@ def _optimum(
     small = len(pairs) <= _LARGE
     if not known and len(pairs) > _SMALL and quick.time(job.net) > target:
         prices = prices_by_weights(
-            job.net, pairs.src, pairs.dst, pairs.count, job.pool if small else None,
+            job.net,
+            pairs.src,
+            pairs.dst,
+            pairs.count,
+            job.pool if small else None,
             until=(job.until + time.perf_counter()) / 2,
-        )  # fmt: skip
+        )
         known = prices.time <= target  # then nothing speaks against the bound
     if known or quick.time(job.net) <= target:
         ways = _at_rate(job, quick, target)

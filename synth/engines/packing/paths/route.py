@@ -64,9 +64,12 @@ def shortest(net: Net, src: Ints, dst: Ints, count: Ints, target: Fraction) -> R
     """Every chunk on a path of least α; loads spread among equals."""
     pair = np.repeat(np.arange(len(src)), count)
     empty = Routing(
-        1, pair, np.zeros((len(pair), net.longest), np.int32), np.zeros(len(pair), np.int64),
+        1,
+        pair,
+        np.zeros((len(pair), net.longest), np.int32),
+        np.zeros(len(pair), np.int64),
         np.zeros(net.rows, np.int64),
-    )  # fmt: skip
+    )
     nothing = np.zeros(len(net.tail), np.int64)
     return _round(net, src, dst, empty, net.delay, nothing, room_of(net, target, 1), None, 4.0)
 
@@ -88,7 +91,7 @@ def negotiate(
     ``latency_weight`` is what mean α costs in terms of a full row; None: nothing is worth a
     longer path. All paths that are tried come into the pool. Returns the routing with the least
     overload, and whether it fits.
-    """  # fmt: skip
+    """
     room = room_of(net, target, begin.parts)
     free = np.zeros(len(net.tail), np.int64)
     strict, soft = net.delay, free
@@ -128,10 +131,12 @@ def soft_delay(net: Net, routing: Routing, weight: float) -> Ints:
 def in_parts(routing: Routing, parts: int) -> Routing:
     """The same paths, each in so many equal parts."""
     return Routing(
-        routing.parts * parts, np.repeat(routing.pair, parts),
-        np.repeat(routing.links, parts, axis=0), np.repeat(routing.length, parts),
+        routing.parts * parts,
+        np.repeat(routing.pair, parts),
+        np.repeat(routing.links, parts, axis=0),
+        np.repeat(routing.length, parts),
         routing.load * parts,
-    )  # fmt: skip
+    )
 
 
 def _overload(routing: Routing, room: Ints) -> int:
@@ -139,9 +144,17 @@ def _overload(routing: Routing, room: Ints) -> int:
 
 
 def _round(
-    net: Net, src: Ints, dst: Ints, now: Routing, strict: Ints, soft: Ints, room: Ints,
-    past: npt.NDArray[np.float64] | None, eta: float, rng: np.random.Generator | None = None,
-) -> Routing:  # fmt: skip
+    net: Net,
+    src: Ints,
+    dst: Ints,
+    now: Routing,
+    strict: Ints,
+    soft: Ints,
+    room: Ints,
+    past: npt.NDArray[np.float64] | None,
+    eta: float,
+    rng: np.random.Generator | None = None,
+) -> Routing:
     """A copy of a routing after one round; without ``past`` every path is sought."""
     from .kernels import reroute
 
@@ -149,7 +162,19 @@ def _round(
     order = np.arange(len(now.pair)) if rng is None else rng.permutation(len(now.pair))
     memory = np.zeros(net.rows) if past is None else past
     reroute(
-        net.graph, net.tail, strict, soft, src[now.pair], dst[now.pair], links, length, load,
-        room.astype(np.float64), memory, order, eta, past is None,
-    )  # fmt: skip
+        net.graph,
+        net.tail,
+        strict,
+        soft,
+        src[now.pair],
+        dst[now.pair],
+        links,
+        length,
+        load,
+        room.astype(np.float64),
+        memory,
+        order,
+        eta,
+        past is None,
+    )
     return Routing(now.parts, now.pair, links, length, load)

@@ -85,13 +85,16 @@ class Boxes:
     def shape(self, b: int) -> bytes:
         """A box inside, in terms of its own numbering: equal for boxes that are alike."""
         links, rows = self.links_of[b], self.rows_of(b)
-        nodes = np.unique(np.concatenate([self.members[b], self.table.src[links],
-                                          self.table.dst[links]]))  # fmt: skip
+        nodes = np.unique(
+            np.concatenate([self.members[b], self.table.src[links], self.table.dst[links]])
+        )
         at, row = self.table.rows_of(links)
         parts = [
             np.searchsorted(nodes, self.table.src[links]),
-            np.searchsorted(nodes, self.table.dst[links]), at, np.searchsorted(rows, row),
-        ]  # fmt: skip
+            np.searchsorted(nodes, self.table.dst[links]),
+            at,
+            np.searchsorted(rows, row),
+        ]
         capacity = ",".join(str(self.bandwidth[i]) for i in rows)
         sizes = f"{len(self.members[b])} {len(nodes)} {capacity} "
         return sizes.encode() + b"".join(p.astype(np.int32).tobytes() for p in parts)
@@ -107,9 +110,17 @@ class Boxes:
         member = member[np.argsort(group[member], kind="stable")]
         groups = int(group.max()) + 1
         return Field(
-            width, src, dst, start, by_source, table.start, table.rows, group,
-            np.searchsorted(group[member], np.arange(groups + 1)), member,
-        )  # fmt: skip
+            width,
+            src,
+            dst,
+            start,
+            by_source,
+            table.start,
+            table.rows,
+            group,
+            np.searchsorted(group[member], np.arange(groups + 1)),
+            member,
+        )
 
 
 def boxes_of(topology: Topology) -> Boxes | None:

@@ -111,11 +111,25 @@ def _net(machine: Topology, orbits: Orbits, allowed: Bools | None) -> tuple[Any,
     tail, arc_head, cell = _arcs(orbits, cell_start, head)
     by_head = np.argsort(arc_head, kind="stable")
     net = Net(
-        ranks, width, table.src, table.dst, out_start, out_link, table.start,
-        orbits.row_orbit.astype(np.int64)[table.rows], sources, cell_start, source, head,
-        np.searchsorted(tail, np.arange(ranks + 1)), tail, arc_head, cell,
-        np.searchsorted(arc_head[by_head], np.arange(ranks + 1)), by_head,
-    )  # fmt: skip
+        ranks,
+        width,
+        table.src,
+        table.dst,
+        out_start,
+        out_link,
+        table.start,
+        orbits.row_orbit.astype(np.int64)[table.rows],
+        sources,
+        cell_start,
+        source,
+        head,
+        np.searchsorted(tail, np.arange(ranks + 1)),
+        tail,
+        arc_head,
+        cell,
+        np.searchsorted(arc_head[by_head], np.arange(ranks + 1)),
+        by_head,
+    )
     return net, steps
 
 

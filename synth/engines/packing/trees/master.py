@@ -71,9 +71,12 @@ class Master:
         a_eq, b_eq = self._demands(columns, 0)
         try:
             found = _solve(
-                np.concatenate([cost, np.zeros(shares)]), a_ub,
-                np.full(a_ub.shape[0], congestion), a_eq, b_eq,
-            )  # fmt: skip
+                np.concatenate([cost, np.zeros(shares)]),
+                a_ub,
+                np.full(a_ub.shape[0], congestion),
+                a_eq,
+                b_eq,
+            )
         except NothingFound:
             return None
         x: Floats = found.x[: len(columns)]

@@ -52,9 +52,15 @@ def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
 
     allowed = near.copy()
     farthest_first(
-        net, orbits.images.astype(np.int64), orbits.rank_orbit.astype(np.int64),
-        orbits.element_of.astype(np.int64), machine.steps, near, peers, allowed,
-    )  # fmt: skip
+        net,
+        orbits.images.astype(np.int64),
+        orbits.rank_orbit.astype(np.int64),
+        orbits.element_of.astype(np.int64),
+        machine.steps,
+        near,
+        peers,
+        allowed,
+    )
     found = np.zeros((reps, topology.ranks), np.bool_)
     found[source[allowed], head[allowed]] = True
     kept = Machine.of(topology, orbits, allowed=found)

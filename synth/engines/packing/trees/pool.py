@@ -38,9 +38,10 @@ class Batch:
         """Room for so many trees."""
         n, width = machine.net.ranks, machine.net.width
         return Batch(
-            np.full((trees, n), -1), np.full((trees, n, width), -1),
+            np.full((trees, n), -1),
+            np.full((trees, n, width), -1),
             np.zeros((trees, rows), np.int64),
-        )  # fmt: skip
+        )
 
     def take(self, index: Any) -> Batch:
         """Some of the trees."""
@@ -106,8 +107,10 @@ class Pool:
     def columns(self) -> Columns:
         """All trees so far, in the order in which they came."""
         if len(self._batches) > 1:
-            whole = [np.concatenate([getattr(b, name) for b in self._batches])
-                     for name in ("arcs", "links", "loads")]  # fmt: skip
+            whole = [
+                np.concatenate([getattr(b, name) for b in self._batches])
+                for name in ("arcs", "links", "loads")
+            ]
             self._batches = [Batch(*whole)]
             self._family = [np.concatenate(self._family)]
             self._height = [np.concatenate(self._height)]

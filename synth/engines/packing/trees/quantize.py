@@ -92,9 +92,7 @@ def _powers(schedule: Schedule, grains: int) -> Iterator[tuple[Fraction, Schedul
 
 def _rounded(pieces: list[Ints], old: int, new: int) -> list[Ints]:
     """Pieces of ``old`` grains in all, in ``new`` ones."""
-    return [
-        np.array(largest_remainder([Fraction(int(g), old) for g in x], new)) for x in pieces
-    ]  # fmt: skip
+    return [np.array(largest_remainder([Fraction(int(g), old) for g in x], new)) for x in pieces]
 
 
 def _pieces(collective: Collective) -> list[Ints]:
@@ -137,10 +135,18 @@ def _with_sizes(schedule: Schedule, sizes: list[Ints]) -> Schedule:
     start, at = rows_of(schedule.route_start, rows)
     step = np.unique(schedule.step[rows], return_inverse=True)[1]
     made = Schedule.from_columns(
-        schedule.topology, collective, number[schedule.chunk[rows]], schedule.src[rows],
-        schedule.dst[rows], step, schedule.reduce[rows], np.diff(start),
+        schedule.topology,
+        collective,
+        number[schedule.chunk[rows]],
+        schedule.src[rows],
+        schedule.dst[rows],
+        step,
+        schedule.reduce[rows],
+        np.diff(start),
         schedule.route_links[at],
         priority=None if schedule.priority is None else schedule.priority[rows],
-        stride=schedule.stride, segments=schedule.segments, provenance=schedule.provenance,
-    )  # fmt: skip
+        stride=schedule.stride,
+        segments=schedule.segments,
+        provenance=schedule.provenance,
+    )
     return replace(made, bytes=schedule.bytes)

@@ -153,9 +153,16 @@ class Search:
         phases = max(round(self._phases(len(roots)) * share), 2)
         batch = Batch.empty(machine, phases * len(roots), pool.rows)
         fill(
-            machine.net, roots, limit, STEEPNESS, self.seed + phases, task.increments * step,
-            batch.arcs, batch.links, batch.loads,
-        )  # fmt: skip
+            machine.net,
+            roots,
+            limit,
+            STEEPNESS,
+            self.seed + phases,
+            task.increments * step,
+            batch.arcs,
+            batch.links,
+            batch.loads,
+        )
         pool.add(batch, task.orbits.rank_orbit[batch.arcs.argmin(axis=1)])
 
     def _fill_pairs(self, pool: Pool, limit: int, share: float) -> None:
@@ -166,9 +173,19 @@ class Search:
         out, into = (Batch.empty(m, steps, pool.rows) for m in (forth, back))
         roots = forth.net.sources
         chosen = fill_pairs(
-            forth.net, back.net, roots, limit, STEEPNESS, self.task.increments / STEPS,
-            out.arcs, out.links, out.loads, into.arcs, into.links, into.loads,
-        )  # fmt: skip
+            forth.net,
+            back.net,
+            roots,
+            limit,
+            STEEPNESS,
+            self.task.increments / STEPS,
+            out.arcs,
+            out.links,
+            out.loads,
+            into.arcs,
+            into.links,
+            into.loads,
+        )
         pool.add(out, chosen)
         pool.add(into, chosen + len(roots))
 
@@ -212,11 +229,11 @@ class Search:
         roots = self.task.roots_of(families)
         batches = [Batch.empty(machine, len(roots), len(length))]
         low = batches[0]
-        plant_all(machine.net, roots, limit, 0.02 * length.mean(), length,
-                  low.arcs, low.links, low.loads)  # fmt: skip
+        plant_all(
+            machine.net, roots, limit, 0.02 * length.mean(), length, low.arcs, low.links, low.loads
+        )
         if limit >= machine.net.ranks - 1:
             best = Batch.empty(machine, len(roots), len(length))
-            edmonds(machine.net, roots, self.task.anchor, length,
-                    best.arcs, best.links, best.loads)  # fmt: skip
+            edmonds(machine.net, roots, self.task.anchor, length, best.arcs, best.links, best.loads)
             batches.append(best)
         return batches

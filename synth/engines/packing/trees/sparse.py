@@ -115,9 +115,19 @@ def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds:
     for seed, steep, increment, mu in runs:
         batch = Batch.empty(max(task.machines, key=lambda m: m.net.width), len(roots), len(inc))
         reroute(
-            tuple(m.net for m in task.machines), turned, roots, limit, mu, np.array(steep), rounds,
-            search.seed + seed, increment, batch.arcs, batch.links, batch.loads,
-        )  # fmt: skip
+            tuple(m.net for m in task.machines),
+            turned,
+            roots,
+            limit,
+            mu,
+            np.array(steep),
+            rounds,
+            search.seed + seed,
+            increment,
+            batch.arcs,
+            batch.links,
+            batch.loads,
+        )
         worst = float((batch.loads.sum(axis=0) * inc).max())
         if best is None or worst < best.congestion * (1 - MET):
             height = np.empty_like(families)

@@ -108,9 +108,18 @@ class Task:
         else:
             families, chunks = _roots(collective, orbits)
         return Task(
-            topology, collective, orbits, machines, Rows.of(topology, orbits), families, chunks,
-            joint, found.us_per_byte * per_chunk, found.certificate, allowed is not None,
-        )  # fmt: skip
+            topology,
+            collective,
+            orbits,
+            machines,
+            Rows.of(topology, orbits),
+            families,
+            chunks,
+            joint,
+            found.us_per_byte * per_chunk,
+            found.certificate,
+            allowed is not None,
+        )
 
     @property
     def copies(self) -> int:

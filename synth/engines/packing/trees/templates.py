@@ -80,20 +80,29 @@ def _pair(into: Tree, out: Tree, weight: Fraction) -> Tree:
     """Reduce to the root, then broadcast from it."""
     start = np.concatenate([into.route_start, out.route_start[1:] + into.route_start[-1]])
     return Tree(
-        0, weight, np.concatenate([into.src, out.src]), np.concatenate([into.dst, out.dst]),
-        np.concatenate([into.reduce, out.reduce]), start.astype(np.int32),
+        0,
+        weight,
+        np.concatenate([into.src, out.src]),
+        np.concatenate([into.dst, out.dst]),
+        np.concatenate([into.reduce, out.reduce]),
+        start.astype(np.int32),
         np.concatenate([into.route_links, out.route_links]),
-    )  # fmt: skip
+    )
 
 
 def packing_from(task: Task, trees: tuple[Tree, ...]) -> Packing:
     """A packing with the rate that its trees have."""
     time = busiest(task.topology, task.orbits, trees)
     return Packing(
-        task.topology, task.collective, trees, task.orbits.images.astype(np.int32),
-        task.orbits.link_images.astype(np.int32), task.us_per_byte(time),
-        task.us_per_byte(task.bound), task.certificate,
-    )  # fmt: skip
+        task.topology,
+        task.collective,
+        trees,
+        task.orbits.images.astype(np.int32),
+        task.orbits.link_images.astype(np.int32),
+        task.us_per_byte(time),
+        task.us_per_byte(task.bound),
+        task.certificate,
+    )
 
 
 def tree_of(machine: Machine, arcs: Ints, links: Ints, chunk: int, weight: Fraction) -> Tree:
@@ -110,9 +119,14 @@ def tree_of(machine: Machine, arcs: Ints, links: Ints, chunk: int, weight: Fract
         used = used[::-1, ::-1]
     start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
     return Tree(
-        chunk, weight, src.astype(np.int32), dst.astype(np.int32),
-        np.full(len(src), machine.turned), start.astype(np.int32), routes[used].astype(np.int32),
-    )  # fmt: skip
+        chunk,
+        weight,
+        src.astype(np.int32),
+        dst.astype(np.int32),
+        np.full(len(src), machine.turned),
+        start.astype(np.int32),
+        routes[used].astype(np.int32),
+    )
 
 
 def _downwards(arc_tail: Ints, arcs: Ints) -> Ints:

@@ -35,8 +35,23 @@ class Shell:
     def packed(self, topology: str, collective: str, engine: str = "packing") -> Path:
         """The schedule of a packing, made in a few seconds."""
         path = self.folder / "schedule.json"
-        self("synth", "-t", topology, "-c", collective, "-e", engine, "--objective", "time",
-             "--size", "1GB", "--time", "2s", "-o", path)  # fmt: skip
+        self(
+            "synth",
+            "-t",
+            topology,
+            "-c",
+            collective,
+            "-e",
+            engine,
+            "--objective",
+            "time",
+            "--size",
+            "1GB",
+            "--time",
+            "2s",
+            "-o",
+            path,
+        )
         return path
 
     def emitted(self, schedule: Path, to: str = "msccl-xml") -> dict[str, Any]:
@@ -59,7 +74,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
     [
         ("ring:8,dead=7-0", "allreduce", "packing"),
     ],
-)  # fmt: skip
+)
 def test_packings_as_xml(shell: Shell, topology: str, collective: str, engine: str) -> None:
     facts = shell.emitted(shell.packed(topology, collective, engine))
     assert facts["collective"] == collective

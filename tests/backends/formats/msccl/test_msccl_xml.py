@@ -35,11 +35,17 @@ def alone(*blocks: list[Instr], protocol: Protocol = Protocol.SIMPLE) -> Program
     return Program("p", make("allreduce", 1, chunks=40), (rank,), 40, protocol=protocol)
 
 
-@pytest.mark.parametrize(("name", "schedule", "options"), [
-    ("allgather_pair.xml", patterns.ring_allgather(2, 1), CompileOptions(name="pair")),
-    ("allreduce_ring3_in_place_rccl.xml", patterns.ring_allreduce(3, 1),
-     CompileOptions(target=RCCL, in_place=True, name="ring3", protocol=Protocol.SIMPLE)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "schedule", "options"),
+    [
+        ("allgather_pair.xml", patterns.ring_allgather(2, 1), CompileOptions(name="pair")),
+        (
+            "allreduce_ring3_in_place_rccl.xml",
+            patterns.ring_allreduce(3, 1),
+            CompileOptions(target=RCCL, in_place=True, name="ring3", protocol=Protocol.SIMPLE),
+        ),
+    ],
+)
 def test_golden(name: str, schedule: patterns.Schedule, options: CompileOptions) -> None:
     """WEFT_GOLDEN=write rewrites them; read the difference before you commit it."""
     text = emit(compile_schedule(schedule, options), options.target, max_bytes=1 << 20)
@@ -132,17 +138,28 @@ def test_blocks_waited_for_get_numbers_that_fit() -> None:
 COPY = Instr(Op.COPY, output(0), output(1))
 
 
-@pytest.mark.parametrize(("program", "runtime_target", "words"), [
-    (alone([COPY] * 65), RCCL, "65 steps in block 0 on rank 0; rccl takes 64"),
-    (alone([COPY] * 257), MSCCL, "257 steps in block 0 on rank 0; msccl takes 256"),
-    (alone(*[[COPY]] * 65), RCCL, "65 thread blocks on rank 0; rccl takes 64"),
-    (alone(*[[COPY] * 256] * 16), MSCCL, "XML elements on rank 0; msccl takes 4095"),
-    (alone([replace(COPY, count=72)]), MSCCL, "72 chunks in one step on rank 0; msccl takes 71"),
-    (alone([replace(COPY, count=0)]), MSCCL, "moves 0 chunks"),
-    (alone([replace(COPY, dst=output(32768))]), MSCCL, "32768 as a chunk offset"),
-    (alone([Instr(Op.RECV_COPY_SEND, output(0), output(0))]), RCCL, "rccl does not execute rcs"),
-    (alone(*[[COPY, replace(COPY, waits=((130, 0),))]] * 128, *[[COPY]] * 3), MSCCL, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "runtime_target", "words"),
+    [
+        (alone([COPY] * 65), RCCL, "65 steps in block 0 on rank 0; rccl takes 64"),
+        (alone([COPY] * 257), MSCCL, "257 steps in block 0 on rank 0; msccl takes 256"),
+        (alone(*[[COPY]] * 65), RCCL, "65 thread blocks on rank 0; rccl takes 64"),
+        (alone(*[[COPY] * 256] * 16), MSCCL, "XML elements on rank 0; msccl takes 4095"),
+        (
+            alone([replace(COPY, count=72)]),
+            MSCCL,
+            "72 chunks in one step on rank 0; msccl takes 71",
+        ),
+        (alone([replace(COPY, count=0)]), MSCCL, "moves 0 chunks"),
+        (alone([replace(COPY, dst=output(32768))]), MSCCL, "32768 as a chunk offset"),
+        (
+            alone([Instr(Op.RECV_COPY_SEND, output(0), output(0))]),
+            RCCL,
+            "rccl does not execute rcs",
+        ),
+        (alone(*[[COPY, replace(COPY, waits=((130, 0),))]] * 128, *[[COPY]] * 3), MSCCL, None),
+    ],
+)
 def test_limits(program: Program, runtime_target: Target, words: str | None) -> None:
     for judge in (emit, require_fit):
         if words is None:

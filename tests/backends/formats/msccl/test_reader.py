@@ -70,7 +70,7 @@ ACCEPTED = {
     "second algo": lambda t: t + "<algo></algo>",
     "one line": lambda t: t.replace("\n", ""),
     "a second value loses": lambda t: t.replace(' s="0"', ' s="0" s="7"'),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
@@ -97,7 +97,9 @@ REJECTED = {
     "mismatched end": (lambda t: t.replace("</tb>", "</gpu>", 1), "</tb> must stand", ""),
     "stray end": (lambda t: t + "</algo>", "closes nothing", ""),
     "child of a step": (
-        lambda t: t.replace('hasdep="0"/>', 'hasdep="0"><x/></step>', 1), "crash", "",
+        lambda t: t.replace('hasdep="0"/>', 'hasdep="0"><x/></step>', 1),
+        "crash",
+        "",
     ),
     "missing attribute": (lambda t: t.replace(' cnt="1"', "", 1), "'cnt' of <step>", ":4:7"),
     "unknown type": (lambda t: t.replace('type="cpy"', 'type="copy"'), "unknown type", ""),
@@ -109,9 +111,11 @@ REJECTED = {
     "empty": (lambda t: "", "empty", ":1:1"),
     "only blanks": (lambda t: " \n ", "empty", ":1:1"),
     "entity bomb": (
-        lambda t: '<!DOCTYPE lolz [<!ENTITY lol "' + "lol" * 9 + '">]>' + t, "declaration", "",
+        lambda t: '<!DOCTYPE lolz [<!ENTITY lol "' + "lol" * 9 + '">]>' + t,
+        "declaration",
+        "",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REJECTED)
@@ -141,10 +145,15 @@ def test_every_truncation_is_one_clear_error() -> None:
 
 def test_hostile_text_takes_linear_time() -> None:
     hostile = (
-        "<algo " * 50_000, "<a>" * 200_000, "<" * 300_000, '<algo a="' * 50_000,
-        '<algo ' + 'a="1" ' * 100_000, "<!--" * 100_000, '<algo a=\'"' * 50_000,
+        "<algo " * 50_000,
+        "<a>" * 200_000,
+        "<" * 300_000,
+        '<algo a="' * 50_000,
+        "<algo " + 'a="1" ' * 100_000,
+        "<!--" * 100_000,
+        "<algo a='\"" * 50_000,
         TWO.replace('ngpus="2"', 'ngpus="' + "9" * 500_000 + '"'),
-    )  # fmt: skip
+    )
     began = time.process_time()
     for text in hostile:
         with pytest.raises(BadFile) as caught:
@@ -301,9 +310,32 @@ def test_a_program_needs_dependences_that_can_be_satisfied() -> None:
 
 BASES = (TWO, ring_allreduce(3), pairs_allreduce(3))
 JUNK = st.sampled_from(
-    ['"', "<", ">", "/", " ", "=", "\n", "\t", "-1", "0", "7", "99999999999", "0x", "&lt;", "é",
-     "</tb>", "<step", 'cnt="0"', 'depid="1"', "\x00", "'", "<!--", "-->"]
-)  # fmt: skip
+    [
+        '"',
+        "<",
+        ">",
+        "/",
+        " ",
+        "=",
+        "\n",
+        "\t",
+        "-1",
+        "0",
+        "7",
+        "99999999999",
+        "0x",
+        "&lt;",
+        "é",
+        "</tb>",
+        "<step",
+        'cnt="0"',
+        'depid="1"',
+        "\x00",
+        "'",
+        "<!--",
+        "-->",
+    ]
+)
 
 
 @settings(max_examples=150, deadline=None)

@@ -43,14 +43,22 @@ READY = (sync(Op.RELAXED_SIGNAL), sync(Op.RELAXED_WAIT), NOP)
 DONE = (NOP, sync(Op.SIGNAL), sync(Op.WAIT), NOP)
 
 
-def pair(collective: str, chunks: tuple[int, int, int], *code: tuple[Operation, ...],
-         buffer: Buffer = OUTPUT) -> Plan:  # fmt: skip
+def pair(
+    collective: str,
+    chunks: tuple[int, int, int],
+    *code: tuple[Operation, ...],
+    buffer: Buffer = OUTPUT,
+) -> Plan:
     """Two ranks, a block and a memory channel each, and one remote buffer."""
     gpus = tuple(
-        Gpu(*chunks, (ThreadBlock(ops, ((MEMORY, (0,)),), ((MEMORY, (0,)),)),),
-            (Channels(MEMORY, (1 - r,)),), (RemoteBuffer(1 - r, buffer, (MEMORY,)),))
+        Gpu(
+            *chunks,
+            (ThreadBlock(ops, ((MEMORY, (0,)),), ((MEMORY, (0,)),)),),
+            (Channels(MEMORY, (1 - r,)),),
+            (RemoteBuffer(1 - r, buffer, (MEMORY,)),),
+        )
         for r, ops in enumerate(code)
-    )  # fmt: skip
+    )
     return Plan("by hand", collective, "Simple", False, gpus, max_bytes=1 << 20)
 
 
@@ -99,8 +107,9 @@ def test_a_peer_does_not_end_while_it_is_read() -> None:
 def alone(*blocks: tuple[Operation, ...], scratch: int = 4) -> Plan:
     """One GPU, whose allreduce is a copy."""
     made = tuple(ThreadBlock(ops) for ops in blocks)
-    return Plan("alone", "allreduce", "Simple", False, (Gpu(4, 4, scratch, made),),
-                max_bytes=1 << 20)  # fmt: skip
+    return Plan(
+        "alone", "allreduce", "Simple", False, (Gpu(4, 4, scratch, made),), max_bytes=1 << 20
+    )
 
 
 def test_blocks_share_a_range_and_meet_at_a_barrier() -> None:

@@ -36,32 +36,48 @@ def hand_written() -> dict[str, Any]:
         own = {"type": "o", "index": rank, "size": 1}
         there = {"buffer_id": 0, "index": rank, "size": 1}
         nop = {"name": "nop"}
-        ops = [nop, memory(name="rlxsignal", channel_ids=[0]), nop,
-               memory(name="rlxwait", channel_ids=[0]), nop,
-               memory(name="put", src_buff=[own], dst_buff=[there]), nop,
-               memory(name="signal", channel_ids=[0]), memory(name="wait", channel_ids=[0]),
-               nop]  # fmt: skip
+        ops = [
+            nop,
+            memory(name="rlxsignal", channel_ids=[0]),
+            nop,
+            memory(name="rlxwait", channel_ids=[0]),
+            nop,
+            memory(name="put", src_buff=[own], dst_buff=[there]),
+            nop,
+            memory(name="signal", channel_ids=[0]),
+            memory(name="wait", channel_ids=[0]),
+            nop,
+        ]
         block = {
-            "id": 0, "ops": ops, "channels": [memory(channel_ids=[0])],
-            "remote_buffer_refs": [
-                {"access_channel_type": "memory", "remote_buffer_ids": [0]}
-            ],
-        }  # fmt: skip
+            "id": 0,
+            "ops": ops,
+            "channels": [memory(channel_ids=[0])],
+            "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": [0]}],
+        }
         return {
-            "id": rank, "input_chunks": 1, "output_chunks": 2, "scratch_chunks": 0,
-            "threadblocks": [block], "channels": [memory(connected_to=[1 - rank])],
-            "remote_buffers": [
-                {"rank": 1 - rank, "type": "o", "access_channel_types": ["memory"]}
-            ],
+            "id": rank,
+            "input_chunks": 1,
+            "output_chunks": 2,
+            "scratch_chunks": 0,
+            "threadblocks": [block],
+            "channels": [memory(connected_to=[1 - rank])],
+            "remote_buffers": [{"rank": 1 - rank, "type": "o", "access_channel_types": ["memory"]}],
             "semaphores": [],
-        }  # fmt: skip
+        }
 
     return {
-        "name": "allgather_2", "collective": "allgather", "protocol": "Simple", "inplace": True,
-        "reuse_resources": False, "gpus": [gpu(0), gpu(1)], "num_threads_per_block": 1024,
-        "use_double_scratch_buffer": False, "buffer_alignment": 16,
-        "min_message_size": 0, "max_message_size": 18446744073709551615,
-    }  # fmt: skip
+        "name": "allgather_2",
+        "collective": "allgather",
+        "protocol": "Simple",
+        "inplace": True,
+        "reuse_resources": False,
+        "gpus": [gpu(0), gpu(1)],
+        "num_threads_per_block": 1024,
+        "use_double_scratch_buffer": False,
+        "buffer_alignment": 16,
+        "min_message_size": 0,
+        "max_message_size": 18446744073709551615,
+    }
 
 
 def test_a_plan_of_others_is_right() -> None:
@@ -90,20 +106,37 @@ BAD: list[tuple[Callable[[dict[str, Any]], object], type[Exception], str]] = [
     (lambda d: d["gpus"][0].update(scratch_chunks=-1), BadFile, "negative"),
     (lambda d: d["gpus"][0]["threadblocks"][0].update(id=3), BadFile, "has the id 3"),
     (lambda d: d["gpus"][0]["threadblocks"][0]["ops"][0].update(name="glre"), UnknownName, "glre"),
-    (lambda d: d["gpus"][0]["threadblocks"][0]["ops"][5]["src_buff"][0].update(type="x"),
-     UnknownName, "buffer 'x'"),
-    (lambda d: d["gpus"][0]["threadblocks"][0]["ops"][5]["src_buff"][0].update(index="0"),
-     BadFile, "'index' must be int"),
+    (
+        lambda d: d["gpus"][0]["threadblocks"][0]["ops"][5]["src_buff"][0].update(type="x"),
+        UnknownName,
+        "buffer 'x'",
+    ),
+    (
+        lambda d: d["gpus"][0]["threadblocks"][0]["ops"][5]["src_buff"][0].update(index="0"),
+        BadFile,
+        "'index' must be int",
+    ),
     (lambda d: d["gpus"][0]["channels"][0].update(channel_type="nvls"), UnknownName, "nvls"),
     (lambda d: d.update(inplace=1), BadFile, "'inplace' must be bool"),
-    (lambda d: d["gpus"][0]["remote_buffers"][0].update(access_channel_types=[[]]), BadFile,
-     "'access_channel_types' must hold strings only"),
+    (
+        lambda d: d["gpus"][0]["remote_buffers"][0].update(access_channel_types=[[]]),
+        BadFile,
+        "'access_channel_types' must hold strings only",
+    ),
     (lambda d: d["gpus"][1].update(scratch_chunks=2**63), BadFile, "more than"),
     (lambda d: d["gpus"][0].update(semaphores=[{"init_value": 2**31}]), BadFile, "32 bits"),
-    (lambda d: d["gpus"][0]["threadblocks"][0]["ops"].append(
-        {"name": "pipeline", "iter_context": {"unit_size": 16, "num_chunks": 2**40},
-         "ops": [{"name": "nop"}]}), BadFile, "more than"),
-]  # fmt: skip
+    (
+        lambda d: d["gpus"][0]["threadblocks"][0]["ops"].append(
+            {
+                "name": "pipeline",
+                "iter_context": {"unit_size": 16, "num_chunks": 2**40},
+                "ops": [{"name": "nop"}],
+            }
+        ),
+        BadFile,
+        "more than",
+    ),
+]
 
 
 @pytest.mark.parametrize("number", range(len(BAD)))
@@ -169,8 +202,12 @@ def test_names_are_unique_and_stable() -> None:
         return plan_of(plans.program("ring", protocol), sizes=sizes).name
 
     assert name(Protocol.SIMPLE) == name(Protocol.SIMPLE)
-    assert len({name(Protocol.SIMPLE), name(Protocol.LL),
-                name(Protocol.SIMPLE, SizeRange(1024, 2048))}) == 3  # fmt: skip
+    assert (
+        len(
+            {name(Protocol.SIMPLE), name(Protocol.LL), name(Protocol.SIMPLE, SizeRange(1024, 2048))}
+        )
+        == 3
+    )
 
 
 def test_what_a_plan_cannot_say_is_refused() -> None:
@@ -205,10 +242,15 @@ def test_a_root_that_reads_is_told_from_a_root_that_is_written_to() -> None:
     for rank, gpu in enumerate(data["gpus"]):
         gpu["output_chunks"] = 1
         gpu["remote_buffers"][0]["type"] = "i"
-        op = {"name": "rre", "channel_type": "memory",
-              "src_buff": [{"type": "i", "index": 0, "size": 1},
-                           {"buffer_id": 0, "index": 0, "size": 1}],
-              "dst_buff": [{"type": "o", "index": 0, "size": 1}]}  # fmt: skip
+        op = {
+            "name": "rre",
+            "channel_type": "memory",
+            "src_buff": [
+                {"type": "i", "index": 0, "size": 1},
+                {"buffer_id": 0, "index": 0, "size": 1},
+            ],
+            "dst_buff": [{"type": "o", "index": 0, "size": 1}],
+        }
         gpu["threadblocks"][0]["ops"][5] = op if rank == 1 else {"name": "nop"}
     plan = read_plan(json.dumps({**data, "inplace": False}))
     assert collective_of(plan) == make("reduce", 2, roots=(1,))

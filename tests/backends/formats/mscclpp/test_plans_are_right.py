@@ -49,11 +49,17 @@ def test_plans_of_random_algorithms_are_right(seed: int) -> None:
     rng = random.Random(seed)
     ranks, in_place = rng.choice((2, 3, 4)), rng.random() < 0.5
     written = random_algorithm(
-        seed, ranks=ranks, chunks=rng.choice((1, 2, 3)), moves=rng.choice((5, 15, 40)),
+        seed,
+        ranks=ranks,
+        chunks=rng.choice((1, 2, 3)),
+        moves=rng.choice((5, 15, 40)),
         in_place=in_place,
-    )  # fmt: skip
-    options = CompileOptions(in_place=in_place, protocol=rng.choice((Protocol.SIMPLE, Protocol.LL)),
-                             instances=rng.choice((1, 2)))  # fmt: skip
+    )
+    options = CompileOptions(
+        in_place=in_place,
+        protocol=rng.choice((Protocol.SIMPLE, Protocol.LL)),
+        instances=rng.choice((1, 2)),
+    )
     nodes = rng.choice((None, tuple(rng.randrange(2) for _ in range(ranks)), tuple(range(ranks))))
     judge(compile_algorithm(written, options), nodes, orders=12, seed=seed)
 
@@ -83,9 +89,12 @@ def test_what_is_received_once_lands_where_it_is_wanted() -> None:
     assert all(g.scratch_chunks == 0 for g in plan.gpus)
     sources = {op.src[0].buffer for _, op in plans.operations(plan, Op.COPY)}
     assert sources == {"i"}  # a rank's own block
-    targets = [plan.gpus[r].remote[plan.gpus[r].blocks[b].buffer_ids(Channel.MEMORY)[x.buffer_id]]
-               for (r, b, _), op in plans.operations(plan, Op.PUT)
-               for x in op.dst if isinstance(x, Remote)]  # fmt: skip
+    targets = [
+        plan.gpus[r].remote[plan.gpus[r].blocks[b].buffer_ids(Channel.MEMORY)[x.buffer_id]]
+        for (r, b, _), op in plans.operations(plan, Op.PUT)
+        for x in op.dst
+        if isinstance(x, Remote)
+    ]
     assert {t.buffer for t in targets} == {"o"}
 
 

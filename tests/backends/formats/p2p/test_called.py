@@ -87,8 +87,12 @@ def test_the_file_is_a_module_of_a_program_under_mpiexec(tmp_path, program):
     (tmp_path / "ring.py").write_text(ring(4))
     (tmp_path / "training.py").write_text(program)
     done = subprocess.run(
-        [mpiexec, "-n", "4", sys.executable, "-m", "mpi4py", "training.py"], cwd=tmp_path,
-        capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+        [mpiexec, "-n", "4", sys.executable, "-m", "mpi4py", "training.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("right") == 4  # lines of ranks may run into each other

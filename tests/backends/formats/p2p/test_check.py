@@ -37,15 +37,20 @@ WRONG = [
     ("form", "terms of different lengths", [["i[0] > 1, o[1] < 1; o[0:2] = i[0]"], RIGHT[1]]),
     ("pairs", "does not match", [["i[0] > 1; o[0] = i[0]"], RIGHT[1]]),
     ("pairs", "does not match", [["i[0] > 1, o[1] < 1, o[1] < 1; o[0] = i[0]"], RIGHT[1]]),
-    ("room", "rank 0 o[1] is received while it is sent",
-     [["o[1] > 1, o[1] < 1; o[0] = i[0]"], RIGHT[1]]),
+    (
+        "room",
+        "rank 0 o[1] is received while it is sent",
+        [["o[1] > 1, o[1] < 1; o[0] = i[0]"], RIGHT[1]],
+    ),
     ("result", "rank 0 o[0] does not end", [["i[0] > 1, o[1] < 1"], RIGHT[1]]),
     ("result", "rank 1 o[0] does not end", [["o[0] > 1, o[1] < 1; o[0] = i[0]"], RIGHT[1]]),
-    ("result", "rank 0 i[0] is overwritten",
-     [["i[0] > 1, o[1] < 1; o[0] = i[0], i[0] = o[1]"], RIGHT[1]]),
-    ("result", "rank 0 o[0] does not end",
-     [["i[0] > 1, o[1] < 1; o[0] = i[0] + o[1]"], RIGHT[1]]),
-]  # fmt: skip
+    (
+        "result",
+        "rank 0 i[0] is overwritten",
+        [["i[0] > 1, o[1] < 1; o[0] = i[0], i[0] = o[1]"], RIGHT[1]],
+    ),
+    ("result", "rank 0 o[0] does not end", [["i[0] > 1, o[1] < 1; o[0] = i[0] + o[1]"], RIGHT[1]]),
+]
 
 
 @pytest.mark.parametrize(("check", "words", "lines"), WRONG)

@@ -91,8 +91,9 @@ def test_ranks_end_when_whoever_started_them_is_killed(on, mark, tmp_path):
     file.write_text(faulty(on, ring(on).text, 2, "sleeps"))
     process = subprocess.Popen(
         [sys.executable, "-m", "weft.backends.cli", "run", file, "--on", on, "--timeout", "100s"],
-        env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
     try:
         end = time.monotonic() + 60
         while len(list(tmp_path.glob("weft-run-*/state-*"))) < 4 and time.monotonic() < end:

@@ -52,9 +52,14 @@ def classic(name: str) -> Script:
 
 
 def right(
-    program: types.ModuleType, script: Script, gpu: Standin, length: int, dtype: str = "float32",
-    in_place: bool = False, **options: Any,
-) -> None:  # fmt: skip
+    program: types.ModuleType,
+    script: Script,
+    gpu: Standin,
+    length: int,
+    dtype: str = "float32",
+    in_place: bool = False,
+    **options: Any,
+) -> None:
     """One call on all ranks, each a thread with a stream; all results are right."""
     import cupy
 
@@ -390,22 +395,70 @@ def test_mistakes_are_told_before_anything_is_posted(arrays, error, words, gpu):
 
 WRONGS = [
     ("no group", "self.link.start()", "pass", "self.link.end()", "pass", Deadlock, "in groupEnd"),
-    ("messages on another stream", ", post or stream, numbers",
-     ", self.cupy.cuda.Stream.null, numbers", "if self.post is not self.stream", "if False",
-     Exception, ""),
-    ("sums of a part are not waited for", "self.post.wait_event(self.stream.record())", "pass",
-     "", "", Exception, ""),
-    ("messages of a part are not waited for", "self.stream.wait_event(self.post.record())", "pass",
-     "", "", Exception, ""),
-    ("parts do not wait for the caller", "wire.stream.wait_event(arrays.stream.record())", "pass",
-     "", "", Exception, ""),
-    ("the caller's stream does not wait", "arrays.stream.wait_event(wire.stream.record())", "pass",
-     "", "", Exception, ""),
-    ("work comes too late", "        self.flush()\n        if self.post", "        if self.post",
-     "", "", AssertionError, ""),
-    ("bytes for elements", "array.nbytes, self.nccl.NCCL_UINT8, peer",
-     "array.size, self.nccl.NCCL_UINT8, peer", "", "", AssertionError, ""),
-]  # fmt: skip
+    (
+        "messages on another stream",
+        ", post or stream, numbers",
+        ", self.cupy.cuda.Stream.null, numbers",
+        "if self.post is not self.stream",
+        "if False",
+        Exception,
+        "",
+    ),
+    (
+        "sums of a part are not waited for",
+        "self.post.wait_event(self.stream.record())",
+        "pass",
+        "",
+        "",
+        Exception,
+        "",
+    ),
+    (
+        "messages of a part are not waited for",
+        "self.stream.wait_event(self.post.record())",
+        "pass",
+        "",
+        "",
+        Exception,
+        "",
+    ),
+    (
+        "parts do not wait for the caller",
+        "wire.stream.wait_event(arrays.stream.record())",
+        "pass",
+        "",
+        "",
+        Exception,
+        "",
+    ),
+    (
+        "the caller's stream does not wait",
+        "arrays.stream.wait_event(wire.stream.record())",
+        "pass",
+        "",
+        "",
+        Exception,
+        "",
+    ),
+    (
+        "work comes too late",
+        "        self.flush()\n        if self.post",
+        "        if self.post",
+        "",
+        "",
+        AssertionError,
+        "",
+    ),
+    (
+        "bytes for elements",
+        "array.nbytes, self.nccl.NCCL_UINT8, peer",
+        "array.size, self.nccl.NCCL_UINT8, peer",
+        "",
+        "",
+        AssertionError,
+        "",
+    ),
+]
 
 
 @pytest.mark.parametrize("wrong", WRONGS, ids=lambda w: w[0])

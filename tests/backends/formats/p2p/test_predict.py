@@ -36,17 +36,24 @@ def full(ranks: int, alpha, GBps, *shared: tuple[str, list[tuple[int, int]], int
 def ring_allgather(machine: Topology) -> Schedule:
     n = machine.ranks
     link = {(x.src, x.dst): i for i, x in enumerate(machine.links)}
-    return Schedule.of(machine, make("allgather", n), [
-        Transfer((r - step) % n, r, (r + 1) % n, (link[r, (r + 1) % n],), step)
-        for step in range(n - 1) for r in range(n)
-    ])  # fmt: skip
+    return Schedule.of(
+        machine,
+        make("allgather", n),
+        [
+            Transfer((r - step) % n, r, (r + 1) % n, (link[r, (r + 1) % n],), step)
+            for step in range(n - 1)
+            for r in range(n)
+        ],
+    )
 
 
 @settings(deadline=None, max_examples=40)
 @given(
-    ranks=st.integers(2, 7), alpha=st.fractions(0, 20, max_denominator=7),
-    GBps=st.fractions(Fraction(1, 3), 100, max_denominator=9), size=st.integers(1, 1 << 24),
-)  # fmt: skip
+    ranks=st.integers(2, 7),
+    alpha=st.fractions(0, 20, max_denominator=7),
+    GBps=st.fractions(Fraction(1, 3), 100, max_denominator=9),
+    size=st.integers(1, 1 << 24),
+)
 def test_a_ring_takes_what_the_simulator_says(ranks, alpha, GBps, size):
     schedule = ring_allgather(full(ranks, alpha, GBps))
     found = predict(compile_script(schedule), schedule.topology, size)
@@ -70,13 +77,20 @@ def test_all_at_once_takes_what_the_simulator_says(name):
     if not link:
         pytest.skip("no cables between GPUs")
     pairs = [ends for ends in link if ends[0] < machine.ranks]
-    schedule = Schedule.of(machine, make("allgather", machine.ranks),
-                           [Transfer(a, a, b, (link[a, b],)) for a, b in pairs])  # fmt: skip
+    schedule = Schedule.of(
+        machine,
+        make("allgather", machine.ranks),
+        [Transfer(a, a, b, (link[a, b],)) for a, b in pairs],
+    )
     rounds = [
-        (Round(tuple(Message(Part(I, 0, 1), b) for a, b in pairs if a == r),
-               tuple(Message(Part(O, a, 1), a) for a, b in pairs if b == r)),)
+        (
+            Round(
+                tuple(Message(Part(I, 0, 1), b) for a, b in pairs if a == r),
+                tuple(Message(Part(O, a, 1), a) for a, b in pairs if b == r),
+            ),
+        )
         for r in ranks
-    ]  # fmt: skip
+    ]
     script = Script("x", schedule.collective, False, (0,) * len(ranks), tuple(rounds))
     assert predict(script, machine, 1 << 20).time_us == pytest.approx(
         simulate(schedule, 1 << 20).time_us, rel=1e-5
@@ -87,15 +101,21 @@ def script_of(ranks: int, rounds: list[list[tuple[int, int, int]]], work: int = 
     """Rounds of messages (source, target, chunks); each received chunk is summed ``work`` times."""
     own = []
     for rank in range(ranks):
-        own.append(tuple(
-            Round(
-                tuple(Message(Part(I, 0, n), b) for a, b, n in some if a == rank),
-                tuple(Message(Part(S, 0, n), a) for a, b, n in some if b == rank),
-                tuple(Work(Part(S, 0, n), (Part(S, 0, n), Part(I, 0, n)))
-                      for a, b, n in some if b == rank for _ in range(work)),
+        own.append(
+            tuple(
+                Round(
+                    tuple(Message(Part(I, 0, n), b) for a, b, n in some if a == rank),
+                    tuple(Message(Part(S, 0, n), a) for a, b, n in some if b == rank),
+                    tuple(
+                        Work(Part(S, 0, n), (Part(S, 0, n), Part(I, 0, n)))
+                        for a, b, n in some
+                        if b == rank
+                        for _ in range(work)
+                    ),
+                )
+                for some in rounds
             )
-            for some in rounds
-        ))  # fmt: skip
+        )
     return Script("x", make("allreduce", ranks).split(4), False, (4,) * ranks, tuple(own))
 
 

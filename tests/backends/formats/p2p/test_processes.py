@@ -80,7 +80,12 @@ def test_synthesized_programs_of_8_and_16_ranks(on):
 
 @pytest.mark.parametrize("on", RUNTIMES)
 def test_messages_of_64_mib(on):
-    pieces = [piece(on, synthesized("allgather", "dgx1")),
-              piece(on, algorithm("ring{collective=allreduce,ranks=4}"))]  # fmt: skip
-    run_right(on, pieces, [Case(0, 8 * MIB // 4, "float32"),
-                           Case(1, 64 * MIB // 4, "int32", in_place=True)])  # fmt: skip
+    pieces = [
+        piece(on, synthesized("allgather", "dgx1")),
+        piece(on, algorithm("ring{collective=allreduce,ranks=4}")),
+    ]
+    run_right(
+        on,
+        pieces,
+        [Case(0, 8 * MIB // 4, "float32"), Case(1, 64 * MIB // 4, "int32", in_place=True)],
+    )

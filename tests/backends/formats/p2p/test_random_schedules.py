@@ -28,8 +28,13 @@ def synthesized(count: int) -> tuple[Schedule, ...]:
     found: list[Schedule] = []
 
     @seed(20261122)
-    @settings(max_examples=count + 20, database=None, phases=[Phase.generate], deadline=None,
-              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @settings(
+        max_examples=count + 20,
+        database=None,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(topologies(max_ranks=6), st.data())
     def draw(machine, data):
         collective = data.draw(collectives(machine.ranks))

@@ -57,8 +57,11 @@ def test_what_is_not_regular_is_written_line_by_line(name):
 def test_a_ring_is_three_statements():
     lines = code_of(script("ring{collective=allreduce,ranks=16}"))
     assert [line.split("(")[0] for line in lines if not line.startswith(" ")] == [
-        "yield ", ")", "for step in range", "for step in range",
-    ]  # fmt: skip
+        "yield ",
+        ")",
+        "for step in range",
+        "for step in range",
+    ]
     assert "for step in range(14):" in lines
     assert "for step in range(15):" in lines
 
@@ -69,11 +72,19 @@ def test_every_shape_is_found_again(data):
     r = np.arange(ranks)
     g = data.draw(st.sampled_from([g for g in range(1, ranks + 1) if ranks % g == 0]))
     turn = data.draw(st.integers(0, ranks - 1))
-    u = data.draw(st.sampled_from([
-        (r + turn) % ranks, (turn - r) % ranks, r // g * g + (r + turn) % g, (r + turn) % g,
-        (r // g + turn) % (ranks // g), np.zeros_like(r),
-        *([r ^ turn] if ranks in (2, 4, 8, 16) else []),
-    ]))  # fmt: skip
+    u = data.draw(
+        st.sampled_from(
+            [
+                (r + turn) % ranks,
+                (turn - r) % ranks,
+                r // g * g + (r + turn) % g,
+                (r + turn) % g,
+                (r // g + turn) % (ranks // g),
+                np.zeros_like(r),
+                *([r ^ turn] if ranks in (2, 4, 8, 16) else []),
+            ]
+        )
+    )
     base, factor = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 5))
     column = base + factor * u
     found = fit(column)

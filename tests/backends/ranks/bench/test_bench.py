@@ -54,8 +54,23 @@ def test_rings_against_mpi(weft, kind):
 def test_every_collective_of_mpi_is_called_right(weft, kind, tmp_path):
     file = tmp_path / "plan.json"
     root = () if kind == "alltoall" else ("--root", 2)
-    assert weft("synth", "-t", "full:4", "-c", kind, *root, "--objective", "latency", "--time",
-                "5s", "-o", file).code == 0  # fmt: skip
+    assert (
+        weft(
+            "synth",
+            "-t",
+            "full:4",
+            "-c",
+            kind,
+            *root,
+            "--objective",
+            "latency",
+            "--time",
+            "5s",
+            "-o",
+            file,
+        ).code
+        == 0
+    )
     ran = weft("bench", file, "--on", "mpi", *FEW)
     assert ran.code == 0, ran.err
     assert {x["name"] for x in json.loads(ran.out)["sizes"]} == {"plan", "MPI"}
@@ -76,8 +91,24 @@ def test_rings_against_torch(weft, kind):
 @pytest.mark.parametrize("kind", ["broadcast", "gather", "scatter"])
 def test_collectives_of_torch_with_a_root_are_called_right(weft, kind, tmp_path):
     file = tmp_path / "plan.json"
-    assert weft("synth", "-t", "full:3", "-c", kind, "--root", 2, "--objective", "latency",
-                "--time", "5s", "-o", file).code == 0  # fmt: skip
+    assert (
+        weft(
+            "synth",
+            "-t",
+            "full:3",
+            "-c",
+            kind,
+            "--root",
+            2,
+            "--objective",
+            "latency",
+            "--time",
+            "5s",
+            "-o",
+            file,
+        ).code
+        == 0
+    )
     ran = weft("bench", file, "--on", "torch", *FEW)
     assert ran.code == 0, ran.err
     assert {x["name"] for x in json.loads(ran.out)["sizes"]} == {"plan", "torch"}
@@ -94,14 +125,22 @@ def test_a_wrong_result_is_told(tmp_path):
 
     script = compile_script(named_algorithm("classic:ring{collective=allreduce,ranks=3}").algorithm)
     text = Mpi().write(script).replace("COMBINE[op](a, b, out=out)", "COMBINE[op](a, a, out=out)")
-    bench = Bench((Contestant("ring", text, "allreduce"),), make("allreduce", 3), (300,), "int32",
-                  2, 5.0, 20.0)  # fmt: skip
+    bench = Bench(
+        (Contestant("ring", text, "allreduce"),),
+        make("allreduce", 3),
+        (300,),
+        "int32",
+        2,
+        5.0,
+        20.0,
+    )
     rows = carry_out(
         "weft.backends.ranks.bench.ranks", "mpi", 3, bench.to_json(), 60, lambda _: None
     )
     assert [(x.name, bool(x.wrong)) for x in entries(rows, bench.units, {})] == [
-        ("ring", True), ("MPI", False)
-    ]  # fmt: skip
+        ("ring", True),
+        ("MPI", False),
+    ]
 
 
 def test_plans_of_two_collectives(weft):

@@ -56,8 +56,16 @@ def test_a_ring_against_nccls_own(dtype):
     algorithm = named_algorithm("classic:ring{collective=allreduce,ranks=3}").algorithm
     script = compile_script(algorithm)
     text, function = emit(script, "cupy-nccl"), function_of(script.collective)
-    bench = Bench((Contestant("ring", text, function),), units_of(script.collective), (7, 64),
-                  dtype, 2, 5.0, 30.0, 0)  # fmt: skip
+    bench = Bench(
+        (Contestant("ring", text, function),),
+        units_of(script.collective),
+        (7, 64),
+        dtype,
+        2,
+        5.0,
+        30.0,
+        0,
+    )
     rows: list[dict[str, Any]] = []
     said: dict[int, list[Any]] = {}
     with installed() as gpu:

@@ -34,8 +34,9 @@ MACHINES = ("ring:5", "hub:6", "torus:3x3", "dgx1", "hypercube:3")
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("kind", ["allreduce", "allgather", "reduce_scatter", "broadcast",
-                                  "reduce", "alltoall"])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind", ["allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall"]
+)
 def test_schedules_are_right_and_above_the_bound(machine: str, kind: str) -> None:
     where = topology(machine)
     outcome = solved(machine, kind, Objective.FRONTIER)
@@ -175,8 +176,9 @@ def test_a_wrong_algorithm_of_ours_is_not_said_not_to_fit(
 
 def test_phases_of_one_slice_overlap_with_those_of_the_next() -> None:
     size = 1 << 30
-    outcome = solved("dgx-a100:nodes=2", "allreduce", Objective.TIME,
-                     "classic{algorithm=two_level}", size)  # fmt: skip
+    outcome = solved(
+        "dgx-a100:nodes=2", "allreduce", Objective.TIME, "classic{algorithm=two_level}", size
+    )
     point = outcome.points[0]
     assert point.schedule.segments > 1
     assert verify(point.schedule).ok

@@ -57,9 +57,15 @@ def test_each_has_one_entry_per_collective() -> None:
     names = [(c.name, c.kind) for c in FLAT]
     assert len(set(names)) == len(names)
     assert {c.kind for c in FLAT} == {
-        Kind.ALLREDUCE, Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.BROADCAST, Kind.REDUCE,
-        Kind.GATHER, Kind.SCATTER, Kind.ALLTOALL,
-    }  # fmt: skip
+        Kind.ALLREDUCE,
+        Kind.ALLGATHER,
+        Kind.REDUCE_SCATTER,
+        Kind.BROADCAST,
+        Kind.REDUCE,
+        Kind.GATHER,
+        Kind.SCATTER,
+        Kind.ALLTOALL,
+    }
 
 
 def test_what_is_not_there_is_told() -> None:

@@ -123,6 +123,8 @@ def test_leaders_of_leaders() -> None:
     """Two pods of two boxes: the root leads its box, its pod and everything."""
     found = Levels(8, (((0, 1), (2, 3), (4, 5), (6, 7)), ((0, 1, 2, 3), (4, 5, 6, 7))))
     assert found.talking(root=6) == [
-        [(0, 1), (2, 3), (4, 5), (6, 7)], [(0, 2), (6, 4)], [(6, 0)]
-    ] or found.talking(root=6)[2] == [(6, 0)]  # fmt: skip
+        [(0, 1), (2, 3), (4, 5), (6, 7)],
+        [(0, 2), (6, 4)],
+        [(6, 0)],
+    ] or found.talking(root=6)[2] == [(6, 0)]
     assert found.talking(root=6)[1] == [(0, 2), (6, 4)]

@@ -30,12 +30,16 @@ def test_every_flat_classic_is_a_schedule(one: Flat, in_place: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "ranks", "steps"),
     [
-        ("ring", "allreduce", 6, 10), ("ring", "allgather", 6, 5), ("biring", "allgather", 8, 4),
-        ("recursive_doubling", "allreduce", 8, 3), ("halving_doubling", "allreduce", 8, 6),
-        ("one_shot", "allreduce", 5, 1), ("two_shot", "allreduce", 5, 2),
+        ("ring", "allreduce", 6, 10),
+        ("ring", "allgather", 6, 5),
+        ("biring", "allgather", 8, 4),
+        ("recursive_doubling", "allreduce", 8, 3),
+        ("halving_doubling", "allreduce", 8, 6),
+        ("one_shot", "allreduce", 5, 1),
+        ("two_shot", "allreduce", 5, 2),
         ("swing", "allreduce", 8, 6),
     ],
-)  # fmt: skip
+)
 def test_exchanges_share_a_step(name: str, kind: str, ranks: int, steps: int) -> None:
     """The steps that the papers count: both directions of an exchange are one."""
     made = classic_algorithm(name, kind, ranks)

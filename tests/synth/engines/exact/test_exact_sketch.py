@@ -149,10 +149,11 @@ def test_a_send_of_what_stays_at_home_is_not_meant():
 
 def test_a_step_that_a_rule_empties_stays():
     outcome = solve(
-        "full:3", "broadcast",
+        "full:3",
+        "broadcast",
         "never send any chunk of rank 0 over 0 -> 2 at step 1",
         "never send any chunk of rank 0 over 0 -> 1 at step 1",
-    )  # fmt: skip
+    )
     assert outcome.points
     assert all(t != 0 for *_, t in _rows(outcome.points[0].schedule))
 

@@ -30,9 +30,13 @@ def collective_of(kind: str, ranks: int) -> Collective:
 
 
 def solved(
-    machine: Topology, collective: Collective, size: int, engine: str = "flow",
-    seconds: float = 3, sketch: Sketch | None = None,
-) -> Outcome:  # fmt: skip
+    machine: Topology,
+    collective: Collective,
+    size: int,
+    engine: str = "flow",
+    seconds: float = 3,
+    sketch: Sketch | None = None,
+) -> Outcome:
     problem = Problem(machine, collective, sketch, Objective.TIME, size)
     return synthesize(problem, engine, Budget(seconds))
 
@@ -43,9 +47,10 @@ def took(outcome: Outcome, size: int) -> float:
 
 @settings(max_examples=20, deadline=None)
 @given(
-    topologies(max_ranks=5), st.sampled_from(["alltoall", "scatter", "gather"]),
+    topologies(max_ranks=5),
+    st.sampled_from(["alltoall", "scatter", "gather"]),
     st.integers(1, 10**8),
-)  # fmt: skip
+)
 def test_paths_on_random_machines(machine: Topology, kind: str, size: int) -> None:
     collective = collective_of(kind, machine.ranks)
     outcome = solved(machine, collective, size, seconds=1)
@@ -56,9 +61,11 @@ def test_paths_on_random_machines(machine: Topology, kind: str, size: int) -> No
 
 @settings(max_examples=12, deadline=None)
 @given(
-    topologies(max_ranks=4), st.sampled_from(["allgather", "broadcast", "reduce_scatter"]),
-    st.integers(1, 10**8), st.integers(1, 2),
-)  # fmt: skip
+    topologies(max_ranks=4),
+    st.sampled_from(["allgather", "broadcast", "reduce_scatter"]),
+    st.integers(1, 10**8),
+    st.integers(1, 2),
+)
 def test_copies_on_random_machines(machine: Topology, kind: str, size: int, chunks: int) -> None:
     collective = collective_of(kind, machine.ranks)
     outcome = solved(machine, collective, size, f"flow{{chunks={chunks}}}", seconds=0.5)
@@ -70,9 +77,14 @@ def test_copies_on_random_machines(machine: Topology, kind: str, size: int, chun
 @pytest.mark.parametrize("size", [10**3, 3 * 10**4, 10**6, 10**8])
 @pytest.mark.parametrize(
     ("machine", "kind"),
-    [("dgx1", "alltoall"), ("ring:6", "alltoall"), ("torus:3x3", "scatter"), ("dgx1", "gather"),
-     ("ndv2:nodes=2", "alltoall")],
-)  # fmt: skip
+    [
+        ("dgx1", "alltoall"),
+        ("ring:6", "alltoall"),
+        ("torus:3x3", "scatter"),
+        ("dgx1", "gather"),
+        ("ndv2:nodes=2", "alltoall"),
+    ],
+)
 def test_paths_are_as_quick_as_packings_at_every_size(machine: str, kind: str, size: int) -> None:
     given = topology(machine)
     collective = collective_of(kind, given.ranks)
@@ -135,9 +147,12 @@ def test_relays_of_a_sketch_are_kept() -> None:
 
 @pytest.mark.parametrize(
     ("machine", "kind", "words"),
-    [("torus:5x5", "allgather", "16 ranks"), ("torus:20x20,dead=0-1", "alltoall", "pairs"),
-     ("torus:5x5", "broadcast", "16 ranks")],
-)  # fmt: skip
+    [
+        ("torus:5x5", "allgather", "16 ranks"),
+        ("torus:20x20,dead=0-1", "alltoall", "pairs"),
+        ("torus:5x5", "broadcast", "16 ranks"),
+    ],
+)
 def test_what_is_too_large_is_refused_in_words(machine: str, kind: str, words: str) -> None:
     given = topology(machine)
     with pytest.raises(Refusal, match=words):

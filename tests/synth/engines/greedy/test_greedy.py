@@ -48,8 +48,9 @@ def checked(where: Topology, collective: Collective, outcome: Outcome) -> None:
 def test_random_problems(data: st.DataObject) -> None:
     where = data.draw(topologies())
     collective = data.draw(collectives(where.ranks, tuple(k for k in Kind if k is not Kind.CUSTOM)))
-    objective = data.draw(st.sampled_from([Objective.FRONTIER, Objective.BANDWIDTH,
-                                           Objective.LATENCY]))  # fmt: skip
+    objective = data.draw(
+        st.sampled_from([Objective.FRONTIER, Objective.BANDWIDTH, Objective.LATENCY])
+    )
     problem = Problem(where, collective, objective=objective)
     checked(where, collective, synthesize(problem, "greedy{seeds=1,chunks=2}", Budget(5)))
 

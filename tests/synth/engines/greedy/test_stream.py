@@ -51,8 +51,9 @@ def test_steps_are_those_of_the_corner(machine: str, pieces: int, steps: int) ->
     assert report.time_us >= report.bound_us * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("machine", ["torus:8x8", "torus:6x10", "mesh:8x8", "torus:4x4x4",
-                                     "mesh:4x5x3", "torus:16x16"])  # fmt: skip
+@pytest.mark.parametrize(
+    "machine", ["torus:8x8", "torus:6x10", "mesh:8x8", "torus:4x4x4", "mesh:4x5x3", "torus:16x16"]
+)
 def test_time_is_within_two_percent_of_the_bound(machine: str) -> None:
     where = topology(machine)
     report = run(stream(where, where.ranks << 24, pieces=16, seed=1))
@@ -110,9 +111,11 @@ def _without(plan: Plan, i: int) -> Plan:
 def _again(plan: Plan, i: int) -> Plan:
     late = plan.start[-1] + 10 * plan.machine.arrives.max()
     return replace(
-        plan, hop=np.append(plan.hop, plan.hop[i]), chunk=np.append(plan.chunk, plan.chunk[i]),
+        plan,
+        hop=np.append(plan.hop, plan.hop[i]),
+        chunk=np.append(plan.chunk, plan.chunk[i]),
         start=np.append(plan.start, late),
-    )  # fmt: skip
+    )
 
 
 def _moved(plan: Plan, i: int, ticks: int) -> Plan:

@@ -45,9 +45,10 @@ def test_rounds_in_a_fat_tree_share_no_row(name: str, rounds: int) -> None:
     assert verify(Plan.of(made).schedule()).ok
     slow = max(1 / machine.links[i].bandwidth for t in made.trees for i in t.route_links.tolist())
     heavy = [
-        t.route_links.tolist() for t in made.trees
+        t.route_links.tolist()
+        for t in made.trees
         if max(1 / machine.links[i].bandwidth for i in t.route_links.tolist()) == slow
-    ]  # fmt: skip
+    ]
     size, rest = divmod(len(heavy), rounds)
     assert rest == 0
     cuts = range(0, len(heavy) + 1, size)

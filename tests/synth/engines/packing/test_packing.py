@@ -40,7 +40,7 @@ def solved(name: str, kind: str, size: int, engine: str = "packing") -> Outcome:
         ("ring:8,bw=50GB/s,dead=7-0", "allreduce", 10**9, 20_600),
         ("mi300x:dead=0-1", "alltoall", 10**9, 2330),
     ],
-)  # fmt: skip
+)
 def test_named_cases_are_as_quick_as_asked_for(
     name: str, kind: str, size: int, limit: float
 ) -> None:
@@ -53,9 +53,17 @@ def test_named_cases_are_as_quick_as_asked_for(
 
 @pytest.mark.parametrize(
     "kind",
-    ["broadcast", "reduce", "allgather", "reduce_scatter", "allreduce", "alltoall", "scatter",
-     "gather"],
-)  # fmt: skip
+    [
+        "broadcast",
+        "reduce",
+        "allgather",
+        "reduce_scatter",
+        "allreduce",
+        "alltoall",
+        "scatter",
+        "gather",
+    ],
+)
 @pytest.mark.parametrize("name", ["ring:6", "dgx-a100"])
 def test_the_rate_is_the_bound(name: str, kind: str) -> None:
     machine = topology(name)

@@ -25,11 +25,26 @@ from weft.synth.engines.packing.trees.demands import moves_pairs, pairs_of
 from weft.synth.engines.packing.trees.model import Packing
 
 MACHINES = (
-    "dgx1", "ndv2", "dgx2", "dgx2:nodes=2", "dgx-a100:nodes=2", "mi300x:dead=0-1", "mi250",
-    "torus:4x3", "torus:5x4,dead=0-1", "hypercube:4", "mesh:3x4", "line:5", "star:5",
-    "ring:8,bw=50GB/s,dead=7-0", "fat-tree:k=4,oversub=2", "dgx-a100:nodes=2,nics=8,2",
-    "dragonfly:p=1,a=2,h=1", "torus:3x3x3", "amd8",
-)  # fmt: skip
+    "dgx1",
+    "ndv2",
+    "dgx2",
+    "dgx2:nodes=2",
+    "dgx-a100:nodes=2",
+    "mi300x:dead=0-1",
+    "mi250",
+    "torus:4x3",
+    "torus:5x4,dead=0-1",
+    "hypercube:4",
+    "mesh:3x4",
+    "line:5",
+    "star:5",
+    "ring:8,bw=50GB/s,dead=7-0",
+    "fat-tree:k=4,oversub=2",
+    "dgx-a100:nodes=2,nics=8,2",
+    "dragonfly:p=1,a=2,h=1",
+    "torus:3x3x3",
+    "amd8",
+)
 
 
 def best(machine: Topology, collective: Collective) -> Packing:
@@ -53,9 +68,14 @@ def test_alltoall_equals_the_flow_program_on_the_catalogue(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "roots"),
-    [("scatter", (3,)), ("gather", (2,)), ("alltonext", ()), ("multiroot_scatter", (0, 3)),
-     ("multiroot_gather", (1, 2))],
-)  # fmt: skip
+    [
+        ("scatter", (3,)),
+        ("gather", (2,)),
+        ("alltonext", ()),
+        ("multiroot_scatter", (0, 3)),
+        ("multiroot_gather", (1, 2)),
+    ],
+)
 @pytest.mark.parametrize("name", ["dgx1", "torus:4x3", "dgx2", "mesh:3x3", "mi250"])
 def test_rooted_collectives_equal_the_bound(name: str, kind: str, roots: tuple[int, ...]) -> None:
     machine = topology(name)
@@ -169,8 +189,11 @@ def test_where_the_bound_is_not_known_prices_prove_one(monkeypatch: pytest.Monke
     assert packing.certificate.kind == "prices"
     assert packing.us_per_byte == packing.bound == truth.us_per_byte
     rounds = truth.rounds_per_chunk
-    check(machine, collective, replace(truth, certificate=packing.certificate,
-                                       rounds_per_chunk=rounds))  # fmt: skip
+    check(
+        machine,
+        collective,
+        replace(truth, certificate=packing.certificate, rounds_per_chunk=rounds),
+    )
 
 
 def test_many_pairs_without_a_known_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +283,12 @@ def test_a_demand_that_nobody_can_serve() -> None:
 def test_pairs_ascend_and_leave_out_what_stays() -> None:
     pairs = pairs_of(make("alltoall", 3))
     assert list(zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)) == [
-        (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)
-    ]  # fmt: skip
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (1, 2),
+        (2, 0),
+        (2, 1),
+    ]
     assert pairs.chunks.tolist() == [1, 2, 3, 5, 6, 7]
     assert pairs.of_sources(np.array([1])).chunks.tolist() == [3, 5]

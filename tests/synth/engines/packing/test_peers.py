@@ -52,11 +52,14 @@ def test_nothing_changes_where_there_are_few_anyway() -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "peers"),
     [
-        ("dgx-a100:nodes=4", "allgather", 10), ("dgx-a100:nodes=4", "allreduce", 9),
-        ("dgx-a100:nodes=4", "reduce_scatter", 10), ("ring:8,dead=7-0", "allreduce", 2),
-        ("fat-tree:k=4,oversub=2", "allreduce", 4), ("dgx-a100:nodes=2,nics=8,4", "allgather", 9),
+        ("dgx-a100:nodes=4", "allgather", 10),
+        ("dgx-a100:nodes=4", "allreduce", 9),
+        ("dgx-a100:nodes=4", "reduce_scatter", 10),
+        ("ring:8,dead=7-0", "allreduce", 2),
+        ("fat-tree:k=4,oversub=2", "allreduce", 4),
+        ("dgx-a100:nodes=2,nics=8,4", "allgather", 9),
     ],
-)  # fmt: skip
+)
 def test_trees_of_few_peers(name: str, kind: str, peers: int) -> None:
     machine = topology(name)
     for one in pack(machine, make(kind, machine.ranks), peers=peers, seconds=1):

@@ -92,10 +92,15 @@ def test_images_are_what_the_group_says(name: str, kind: str) -> None:
         for tree in packing.trees:
             for i in range(len(tree)):
                 route = tree.route_links[tree.route_start[i] : tree.route_start[i + 1]]
-                expected.append((
-                    _moved(packing.collective, tree.chunk, node), node[tree.src[i]],
-                    node[tree.dst[i]], tuple(link[k] for k in route), bool(tree.reduce[i]),
-                ))  # fmt: skip
+                expected.append(
+                    (
+                        _moved(packing.collective, tree.chunk, node),
+                        node[tree.src[i]],
+                        node[tree.dst[i]],
+                        tuple(link[k] for k in route),
+                        bool(tree.reduce[i]),
+                    )
+                )
     assert found == sorted(expected)
 
 

@@ -19,11 +19,31 @@ from weft.synth.engines.packing.trees.model import Packing, Tree
 from weft.synth.engines.packing.trees.trees import front, pack, trees_per_root
 
 SMALL = (
-    "ring:5", "line:4", "ring:8,dead=0-7", "star:5", "hub:4", "full:4", "mesh:3x4", "torus:4x4",
-    "hypercube:3", "amd4", "amd8", "dgx1", "dgx2", "dgx-a100", "z52", "ndv2:nodes=2", "mi250",
-    "mi300x:dead=0-1", "dgx-a100:nodes=2,fabric=planes:2", "dgx-a100:nodes=4,nics=8,8,4,2",
-    "fat-tree:k=4,oversub=2", "dragonfly:p=1,a=2,h=1", "torus:4x4,dead=0-1", "torus:3x3x3",
-)  # fmt: skip
+    "ring:5",
+    "line:4",
+    "ring:8,dead=0-7",
+    "star:5",
+    "hub:4",
+    "full:4",
+    "mesh:3x4",
+    "torus:4x4",
+    "hypercube:3",
+    "amd4",
+    "amd8",
+    "dgx1",
+    "dgx2",
+    "dgx-a100",
+    "z52",
+    "ndv2:nodes=2",
+    "mi250",
+    "mi300x:dead=0-1",
+    "dgx-a100:nodes=2,fabric=planes:2",
+    "dgx-a100:nodes=4,nics=8,8,4,2",
+    "fat-tree:k=4,oversub=2",
+    "dragonfly:p=1,a=2,h=1",
+    "torus:4x4,dead=0-1",
+    "torus:3x3x3",
+)
 
 
 Hops = list[tuple[int, int, bool, tuple[int, ...]]]

@@ -52,8 +52,12 @@ def solved(machine: Topology, kind: str, *rules: Rule, chunks: int = 1) -> Sched
 
 def test_the_quickest_way_may_be_too_long_to_be_passed_on() -> None:
     """Rank 1 gets the chunk first by way of 2, but then rank 3 is three hops away."""
-    ways = (link(0, 2, 100, "0.1"), link(2, 1, 100, "0.1"), link(0, 1, 1, "0.1"),
-            link(1, 3, 100, "0.1"))  # fmt: skip
+    ways = (
+        link(0, 2, 100, "0.1"),
+        link(2, 1, 100, "0.1"),
+        link(0, 1, 1, "0.1"),
+        link(1, 3, 100, "0.1"),
+    )
     machine = Topology("detour", tuple(map(gpu, range(4))), ways)
     schedule = solved(machine, "broadcast", MaxHops(2, label="max hops 2"))
     assert (0, 1) in zip(schedule.src.tolist(), schedule.dst.tolist(), strict=True)
@@ -136,8 +140,9 @@ def test_the_images_of_a_fixed_send_are_fixed_too() -> None:
     turn = elaborate(parse(text, "s"), machine).rules
     schedule = solved(machine, "allgather", FixedSend(0, (2, 1), True, label="round"), *turn)
     for r in range(6):
-        hops = zip(schedule.chunk.tolist(), schedule.src.tolist(), schedule.dst.tolist(),
-                   strict=True)  # fmt: skip
+        hops = zip(
+            schedule.chunk.tolist(), schedule.src.tolist(), schedule.dst.tolist(), strict=True
+        )
         assert (r, (r + 2) % 6, (r + 1) % 6) in hops
 
 

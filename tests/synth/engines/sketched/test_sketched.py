@@ -31,9 +31,13 @@ def ruled(machine: Topology, *rules: str) -> Sketch:
 
 
 def solved(
-    machine: Topology, kind: str, size: int, sketch: Sketch | None = None,
-    engine: str = "sketched{patience=500}", seconds: float = 3,
-) -> Outcome:  # fmt: skip
+    machine: Topology,
+    kind: str,
+    size: int,
+    sketch: Sketch | None = None,
+    engine: str = "sketched{patience=500}",
+    seconds: float = 3,
+) -> Outcome:
     roots = (0,) if kind in ("broadcast", "scatter", "gather", "reduce") else ()
     collective = make(kind, machine.ranks, roots=roots)
     problem = Problem(machine, collective, sketch, Objective.TIME, size)
