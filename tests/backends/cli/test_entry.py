@@ -47,6 +47,36 @@ def test_every_verb_has_help(weft: Weft, verb: str) -> None:
     assert ran.err == ""
 
 
+@pytest.mark.parametrize("words", [(), ("synth",), ("topo", "show")])
+def test_help_is_a_verb_too(weft: Weft, words: tuple[str, ...]) -> None:
+    asked, flag = weft("help", *words), weft(*words, "--help")
+    assert (
+        (asked.code, asked.out, asked.err) == (flag.code, flag.out, flag.err) == (0, flag.out, "")
+    )
+    assert asked.out.startswith(" ".join(("usage: weft", *words)))
+
+
+def test_without_a_verb_the_help_is_an_error(weft: Weft) -> None:
+    ran = weft()
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == weft("--help").out
+
+
+def test_a_short_flag_prints_the_version(weft: Weft) -> None:
+    assert weft("-V").out == weft("--version").out != ""
+
+
+def test_only_the_verb_that_was_asked_for_is_imported() -> None:
+    code = (
+        "import sys; from weft.backends.cli import main\n"
+        "main(['--help']); print([m for m in sys.modules if '.cli.verbs' in m], file=sys.stderr)\n"
+        "main(['bound', '--help'])\n"
+        "print([m for m in sys.modules if '.cli.verbs.' in m], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines() == ["[]", "['weft.backends.cli.verbs.bound']"]
+
+
 def test_help_and_version_load_nothing_heavy() -> None:
     code = (
         "import sys; from weft.backends.cli import main\n"
@@ -61,7 +91,7 @@ def test_help_and_version_load_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        ((), "the following arguments are required: VERB", "--help"),
+        (("help", "snyth"), "unknown verb 'snyth'", "'synth'"),
         (("-f", "compile", "x.xml"), "-f stands before the verb", "weft compile … -f"),
         (("topo", "-q", "list"), "-q stands before the verb", "weft topo list … -q"),
         (("snyth",), "unknown verb 'snyth'", "'synth'"),
