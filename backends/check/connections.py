@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..program.listing import RECEIVES, SENDS, Ints, Listing
+from weft.dsl.base.arrays import Ints
+
+from ..program.listing import RECEIVES, SENDS, Listing
 from .findings import Finding, Severity, at_blocks, at_transfers
 
 

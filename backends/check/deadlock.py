@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..program.listing import Ints, Listing
+from weft.dsl.base.arrays import Ints
+
+from ..program.listing import Listing
 from ..runtime.judged import MAX_COUNT
 from .connections import Connections
 from .findings import Finding, at_transfers

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
 
 from ..program.listing import Listing
@@ -76,7 +76,7 @@ def require_good(findings: Iterable[Finding], what: str) -> None:
 def at_transfers(
     check: str,
     listing: Listing,
-    where: npt.NDArray[np.int64],
+    where: Ints,
     message: Callable[[int], str] | str,
     severity: Severity = Severity.ERROR,
     kind: str = "",
@@ -101,7 +101,7 @@ def at_transfers(
 def at_blocks(
     check: str,
     listing: Listing,
-    where: npt.NDArray[np.int64],
+    where: Ints,
     message: Callable[[int], str] | str,
     severity: Severity = Severity.ERROR,
     kind: str = "",

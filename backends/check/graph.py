@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import Buffer
 
-from ..program.listing import BUFFERS, NOP, RECEIVES, SENDS, Ints, Listing
+from ..program.listing import BUFFERS, NOP, RECEIVES, SENDS, Listing
 from .connections import Connections
 
 _STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits
@@ -243,6 +243,6 @@ def find_cycle(graph: Graph) -> list[int] | None:
     return [int(inside[v]) for v in reversed(path)]
 
 
-def _sources_of(matrix: sparse.csr_array, target: int) -> npt.NDArray[np.int64]:
+def _sources_of(matrix: sparse.csr_array, target: int) -> Ints:
     rows, columns = matrix.nonzero()
     return np.asarray(rows[columns == target], np.int64)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import Protocol
 
 from ..formats.msccl.read.model import XmlAlgo
-from ..program.listing import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
+from ..program.listing import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Listing
 from ..runtime.judged import (
     BLOCKS_PER_CHANNEL,
     CHILDREN,

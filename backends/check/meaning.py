@@ -16,9 +16,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.collective import Collective
 
-from ..program.listing import RECEIVES, Ints
+from ..program.listing import RECEIVES
 from .accesses import RANK_BITS, Accesses, block_of, place_name, places
 from .bounds import Buffers
 from .findings import MOST, Finding, Severity

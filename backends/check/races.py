@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..program.listing import Ints
+from weft.dsl.base.arrays import Ints
+
 from .accesses import Accesses, accesses, block_of, in_scratch, place_name
 from .bounds import Buffers
 from .clocks import Levels, clocks

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.nouns.collective import Collective
@@ -119,7 +118,7 @@ def _compare(
     return None
 
 
-def _difference(place: Layout, value: Data, found: npt.NDArray[Any]) -> str:
+def _difference(place: Layout, value: Data, found: AnyArray) -> str:
     wrong = found != value.expected
     row, element = (int(i) for i in np.argwhere(wrong)[0])
     got, want = found[row, element], value.expected[row, element]

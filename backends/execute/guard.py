@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..program.listing import BUFFERS, NOP, READS_SRC, RECEIVES, SENDS, WRITES_DST, Ints, Listing
+from weft.dsl.base.arrays import Ints
+
+from ..program.listing import BUFFERS, NOP, READS_SRC, RECEIVES, SENDS, WRITES_DST, Listing
 from .layout import Layout
 
 

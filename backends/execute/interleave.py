@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..program.listing import Ints
+from weft.dsl.base.arrays import Ints
+
 from .machine import Machine
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "earliest")

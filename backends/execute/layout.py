@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 
 from ..formats.msccl.read.collective import MOST_CHUNKS
-from ..program.listing import Ints
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Data:
         kept: rows that must not change (the input of an out-of-place call).
     """
 
-    before: npt.NDArray[Any]
+    before: AnyArray
     rows: Ints
-    expected: npt.NDArray[Any]
+    expected: AnyArray
     kept: Ints
 
 
@@ -106,7 +106,7 @@ def data(place: Layout, dtype: np.dtype[Any], elements: int, rng: np.random.Gene
         parts = rng.integers(np.iinfo(dtype).min // 2, np.iinfo(dtype).max // 2, shape, dtype)
     values = np.add.reduceat(parts[index], starts, axis=0, dtype=dtype)
 
-    def of(p: Placement) -> npt.NDArray[Any]:
+    def of(p: Placement) -> AnyArray:
         return np.asarray(values[np.searchsorted(keys, _keys(c, p))])
 
     before[place.base[c.pre.ranks, 0] + c.pre.offsets] = of(c.pre)

@@ -12,11 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ..program.listing import NOP, RECEIVES, SENDS, Ints, Listing
+from weft.dsl.base.arrays import Bools, Ints
 
-Flags = npt.NDArray[np.bool_]
+from ..program.listing import NOP, RECEIVES, SENDS, Listing
 
 _STRIDE = 1 << 17
 """Flags are compared as (iteration, step); a step number has 16 bits."""
@@ -59,12 +58,12 @@ class Operations:
     iteration: Ints
     first: Ints
     count: Ints
-    sends: Flags
-    receives: Flags
+    sends: Bools
+    receives: Bools
     out: Ints
     into: Ints
-    opens: Flags
-    closes: Flags
+    opens: Bools
+    closes: Bools
 
     def __len__(self) -> int:
         return len(self.transfer)
@@ -182,7 +181,7 @@ def _operations(listing: Listing, shape: Shape) -> Operations:
     )
 
 
-def _ordinals(flags: Flags, block: Ints) -> Ints:
+def _ordinals(flags: Bools, block: Ints) -> Ints:
     """How many of the operations before, in the same block, have a flag."""
     before: Ints = np.cumsum(flags) - flags
     starts = np.searchsorted(block, np.arange(int(block.max(initial=-1)) + 1))

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..program.listing import READS_SRC, REDUCE, WRITES_DST, Ints
+from weft.dsl.base.arrays import AnyArray, Ints
+
+from ..program.listing import READS_SRC, REDUCE, WRITES_DST
 from .layout import Layout
 from .machine import Machine
 
@@ -29,7 +31,7 @@ class Memory:
         rows: shape (chunks of all buffers, elements); see :class:`~.layout.Layout`.
     """
 
-    def __init__(self, machine: Machine, place: Layout, before: npt.NDArray[Any]) -> None:
+    def __init__(self, machine: Machine, place: Layout, before: AnyArray) -> None:
         self._before = before
         self.rows = before.copy()
         longest = int(machine.operations.count.max(initial=0))

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..program.listing import READS_SRC, WRITES_DST, Ints
+from weft.dsl.base.arrays import Ints
+
+from ..program.listing import READS_SRC, WRITES_DST
 from .layout import Layout
 from .machine import Machine
 

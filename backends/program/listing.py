@@ -11,14 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.unique_rows import distinct, rows_of
 from weft.dsl.nouns.program import Buffer, Op, Program, Protocol, Slice
 
 from ..formats.msccl.read.model import Transfer, XmlAlgo
-
-Ints = npt.NDArray[np.int64]
 
 OPS = tuple(Op)
 BUFFERS = tuple(Buffer)

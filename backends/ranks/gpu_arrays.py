@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.p2p.data import Array
+from weft.dsl.base.arrays import AnyArray
 
 
-def on_gpu(send: Array | None, recv: Array | None) -> tuple[Any, Any]:
+def on_gpu(send: AnyArray | None, recv: AnyArray | None) -> tuple[Any, Any]:
     """Both on the device, in one memory if they are in one here."""
     import cupy
 
@@ -22,5 +22,5 @@ def on_gpu(send: Array | None, recv: Array | None) -> tuple[Any, Any]:
     return (whole, part) if big is send else (part, whole)
 
 
-def _copied(cupy: Any, array: Array | None) -> Any:
+def _copied(cupy: Any, array: AnyArray | None) -> Any:
     return None if array is None else cupy.asarray(array)

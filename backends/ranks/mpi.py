@@ -9,7 +9,8 @@ import types
 from pathlib import Path
 from typing import Any
 
-from ..formats.p2p.data import Array
+from weft.dsl.base.arrays import AnyArray
+
 from .rank import Loan, Spare
 from .serve import die_with_parent, serve, supervise
 
@@ -21,7 +22,7 @@ class MpiMember:
         self.mpi, self.comm, self.timeout = mpi, comm, timeout
         self.rank, self.ranks = comm.Get_rank(), comm.Get_size()
 
-    def lend(self, send: Array | None, recv: Array | None) -> Loan:
+    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> Loan:
         """MPI takes NumPy's arrays."""
         return Spare(send, recv)
 

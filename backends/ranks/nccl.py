@@ -8,9 +8,10 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import Missing
 
-from ..formats.p2p.data import Array, Exam
+from ..formats.p2p.data import Exam
 from ..formats.p2p.execute import arguments, loaded
 from .gpu_arrays import on_gpu
 from .job import Case, Done, Job, Report
@@ -110,13 +111,15 @@ class _Ranks:
                     wrong[rank] = wrong[rank] or wrong_result(exam, rank, *mine, kept)
         return [Done(text, tuple(seconds)) for text in wrong]
 
-    def _on_devices(self, hosts: Sequence[tuple[Array | None, Array | None]]) -> Iterator[Any]:
+    def _on_devices(
+        self, hosts: Sequence[tuple[AnyArray | None, AnyArray | None]]
+    ) -> Iterator[Any]:
         for device, pair in zip(self.devices, hosts, strict=True):
             with self.cupy.cuda.Device(device):
                 yield on_gpu(*pair)
 
-    def _host(self, array: Any) -> Array | None:
-        host: Array | None = None if array is None else self.cupy.asnumpy(array)
+    def _host(self, array: Any) -> AnyArray | None:
+        host: AnyArray | None = None if array is None else self.cupy.asnumpy(array)
         return host
 
     def _wait(self) -> None:

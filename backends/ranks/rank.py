@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..formats.p2p.data import Array, Exam
+from weft.dsl.base.arrays import AnyArray
+
+from ..formats.p2p.data import Exam
 from ..formats.p2p.execute import arguments, loaded
 from .job import Case, Done, Job, Piece
 from .watch import Watch, Watched
@@ -37,7 +39,7 @@ class Member(Protocol):
     rank: int
     ranks: int
 
-    def lend(self, send: Array | None, recv: Array | None) -> Loan:
+    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> Loan:
         """The runtime's arrays for these, which overlap as they do."""
 
     def call(self, program: types.ModuleType, function: str, loan: Loan, *, first: bool) -> None:
@@ -70,7 +72,7 @@ class Crew(Protocol):
 class Spare:
     """Arrays lent as they are: the runtime takes NumPy's."""
 
-    def __init__(self, send: Array | None, recv: Array | None) -> None:
+    def __init__(self, send: AnyArray | None, recv: AnyArray | None) -> None:
         self.send, self.recv = send, recv
 
     def refresh(self) -> None:
@@ -172,9 +174,9 @@ def _watched(
 def restored(
     exam: Exam,
     rank: int,
-    send: Array | None,
-    recv: Array | None,
-    before: Array | None,
+    send: AnyArray | None,
+    recv: AnyArray | None,
+    before: AnyArray | None,
     *,
     in_place: bool,
 ) -> None:
@@ -187,7 +189,7 @@ def restored(
 
 
 def wrong_result(
-    exam: Exam, rank: int, send: Array | None, recv: Array | None, before: Array | None
+    exam: Exam, rank: int, send: AnyArray | None, recv: AnyArray | None, before: AnyArray | None
 ) -> str | None:
     """What is wrong with a result; ``before``: what the input must still be."""
     wrong = exam.wrong(rank, recv)

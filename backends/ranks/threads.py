@@ -6,7 +6,8 @@ import threading
 import time
 import types
 
-from ..formats.p2p.data import Array
+from weft.dsl.base.arrays import AnyArray
+
 from ..formats.p2p.embedded.threads import Hub, Threads
 from ..formats.p2p.execute import call_on, loaded
 from .job import Done, Failure, Job, Report
@@ -20,7 +21,7 @@ class ThreadMember:
     def __init__(self, wire: Threads) -> None:
         self.wire, self.rank, self.ranks = wire, wire.rank, wire.ranks
 
-    def lend(self, send: Array | None, recv: Array | None) -> Loan:
+    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> Loan:
         """NumPy's arrays as they are."""
         return Spare(send, recv)
 

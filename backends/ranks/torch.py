@@ -15,21 +15,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..formats.p2p.data import Array
+from weft.dsl.base.arrays import AnyArray
+
 from .serve import die_with_parent, serve, supervise
 
 
 class TorchLoan:
     """Tensors on the host that share NumPy's memory, or copies on a device."""
 
-    def __init__(self, torch: Any, device: Any, send: Array | None, recv: Array | None) -> None:
+    def __init__(
+        self, torch: Any, device: Any, send: AnyArray | None, recv: AnyArray | None
+    ) -> None:
         self.torch, self.device = torch, device
         self._host: list[Any] = [None if x is None else self._shared(x) for x in (send, recv)]
         lent = self._host if device is None else self._moved()
         self.send: Any = lent[0]
         self.recv: Any = lent[1]
 
-    def _shared(self, array: Array) -> Any:
+    def _shared(self, array: AnyArray) -> Any:
         if array.dtype.name == "bfloat16":  # which NumPy knows by a package only
             return self.torch.from_numpy(array.view("int16")).view(self.torch.bfloat16)
         return self.torch.from_numpy(array)
@@ -70,7 +73,7 @@ class TorchMember:
         self.rank = crew.dist.get_rank(group)
         self.ranks = crew.dist.get_world_size(group)
 
-    def lend(self, send: Array | None, recv: Array | None) -> TorchLoan:
+    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> TorchLoan:
         """Tensors for these."""
         return TorchLoan(self.crew.torch, self.crew.device, send, recv)
 

@@ -13,8 +13,8 @@ from html import escape
 
 import numpy as np
 
+from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.topology import NodeKind, Topology
-from weft.synth.time.simulate import Floats
 
 from .places import Places, places
 from .scale import shade, share_words

@@ -10,8 +10,8 @@ from collections import Counter
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.tables import facts, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective
@@ -186,7 +186,7 @@ def schedule_text(schedule: Schedule) -> str:
     return "\n\n".join(parts)
 
 
-def _load(s: Schedule) -> npt.NDArray[np.int64]:
+def _load(s: Schedule) -> Ints:
     """Grains (a chunk is one, where all are equal) over each link in each step, (links, steps)."""
     length = np.diff(s.route_start)
     load = np.zeros((len(s.topology.links), s.steps), np.int64)
@@ -195,7 +195,7 @@ def _load(s: Schedule) -> npt.NDArray[np.int64]:
     return load
 
 
-def _busy(s: Schedule, load: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _busy(s: Schedule, load: Ints) -> Floats:
     """Share of each link's rounds in use per step, 1 for a full link; shape (links, steps)."""
     unit = s.topology.round_bandwidth()
     width = np.array([float(x.bandwidth / unit) for x in s.topology.links])
@@ -206,7 +206,7 @@ def _busy(s: Schedule, load: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     return np.asarray(per_round / rounds)
 
 
-def _steps(s: Schedule, load: npt.NDArray[np.int64]) -> str:
+def _steps(s: Schedule, load: Ints) -> str:
     busy = _busy(s, load)
     has_rounds = len(s.rounds) == s.steps
     rows = []
@@ -227,7 +227,7 @@ def _steps(s: Schedule, load: npt.NDArray[np.int64]) -> str:
     return cut_table("", table(head, rows))
 
 
-def _links(s: Schedule, load: npt.NDArray[np.int64]) -> str:
+def _links(s: Schedule, load: Ints) -> str:
     """The links by falling share of use, with the steps they work in."""
     busy = _busy(s, load).mean(axis=1) if s.steps else np.zeros(len(load))
     total = load.sum(axis=1)
@@ -249,7 +249,7 @@ def _links(s: Schedule, load: npt.NDArray[np.int64]) -> str:
     return cut_table("", table(("link", _measure(s.collective), "GB/s", "use", "steps"), rows))
 
 
-def _gantt(s: Schedule, load: npt.NDArray[np.int64]) -> str:
+def _gantt(s: Schedule, load: Ints) -> str:
     """A row per rank, a cell per step as wide as its rounds: how full its outgoing links are."""
     busy, n = _busy(s, load), s.topology.ranks
     width = np.array([float(x.bandwidth) for x in s.topology.links])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats
 from weft.dsl.base.tables import facts, microseconds, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.time.programs import Activity, ProgramTimeline
-from weft.synth.time.simulate import Floats
 from weft.synth.time.timeline import Timeline
 
 from .text import GANTT_RANKS, SHADES, cut_table
@@ -88,7 +87,7 @@ def _gantt(run: Timeline) -> str:
     return "\n".join(["use of the outgoing links of every rank over time:", *lines, axis])
 
 
-def _use(run: Timeline, s: Schedule) -> npt.NDArray[np.float64]:
+def _use(run: Timeline, s: Schedule) -> Floats:
     """Share of each part of the time in which each link is held; shape (links, parts)."""
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
     link = run.held_row < len(s.topology.links)

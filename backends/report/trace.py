@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.synth.time.simulate import Floats
+from weft.dsl.base.arrays import Floats
 
 Event = dict[str, Any]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.simulate import Floats
 from weft.synth.time.timeline import Timeline
 
 from .trace import Mark, Place, Trace, lanes

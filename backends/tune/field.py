@@ -9,12 +9,13 @@ from functools import partial
 
 import numpy as np
 
+from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import NothingFound
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.collective import Collective
 
-from .choose import EVEN, LEAST, Floats, few, limits
+from .choose import EVEN, LEAST, few, limits
 from .measure import between, measured_race
 from .options import TuneOptions
 from .race import Entry, Interrupted, MapJobs, Runner, Track, clocked, run_race, short_race

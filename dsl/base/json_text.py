@@ -16,15 +16,16 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import orjson
+
+from .arrays import AnyArray, Ints
 
 
 class Rows(NamedTuple):
     """Lists of different lengths: row i is ``values[start[i]:start[i+1]]``."""
 
-    start: npt.NDArray[np.int64]
-    values: npt.NDArray[Any]
+    start: Ints
+    values: AnyArray
 
     def lists(self) -> list[list[int]]:
         """The rows as lists."""

@@ -12,13 +12,13 @@ and the rest is an array of numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
+
+from .arrays import AnyArray, Ints
 
 T = TypeVar("T")
-Ints = npt.NDArray[np.int64]
 
 
 def distinct(items: Sequence[T]) -> tuple[list[T], Ints]:
@@ -47,7 +47,7 @@ def numbered(*columns: Ints) -> Ints:
     return number
 
 
-def any_twice(*columns: npt.NDArray[Any]) -> bool:
+def any_twice(*columns: AnyArray) -> bool:
     """Whether two rows across columns of 32-bit integers are equal; quicker than to say which.
 
     >>> any_twice(np.array([5, 2, 5]), np.array([7, 9, 8]))
@@ -99,7 +99,7 @@ def rows_of(start: Ints, which: Ints) -> tuple[Ints, Ints]:
     return begin, np.repeat(start[which] - begin[:-1], length) + np.arange(begin[-1])
 
 
-def pick(once: Sequence[T], which: npt.NDArray[Any]) -> list[T]:
+def pick(once: Sequence[T], which: AnyArray) -> list[T]:
     """The inverse of :func:`distinct`.
 
     >>> pick("ab", np.array([1, 0, 1]))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..base.arrays import Bools
 from ..base.errors import BadSketch, SeveralErrors, UnknownName, UserError, WeftError
 from ..base.registry import ENGINES
 from ..base.spec import parse_spec
@@ -38,7 +39,7 @@ from ..nouns.topology import Topology
 from . import ast
 from .evaluate import Meaning, Reach, number_of
 from .format import generator_text, ranks_text, rule_text
-from .machine import Machine, Mask
+from .machine import Machine
 from .moves import image_of
 from .parse import MAX_ERRORS, raise_all
 from .phases import phases_of
@@ -386,7 +387,7 @@ class _Translation:
         if line.own_first and not ordered:
             yield OwnFirst(frozenset(through), label=label, span=span)
 
-    def _free_ways_out(self) -> Mask:
+    def _free_ways_out(self) -> Bools:
         """Hops out of the boxes of this block to boxes that it does not speak of: left alone."""
         machine, meaning = self.meaning.machine, self.meaning
         free = np.zeros_like(machine.hops)
@@ -475,7 +476,7 @@ class _Translation:
             )
 
 
-def _pairs(mask: Mask) -> tuple[Pair, ...]:
+def _pairs(mask: Bools) -> tuple[Pair, ...]:
     return tuple((int(a), int(b)) for a, b in np.argwhere(mask))
 
 
@@ -486,7 +487,7 @@ def _with_free_rest(machine: Machine, written: Sequence[Written]) -> Iterator[Wr
     one at the margin speaks of all.
     """
     reaches = {w.meaning.reach for w in written if isinstance(w.line, ast.OnlyRule)}
-    free: Mask = machine.hops.copy()
+    free: Bools = machine.hops.copy()
     for one in written:
         if isinstance(one.line, ast.OnlyRule):
             free &= ~one.meaning.speaks_of()

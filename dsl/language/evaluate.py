@@ -13,12 +13,13 @@ from enum import StrEnum
 
 import numpy as np
 
+from ..base.arrays import Bools
 from ..base.errors import BadSketch, UnknownName
 from ..base.spans import Span
 from . import ast
 from .ast import Operator
 from .format import expression_text, ranks_text, selector_text
-from .machine import Machine, Mask, Selected
+from .machine import Machine, Selected
 
 MAX_VALUE = 1 << 40
 """Index arithmetic beyond this is a slip of the keyboard."""
@@ -165,7 +166,7 @@ class Meaning:
         return found
 
     @property
-    def joined(self) -> Mask:
+    def joined(self) -> Bools:
         """Which box goes with which in this block, shape (boxes, boxes)."""
         count = len(self.machine.boxes)
         if self.reach is Reach.MACHINE:
@@ -262,10 +263,10 @@ class Meaning:
                 found = self.pair(selector, src, dst)
                 return found | self.pair(selector, dst, src) if selector.both_ways else found
 
-    def _within_reach(self, pairs: Mask) -> Selected:
+    def _within_reach(self, pairs: Bools) -> Selected:
         return replace(self.machine.nothing(), pairs=pairs & self.machine.hops & self.speaks_of())
 
-    def speaks_of(self) -> Mask:
+    def speaks_of(self) -> Bools:
         """The pairs that a line in this block speaks of."""
         box = self.machine.box_of
         return self.joined[box[:, None], box[None, :]]
@@ -294,7 +295,7 @@ class Meaning:
             self._must_exist(written, named, links)
         return Selected(named & machine.hops, links)
 
-    def _outer(self, sources: Iterable[Nodes], targets: Iterable[Nodes]) -> Mask:
+    def _outer(self, sources: Iterable[Nodes], targets: Iterable[Nodes]) -> Bools:
         """Everything on the one side with everything on the other, shape (nodes, nodes)."""
         size = len(self.machine.topology.nodes)
         one, other = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -304,7 +305,7 @@ class Meaning:
 
     def _links(
         self, sources: Mapping[int | None, Nodes], targets: Mapping[int | None, Nodes]
-    ) -> Mask:
+    ) -> Bools:
         """The links that touch a switch, from the sources of a box to the targets that it reaches.
 
         A switch may stand for several boxes, so here the boxes are taken pair by pair.
@@ -316,10 +317,10 @@ class Meaning:
             for other, reached in targets.items():
                 if box is None or other is None or joined[box, other]:
                     found |= np.isin(ends[:, 0], nodes) & np.isin(ends[:, 1], reached)
-        touches: Mask = found & (ends >= self.machine.ranks).any(axis=1)
+        touches: Bools = found & (ends >= self.machine.ranks).any(axis=1)
         return touches
 
-    def _must_exist(self, pair: ast.Pair, named: Mask, links: Mask) -> None:
+    def _must_exist(self, pair: ast.Pair, named: Bools, links: Bools) -> None:
         missing = np.argwhere(named & ~self.machine.hops)
         if len(missing):
             raise self.no_hop(int(missing[0, 0]), int(missing[0, 1]), pair.span)

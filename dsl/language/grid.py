@@ -6,15 +6,13 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from ..base.arrays import Ints
 from ..base.errors import BadSketch
 from . import ast
 from .evaluate import Meaning
 
 Shape = tuple[int, ...]
-Places = npt.NDArray[np.int64]
-"""The rank at each place of the grid; axis 0 is x, whose coordinate is the fastest."""
 
 _LETTERS = "xyz"
 
@@ -32,7 +30,7 @@ def shape_of(name: str) -> Shape | None:
     return (2,) * sides[0] if found[1] == "hypercube" else sides
 
 
-def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Places, int]:
+def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Ints, int]:
     """The grid of ranks, and the number of the dimension that is meant.
 
     Raises:
@@ -69,7 +67,7 @@ def lines_along(axis: ast.Axis, meaning: Meaning) -> tuple[tuple[int, ...], ...]
 
 
 def moved_along(
-    axis: ast.Axis, meaning: Meaning, move: Callable[[Places, int], Places]
+    axis: ast.Axis, meaning: Meaning, move: Callable[[Ints, int], Ints]
 ) -> tuple[int, ...]:
     """The image of each rank: ``move`` puts at every place the rank that this place goes to."""
     places, number = places_of(axis, meaning)
@@ -93,7 +91,7 @@ def swapped(one: ast.Axis, other: ast.Axis, meaning: Meaning) -> tuple[int, ...]
     return _image(places, np.swapaxes(places, a, b))
 
 
-def _image(places: Places, targets: Places) -> tuple[int, ...]:
+def _image(places: Ints, targets: Ints) -> tuple[int, ...]:
     image = np.empty(places.size, np.int64)
     image[places.ravel()] = targets.ravel()
     return tuple(map(int, image))

@@ -22,6 +22,7 @@ from itertools import groupby
 
 import numpy as np
 
+from ..base.arrays import Ints
 from ..base.errors import BadTopology, UnknownName, UserError
 from ..base.spans import Span
 from ..nouns.collective import Collective
@@ -29,7 +30,6 @@ from ..nouns.hops import hop_distances
 from ..nouns.problem import required_pairs
 from ..nouns.topology import Topology
 from ..symmetry.detect import surviving
-from ..symmetry.structure import IntArray
 from ..symmetry.symmetry import GUESSED, extend, guess, is_automorphism
 from .nics import nics_of
 
@@ -62,7 +62,7 @@ class Degraded:
     downs: tuple[Down, ...]
     gone: tuple[int, ...]
     survivors: tuple[int, ...]
-    link_image: IntArray
+    link_image: Ints
 
     @property
     def dead_ranks(self) -> tuple[int, ...]:

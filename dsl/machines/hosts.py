@@ -12,9 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from ..base.arrays import Ints
 from ..base.errors import BadTopology, UserError
 from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
-from ..symmetry.structure import IntArray, Structure, structure_of
+from ..symmetry.structure import Structure, structure_of
 from ..symmetry.symmetry import Image, extended
 from .fabric_links import FABRICS, Port, join, parse_fabric
 from .spec import Spec, check_size
@@ -205,7 +206,7 @@ def with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
     )
 
 
-def _box_moves(made: Structure, n: int, nodes: int) -> list[IntArray]:
+def _box_moves(made: Structure, n: int, nodes: int) -> list[Ints]:
     """Rotation of the boxes; where that fails, of blocks of boxes (pods) and inside them."""
     every = np.arange(n * nodes)
     box, place = every // n, every % n

@@ -14,11 +14,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from ..base.arrays import Bools, Ints
 from .collective import Collective
 from .program import Protocol
 from .slots import NONE
-
-Column = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +32,15 @@ class Moves:
     one block).
     """
 
-    chunk: Column
-    src: Column
-    source: Column
-    dst: Column
-    target: Column
-    operand: Column
-    channel: Column
-    send_block: Column
-    recv_block: Column
+    chunk: Ints
+    src: Ints
+    source: Ints
+    dst: Ints
+    target: Ints
+    operand: Ints
+    channel: Ints
+    send_block: Ints
+    recv_block: Ints
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -57,15 +56,15 @@ class Moves:
         return Moves(*(np.ascontiguousarray(rows[:, i]) for i in range(rows.shape[1])))
 
     @property
-    def reduce(self) -> npt.NDArray[np.bool_]:
+    def reduce(self) -> Bools:
         """Whether each move adds to what is there."""
-        result: npt.NDArray[np.bool_] = self.operand != NONE
+        result: Bools = self.operand != NONE
         return result
 
     @property
-    def local(self) -> npt.NDArray[np.bool_]:
+    def local(self) -> Bools:
         """Whether each move stays on its rank."""
-        result: npt.NDArray[np.bool_] = self.src == self.dst
+        result: Bools = self.src == self.dst
         return result
 
 

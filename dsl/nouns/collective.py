@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..base.arrays import Ints, Ints32
 from ..base.errors import UnknownName, UserError
 from ..base.integers import whole
 from .placement import LARGEST_OFFSET, Placement, one_by_one, split, uneven
@@ -135,7 +136,7 @@ class Collective:
         return int((p.offsets + self.grains[p.chunks]).max(initial=0))
 
     @cached_property
-    def grains(self) -> npt.NDArray[np.int64]:
+    def grains(self) -> Ints:
         """Size of every chunk in grains, shape (chunks,)."""
         return np.array(self.sizes, np.int64) if self.sizes else np.ones(self.chunks, np.int64)
 
@@ -189,7 +190,7 @@ class Collective:
         count = np.array([len(x) for x in sizes], np.int64)
         return self.cut_in(np.array([*chain.from_iterable(sizes)], np.int64), count)
 
-    def cut_in(self, pieces: npt.NDArray[np.int64], count: npt.NDArray[np.int64]) -> Collective:
+    def cut_in(self, pieces: Ints, count: Ints) -> Collective:
         """As :meth:`cut`, from the grains of all pieces in one column: the first ``count[0]`` of
         them are of chunk 0, and so on. No Python statement runs once per chunk.
 
@@ -236,11 +237,11 @@ class Collective:
 
 # --- the standard collectives -------------------------------------------------------------------
 
-_Rows = list[tuple[int, int, int, int]] | npt.NDArray[np.int32]
+_Rows = list[tuple[int, int, int, int]] | Ints32
 _Maker = Callable[[int, tuple[int, ...]], tuple[_Rows, _Rows]]
 
 
-def _table(*columns: npt.ArrayLike) -> npt.NDArray[np.int32]:
+def _table(*columns: npt.ArrayLike) -> Ints32:
     """Rows from columns, which are broadcast against each other and read in row-major order."""
     full = np.broadcast_arrays(*(np.asarray(x, np.int32) for x in columns))
     return np.stack([x.ravel() for x in full], axis=1)
@@ -503,7 +504,7 @@ def _validate_reachable(c: Collective, what: str) -> None:
     )
 
 
-def _contributed(c: Collective, p: Placement) -> npt.NDArray[np.int64]:
+def _contributed(c: Collective, p: Placement) -> Ints:
     """The distinct (chunk, contributing rank) pairs of a placement, as chunk * ranks + rank."""
     chunk, index = np.divmod(_chunk_sets(c, p), len(c.contributions))
     count = np.array([len(s) for s in c.contributions])
@@ -517,15 +518,15 @@ def _contributed(c: Collective, p: Placement) -> npt.NDArray[np.int64]:
     return _distinct(np.repeat(chunk, repeats) * c.ranks + who)
 
 
-def _chunk_sets(c: Collective, p: Placement) -> npt.NDArray[np.int64]:
+def _chunk_sets(c: Collective, p: Placement) -> Ints:
     """The distinct (chunk, set) pairs of a placement, as chunk * sets + set, ascending."""
     return _distinct(p.chunks.astype(np.int64) * len(c.contributions) + p.sets)
 
 
-def _distinct(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _distinct(keys: Ints) -> Ints:
     """Ascending, each once. Sorting is several times quicker here than np.unique's hashing."""
     ordered = np.sort(keys)
-    once: npt.NDArray[np.int64] = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    once: Ints = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
     return once
 
 
@@ -550,7 +551,7 @@ def _validate_offsets(c: Collective, what: str) -> None:
                 )
 
 
-def _validate_apart(c: Collective, p: Placement, places: npt.NDArray[np.int64], what: str) -> None:
+def _validate_apart(c: Collective, p: Placement, places: Ints, what: str) -> None:
     """Chunks of several grains do not reach into the next one."""
     order = np.argsort(places)
     ends = places[order] + c.grains[p.chunks[order]]

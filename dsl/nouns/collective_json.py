@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arrays import Ints32
 from ..base.errors import BadFile, UnknownName
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.json_text import plain
 from .collective import Collective, Kind, make, one_shot_allreduce
-from .placement import IntArray, Placement
+from .placement import Placement
 
 
 def dump(c: Collective) -> dict[str, Any]:
@@ -22,7 +23,7 @@ def dump(c: Collective) -> dict[str, Any]:
 def described(c: Collective) -> dict[str, Any]:
     """The JSON object of a collective, with arrays as columns (:mod:`.compact_json`)."""
 
-    def columns(p: Placement) -> dict[str, IntArray]:
+    def columns(p: Placement) -> dict[str, Ints32]:
         return {"rank": p.ranks, "chunk": p.chunks, "set": p.sets, "offset": p.offsets}
 
     return {

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from ..base.arrays import Ints, Ints32
 from .topology import Hop, Topology
 
 ROUTES_PER_PAIR = 8
@@ -84,7 +84,7 @@ def _routes_from(
     return routes, True
 
 
-def hop_distances(topology: Topology) -> npt.NDArray[np.int32]:
+def hop_distances(topology: Topology) -> Ints32:
     """Least number of GPU-to-GPU hops between ranks, shape (ranks, ranks); -1: unreachable."""
     n = topology.ranks
     near = gpu_neighbours(topology)
@@ -101,13 +101,13 @@ def hop_distances(topology: Topology) -> npt.NDArray[np.int32]:
     return distance
 
 
-def latency_units(topology: Topology) -> tuple[npt.NDArray[np.int64], int]:
+def latency_units(topology: Topology) -> tuple[Ints, int]:
     """The α of every link as a whole number of units, and how many units a µs has."""
     scale = math.lcm(*(x.latency.denominator for x in topology.links))
     return np.array([int(x.latency * scale) for x in topology.links], np.int64), scale
 
 
-def latency_distances(topology: Topology) -> npt.NDArray[np.int64]:
+def latency_distances(topology: Topology) -> Ints:
     """Least α of a path between ranks, through GPUs too, in the units of :func:`latency_units`.
 
     Shape (ranks, ranks); -1: unreachable. Dijkstra (1959) from every rank.

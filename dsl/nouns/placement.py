@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ..base.arrays import Ints, Ints32
 from ..base.errors import UserError
-
-IntArray = npt.NDArray[np.int32]
 
 LARGEST_OFFSET = 1 << 30
 
@@ -24,17 +22,17 @@ class Placement:
     input buffer for a precondition and in the output buffer for a postcondition).
     """
 
-    ranks: IntArray
-    chunks: IntArray
-    sets: IntArray
-    offsets: IntArray
+    ranks: Ints32
+    chunks: Ints32
+    sets: Ints32
+    offsets: Ints32
 
     def __post_init__(self) -> None:
         for column in (self.ranks, self.chunks, self.sets, self.offsets):
             column.setflags(write=False)
 
     @staticmethod
-    def of(rows: Iterable[tuple[int, int, int, int]] | npt.NDArray[np.int32]) -> Placement:
+    def of(rows: Iterable[tuple[int, int, int, int]] | Ints32) -> Placement:
         """From rows (rank, chunk, set, offset)."""
         known = rows if isinstance(rows, np.ndarray) else np.array(list(rows), np.int32)
         table = known.reshape(-1, 4)
@@ -43,7 +41,7 @@ class Placement:
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def rows(self) -> npt.NDArray[np.int32]:
+    def rows(self) -> Ints32:
         """The columns side by side, shape (entries, 4)."""
         return np.stack([self.ranks, self.chunks, self.sets, self.offsets], axis=1)
 
@@ -54,9 +52,7 @@ class Placement:
         return hash(self.rows().tobytes())
 
 
-def one_by_one(
-    p: Placement, grains: npt.NDArray[np.int64], start: npt.NDArray[np.int64]
-) -> Placement:
+def one_by_one(p: Placement, grains: Ints, start: Ints) -> Placement:
     """Every chunk c replaced by ``grains[c]`` chunks of one grain, numbered from ``start[c]``."""
     repeats = grains[p.chunks]
     ends = np.cumsum(repeats)
@@ -70,9 +66,7 @@ def one_by_one(
     )
 
 
-def uneven(
-    p: Placement, pieces: npt.NDArray[np.int64], count: npt.NDArray[np.int64], factor: int
-) -> Placement:
+def uneven(p: Placement, pieces: Ints, count: Ints, factor: int) -> Placement:
     """Every chunk c replaced by ``count[c]`` pieces of ``factor`` grains in all; ``pieces`` has the
     grains of each piece, chunk after chunk."""
     first = np.cumsum(count) - count
@@ -97,7 +91,7 @@ def split(placement: Placement, k: int) -> Placement:
     """Every chunk replaced by k equal ones."""
     piece = np.tile(np.arange(k, dtype=np.int32), len(placement))
 
-    def spread(column: IntArray, step: int) -> IntArray:
+    def spread(column: Ints32, step: int) -> Ints32:
         return (np.repeat(column, k) * step + (piece if step > 1 else 0)).astype(np.int32)
 
     return Placement(

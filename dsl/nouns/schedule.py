@@ -22,17 +22,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..base.arrays import Bools, Floats, Ints, Ints32
 from ..base.errors import BadFile, UserError
 from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_text
 from ..base.json_text import Rows, compact, plain
 from ..base.unique_rows import rows_of
 from . import collective_json, topology_json
 from .collective import Collective
-from .placement import IntArray
 from .topology import Topology
-
-Times = npt.NDArray[np.float64]
-Longs = npt.NDArray[np.int64]
 
 LARGEST = {"bytes": 1 << 60, "segments": 1 << 16}
 """Schedules of larger numbers are refused: no message is as large, no simulation could end."""
@@ -70,19 +67,19 @@ class Schedule:
 
     topology: Topology
     collective: Collective
-    chunk: IntArray
-    src: IntArray
-    dst: IntArray
-    step: IntArray
-    reduce: npt.NDArray[np.bool_]
-    route_start: npt.NDArray[np.int64]
-    route_links: IntArray
+    chunk: Ints32
+    src: Ints32
+    dst: Ints32
+    step: Ints32
+    reduce: Bools
+    route_start: Ints
+    route_links: Ints32
     rounds: tuple[int, ...] = ()
     bytes: int | None = None
     segments: int = 1
-    start_us: Times | None = None
-    end_us: Times | None = None
-    priority: IntArray | None = None
+    start_us: Floats | None = None
+    end_us: Floats | None = None
+    priority: Ints32 | None = None
     stride: int = 0
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -335,7 +332,7 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     return replace(schedule, bytes=size, segments=segments, start_us=start, end_us=end)
 
 
-def _times(values: list[Any] | None, count: int, where: str) -> Times | None:
+def _times(values: list[Any] | None, count: int, where: str) -> Floats | None:
     if values is None:
         return None
     try:
@@ -351,7 +348,7 @@ def _times(values: list[Any] | None, count: int, where: str) -> Times | None:
 def _check_ranges(
     topology: Topology,
     collective: Collective,
-    columns: Mapping[str, Longs],
+    columns: Mapping[str, Ints],
     where: str,
 ) -> None:
     if collective.ranks != topology.ranks:
@@ -374,7 +371,7 @@ def _check_ranges(
             )
 
 
-def _routes(routes: list[Any], links: int, where: str) -> tuple[Longs, Longs]:
+def _routes(routes: list[Any], links: int, where: str) -> tuple[Ints, Ints]:
     """The lengths of all routes, and their links one after the other."""
 
     def known(route: Any) -> bool:

@@ -12,12 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ..base.arrays import Ints
 from .collective import Collective
 from .program import Buffer, Program, Slice
-
-Column = npt.NDArray[np.int64]
 
 BUFFERS = (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH)
 INPUT, OUTPUT, SCRATCH = (i << 32 for i in range(3))
@@ -85,7 +83,7 @@ class Aliases:
             return OUTPUT + there
         return slot
 
-    def names(self, rank: Column, slot: Column) -> Column:
+    def names(self, rank: Ints, slot: Ints) -> Ints:
         """The names of a column of slots; :data:`NONE` stays."""
         there = slot - INPUT + np.array(self.shift, np.int64)[rank]
         inside = (slot >= INPUT) & (slot < OUTPUT)

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..base.arrays import Ints
 from ..base.errors import BadTopology, UnknownName
 from ..base.units import exact
 
@@ -157,7 +158,7 @@ class Topology:
                 return index
         raise UnknownName("node", name, (n.name for n in self.nodes))
 
-    def link_ends(self) -> npt.NDArray[np.int64]:
+    def link_ends(self) -> Ints:
         """Source and destination node of every link, shape (links, 2)."""
         return np.array([(x.src, x.dst) for x in self.links], np.int64).reshape(-1, 2)
 

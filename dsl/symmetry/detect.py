@@ -12,10 +12,11 @@ from itertools import islice
 
 import numpy as np
 
+from ..base.arrays import Ints, Ints32
 from ..nouns.topology import Topology
 from .groups import Group, grow, multiple, semiregular_powers, trivial
 from .refine import numbering, stable
-from .structure import IntArray, Points, Structure, structure_of
+from .structure import Structure, structure_of
 from .symmetry import Image, extended, orbits, plausible, usual_moves
 
 LIMIT = 65536
@@ -44,7 +45,7 @@ SIGHTS = 300
 """The most rotations, mirror images and bit flips of the ranks that are tried."""
 
 
-def regular_group(topology: Topology, *, limit: int = LIMIT) -> Points:
+def regular_group(topology: Topology, *, limit: int = LIMIT) -> Ints32:
     """The images of all nodes under a group that acts semiregularly on the ranks.
 
     Shape (elements, nodes), the identity first: no other element fixes a rank, and every element
@@ -103,7 +104,7 @@ def surviving(whole: Topology, left: Topology, dead: set[int]) -> tuple[Image, .
     return tuple(tuple(image.tolist()) for image in kept.generators)
 
 
-def automorphisms(made: Structure) -> tuple[IntArray, ...]:
+def automorphisms(made: Structure) -> tuple[Ints, ...]:
     """Generators of the whole automorphism group, as images of the nodes, each verified.
 
     Links and resources become vertices of their own, coloured by their class. Generators that
@@ -134,14 +135,12 @@ def automorphisms(made: Structure) -> tuple[IntArray, ...]:
     )
 
 
-def _declared(topology: Topology) -> Iterator[IntArray]:
+def _declared(topology: Topology) -> Iterator[Ints]:
     for image in topology.symmetries:
         yield np.asarray(image, np.int64)
 
 
-def _grown(
-    made: Structure, group: Group, images: Iterable[IntArray], bound: int, limit: int
-) -> Group:
+def _grown(made: Structure, group: Group, images: Iterable[Ints], bound: int, limit: int) -> Group:
     """The group grown by images of the nodes, each verified, until there can be no larger one."""
     for image in images:
         if _enough(group, bound, limit):
@@ -153,7 +152,7 @@ def _grown(
     return group
 
 
-def _sighted(made: Structure, group: Group, order: IntArray, bound: int, limit: int) -> Group:
+def _sighted(made: Structure, group: Group, order: Ints, bound: int, limit: int) -> Group:
     """The group grown by the usual moves of the ranks in some order."""
     back = np.argsort(order)
     for move in islice(usual_moves(made.ranks), SIGHTS):
@@ -168,7 +167,7 @@ def _sighted(made: Structure, group: Group, order: IntArray, bound: int, limit: 
 
 
 def _drawn(
-    made: Structure, group: Group, generators: tuple[IntArray, ...], bound: int, limit: int
+    made: Structure, group: Group, generators: tuple[Ints, ...], bound: int, limit: int
 ) -> Group:
     """The largest group grown from random automorphisms, starting with each of some.
 
@@ -177,7 +176,7 @@ def _drawn(
     """
     if _enough(group, bound, limit):
         return group
-    pool: list[Points] = []
+    pool: list[Ints32] = []
     for image in _draws(made.ranks, generators):
         longest = next(semiregular_powers(image, made.ranks, bound), None)
         if longest is not None and made.act(longest) is not None:
@@ -200,7 +199,7 @@ def _drawn(
     return group
 
 
-def _draws(ranks: int, generators: tuple[IntArray, ...]) -> Iterator[IntArray]:
+def _draws(ranks: int, generators: tuple[Ints, ...]) -> Iterator[Ints]:
     """Random elements of the group (product replacement: Celler et al., Comm. Algebra 1995)."""
     if not generators:
         return

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from .structure import IntArray, Points
+from ..base.arrays import Ints, Ints32
 
-Permutation = Points | IntArray
-Some = TypeVar("Some", Points, IntArray)
+Permutation = Ints32 | Ints
+Some = TypeVar("Some", Ints32, Ints)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,8 +24,8 @@ class Group:
     """``elements`` is (order, points), the identity first; points 0 … ranks-1 are the ranks."""
 
     ranks: int
-    generators: tuple[Points, ...]
-    elements: Points
+    generators: tuple[Ints32, ...]
+    elements: Ints32
 
     @property
     def order(self) -> int:
@@ -44,7 +44,7 @@ class Group:
             rank = int(image[rank])
         return len(visited) * self.order
 
-    def commutes(self, image: Points) -> bool:
+    def commutes(self, image: Ints32) -> bool:
         """Whether an image commutes with every element."""
         return all(np.array_equal(g[image], image[g]) for g in self.generators)
 
@@ -59,7 +59,7 @@ def trivial(ranks: int, points: int) -> Group:
     return Group(ranks, (), np.arange(points, dtype=np.int32)[None])
 
 
-def spread(generators: Sequence[Points], ranks: int, limit: int) -> Group | None:
+def spread(generators: Sequence[Ints32], ranks: int, limit: int) -> Group | None:
     """The group that permutations generate, or None if not semiregular or above ``limit`` elements.
 
     Each element is known by where it takes rank 0. The elements found are all of them if a
@@ -95,7 +95,7 @@ def spread(generators: Sequence[Points], ranks: int, limit: int) -> Group | None
     return Group(ranks, tuple(generators), table)
 
 
-def grow(group: Group, image: Points, bound: int, limit: int) -> Group:
+def grow(group: Group, image: Ints32, bound: int, limit: int) -> Group:
     """The group with the permutation, or its largest power that fits; itself where none does.
 
     ``bound`` is a multiple of the order of every such group (:func:`multiple`).
@@ -121,7 +121,7 @@ def semiregular_powers(image: Some, ranks: int, bound: int) -> Iterator[Some]:
             yield power(image, order // m)
 
 
-def cycle_lengths(image: Permutation) -> IntArray:
+def cycle_lengths(image: Permutation) -> Ints:
     """The different lengths of the cycles of a permutation, ascending."""
     label, jump = np.arange(len(image)), image
     # The least member of every cycle, by doubling the distance that is looked ahead.
@@ -143,7 +143,7 @@ def power(image: Some, exponent: int) -> Some:
     return result
 
 
-def multiple(classes: IntArray) -> int:
+def multiple(classes: Ints) -> int:
     """A multiple of the order of every group that acts semiregularly and keeps some classes."""
     return math.gcd(*np.unique(classes, return_counts=True)[1].tolist())
 

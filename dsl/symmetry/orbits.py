@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..base.arrays import Ints, Ints32
 from ..nouns.topology import Topology
 from .detect import LIMIT, search
 from .groups import Group, spread, trivial
-from .structure import IntArray, Points, structure_of
+from .structure import structure_of
 from .symmetry import extended
 
 
@@ -33,12 +34,12 @@ class Orbits:
     """
 
     links: int
-    images: Points
-    row_images: Points
-    row_orbit: IntArray
-    rank_orbit: IntArray
-    representatives: IntArray
-    element_of: IntArray
+    images: Ints32
+    row_images: Ints32
+    row_orbit: Ints
+    rank_orbit: Ints
+    representatives: Ints
+    element_of: Ints
 
     @property
     def order(self) -> int:
@@ -46,21 +47,21 @@ class Orbits:
         return len(self.images)
 
     @property
-    def link_images(self) -> Points:
+    def link_images(self) -> Ints32:
         """Where every element takes the links, shape (order, links)."""
         return self.row_images[:, : self.links]
 
-    def products(self, left: IntArray, right: IntArray) -> IntArray:
+    def products(self, left: Ints, right: Ints) -> Ints:
         """The elements that do what ``right`` does, then ``left``; arrays of one shape."""
         first = self.representatives[0]
-        found: IntArray = self.element_of[self.images[left, self.images[right, first]]]
+        found: Ints = self.element_of[self.images[left, self.images[right, first]]]
         return found
 
-    def inverses(self) -> IntArray:
+    def inverses(self) -> Ints:
         """The inverse of every element, shape (order,)."""
         first = self.representatives[0]
         # Element e takes x to ``first`` for one x of the orbit; its inverse takes ``first`` to x.
-        found: IntArray = self.element_of[np.argmax(self.images == first, axis=1)]
+        found: Ints = self.element_of[np.argmax(self.images == first, axis=1)]
         return found
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .structure import Hashes, IntArray, Structure, scrambled
+from ..base.arrays import Ints, Words
+from .structure import Structure, scrambled
 
 WORK = 40_000_000
 """Links looked at before refinement stops early (a long line needs as many rounds as nodes)."""
@@ -22,7 +23,7 @@ NEAR = 8
 """Neighbours by which :func:`numbering` orders the parts of a class."""
 
 
-def refine(made: Structure, colours: IntArray, *, near: int = 0) -> IntArray | None:
+def refine(made: Structure, colours: Ints, *, near: int = 0) -> Ints | None:
     """The stable colours, shape (copies, nodes + resources); None if the copies differ.
 
     Every row of ``colours`` colours a copy of the machine, before an image and after it say; equal
@@ -43,17 +44,17 @@ def refine(made: Structure, colours: IntArray, *, near: int = 0) -> IntArray | N
     return colours if _alike(colours) else None
 
 
-def kinds(made: Structure) -> IntArray:
+def kinds(made: Structure) -> Ints:
     """The colours to start from, shape (nodes + resources,)."""
     return np.concatenate((made.node_class, made.node_class.max() + 1 + made.resource_class))
 
 
-def stable(made: Structure) -> IntArray:
+def stable(made: Structure) -> Ints:
     """The stable colours of the machine itself, shape (nodes + resources,)."""
     return _alone(made, kinds(made))
 
 
-def numbering(made: Structure) -> IntArray:
+def numbering(made: Structure) -> Ints:
     """The ranks in an order that follows the structure: box after box, rail after rail.
 
     Ranks are singled out one by one, always in the smallest class that is left; those that get a
@@ -81,14 +82,14 @@ def numbering(made: Structure) -> IntArray:
     return np.lexsort((colours[:ranks], part, step))
 
 
-def _alone(made: Structure, colours: IntArray, *, near: int = 0) -> IntArray:
+def _alone(made: Structure, colours: Ints, *, near: int = 0) -> Ints:
     refined = refine(made, colours[None], near=near)
     assert refined is not None, "one copy cannot differ from itself"
-    only: IntArray = refined[0]
+    only: Ints = refined[0]
     return only
 
 
-def _alike(colours: IntArray) -> bool:
+def _alike(colours: Ints) -> bool:
     """Whether all copies have as many nodes of each colour."""
     if len(colours) == 1:
         return True
@@ -96,7 +97,7 @@ def _alike(colours: IntArray) -> bool:
     return bool((ordered == ordered[0]).all())
 
 
-def _renamed(colours: IntArray, *keys: Hashes | IntArray) -> tuple[IntArray, int]:
+def _renamed(colours: Ints, *keys: Words | Ints) -> tuple[Ints, int]:
     """Dense numbers for (colour, last key, …, first key), in that order, and how many there are."""
     columns = [key.ravel() for key in (*keys, colours)]
     order = np.lexsort(columns)
@@ -110,7 +111,7 @@ def _renamed(colours: IntArray, *keys: Hashes | IntArray) -> tuple[IntArray, int
     return result.reshape(colours.shape), int(fresh.sum())
 
 
-def _nearest(made: Structure, colours: IntArray, count: int) -> IntArray:
+def _nearest(made: Structure, colours: Ints, count: int) -> Ints:
     """The lowest colours among each node's neighbours, shape (count, nodes + resources).
 
     Unlike a hash, their order is the same in all boxes that are coloured in the same order.
@@ -125,7 +126,7 @@ def _nearest(made: Structure, colours: IntArray, count: int) -> IntArray:
     return result
 
 
-def _signature(made: Structure, colours: IntArray) -> Hashes:
+def _signature(made: Structure, colours: Ints) -> Words:
     """A hash of the links around every node and in every resource, whatever their order."""
     nodes, links, _ = made.sizes
     src, dst = made.ends.T

@@ -11,14 +11,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ..base.arrays import Ints, Ints32, Words
 from ..nouns.topology import Topology
-
-IntArray = npt.NDArray[np.int64]
-Points = npt.NDArray[np.int32]
-"""A permutation of the points: nodes, then links, then resources."""
-Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,24 +25,24 @@ class Structure:
     """
 
     ranks: int
-    node_class: IntArray
-    ends: IntArray
-    link_class: IntArray
-    held: IntArray
-    resource_class: IntArray
-    order: IntArray
+    node_class: Ints
+    ends: Ints
+    link_class: Ints
+    held: Ints
+    resource_class: Ints
+    order: Ints
 
     @property
     def sizes(self) -> tuple[int, int, int]:
         """Nodes, links, resources."""
         return len(self.node_class), len(self.link_class), len(self.resource_class)
 
-    def keys(self, ends: IntArray) -> IntArray:
+    def keys(self, ends: Ints) -> Ints:
         """A number for the ends and the class of every link, equal for parallel equal links."""
         classes = int(self.link_class.max(initial=0)) + 1
         return (ends[:, 0] * len(self.node_class) + ends[:, 1]) * classes + self.link_class
 
-    def act(self, image: IntArray) -> Points | None:
+    def act(self, image: Ints) -> Ints32 | None:
         """What an image of the nodes does to all points, or None if it is no automorphism.
 
         Of parallel equal links the first goes to the first, likewise of equal resources on equal
@@ -64,7 +59,7 @@ class Structure:
             return None
         return np.concatenate((image, nodes + moved, nodes + links + lifted)).astype(np.int32)
 
-    def link_image(self, image: IntArray) -> IntArray | None:
+    def link_image(self, image: Ints) -> Ints | None:
         """The image of every link, or None if some link has none."""
         moved = self.keys(image[self.ends])
         order = np.argsort(moved, kind="stable")
@@ -74,7 +69,7 @@ class Structure:
         result[order] = self.order
         return result
 
-    def _resource_image(self, moved: IntArray) -> IntArray | None:
+    def _resource_image(self, moved: Ints) -> Ints | None:
         count, links = len(self.resource_class), len(self.link_class)
         result = np.arange(count)
         if not count:
@@ -112,7 +107,7 @@ def structure_of(topology: Topology) -> Structure:
     return Structure(topology.ranks, node_class, ends, link_class, held, resource_class, order)
 
 
-def permutation(image: Sequence[int] | IntArray, size: int) -> IntArray | None:
+def permutation(image: Sequence[int] | Ints, size: int) -> Ints | None:
     """The image as an array, or None if it is no permutation of 0 … size-1."""
     if len(image) != size:
         return None
@@ -122,21 +117,21 @@ def permutation(image: Sequence[int] | IntArray, size: int) -> IntArray | None:
     return where if (np.bincount(where, minlength=size) == 1).all() else None
 
 
-def scrambled(values: Hashes) -> Hashes:
+def scrambled(values: Words) -> Words:
     """The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a hash of 64 bits."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
-def _set_hash(owner: IntArray, members: IntArray, count: int) -> Hashes:
+def _set_hash(owner: Ints, members: Ints, count: int) -> Words:
     """A hash of the set of members that each owner has, whatever their order."""
     sums = np.zeros(count, np.uint64)
     np.add.at(sums, owner, scrambled(members.astype(np.uint64) + np.uint64(1)))
     return sums
 
 
-def _link_classes(topology: Topology) -> IntArray:
+def _link_classes(topology: Topology) -> Ints:
     """Links of the same bandwidth, latency and lanes have the same number."""
     # Hashing a fraction takes a modular inverse; most links share their numbers' objects.
     seen: dict[tuple[int, int, int], int] = {}
@@ -150,6 +145,6 @@ def _link_classes(topology: Topology) -> IntArray:
     return np.array(result, np.int64)
 
 
-def _numbered(keys: Iterable[Hashable]) -> IntArray:
+def _numbered(keys: Iterable[Hashable]) -> Ints:
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(key, len(known)) for key in keys], np.int64)

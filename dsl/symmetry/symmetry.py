@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from ..base.arrays import Ints
 from ..nouns.topology import Topology
 from .groups import multiple
 from .refine import kinds, refine, stable
-from .structure import IntArray, Structure, permutation, structure_of
+from .structure import Structure, permutation, structure_of
 
 Image = tuple[int, ...]
 """The image of every node (or of every rank)."""
 
-Moved = Sequence[int] | IntArray
+Moved = Sequence[int] | Ints
 """An image in either form."""
 
 GUESSED = 1024
@@ -75,7 +76,7 @@ def extend(topology: Topology, rank_image: Moved) -> Image | None:
     return None if found is None else tuple(found.tolist())
 
 
-def extended(made: Structure, rank_image: IntArray) -> IntArray | None:
+def extended(made: Structure, rank_image: Ints) -> Ints | None:
     """As :func:`extend`, on arrays; several images of one machine share its structure."""
     ranks = made.ranks
     colours = np.stack([ranks + kinds(made)] * 2)
@@ -85,7 +86,7 @@ def extended(made: Structure, rank_image: IntArray) -> IntArray | None:
     return _matched(made, colours)
 
 
-def _matched(made: Structure, colours: IntArray) -> IntArray | None:
+def _matched(made: Structure, colours: Ints) -> Ints | None:
     """The automorphism from the first copy to the second that keeps colours, depth first."""
     refined = refine(made, colours)
     if refined is None:
@@ -154,7 +155,7 @@ def guess(topology: Topology) -> tuple[Image, ...]:
     n = topology.ranks
     if multiple(stable(made)[:n]) == 1:
         return ()  # some rank is unlike all others
-    generators: list[IntArray] = []
+    generators: list[Ints] = []
     group: set[bytes] = {np.arange(n).tobytes()}
     for move in usual_moves(n):
         if len(group) == n:
@@ -170,7 +171,7 @@ def guess(topology: Topology) -> tuple[Image, ...]:
     return tuple(tuple(image.tolist()) for image in generators)
 
 
-def usual_moves(n: int) -> Iterator[IntArray]:
+def usual_moves(n: int) -> Iterator[Ints]:
     """Rotations of all ranks or inside equal blocks, mirror images, bit flips: shape (n,) each.
 
     Of bit flips, those of a single bit where there are many ranks; the others are their products.
@@ -188,7 +189,7 @@ def usual_moves(n: int) -> Iterator[IntArray]:
             yield every ^ b
 
 
-def plausible(made: Structure, rank_image: IntArray) -> bool:
+def plausible(made: Structure, rank_image: Ints) -> bool:
     """Whether an image of the ranks keeps the links from rank to rank: a cheap refutation."""
     direct = (made.ends < made.ranks).all(axis=1)
     ends, classes = made.ends[direct], made.link_class[direct]
@@ -200,7 +201,7 @@ def plausible(made: Structure, rank_image: IntArray) -> bool:
     return np.array_equal(here, there)
 
 
-def orbits(images: Iterable[Moved], size: int) -> IntArray:
+def orbits(images: Iterable[Moved], size: int) -> Ints:
     """The smallest member of each index's orbit under the generated group, shape (size,).
 
     Of nodes, links, demands: anything the images permute.

@@ -7,8 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
@@ -28,8 +28,6 @@ from .partition import best_partition, least_cut, plain_partition
 from .sides import sides
 from .trees import tree_time
 from .windows import Lengths
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +448,7 @@ def _any_cut(topology: Topology, collective: Collective) -> _Bandwidth:
     if not len(chunk):
         return _NOTHING
 
-    def across(inside: npt.NDArray[np.bool_]) -> int:
+    def across(inside: Bools) -> int:
         return len(np.unique(chunk[inside[holder] & ~inside[dest]]))
 
     finder = CutFinder.of(topology, across)
@@ -459,9 +457,7 @@ def _any_cut(topology: Topology, collective: Collective) -> _Bandwidth:
     return _of_cut(topology, collective, best_of(*cuts), False, "")
 
 
-def _pair_cuts(
-    topology: Topology, holder: npt.NDArray[np.int64], dest: npt.NDArray[np.int64]
-) -> list[npt.NDArray[np.bool_]]:
+def _pair_cuts(topology: Topology, holder: Ints, dest: Ints) -> list[Bools]:
     """Source sides of minimum cuts for every required pair (at most 4096 of them)."""
     from .network import Flow, network
 

@@ -38,17 +38,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
 from .cut import Cut, CutFinder
 from .demand import Demand
 from .windows import Lengths
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 MAX_ENTRIES = 64
 """GPUs behind a cut that are told apart; with more, copies are not counted."""

@@ -17,16 +17,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.nouns.topology import Topology
 
 from ..fabric.scaling import small, usage_pairs
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .demand import Demand
-
-Ints = npt.NDArray[np.int64]
 
 MAX_COLUMNS = 400_000
 """Flow programs larger than this are not tried; cuts alone bound them."""
@@ -157,7 +155,7 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     return LinearProgram(cost, a_ub, np.zeros(len(size), np.int64), a_eq[rows], need.ravel()[rows])
 
 
-def level_sets(topology: Topology, prices: Prices) -> list[npt.NDArray[np.bool_]]:
+def level_sets(topology: Topology, prices: Prices) -> list[Bools]:
     """Nodes that a rank reaches free of charge: an optimum that is a cut is often one of these."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra

@@ -18,8 +18,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.nouns.topology import Topology
 
@@ -28,8 +28,6 @@ from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .cut import Cut, CutFinder, Supply
 from .demand import Demand
 from .network import network
-
-Ints = npt.NDArray[np.int64]
 
 MAX_ROUNDS = 40
 """Rounds of adding violated cuts; each round adds at most one for every destination."""

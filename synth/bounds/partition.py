@@ -22,16 +22,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools
 from weft.dsl.nouns.topology import Topology
 
 from .capacity import Crossing, crossing
 from .cut import Cut, CutFinder
 from .network import Flow, Network, network
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import route_latency
@@ -21,14 +21,12 @@ from weft.dsl.nouns.topology import Hop, Topology
 
 from ..base.engine import Certificate
 
-Flags = npt.NDArray[np.bool_]
-
 
 def ruled_cut(
     topology: Topology,
     collective: Collective,
     hops: tuple[Hop, ...],
-    usable: Flags,
+    usable: Bools,
     message_bytes: int,
 ) -> tuple[Fraction, Certificate]:
     """The best bound in µs of one box, for a copying collective; 0 where there is only one.
@@ -43,7 +41,7 @@ def _cuts(
     topology: Topology,
     collective: Collective,
     hops: tuple[Hop, ...],
-    usable: Flags,
+    usable: Bools,
     message_bytes: int,
 ) -> Iterator[tuple[Fraction, Certificate]]:
     hosts = np.array([str(h) for h in topology.host_of])

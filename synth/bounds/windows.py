@@ -20,14 +20,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
 from .distance import floored
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _EXACT = 1 << 53
 

@@ -14,19 +14,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 
 from ..base.engine import Certificate
 from ..bounds import Bounds, binding, bounds
-from ..fabric.occupancy import Ints, LinkTable, row_name, transfer_of_link
+from ..fabric.occupancy import LinkTable, row_name, transfer_of_link
 from ..judge.replay import replay
 from ..time.simulate import Simulation, simulate
-
-Floats = npt.NDArray[np.float64]
 
 EQUAL = 1e-9
 """Times are exact before they are rounded; two that differ by no more parts are one."""

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.topology import Hop, Topology
-
-Ints = npt.NDArray[np.int64]
 
 ROUTES = 4
 """Ways that are looked at between two GPUs, where nodes that only forward lie between."""

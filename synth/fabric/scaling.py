@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 
 _SOLVABLE = 1 << 20
 _ROOM = 1 << 40  # products with numbers of chunks still fit into 64 bits
 
 
-def whole(values: Sequence[Fraction], room: int = _ROOM) -> tuple[npt.NDArray[np.int64], Fraction]:
+def whole(values: Sequence[Fraction], room: int = _ROOM) -> tuple[Ints, Fraction]:
     """Integers and a unit such that ``integer * unit`` is the value, or just above it.
 
     Exact unless the common denominator is absurd; then values are rounded *up*, which for
@@ -34,13 +34,13 @@ def whole(values: Sequence[Fraction], room: int = _ROOM) -> tuple[npt.NDArray[np
     return np.array([math.ceil(v / coarse) for v in values], np.int64), coarse
 
 
-def small(values: Sequence[Fraction]) -> tuple[npt.NDArray[np.int64], Fraction, bool]:
+def small(values: Sequence[Fraction]) -> tuple[Ints, Fraction, bool]:
     """As :func:`whole` for a float solver: at most a million apart, and whether that is exact."""
     sizes, unit = whole(values, _SOLVABLE)
     return sizes, unit, all(int(s) * unit == v for s, v in zip(sizes, values, strict=True))
 
 
-def usage_pairs(topology: Topology) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def usage_pairs(topology: Topology) -> tuple[Ints, Ints]:
     """Pairs (row, link) of :meth:`Topology.usage`, without the dense matrix."""
     own = np.arange(len(topology.links))
     rows, links = [own], [own]

@@ -10,22 +10,20 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import hop_distances, latency_distances, latency_units
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import MaxDetour, Measure, Phase
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.occupancy import Ints, step_runs, transfer_of_link
-
-Mask = npt.NDArray[np.bool_]
+from ..fabric.occupancy import step_runs, transfer_of_link
 
 UNREACHED = np.int64(1 << 60)
 
 
-def hops_travelled(s: Schedule, redundant: Mask) -> Ints:
+def hops_travelled(s: Schedule, redundant: Bools) -> Ints:
     """For each transfer: the most transfers that anything in what it brings has taken, itself too.
 
     A sum has travelled as far as its farthest part.
@@ -43,7 +41,7 @@ def hops_travelled(s: Schedule, redundant: Mask) -> Ints:
     return travelled
 
 
-def _settle(held: Ints, at: Ints, arrives: Ints, adds: Mask, redundant: Mask) -> None:
+def _settle(held: Ints, at: Ints, arrives: Ints, adds: Bools, redundant: Bools) -> None:
     """What a step brings: a copy replaces what was there, a sum keeps the larger number."""
     stores = ~adds & ~redundant
     held[at[stores]] = arrives[stores]
@@ -53,7 +51,7 @@ def _settle(held: Ints, at: Ints, arrives: Ints, adds: Mask, redundant: Mask) ->
 # --- phases ---------------------------------------------------------------------------------------
 
 
-def out_of_phase(s: Schedule, phases: tuple[Phase, ...], redundant: Mask) -> Mask:
+def out_of_phase(s: Schedule, phases: tuple[Phase, ...], redundant: Bools) -> Bools:
     """Transfers that no phase allows after those that brought what they carry.
 
     Each gets the first phase, not before that of its data, whose groups join its ranks and whose
@@ -79,11 +77,11 @@ def out_of_phase(s: Schedule, phases: tuple[Phase, ...], redundant: Mask) -> Mas
     return bad
 
 
-def _fits(s: Schedule, phase: Phase) -> Mask:
+def _fits(s: Schedule, phase: Phase) -> Bools:
     group = np.empty(s.topology.ranks, np.int64)
     for number, members in enumerate(phase.groups):
         group[list(members)] = number
-    inside: Mask = group[s.src] == group[s.dst]
+    inside: Bools = group[s.src] == group[s.dst]
     if phase.kind in (Kind.ALLGATHER, Kind.ALLTOALL):
         return inside & ~s.reduce
     summed_on_the_way = s.collective.combining and not s.collective.local_reduce
@@ -93,7 +91,7 @@ def _fits(s: Schedule, phase: Phase) -> Mask:
 # --- detours --------------------------------------------------------------------------------------
 
 
-def detours(s: Schedule, rule: MaxDetour, redundant: Mask) -> Mask:
+def detours(s: Schedule, rule: MaxDetour, redundant: Bools) -> Bools:
     """Transfers that bring a contribution by a path longer than the rule allows."""
     lengths, most = _lengths(s, rule.measure), longest_paths(s.topology, rule)
     bad = np.zeros(len(s), bool)
@@ -116,7 +114,7 @@ def _starts_of_chunks(s: Schedule) -> list[Ints]:
 
 
 def _follow(
-    s: Schedule, rows: Ints, owners: Ints, lengths: Ints, most: Ints, redundant: Mask, bad: Mask
+    s: Schedule, rows: Ints, owners: Ints, lengths: Ints, most: Ints, redundant: Bools, bad: Bools
 ) -> None:
     """One chunk: ``away[rank]`` is how far what the rank holds came from each of its owners.
 

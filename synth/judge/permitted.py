@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.sketch import Forbid, Only, Relay, Sketch, Symmetry
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_under
-
-Flags = npt.NDArray[np.bool_]
 
 
 def orbits_for(topology: Topology, sketch: Sketch) -> Orbits:
@@ -33,7 +31,7 @@ def orbits_for(topology: Topology, sketch: Sketch) -> Orbits:
     return found
 
 
-def same_for_all(topology: Topology, collective: Collective, sketch: Sketch) -> Flags | None:
+def same_for_all(topology: Topology, collective: Collective, sketch: Sketch) -> Bools | None:
     """The pairs that every chunk may cross, if the rules are the same for all chunks.
 
     None where they are not, or where they are about single links.
@@ -55,11 +53,11 @@ def same_for_all(topology: Topology, collective: Collective, sketch: Sketch) -> 
     free = _named(relays, topology.ranks)
     if relays and any((bound & free & bad).any() for bad in barred):
         return None
-    found: Flags = usable & ~bound
+    found: Bools = usable & ~bound
     return found
 
 
-def _named(rules: Sequence[Only | Forbid | Relay], ranks: int) -> Flags:
+def _named(rules: Sequence[Only | Forbid | Relay], ranks: int) -> Bools:
     """The pairs that some rule names."""
     found = np.zeros((ranks, ranks), bool)
     for rule in rules:
@@ -69,7 +67,7 @@ def _named(rules: Sequence[Only | Forbid | Relay], ranks: int) -> Flags:
     return found
 
 
-def off_relays(topology: Topology, sketch: Sketch, starts: Flags) -> Flags:
+def off_relays(topology: Topology, sketch: Sketch, starts: Bools) -> Bools:
     """Pairs (ranks, ranks) that a chunk of these starts may not cross, for relays stand elsewhere.
 
     A chunk leaves a host where all rules allow it that name one of its starts there. A sum has
@@ -89,7 +87,7 @@ def off_relays(topology: Topology, sketch: Sketch, starts: Flags) -> Flags:
     return bad
 
 
-def _through(rules: list[Relay], ranks: int) -> Flags:
+def _through(rules: list[Relay], ranks: int) -> Bools:
     """The pairs that all rules name."""
     free = np.ones((ranks, ranks), bool)
     for rule in rules:

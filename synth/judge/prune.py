@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools
 from weft.dsl.nouns.schedule import Schedule
 
 from ..fabric.occupancy import step_runs
 from .replay import replay
-
-Mask = npt.NDArray[np.bool_]
 
 
 def prune(schedule: Schedule) -> Schedule:
@@ -31,7 +29,7 @@ def prune(schedule: Schedule) -> Schedule:
     return schedule if kept.all() else select(schedule, kept)
 
 
-def select(schedule: Schedule, kept: Mask) -> Schedule:
+def select(schedule: Schedule, kept: Bools) -> Schedule:
     """Only the transfers of a mask, in the same order, with their times."""
     s, lengths = schedule, np.diff(schedule.route_start)
     smaller = Schedule.from_columns(
@@ -59,7 +57,7 @@ def select(schedule: Schedule, kept: Mask) -> Schedule:
     )
 
 
-def _live(schedule: Schedule, fresh: Mask) -> Mask:
+def _live(schedule: Schedule, fresh: Bools) -> Bools:
     """Transfers whose destination is read later, by the postcondition or by a live transfer."""
     c = schedule.collective
     wanted = np.zeros(c.chunks * c.ranks, bool)

@@ -22,13 +22,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints, Ints32, Words
 from weft.dsl.base.unique_rows import any_twice
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
-
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 FINE, EMPTY, DOUBLE, LOST = range(4)
 """Fault codes of :attr:`Replay.fault`."""
@@ -62,7 +60,7 @@ class Replay:
     """
 
     fault: npt.NDArray[np.int8]
-    redundant: npt.NDArray[np.bool_]
+    redundant: Bools
     unmet: tuple[Unmet, ...]
     unmet_count: int
     empty_at_end: Ints
@@ -123,7 +121,7 @@ def _run(
     wave: Ints,
     state: Words,
     fault: npt.NDArray[np.int8],
-    redundant: npt.NDArray[np.bool_],
+    redundant: Bools,
 ) -> None:
     """Move the bits of one block; ``places`` is chunk * ranks within it."""
     source, target = places + schedule.src[transfers], places + schedule.dst[transfers]
@@ -145,7 +143,7 @@ def _run(
             state[target[at]] = np.where(keep, bits | held, bits)
 
 
-def _runs(column: npt.NDArray[np.int64] | npt.NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+def _runs(column: Ints | Ints32) -> Iterator[tuple[int, int]]:
     """(begin, end) of the runs of equal values."""
     if not len(column):
         return
@@ -256,7 +254,7 @@ def _canonical_sets(c: Collective) -> Ints:
     return np.array([first.setdefault(s, i) for i, s in enumerate(c.contributions)], np.int64)
 
 
-def _uniform_chunks(c: Collective) -> npt.NDArray[np.bool_]:
+def _uniform_chunks(c: Collective) -> Bools:
     """Chunks that start with the same content wherever they start (or start nowhere)."""
     names = _canonical_sets(c)[c.pre.sets]
     low = np.full(c.chunks, np.iinfo(np.int64).max)

@@ -30,8 +30,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 from weft.dsl.nouns.schedule import Schedule
@@ -54,15 +54,13 @@ from weft.dsl.nouns.sketch import (
     Symmetry,
 )
 
-from ..fabric.occupancy import Ints, LinkTable, transfer_name, transfer_of_link
+from ..fabric.occupancy import LinkTable, transfer_name, transfer_of_link
 from .paths import detours, hops_travelled, out_of_phase
-
-Mask = npt.NDArray[np.bool_]
 
 _TOLD = 8  # transfers named for one rule
 
 
-def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Mask) -> Iterator[str]:
+def broken_rules(schedule: Schedule, sketch: Sketch, redundant: Bools) -> Iterator[str]:
     """What a schedule (in range, sorted by step) does against a sketch, in words.
 
     ``redundant`` marks the transfers that bring what is there already.
@@ -128,7 +126,7 @@ def _title(*rules: Rule) -> str:
     return f"{noun} {', '.join(map(one, rules))}"
 
 
-def _broken(s: Schedule, rules: Iterable[Rule], bad: Mask, why: str) -> Iterator[str]:
+def _broken(s: Schedule, rules: Iterable[Rule], bad: Bools, why: str) -> Iterator[str]:
     where = np.flatnonzero(bad).tolist()
     title = _title(*rules)
     for i in where[:_TOLD]:
@@ -140,11 +138,11 @@ def _broken(s: Schedule, rules: Iterable[Rule], bad: Mask, why: str) -> Iterator
 # --- hops -----------------------------------------------------------------------------------------
 
 
-def _pair_mask(s: Schedule, pairs: Iterable[Pair]) -> Mask:
+def _pair_mask(s: Schedule, pairs: Iterable[Pair]) -> Bools:
     """Transfers whose (source, destination) is one of some pairs."""
     n = s.topology.ranks
     keys = np.array([u * n + v for u, v in pairs], np.int64)
-    mask: Mask = np.isin(s.src.astype(np.int64) * n + s.dst, keys)
+    mask: Bools = np.isin(s.src.astype(np.int64) * n + s.dst, keys)
     return mask
 
 
@@ -155,18 +153,18 @@ def _links_used(s: Schedule, links: frozenset[int]) -> Ints:
     return counts.astype(np.int64)
 
 
-def _named(s: Schedule, rule: Only) -> Mask:
+def _named(s: Schedule, rule: Only) -> Bools:
     if not rule.links:
         return _pair_mask(s, rule.pairs)
-    all_named: Mask = _links_used(s, rule.links) == np.diff(s.route_start)
+    all_named: Bools = _links_used(s, rule.links) == np.diff(s.route_start)
     return _pair_mask(s, rule.pairs) | all_named
 
 
-def _forbidden(s: Schedule, rule: Forbid) -> Mask:
+def _forbidden(s: Schedule, rule: Forbid) -> Bools:
     return _pair_mask(s, rule.pairs) | (_links_used(s, rule.links) > 0)
 
 
-def _starts(s: Schedule) -> Mask:
+def _starts(s: Schedule) -> Bools:
     """Where chunks start: shape (chunks, ranks)."""
     table = np.zeros((s.collective.chunks, s.collective.ranks), bool)
     table[s.collective.pre.chunks, s.collective.pre.ranks] = True
@@ -208,7 +206,7 @@ def _alike(rules: list[Relay], ranks: int) -> dict[tuple[int, ...], list[int]]:
     return found
 
 
-def _own_first(s: Schedule, rule: Relay | OwnFirst, relayed: Mask, own: Mask) -> Iterator[str]:
+def _own_first(s: Schedule, rule: Relay | OwnFirst, relayed: Bools, own: Bools) -> Iterator[str]:
     when = s.step if s.start_us is None else s.start_us
     pair = s.src.astype(np.int64) * s.topology.ranks + s.dst
     late = np.zeros(len(s), bool)
@@ -301,7 +299,7 @@ def _sends(s: Schedule, image: tuple[int, ...]) -> dict[int, _Sends]:
 # --- sends ----------------------------------------------------------------------------------------
 
 
-def _moving(c: Collective) -> Mask:
+def _moving(c: Collective) -> Bools:
     """Chunks that some rank wants and does not start with; all, where sums are wanted."""
     if c.combining:
         return np.ones(c.chunks, bool)
@@ -312,15 +310,15 @@ def _moving(c: Collective) -> Mask:
     return moving
 
 
-def _place_in_unit(c: Collective) -> npt.NDArray[np.int64]:
+def _place_in_unit(c: Collective) -> Ints:
     """Which piece of its unit each chunk is, from 0."""
     opens = np.cumsum(c.grains) - c.grains
     unit = opens // c.factor
-    found: npt.NDArray[np.int64] = np.arange(c.chunks) - np.searchsorted(unit, unit)
+    found: Ints = np.arange(c.chunks) - np.searchsorted(unit, unit)
     return found
 
 
-def _fixed_send(s: Schedule, rule: FixedSend, redundant: Mask) -> Iterator[str]:
+def _fixed_send(s: Schedule, rule: FixedSend, redundant: Bools) -> Iterator[str]:
     """A send that must be brings something new; chunks that need not move are not meant."""
     c = s.collective
     chosen = np.isin(np.arange(c.chunks), c.pre.chunks[c.pre.ranks == rule.owner])

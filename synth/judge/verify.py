@@ -28,15 +28,14 @@ from itertools import islice
 from math import lcm
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Floats, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.unique_rows import any_twice
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Sketch
 
 from ..fabric.occupancy import (
-    Ints,
     LinkTable,
     row_name,
     step_loads,
@@ -289,7 +288,7 @@ def _time_problems(s: Schedule, result: Replay) -> Iterator[str]:
         )
 
 
-def _known_since(s: Schedule, brings: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def _known_since(s: Schedule, brings: Bools) -> Floats:
     """When all that came to the source of each transfer in earlier steps has arrived."""
     assert s.end_us is not None
     place = s.chunk.astype(np.int64) * s.collective.ranks

@@ -30,12 +30,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.errors import Infeasible, NothingFound, UserError
 
 from .quotient import quotient
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 UNBOUNDED = np.iinfo(np.int64).max
 """An entry of ``LinearProgram.upper`` that is no bound."""
@@ -244,7 +242,7 @@ def _solve(lp: LinearProgram, method: str, seconds: float | None) -> _Floats:
 def _highs(
     matrix: Any,
     right: Ints,
-    equal: npt.NDArray[np.bool_],
+    equal: Bools,
     cost: Ints,
     upper: Ints,
     method: str,
@@ -427,6 +425,6 @@ def _exact_product(matrix: Any, vector: Ints) -> npt.NDArray[np.object_]:
     return total
 
 
-def _exact_dot(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> int:
+def _exact_dot(a: AnyArray, b: AnyArray) -> int:
     both = np.flatnonzero((a != 0) & (b != 0))
     return sum(x * y for x, y in zip(a[both].tolist(), b[both].tolist(), strict=True))

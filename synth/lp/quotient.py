@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-_Hashes = npt.NDArray[np.uint64]
+from weft.dsl.base.arrays import Floats, Ints, Words
 
 _ROUNDS = 64  # refinement that takes longer than this is given up
 _WORTHWHILE = 0.5  # a quotient with more than this share of the columns is not used
@@ -77,21 +74,21 @@ def quotient(matrix: Any, row_keys: Any, column_keys: Any) -> Quotient | None:
     return None
 
 
-def _classes(rows: _Hashes, columns: _Hashes) -> Quotient:
+def _classes(rows: Words, columns: Words) -> Quotient:
     _, row_at, row_of, row_size = np.unique(rows, True, True, True)
     _, column_at, column_of, column_size = np.unique(columns, True, True, True)
     return Quotient(row_of, column_of, row_at, column_at, row_size, column_size)
 
 
-def _start(keys: Any, salt: int) -> _Hashes:
+def _start(keys: Any, salt: int) -> Words:
     table = np.asarray(keys, np.int64).astype(np.uint64)
-    total: _Hashes = np.full(len(table), salt, np.uint64)
+    total: Words = np.full(len(table), salt, np.uint64)
     for i in range(table.shape[1]):
         total = _mix(total ^ _mix(table[:, i] + np.uint64(i)))
     return total
 
 
-def _gather(matrix: Any, other: _Hashes) -> _Hashes:
+def _gather(matrix: Any, other: Words) -> Words:
     """Per compressed row, a sum over entries of a hash of (coefficient, colour across)."""
     values = matrix.data.astype(np.int64).astype(np.uint64)
     cells = _mix(other[matrix.indices] + _mix(values))
@@ -99,7 +96,7 @@ def _gather(matrix: Any, other: _Hashes) -> _Hashes:
     return np.asarray(_mix(total[matrix.indptr[1:]] - total[matrix.indptr[:-1]]))
 
 
-def _mix(x: _Hashes) -> _Hashes:
+def _mix(x: Words) -> Words:
     """SplitMix64's finalizer: a bijection that scatters nearby numbers."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

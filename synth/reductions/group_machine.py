@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.topology import Link, Node, Resource, Topology
-
-from ..fabric.occupancy import Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.occupancy import Ints
 from .group_machine import GroupMachine
 from .phase_parts import Part
 

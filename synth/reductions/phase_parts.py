@@ -16,10 +16,9 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.sketch import Phase
-
-from ..fabric.occupancy import Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints32
 from weft.dsl.base.errors import Infeasible, UserError
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import Placement
@@ -116,10 +116,10 @@ def reverse(problem: Problem, *, steps: int | None = None) -> tuple[Problem, Und
 
 def _adds(
     c: Collective,
-    chunk: npt.NDArray[np.int32],
-    rank: npt.NDArray[np.int32],
-    step: npt.NDArray[np.int32],
-) -> npt.NDArray[np.bool_]:
+    chunk: Ints32,
+    rank: Ints32,
+    step: Ints32,
+) -> Bools:
     """Which arrivals (sorted by step) are added to what the rank holds.
 
     All, but the first at a place that starts empty; if several come first in one step, all.
@@ -139,7 +139,7 @@ def _adds(
 # --- the collective -------------------------------------------------------------------------------
 
 
-def _ends(c: Collective) -> npt.NDArray[np.int32]:
+def _ends(c: Collective) -> Ints32:
     """The destination of each chunk (-1: nobody wants it), having checked that there is a dual."""
     if c.local_reduce:
         raise UserError(f"{c}: groups that are summed at home cannot be turned round")
@@ -183,7 +183,7 @@ def _check_contributions(c: Collective) -> None:
         )
 
 
-def _dual_collective(c: Collective, ends: npt.NDArray[np.int32]) -> Collective:
+def _dual_collective(c: Collective, ends: Ints32) -> Collective:
     """Every chunk from its destination to where its parts start."""
     sets, single = _with_singles(c)
     wanted = ends[c.pre.chunks] >= 0
@@ -204,7 +204,7 @@ def _dual_collective(c: Collective, ends: npt.NDArray[np.int32]) -> Collective:
     )
 
 
-def _with_singles(c: Collective) -> tuple[tuple[frozenset[int], ...], npt.NDArray[np.int32]]:
+def _with_singles(c: Collective) -> tuple[tuple[frozenset[int], ...], Ints32]:
     """The sets of a collective and one for each rank alone; and where the latter are."""
     index = {s: i for i, s in reversed(list(enumerate(c.contributions)))}
     sets = list(c.contributions)
@@ -225,16 +225,14 @@ def _dual_sketch(
     sketch: Sketch,
     problem: Problem,
     dual: Collective,
-    ends: npt.NDArray[np.int32],
+    ends: Ints32,
     steps: int | None,
 ) -> Sketch:
     rules = tuple(x for rule in sketch.rules for x in _dual_rule(rule, problem, ends, steps))
     return replace(sketch, rules=rules, collective=str(dual.kind) if sketch.collective else "")
 
 
-def _dual_rule(
-    rule: Rule, problem: Problem, ends: npt.NDArray[np.int32], steps: int | None
-) -> Iterator[Rule]:
+def _dual_rule(rule: Rule, problem: Problem, ends: Ints32, steps: int | None) -> Iterator[Rule]:
     """What a rule means for the dual. Peers, symmetry, chunks and limits mean the same."""
     match rule:
         case Only() | Forbid():
@@ -268,7 +266,7 @@ def _swap(pair: Pair) -> Pair:
     return pair[1], pair[0]
 
 
-def _dual_relay(rule: Relay, problem: Problem, ends: npt.NDArray[np.int32]) -> Iterator[Rule]:
+def _dual_relay(rule: Relay, problem: Problem, ends: Ints32) -> Iterator[Rule]:
     """Chunks that leave home by some pairs become chunks that come home by them.
 
     Where every chunk starts on every source, that is a rule on pairs alone. Where a chunk starts
@@ -322,9 +320,7 @@ def _leaving(topology: Topology, rank: int) -> set[Pair]:
     return {(u, v) for u in inside for v in outside}
 
 
-def _dual_send(
-    rule: FixedSend, c: Collective, ends: npt.NDArray[np.int32], steps: int | None
-) -> Iterator[Rule]:
+def _dual_send(rule: FixedSend, c: Collective, ends: Ints32, steps: int | None) -> Iterator[Rule]:
     step = rule.step
     if step is not None:
         if steps is None:

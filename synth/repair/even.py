@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Floats
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.machines.failures import Degraded
@@ -26,8 +26,6 @@ from .market import Market
 from .torn import Torn
 from .trees import Way, other_way
 from .whole import assembled
-
-Floats = npt.NDArray[np.float64]
 
 _PIECES = 96  # at least, so that one less costs little
 _LEAVE = 0.08  # of the pieces, at most
@@ -87,7 +85,7 @@ class _Try:
         return float(self.load.max(initial=0.0)) / len(self.ways)
 
 
-def _tried(torn: Torn, stay: npt.NDArray[np.bool_], size: int) -> _Try:
+def _tried(torn: Torn, stay: Bools, size: int) -> _Try:
     """Torn pieces that stay, grown one by one, and again when all of them are there."""
     schedule = torn.schedule
     kept = stay[schedule.chunk] & ~torn.hit

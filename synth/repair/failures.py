@@ -21,12 +21,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.machines.failures import Degraded, Down, cut_off, degraded
 from weft.dsl.machines.nics import nics_of
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.detect import automorphisms
-from weft.dsl.symmetry.structure import IntArray, structure_of
+from weft.dsl.symmetry.structure import structure_of
 
 from ..bounds import Bounds, bounds, lower_bound_us
 
@@ -161,7 +162,7 @@ def _orbits(topology: Topology, collective: Collective, downs: Sequence[Down]) -
     return list(groups.values())
 
 
-def _moves(topology: Topology, collective: Collective) -> Iterator[IntArray]:
+def _moves(topology: Topology, collective: Collective) -> Iterator[Ints]:
     """Where symmetries of machine and collective take the links; and exchanges of equal links."""
     made = structure_of(topology)
     roots = _roots(collective)
@@ -188,7 +189,7 @@ _Kind = tuple[Fraction, Fraction, int, tuple[int, ...]]
 """What tells parallel links apart: bandwidth, latency, lanes, the resources that hold them."""
 
 
-def _twins(topology: Topology) -> Iterator[IntArray]:
+def _twins(topology: Topology) -> Iterator[Ints]:
     """Exchanges of parallel links that nothing tells apart, with those back as well."""
     held: dict[int, list[int]] = defaultdict(list)
     for r, resource in enumerate(topology.resources):

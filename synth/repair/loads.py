@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.unique_rows import rows_of
 
 from ..fabric.occupancy import LinkTable
 from .torn import Torn
 from .trees import Way
-
-Floats = npt.NDArray[np.float64]
 
 
 def load_matrix(torn: Torn, ways: Sequence[Way]) -> Any:
@@ -51,8 +49,8 @@ def heights(torn: Torn, ways: Sequence[Way]) -> Floats:
     )
 
 
-def plain_of(torn: Torn) -> npt.NDArray[np.int64]:
+def plain_of(torn: Torn) -> Ints:
     """The chunk of the plain collective that each chunk is a piece of."""
     c = torn.schedule.collective
-    found: npt.NDArray[np.int64] = (np.cumsum(c.grains) - c.grains) // c.factor
+    found: Ints = (np.cumsum(c.grains) - c.grains) // c.factor
     return found

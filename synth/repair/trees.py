@@ -15,10 +15,10 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule, Transfer
-from weft.dsl.symmetry.structure import IntArray
 
 from .market import Market
 from .torn import Torn
@@ -37,7 +37,7 @@ class Way:
     """How one chunk goes: rows of the old schedule that stay, and new transfers."""
 
     chunk: int
-    kept: IntArray
+    kept: Ints
     fresh: tuple[New, ...] = ()
 
 
@@ -61,7 +61,7 @@ def other_way(torn: Torn, chunk: int, market: Market, grains: float) -> Way:
 # --- other ways for single hops -------------------------------------------------------------------
 
 
-def _bent(torn: Torn, mine: IntArray, market: Market, grains: float) -> list[New] | None:
+def _bent(torn: Torn, mine: Ints, market: Market, grains: float) -> list[New] | None:
     """The chunk's dead hops by other ways through switches; None if one has none."""
     found = []
     for row in mine[torn.hit[mine]].tolist():
@@ -81,7 +81,7 @@ def _bent(torn: Torn, mine: IntArray, market: Market, grains: float) -> list[New
 # --- trees ----------------------------------------------------------------------------------------
 
 
-def _grown(torn: Torn, mine: IntArray, market: Market, chunk: int, grains: float) -> list[New]:
+def _grown(torn: Torn, mine: Ints, market: Market, chunk: int, grains: float) -> list[New]:
     """The chunk's tree, or its sums and their tree, grown again around what is alive."""
     schedule = torn.schedule
     holders, wanted, parts = _ends(schedule.collective, chunk)
@@ -125,7 +125,7 @@ def _ends(c: Collective, chunk: int) -> tuple[list[int], list[int], bool]:
     )
 
 
-def _centre(schedule: Schedule, mine: IntArray, wanted: list[int]) -> int:
+def _centre(schedule: Schedule, mine: Ints, wanted: list[int]) -> int:
     """Where the sums of a chunk met: where its first copy starts, or who alone wants it."""
     copies = mine[~schedule.reduce[mine]]
     if len(wanted) > 1 and len(copies):
@@ -135,7 +135,7 @@ def _centre(schedule: Schedule, mine: IntArray, wanted: list[int]) -> int:
 
 def _tree(
     torn: Torn,
-    alive: IntArray,
+    alive: Ints,
     market: Market,
     roots: list[int],
     leaves: list[int],
@@ -260,7 +260,7 @@ def _route(market: Market, found: _Found, node: int, *, turned: bool) -> _Hop:
 
 def _copied(
     schedule: Schedule,
-    mine: IntArray,
+    mine: Ints,
     chunk: int,
     hops: dict[int, _Hop],
     roots: list[int],
@@ -283,7 +283,7 @@ def _copied(
     ]
 
 
-def _summed(schedule: Schedule, mine: IntArray, chunk: int, hops: dict[int, _Hop]) -> list[New]:
+def _summed(schedule: Schedule, mine: Ints, chunk: int, hops: dict[int, _Hop]) -> list[New]:
     """The transfers of a tree of sums, from its leaves inwards."""
     heirs = {int(schedule.src[r]): r for r in mine[schedule.reduce[mine]].tolist()}
     height: dict[int, int] = defaultdict(int)

@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 
 from .simulate import CostModel, simulate
-
-Column = npt.NDArray[np.int32]
 
 RANDOM_ORDERS = 48
 LARGE = 1 << 30
@@ -27,7 +25,7 @@ LARGEST = 20_000
 """Schedules of more transfers keep the first order: each try is a simulation."""
 
 
-def hops_to_go(schedule: Schedule) -> npt.NDArray[np.int32]:
+def hops_to_go(schedule: Schedule) -> Ints32:
     """For each transfer, how many hops its chunk still makes from its destination (the longest
     branch). One backward pass over the steps, O(transfers + ranks · chunks)."""
     ranks = schedule.topology.ranks
@@ -113,11 +111,11 @@ def mirrored(dual: Schedule, schedule: Schedule, message_bytes: int) -> Schedule
     return _reordered(schedule, (order, schedule.step))
 
 
-def _mirrored_plan(dual: Schedule, schedule: Schedule, message_bytes: int) -> Column:
+def _mirrored_plan(dual: Schedule, schedule: Schedule, message_bytes: int) -> Ints32:
     """The planned order of the undone reverse: who arrives last in the dual's plan is first."""
     ranks = dual.topology.ranks
 
-    def keys(chunk: Column, src: Column, dst: Column) -> npt.NDArray[np.int64]:
+    def keys(chunk: Ints32, src: Ints32, dst: Ints32) -> Ints:
         return (chunk.astype(np.int64) * ranks + src) * ranks + dst
 
     turned = keys(dual.chunk, dual.dst, dual.src)
@@ -143,7 +141,7 @@ def _orders(schedule: Schedule, seed: int) -> Iterator[Schedule]:
         yield _reordered(schedule, (shuffled, schedule.step))
 
 
-def _reordered(schedule: Schedule, keys: tuple[npt.NDArray[np.int32], ...]) -> Schedule:
+def _reordered(schedule: Schedule, keys: tuple[Ints32, ...]) -> Schedule:
     """Sorted by the keys, the last one being the most significant (it must be the step)."""
     order = np.lexsort(keys)
     start, at = rows_of(schedule.route_start, order)

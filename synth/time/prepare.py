@@ -21,19 +21,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import AnyArray, Floats, Ints
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.occupancy import Ints, LinkTable
+from ..fabric.occupancy import LinkTable
 from ..judge.replay import replay
-from .simulate import CostModel, Floats
+from .simulate import CostModel
 
 if TYPE_CHECKING:
     from .serve_kernel import Work
@@ -165,7 +166,7 @@ class Prepared:
         return max(float(load.max()) * slices, longest) * unit < 2.0**_FITS
 
     def _work(
-        self, costs: _Costs, unit: int, slices: int, order: npt.NDArray[Any] | None, stride: int
+        self, costs: _Costs, unit: int, slices: int, order: AnyArray | None, stride: int
     ) -> Work:
         from .serve_kernel import (
             FIRST_LEG,

@@ -36,20 +36,16 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Floats, Ints, Ints32
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
-from weft.dsl.nouns.placement import IntArray
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import BANDWIDTHS, Topology
 
-from ..fabric.occupancy import Ints
 from ..judge.replay import replay
 from .serve import Jobs, Leg, Served, serve
-
-Floats = npt.NDArray[np.float64]
 
 LARGE = 5_000
 """Of more transfers times slices the event loop is compiled, and ticks have 64 bits."""
@@ -306,7 +302,7 @@ def _jobs(s: Schedule, model: CostModel, route_of: list[int]) -> Jobs:
     return jobs if s.priority is None else replace(jobs, planned=_planned(s.priority, s.stride, k))
 
 
-def _planned(priority: IntArray, stride: int, slices: int) -> list[int]:
+def _planned(priority: Ints32, stride: int, slices: int) -> list[int]:
     """The keys of all jobs, by slice and position; ties are settled by the number of the job."""
     keys = priority.astype(np.int64) + stride * np.arange(slices)[:, None]
     planned: list[int] = keys.ravel().tolist()
@@ -317,7 +313,7 @@ def _linked(
     source: Ints,
     target: Ints,
     step: Ints,
-    brings: npt.NDArray[np.bool_],
+    brings: Bools,
     route_of: list[int],
     stride: int,
 ) -> Jobs:

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.schedule import Schedule
 
-from ..fabric.occupancy import Ints
 from .serve import Jobs, Leg
-from .simulate import CostModel, Floats, Ticked, in_us, run_in_ticks
+from .simulate import CostModel, Ticked, in_us, run_in_ticks
 
 MOST_PASSAGES = 200_000
 """Of more transfers times slices nothing is drawn: nobody could look at it."""

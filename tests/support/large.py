@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology, gpu, link
 
-Ints = npt.NDArray[np.int64]
 Rows = tuple[Ints, Ints, Ints, int, bool]
 """Chunks, sources, destinations of one step, and whether they are added."""
 

@@ -10,11 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import Op
 from weft.dsl.nouns.slots import SCRATCH, Aliases
 
 from .code import OP_NUMBER, READS_SRC, WRITES_DST, Code
-from .flow import Column, Flags
 from .order import NOBODY
 
 
@@ -25,15 +25,13 @@ class Accesses:
     ``who`` is the instruction, ``slot`` what it calls the place.
     """
 
-    place: Column
-    who: Column
-    writes: Flags
-    slot: Column
+    place: Ints
+    who: Ints
+    writes: Bools
+    slot: Ints
 
     @staticmethod
-    def at(
-        rank: Column, slot: Column, count: Column, who: Column, writes: Flags, time: Column
-    ) -> Accesses:
+    def at(rank: Ints, slot: Ints, count: Ints, who: Ints, writes: Bools, time: Ints) -> Accesses:
         """From accesses of ``count`` slots; ``time`` is that of each instruction."""
         row = np.repeat(np.arange(len(slot)), count)
         within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
@@ -47,7 +45,7 @@ class Accesses:
         return Accesses(place[order], who[order], writes[order], slot[order])
 
     @cached_property
-    def last_write(self) -> Column:
+    def last_write(self) -> Ints:
         """The access that last wrote the place before each; -1 for none."""
         at = np.arange(len(self.place))
         last = np.maximum.accumulate(np.where(self.writes, at, -1))
@@ -55,7 +53,7 @@ class Accesses:
         return np.where(before >= np.searchsorted(self.place, self.place), before, -1)
 
     @cached_property
-    def next_write(self) -> Column:
+    def next_write(self) -> Ints:
         """The access that next writes the place after each; -1 for none."""
         n = len(self.place)
         at = np.arange(n)
@@ -63,7 +61,7 @@ class Accesses:
         after = np.concatenate([following[1:], [n]])[:n]
         return np.where(after < np.searchsorted(self.place, self.place, side="right"), after, -1)
 
-    def conflicts(self) -> tuple[Column, Column]:
+    def conflicts(self) -> tuple[Ints, Ints]:
         """(later, earlier) instructions: read after write, write after write, write after read."""
         written, read = self.last_write >= 0, ~self.writes & (self.next_write >= 0)
         return (
@@ -72,7 +70,7 @@ class Accesses:
         )
 
 
-def accesses(code: Code, level: Column) -> Accesses:
+def accesses(code: Code, level: Ints) -> Accesses:
     """All accesses of a program; in place, an input slot that the output aliases is that one."""
     time = np.empty(len(code), np.int64)
     time[np.argsort(level, kind="stable")] = np.arange(len(code))
@@ -86,7 +84,7 @@ def accesses(code: Code, level: Column) -> Accesses:
     )
 
 
-def _aliased(code: Code, found: Accesses, time: Column) -> Accesses:
+def _aliased(code: Code, found: Accesses, time: Ints) -> Accesses:
     """In place: the accesses again, by the slots of the output where those of the input alias."""
     if not code.program.in_place:
         return found
@@ -96,7 +94,7 @@ def _aliased(code: Code, found: Accesses, time: Column) -> Accesses:
     return Accesses.at(rank, slot, one, found.who, found.writes, time)
 
 
-def last_writers(code: Code, a: Accesses) -> Column:
+def last_writers(code: Code, a: Accesses) -> Ints:
     """For every plain send, the one instruction that last wrote all it reads; -1 if none did."""
     mine = np.flatnonzero(code.op[a.who] == OP_NUMBER[Op.SEND])
     writer = np.where(a.last_write[mine] >= 0, a.who[a.last_write[mine]], NOBODY)
@@ -106,7 +104,7 @@ def last_writers(code: Code, a: Accesses) -> Column:
     return np.where(least == most, most, NOBODY)
 
 
-def unread(code: Code, level: Column, op: Op) -> Column:
+def unread(code: Code, level: Ints, op: Op) -> Ints:
     """Instructions of kind ``op`` whose result no other local instruction reads.
 
     Whatever stays in the user's buffers to the end counts as read.

@@ -11,16 +11,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Instr, RankProgram
-
-from .flow import Column
 
 Place = tuple[int, int]
 """Block and index of an instruction."""
 
 
-def walk(code: RankProgram, rank: int) -> Iterator[tuple[Place, Instr, Column]]:
+def walk(code: RankProgram, rank: int) -> Iterator[tuple[Place, Instr, Ints]]:
     """The instructions of a rank in an order its waits allow, each with its clock.
 
     ``clock[b]`` is the last instruction of block b that is done before this one begins, -1 for
@@ -33,7 +32,7 @@ def walk(code: RankProgram, rank: int) -> Iterator[tuple[Place, Instr, Column]]:
     named = {w for own in blocks for instr in own for w in instr.waits}
     clocks = np.full((len(blocks), len(blocks)), -1, np.int64)
     done = [0] * len(blocks)
-    published: dict[Place, Column] = {}
+    published: dict[Place, Ints] = {}
     sleeping: dict[Place, list[int]] = {}
     ready = deque(range(len(blocks)))
     while ready:

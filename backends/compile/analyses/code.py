@@ -13,12 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.unique_rows import distinct, pick, rows_of, same_rows
 from weft.dsl.nouns.program import Block, Instr, Op, Program
 from weft.dsl.nouns.slots import slot_of
-
-from .flow import Column, Flags
 
 OPS = tuple(Op)
 OP_NUMBER = {op: i for i, op in enumerate(OPS)}
@@ -36,12 +35,12 @@ class Waits:
     ``index`` (within the block), ascending by block.
     """
 
-    start: Column
-    block: Column
-    index: Column
+    start: Ints
+    block: Ints
+    index: Ints
 
     @staticmethod
-    def latest(instructions: int, after: Column, block: Column, index: Column) -> Waits:
+    def latest(instructions: int, after: Ints, block: Ints, index: Ints) -> Waits:
         """From pairs in any order: ``after`` waits for the latest instruction of each block."""
         tall, wide = int(index.max(initial=0)) + 1, int(block.max(initial=0)) + 1
         key = np.sort((after * wide + block) * tall + index)
@@ -51,7 +50,7 @@ class Waits:
         return Waits(start, group % wide, key % tall)
 
 
-def _closes(group: Column) -> Flags:
+def _closes(group: Ints) -> Bools:
     """The last entry of each run of equal entries."""
     closes = np.ones(len(group), bool)
     closes[:-1] = group[1:] != group[:-1]
@@ -70,11 +69,11 @@ class Code:
 
     program: Program
     forms: list[Instr]
-    form: Column
-    block_start: Column
-    first_block: Column
-    wait_start: Column
-    wait: Column
+    form: Ints
+    block_start: Ints
+    first_block: Ints
+    wait_start: Ints
+    wait: Ints
 
     @staticmethod
     def of(program: Program) -> Code:
@@ -94,7 +93,7 @@ class Code:
         wait = code._found(waiting, table[:, 0], table[:, 1])
         return replace(code, wait=wait)
 
-    def _found(self, waiting: Column, block: Column, index: Column) -> Column:
+    def _found(self, waiting: Ints, block: Ints, index: Ints) -> Ints:
         """The instruction that each wait names."""
         rank = self.rank[waiting]
         there = self.first_block[rank] + np.maximum(block, 0)
@@ -113,47 +112,47 @@ class Code:
         return len(self.form)
 
     @cached_property
-    def block(self) -> Column:
+    def block(self) -> Ints:
         """The block of each instruction, through all ranks."""
         return np.repeat(np.arange(len(self.block_start) - 1), np.diff(self.block_start))
 
     @cached_property
-    def rank(self) -> Column:
+    def rank(self) -> Ints:
         """The rank of each instruction."""
         of_block = np.repeat(np.arange(len(self.first_block) - 1), np.diff(self.first_block))
         return of_block[self.block]
 
     @cached_property
-    def index(self) -> Column:
+    def index(self) -> Ints:
         """The place of each instruction in its block."""
         return np.arange(len(self)) - self.block_start[self.block]
 
     @cached_property
-    def op(self) -> Column:
+    def op(self) -> Ints:
         """The number in :data:`OPS` of what each instruction does."""
         return np.array([OP_NUMBER[x.op] for x in self.forms], np.int64)[self.form]
 
     @cached_property
-    def src(self) -> Column:
+    def src(self) -> Ints:
         """The slot where each source begins."""
         return np.array([slot_of(x.src) for x in self.forms], np.int64)[self.form]
 
     @cached_property
-    def dst(self) -> Column:
+    def dst(self) -> Ints:
         """The slot where each destination begins."""
         return np.array([slot_of(x.dst) for x in self.forms], np.int64)[self.form]
 
     @cached_property
-    def count(self) -> Column:
+    def count(self) -> Ints:
         """The chunks of each instruction."""
         return np.array([x.count for x in self.forms], np.int64)[self.form]
 
     @cached_property
-    def waiting(self) -> Column:
+    def waiting(self) -> Ints:
         """Who waits, for each entry of ``wait``."""
         return np.repeat(np.arange(len(self)), np.diff(self.wait_start))
 
-    def waits(self, keep: Flags | None = None) -> Waits:
+    def waits(self, keep: Bools | None = None) -> Waits:
         """What each instruction waits for, by block and index; only those of ``keep``."""
         chosen = slice(None) if keep is None else keep
         wait, waiting = self.wait[chosen], self.waiting[chosen]
@@ -161,11 +160,11 @@ class Code:
         return Waits.latest(len(self), waiting, block, self.index[wait])
 
 
-def _sums(lengths: Sequence[int]) -> Column:
+def _sums(lengths: Sequence[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))])
 
 
-def instructions(forms: Sequence[Instr], form: Column, waits: Waits) -> list[Instr]:
+def instructions(forms: Sequence[Instr], form: Ints, waits: Waits) -> list[Instr]:
     """Forms with their waits; equal ones are one object."""
     row = same_rows(waits.start, waits.block << 32 | waits.index)
     rows = int(row.max(initial=0)) + 1

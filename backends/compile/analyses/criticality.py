@@ -11,11 +11,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from .flow import Column, Flags, Messages
+from weft.dsl.base.arrays import Bools, Ints
+
+from .flow import Messages
 from .forwarding import forwarded, places_in_step
 
 
-def urgency(m: Messages) -> Column:
+def urgency(m: Messages) -> Ints:
     """The number of hops that must still follow each message; 0: nothing depends on it."""
     after = np.zeros(len(m), np.int64)
     incoming, outgoing = forwarded(m)
@@ -26,7 +28,7 @@ def urgency(m: Messages) -> Column:
     return after
 
 
-def earliest(m: Messages, connection: Column) -> tuple[Column, Column]:
+def earliest(m: Messages, connection: Ints) -> tuple[Ints, Ints]:
     """When each message begins and ends at the earliest; a chunk takes a unit of time per hop.
 
     A message follows all that came earlier for its chunk, and the earlier steps of its connection.
@@ -53,13 +55,13 @@ def earliest(m: Messages, connection: Column) -> tuple[Column, Column]:
 
 
 def held_up(
-    receiving: Column,
-    sending: Column,
+    receiving: Ints,
+    sending: Ints,
     m: Messages,
-    connection: Column,
-    level: Column,
-    times: tuple[Column, Column],
-) -> Column:
+    connection: Ints,
+    level: Ints,
+    times: tuple[Ints, Ints],
+) -> Ints:
     """How long two connections in one block, one each way, make each other wait at most.
 
     Shape (pairs,). The block runs in the order of steps and levels, sends first; a send should not
@@ -83,14 +85,14 @@ BATCH = 4_000_000
 
 
 def _held(
-    receiving: Column,
-    sending: Column,
-    order: Column,
-    start: Column,
-    size: Column,
-    moment: Column,
-    times: tuple[Column, Column],
-) -> Column:
+    receiving: Ints,
+    sending: Ints,
+    order: Ints,
+    start: Ints,
+    size: Ints,
+    moment: Ints,
+    times: tuple[Ints, Ints],
+) -> Ints:
     ends = np.concatenate([sending, receiving])
     count = size[ends]
     at = np.repeat(np.arange(len(ends)), count)
@@ -101,9 +103,9 @@ def _held(
     begin, end = (x[message] for x in times)
     wide = int(end.max(initial=0)) + 1
 
-    def latest(of: Flags) -> Column:
+    def latest(of: Bools) -> Ints:
         """The latest end so far in the pair among some of its events."""
-        seen: Column = np.maximum.accumulate(pair * wide + np.where(of, end, 0))
+        seen: Ints = np.maximum.accumulate(pair * wide + np.where(of, end, 0))
         return seen - pair * wide
 
     waits = np.where(late, latest(~late) - end, latest(late) - begin)
@@ -112,7 +114,7 @@ def _held(
     return worst
 
 
-def _runs(column: Column) -> Iterator[slice]:
+def _runs(column: Ints) -> Iterator[slice]:
     """Where a sorted column has one value."""
     cuts = [0, *(np.flatnonzero(np.diff(column)) + 1).tolist(), len(column)]
     for start, end in pairwise(cuts):

@@ -20,7 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .flow import NONE, Column, Flags
+from weft.dsl.base.arrays import Bools, Ints
+
+from .flow import NONE
 
 SEND, LAND, COPY, REDUCE = range(4)
 """The quarters of a step."""
@@ -39,17 +41,17 @@ class Actions:
     says whether a message travels with the one before it.
     """
 
-    quarter: Column
-    source: Column
-    target: Column
-    operand: Column
-    chunk: Column
-    connection: Column
-    joins: Flags
+    quarter: Ints
+    source: Ints
+    target: Ints
+    operand: Ints
+    chunk: Ints
+    connection: Ints
+    joins: Bools
     places: int
 
 
-def depths(actions: Actions) -> tuple[Column, Column]:
+def depths(actions: Actions) -> tuple[Ints, Ints]:
     """(step, turn) of each action; turns order the messages of one step at one slot. Linear."""
     quarter, joins = actions.quarter.tolist(), actions.joins.tolist()
     walk = _Walk(actions)

@@ -14,11 +14,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.slots import BUFFERS, INPUT, NONE, OUTPUT, SCRATCH, slice_of
-
-Column = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 __all__ = [
     "BUFFERS",
@@ -27,8 +25,6 @@ __all__ = [
     "OUTPUT",
     "SCRATCH",
     "Blocks",
-    "Column",
-    "Flags",
     "Flow",
     "LocalOps",
     "Messages",
@@ -49,28 +45,28 @@ class Messages:
     one rank share a block.
     """
 
-    chunk: Column
-    src: Column
-    dst: Column
-    step: Column
-    turn: Column
-    send: Column
-    recv: Column
-    operand: Column
-    add_from: Column
-    add_to: Column
-    contended: Flags
-    instance: Column
-    channel: Column
-    send_hint: Column
-    recv_hint: Column
-    count: Column
-    level: Column
+    chunk: Ints
+    src: Ints
+    dst: Ints
+    step: Ints
+    turn: Ints
+    send: Ints
+    recv: Ints
+    operand: Ints
+    add_from: Ints
+    add_to: Ints
+    contended: Bools
+    instance: Ints
+    channel: Ints
+    send_hint: Ints
+    recv_hint: Ints
+    count: Ints
+    level: Ints
 
     def __len__(self) -> int:
         return len(self.chunk)
 
-    def take(self, rows: npt.NDArray[np.intp] | Flags) -> Messages:
+    def take(self, rows: npt.NDArray[np.intp] | Bools) -> Messages:
         """Some rows, in that order."""
         return Messages(*(getattr(self, f.name)[rows] for f in fields(self)))
 
@@ -82,18 +78,18 @@ class LocalOps:
     They happen after the messages of ``step`` (-1: before everything).
     """
 
-    rank: Column
-    step: Column
-    reduce: Column
-    source: Column
-    target: Column
-    instance: Column
-    count: Column
+    rank: Ints
+    step: Ints
+    reduce: Ints
+    source: Ints
+    target: Ints
+    instance: Ints
+    count: Ints
 
     def __len__(self) -> int:
         return len(self.rank)
 
-    def take(self, rows: npt.NDArray[np.intp] | Flags) -> LocalOps:
+    def take(self, rows: npt.NDArray[np.intp] | Bools) -> LocalOps:
         """Some rows, in that order."""
         return LocalOps(*(getattr(self, f.name)[rows] for f in fields(self)))
 
@@ -107,10 +103,10 @@ class Blocks:
     (channel, send peer, receive peer) of block b of rank r.
     """
 
-    connection: Column
-    send_block: Column
-    recv_block: Column
-    mixed: Flags
+    connection: Ints
+    send_block: Ints
+    recv_block: Ints
+    mixed: Bools
     peers: tuple[tuple[tuple[int, int, int], ...], ...]
 
 
@@ -122,6 +118,6 @@ class Flow:
     in_place: bool
     messages: Messages
     local: LocalOps
-    scratch: Column
+    scratch: Ints
     instances: int = 1
     blocks: Blocks | None = None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .flow import Column, Flags, Messages
+from weft.dsl.base.arrays import Bools, Ints
+
+from .flow import Messages
 
 
-def forwarded(m: Messages) -> tuple[Column, Column]:
+def forwarded(m: Messages) -> tuple[Ints, Ints]:
     """Pairs of messages: the second sends what the first was the last to bring."""
 
     wide = np.int64(m.chunk.max(initial=0)) + 1
@@ -22,7 +24,7 @@ def forwarded(m: Messages) -> tuple[Column, Column]:
     return incoming[same], outgoing[same]
 
 
-def places_in_step(m: Messages, connection: Column) -> tuple[Column, Column]:
+def places_in_step(m: Messages, connection: Ints) -> tuple[Ints, Ints]:
     """Position of each message among those of its step and connection, and how many there are."""
     order = np.lexsort((m.chunk, m.step, connection))
     key = connection * (m.step.max(initial=0) + 1) + m.step
@@ -35,7 +37,7 @@ def places_in_step(m: Messages, connection: Column) -> tuple[Column, Column]:
     return position, total
 
 
-def circular(i: Column, o: Column, nodes: int) -> Flags:
+def circular(i: Ints, o: Ints, nodes: int) -> Bools:
     """Whether each edge i → o of a graph lies on a cycle. Linear (strong components, by scipy).
 
     Edges from the connection that brings to the one that sends on: where they lie on no cycle, no
@@ -46,11 +48,11 @@ def circular(i: Column, o: Column, nodes: int) -> Flags:
 
     graph = coo_array((np.ones(len(i), np.int8), (i, o)), shape=(nodes, nodes))
     _, part = connected_components(graph, directed=True, connection="strong")
-    result: Flags = part[i] == part[o]
+    result: Bools = part[i] == part[o]
     return result
 
 
-def lone(m: Messages, connection: Column, depth: int) -> Flags:
+def lone(m: Messages, connection: Ints, depth: int) -> Bools:
     """Whether a message is the only one of its step and connection, or can travel with all others.
 
     Those others are its neighbours then, and together fewer than ``depth``: a ring of blocks that
@@ -65,5 +67,5 @@ def lone(m: Messages, connection: Column, depth: int) -> Flags:
     most = np.full(len(least), np.iinfo(np.int64).min)
     np.minimum.at(least, inverse, base)
     np.maximum.at(most, inverse, base)
-    result: Flags = (total <= max(1, depth - 1)) & (least == most)[inverse]
+    result: Bools = (total <= max(1, depth - 1)) & (least == most)[inverse]
     return result

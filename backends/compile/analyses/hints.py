@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import UserError
 
-from .flow import NONE, Column, Flags, Messages
+from .flow import NONE, Messages
 
 
-def wanted_channels(m: Messages) -> tuple[Flags, Column]:
+def wanted_channels(m: Messages) -> tuple[Bools, Ints]:
     """Which messages the passes may not move, and the channel (of one instance) they ask for."""
     hinted = (m.channel != NONE) | (m.send_hint != NONE) | (m.recv_hint != NONE)
     return hinted, np.maximum(m.channel, 0)
@@ -29,12 +30,12 @@ class HintedEnds:
     ``sends``, ``receives``: by connection. ``pairs``: (receiving connection, sending connection).
     """
 
-    sends: Flags
-    receives: Flags
+    sends: Bools
+    receives: Bools
     pairs: tuple[tuple[int, int], ...]
 
 
-def hinted_ends(m: Messages, connection: Column, first: Column) -> HintedEnds:
+def hinted_ends(m: Messages, connection: Ints, first: Ints) -> HintedEnds:
     """The blocks that authors ask for; ``first`` is a message of each connection.
 
     Raises:
@@ -64,13 +65,13 @@ def hinted_ends(m: Messages, connection: Column, first: Column) -> HintedEnds:
 
 def _numbers(
     m: Messages,
-    hint: Column,
-    connection: Column,
+    hint: Ints,
+    connection: Ints,
     count: int,
     verb: str,
-    here: Column,
-    there: Column,
-) -> Column:
+    here: Ints,
+    there: Ints,
+) -> Ints:
     """The block number of each connection's end, NONE where nobody asks."""
     rows = np.flatnonzero(hint != NONE)
     least = np.full(count, np.iinfo(np.int64).max)
@@ -88,7 +89,7 @@ def _numbers(
     return most
 
 
-def _one_of_each(where: str, m: Messages, first: Column, out: list[int], into: list[int]) -> None:
+def _one_of_each(where: str, m: Messages, first: Ints, out: list[int], into: list[int]) -> None:
     for ends, peer, what in ((out, m.dst, "send"), (into, m.src, "receive")):
         peers = sorted({int(peer[first[end]]) for end in ends})
         if len(peers) > 1:

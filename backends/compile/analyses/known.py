@@ -11,14 +11,15 @@ from typing import Self
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
+
 from .code import Code
-from .flow import Column, Flags
 
 
 class Known:
     """Clocks of a program whose waits form no cycle."""
 
-    def __init__(self, code: Code, before: Column, after: Column) -> None:
+    def __init__(self, code: Code, before: Ints, after: Ints) -> None:
         """``after[i]`` waits for ``before[i]``."""
         self.code = code
         self.column = np.arange(len(code.block_start) - 1) - np.repeat(
@@ -46,7 +47,7 @@ class Known:
         """By all waits of a program."""
         return cls(code, code.wait, code.waiting)
 
-    def last(self, instruction: Column) -> Column:
+    def last(self, instruction: Ints) -> Ints:
         """The clock of each instruction: that of the last that waits, up to it, in its block."""
         at = np.searchsorted(self.waiting, instruction, side="right") - 1
         held = at >= 0
@@ -54,7 +55,7 @@ class Known:
         held[held] = block[self.waiting[at[held]]] == block[instruction[held]]
         return np.where(held, at, -1)
 
-    def _advance(self, before: Column, after: Column) -> None:
+    def _advance(self, before: Ints, after: Ints) -> None:
         order = np.argsort(before, kind="stable")
         before, after = before[order], after[order]
         start = np.searchsorted(before, np.arange(len(self.waiting) + 1))
@@ -74,17 +75,17 @@ class Known:
             missing[reached] -= np.diff(opens, append=len(rows))
             layer = reached[missing[reached] == 0]
 
-    def done(self, first: Column, second: Column) -> Flags:
+    def done(self, first: Ints, second: Ints) -> Bools:
         """Whether ``first`` is done when ``second``, of another block of its rank, begins."""
-        result: Flags = self.table[self.last(second), self.column[self.code.block[first]]] >= first
+        result: Bools = self.table[self.last(second), self.column[self.code.block[first]]] >= first
         return result
 
-    def done_before(self, first: Column, second: Column) -> Flags:
+    def done_before(self, first: Ints, second: Ints) -> Bools:
         """The same without what ``second`` itself waits for."""
         clock = np.searchsorted(self.waiting, second) - 1
         mine = clock >= 0
         block = self.code.block
         mine[mine] = block[self.waiting[clock[mine]]] == block[second[mine]]
         row = np.where(mine, clock, -1)
-        result: Flags = self.table[row, self.column[block[first]]] >= first
+        result: Bools = self.table[row, self.column[block[first]]] >= first
         return result

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.unique_rows import numbered
 from weft.dsl.nouns.slots import WIDE
 
-from .flow import NONE, SCRATCH, Column, Flags
+from .flow import NONE, SCRATCH
 
 
 class Slots:
@@ -22,7 +23,7 @@ class Slots:
     def __init__(self, sizes: npt.ArrayLike) -> None:
         self.sizes = np.array(sizes, np.int64)
 
-    def take(self, rank: Column) -> Column:
+    def take(self, rank: Ints) -> Ints:
         """One new slot for each entry; entries of one rank get consecutive ones, in order."""
         order = np.argsort(rank, kind="stable")
         counts = np.bincount(rank, minlength=len(self.sizes))
@@ -34,7 +35,7 @@ class Slots:
         return slots
 
 
-def same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Flags:
+def same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Bools:
     """Whether each entry equals the one before it in all columns."""
     same = np.ones(len(columns[0]), bool)
     for column in columns:
@@ -44,8 +45,8 @@ def same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Flags:
 
 
 def unfused(
-    rank: Column, target: Column, operand: Column, keys: tuple[Column, ...], scratch: Slots
-) -> tuple[Column, Column, Column]:
+    rank: Ints, target: Ints, operand: Ints, keys: tuple[Ints, ...], scratch: Slots
+) -> tuple[Ints, Ints, Ints]:
     """Receive and add as two operations: (where it lands, what is added, to what).
 
     An operand other than the target is added to what has landed there. Else the message lands in a
@@ -64,9 +65,7 @@ def unfused(
     return landing, add_from, add_to
 
 
-def contended(
-    src: Column, dst: Column, step: Column, send: Column, recv: Column, add_to: Column
-) -> Flags:
+def contended(src: Ints, dst: Ints, step: Ints, send: Ints, recv: Ints, add_to: Ints) -> Bools:
     """Whether a receive waits for another message of its step.
 
     That is so where the slot it writes is sent in that step, or where something else arrives; not
@@ -79,5 +78,5 @@ def contended(
     reads, writes = ids[:count], ids[count:]
     touched = np.isin(writes, reads)
     shared = np.bincount(writes, minlength=2 * count)[writes] > 1
-    result: Flags = np.where(add_to == NONE, touched | shared, touched & (recv == add_to))
+    result: Bools = np.where(add_to == NONE, touched | shared, touched & (recv == add_to))
     return result

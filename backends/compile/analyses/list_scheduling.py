@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.jit import compiled
-
-from .flow import Column, Flags
 
 
 @compiled
-def _members(leaving: Column, arriving: Column, groups: int) -> tuple[Column, Column, Column]:
+def _members(leaving: Ints, arriving: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
     """How many transfers each group has, where they begin, and which they are."""
     size = np.zeros(groups, np.int64)
     for t in range(len(leaving)):
@@ -33,13 +32,13 @@ def _members(leaving: Column, arriving: Column, groups: int) -> tuple[Column, Co
 
 @compiled
 def start_times(
-    connection: Column,
-    turn: Column,
-    length: Column,
-    leaving: Column,
-    arriving: Column,
-    follows: Flags,
-) -> Column:
+    connection: Ints,
+    turn: Ints,
+    length: Ints,
+    leaving: Ints,
+    arriving: Ints,
+    follows: Bools,
+) -> Ints:
     """When each transfer starts if connections serve the least ``turn`` first; -1: never.
 
     A transfer is ready when its groups at both ends are open. A group opens when all that leave in

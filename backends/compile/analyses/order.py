@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
 
 from .code import RECEIVES, SENDS, Code
-from .flow import Column
 
 NOBODY = -1
 
@@ -36,11 +36,11 @@ class Order:
 
     code: Code
     nodes: int
-    source: Column
-    target: Column
-    gate: Column
-    credit_from: Column
-    credit_to: Column
+    source: Ints
+    target: Ints
+    gate: Ints
+    credit_from: Ints
+    credit_to: Ints
 
     @staticmethod
     def of(code: Code, depth: int | None = None) -> Order:
@@ -81,11 +81,11 @@ class Order:
         none = np.full(len(code), NOBODY)
         return Order(code, len(code), source, target, np.arange(len(code)), none, none)
 
-    def unreached(self) -> Column:
+    def unreached(self) -> Ints:
         """The instructions that never run."""
         return np.flatnonzero(_levels(self.nodes, self.source, self.target)[: len(self.code)] < 0)
 
-    def positions(self) -> Column:
+    def positions(self) -> Ints:
         """The level of each instruction: edges lead from lower to higher levels.
 
         Raises:
@@ -93,7 +93,7 @@ class Order:
         """
         return self.span()[0]
 
-    def span(self) -> tuple[Column, Column]:
+    def span(self) -> tuple[Ints, Ints]:
         """The level of each instruction, and the level where it begins (its own, or its gate's).
 
         A wait may be added wherever it leads from the level of the one to the begin of the other.
@@ -113,12 +113,12 @@ class Order:
             )
         return level[: len(code)], level[self.gate]
 
-    def heights(self) -> Column:
+    def heights(self) -> Ints:
         """The longest path from each instruction to the end: how critical it is."""
         return _levels(self.nodes, self.target, self.source)[: len(self.code)]
 
 
-def messages(code: Code, depth: int) -> tuple[Column, Column, Column]:
+def messages(code: Code, depth: int) -> tuple[Ints, Ints, Ints]:
     """(send, receive, receive that gives it credit or -1) for every message."""
     ranks = len(code.program.ranks)
     here, out, into, channel = (
@@ -152,7 +152,7 @@ def messages(code: Code, depth: int) -> tuple[Column, Column, Column]:
 
 
 def _refuse_unmatched(
-    code: Code, send: Column, connection: Column, recv: Column, same: Column, ranks: int
+    code: Code, send: Ints, connection: Ints, recv: Ints, same: Ints, ranks: int
 ) -> None:
     if np.array_equal(connection, same) and np.array_equal(code.count[send], code.count[recv]):
         return
@@ -170,7 +170,7 @@ def _refuse_unmatched(
     )
 
 
-def _credits(count: Column, connection: Column, recv: Column, depth: int) -> Column:
+def _credits(count: Ints, connection: Ints, recv: Ints, depth: int) -> Ints:
     """The earlier receive whose end each send needs; messages are sorted by connection."""
     ends = np.cumsum(count)
     first = np.searchsorted(connection, connection)
@@ -182,7 +182,7 @@ def _credits(count: Column, connection: Column, recv: Column, depth: int) -> Col
     return np.where(owed, recv[np.maximum(np.minimum(need, at - 1), 0)], NOBODY)
 
 
-def _levels(nodes: int, source: Column, target: Column) -> Column:
+def _levels(nodes: int, source: Ints, target: Ints) -> Ints:
     """Longest path to each node, layer by layer; -1 on cycles and behind them.
 
     O(nodes + edges), in arrays as long as the layers are broad.
@@ -207,9 +207,7 @@ def _levels(nodes: int, source: Column, target: Column) -> Column:
     return level
 
 
-def _levels_one_by_one(
-    level: Column, layer: Column, start: Column, after: Column, missing: Column
-) -> Column:
+def _levels_one_by_one(level: Ints, layer: Ints, start: Ints, after: Ints, missing: Ints) -> Ints:
     """The same, from a layer on: long thin programs."""
     levels, starts, targets, left = (x.tolist() for x in (level, start, after, missing))
     bound = [0] * len(levels)

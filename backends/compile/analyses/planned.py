@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.schedule import Schedule
 
-from .flow import Column, Flags
 from .landing import same_as_before
 
 
@@ -75,9 +75,9 @@ class _Groups:
     destination. ``follows[g]``: group g comes after g - 1; else it is the first of its place.
     """
 
-    leaving: Column
-    arriving: Column
-    follows: Flags
+    leaving: Ints
+    arriving: Ints
+    follows: Bools
 
     @staticmethod
     def of(s: Schedule) -> _Groups:

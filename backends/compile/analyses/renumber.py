@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
-
-from .flow import Column
 
 
 def touched(instr: Instr) -> tuple[Slice, ...]:
@@ -17,7 +16,7 @@ def touched(instr: Instr) -> tuple[Slice, ...]:
     return (instr.src,) * instr.op.reads_src + (instr.dst,) * instr.op.writes_dst
 
 
-def renumbered(program: Program, maps: Sequence[Column], sizes: Sequence[int]) -> Program:
+def renumbered(program: Program, maps: Sequence[Ints], sizes: Sequence[int]) -> Program:
     """The program with scratch slot k of rank r at ``maps[r][k]`` (-1: nobody uses it).
 
     ``sizes`` are the new scratch sizes. Slots that one instruction takes together must stay
@@ -37,14 +36,14 @@ def renumbered(program: Program, maps: Sequence[Column], sizes: Sequence[int]) -
     )
 
 
-def _moved(code: RankProgram, rank: int, maps: Sequence[Column], size: int) -> RankProgram:
+def _moved(code: RankProgram, rank: int, maps: Sequence[Ints], size: int) -> RankProgram:
     def block(b: Block) -> Block:
         return replace(b, code=tuple(_instr(i, b, rank, maps) for i in b.code))
 
     return replace(code, blocks=tuple(block(b) for b in code), scratch_chunks=size)
 
 
-def _instr(instr: Instr, block: Block, rank: int, maps: Sequence[Column]) -> Instr:
+def _instr(instr: Instr, block: Block, rank: int, maps: Sequence[Ints]) -> Instr:
     """Unread sides name the peer's slice; where that is gone, the own one stands for it."""
     if Buffer.SCRATCH not in (instr.src.buffer, instr.dst.buffer) or instr.op is Op.NOP:
         return instr
@@ -55,7 +54,7 @@ def _instr(instr: Instr, block: Block, rank: int, maps: Sequence[Column]) -> Ins
     return replace(instr, src=src or dst or instr.src, dst=dst or src or instr.dst)
 
 
-def _slice(part: Slice, maps: Sequence[Column], rank: int | None) -> Slice | None:
+def _slice(part: Slice, maps: Sequence[Ints], rank: int | None) -> Slice | None:
     if part.buffer is not Buffer.SCRATCH or rank is None:
         return part
     place = maps[rank]

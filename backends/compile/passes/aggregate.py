@@ -28,13 +28,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import numbered
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.slots import WIDE
 
 from ...runtime.target import Target
-from ..analyses.flow import NONE, Blocks, Column, Flags, Flow, LocalOps, Messages
+from ..analyses.flow import NONE, Blocks, Flow, LocalOps, Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Aggregate:
             narrow[m.step[broken]] = True
 
 
-def runs(m: Messages, connection: Column, most: int) -> tuple[Column, Column, Column]:
+def runs(m: Messages, connection: Ints, most: int) -> tuple[Ints, Ints, Ints]:
     """What could travel together, up to ``most`` chunks.
 
     Of each message: the length of its run, the run's level, and the place in the run.
@@ -96,7 +97,7 @@ def runs(m: Messages, connection: Column, most: int) -> tuple[Column, Column, Co
 _SLOTS = ("send", "recv", "operand", "add_from", "add_to")
 
 
-def _runs(m: Messages, connection: Column, cap: Column) -> tuple[Column, Column]:
+def _runs(m: Messages, connection: Ints, cap: Ints) -> tuple[Ints, Ints]:
     """The run of each message (numbered along ``order``) and the order that makes runs adjacent."""
     order = np.lexsort((m.turn, m.chunk, m.send, connection, m.step))
     follows = np.ones(len(m), bool)
@@ -108,21 +109,21 @@ def _runs(m: Messages, connection: Column, cap: Column) -> tuple[Column, Column]
     return np.cumsum(_starts(follows, cap[order])) - 1, order
 
 
-def _consecutive(slot: Column) -> Flags:
+def _consecutive(slot: Ints) -> Bools:
     step = np.where(slot[:-1] == NONE, 0, 1)
-    result: Flags = slot[1:] == slot[:-1] + step
+    result: Bools = slot[1:] == slot[:-1] + step
     return result
 
 
-def _starts(follows: Flags, cap: Column | int) -> Flags:
+def _starts(follows: Bools, cap: Ints | int) -> Bools:
     """Where a run starts, when runs are cut after ``cap`` entries."""
     at = np.arange(len(follows))
     start = np.maximum.accumulate(np.where(follows, 0, at))
-    result: Flags = (at - start) % cap == 0
+    result: Bools = (at - start) % cap == 0
     return result
 
 
-def _levels(m: Messages, connection: Column, group: Column, order: Column, narrow: Flags) -> Column:
+def _levels(m: Messages, connection: Ints, group: Ints, order: Ints, narrow: Bools) -> Ints:
     """The level of each message (of its run), in the original order of messages."""
     key = m.step[order] * (connection.max() + 1) + connection[order]
     first = np.searchsorted(key, key)  # the start of its (step, connection)
@@ -135,7 +136,7 @@ def _levels(m: Messages, connection: Column, group: Column, order: Column, narro
     return level
 
 
-def _broken_steps(m: Messages, level: Column) -> Flags:
+def _broken_steps(m: Messages, level: Ints) -> Bools:
     """Messages in whose step the levels contradict the order that slots demand."""
     written = np.where(m.add_to == NONE, m.recv, m.add_to)
     place = np.concatenate([m.src * WIDE + m.send, m.dst * WIDE + written])
@@ -150,9 +151,7 @@ def _broken_steps(m: Messages, level: Column) -> Flags:
     return broken
 
 
-def _merged(
-    flow: Flow, blocks: Blocks, group: Column, order: Column, level: Column, most: int
-) -> Flow:
+def _merged(flow: Flow, blocks: Blocks, group: Ints, order: Ints, level: Ints, most: int) -> Flow:
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     rows = order[starts]
     messages = replace(

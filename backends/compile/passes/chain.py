@@ -26,11 +26,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import Op, Program
 
 from ...runtime.target import Target
 from ..analyses.code import OP_NUMBER, Code, Waits, instructions, with_code
-from ..analyses.flow import Column, Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +52,21 @@ class Chain:
         return with_code(program, written, np.diff(code.block_start).tolist())
 
 
-def _heads(code: Code, most: int) -> Column:
+def _heads(code: Code, most: int) -> Ints:
     """The first instruction of the run of each instruction; itself outside runs."""
     at = np.arange(len(code))
     joined = np.zeros(len(code), bool)
     joined[1:] = _alike(code)
     begin = np.maximum.accumulate(np.where(joined, 0, at))
-    result: Column = at - (at - begin) % most
+    result: Ints = at - (at - begin) % most
     return result
 
 
-def _alike(code: Code) -> Flags:
+def _alike(code: Code) -> Bools:
     """Whether each instruction but the first goes on with the sum of the one before it."""
     adds = code.op == OP_NUMBER[Op.REDUCE]
     buffer, apart = code.src >> 32, np.abs(code.src - code.dst) >= code.count
-    same: Flags = adds[1:] & adds[:-1] & (code.block[1:] == code.block[:-1])
+    same: Bools = adds[1:] & adds[:-1] & (code.block[1:] == code.block[:-1])
     for column in (code.dst, code.count, buffer):
         same &= column[1:] == column[:-1]
     # A sum of its own destination is another one when both are taken at once.

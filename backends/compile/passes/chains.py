@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 
 from ..analyses.criticality import urgency
-from ..analyses.flow import NONE, Column, Messages
+from ..analyses.flow import NONE, Messages
 from ..analyses.forwarding import forwarded
 from .aggregate import runs
 
 
-def chain_channels(m: Messages, ranks: int, together: int, most: int) -> Column:
+def chain_channels(m: Messages, ranks: int, together: int, most: int) -> Ints:
     """A channel for each message (instances count for themselves), of ``most``.
 
     Up to ``together`` neighbouring chunks stay together.
@@ -50,7 +51,7 @@ def chain_channels(m: Messages, ranks: int, together: int, most: int) -> Column:
     return channel
 
 
-def _chains(m: Messages, hop: Column, together: int) -> Column:
+def _chains(m: Messages, hop: Ints, together: int) -> Ints:
     """The first message of the chain of each message."""
     length, _, place = runs(m, hop, together)
     incoming, outgoing = forwarded(m)
@@ -70,7 +71,7 @@ def _chains(m: Messages, hop: Column, together: int) -> Column:
         head = further
 
 
-def _channel(hops: Column, taken: dict[int, int], flows: dict[bytes, int], most: int) -> int:
+def _channel(hops: Ints, taken: dict[int, int], flows: dict[bytes, int], most: int) -> int:
     key = hops.tobytes()
     if key not in flows:
         used = 0
@@ -89,7 +90,7 @@ def _channel(hops: Column, taken: dict[int, int], flows: dict[bytes, int], most:
     return flows[key]
 
 
-def _beside(hop: Column, channel: Column, alone: Column) -> Column:
+def _beside(hop: Ints, channel: Ints, alone: Ints) -> Ints:
     """The channel with the fewest messages of a chain on each hop; 0 where none is."""
     if not len(hop):
         return np.zeros(len(alone), np.int64)

@@ -25,11 +25,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Protocol
 
 from ...runtime.target import Target
-from ..analyses.flow import NONE, Column, Flow, Messages
+from ..analyses.flow import NONE, Flow, Messages
 from ..analyses.forwarding import circular, forwarded, places_in_step
 from ..analyses.hints import wanted_channels
 from .chains import chain_channels
@@ -90,7 +91,7 @@ class Channels:
             )
         return replace(flow, messages=replace(m, channel=m.instance * width + channel))
 
-    def _chosen(self, m: Messages, flow: Flow, target: Target) -> Column:
+    def _chosen(self, m: Messages, flow: Flow, target: Target) -> Ints:
         """The channel within the instance of messages without a wish."""
         ranks = flow.collective.ranks
         pair = (m.instance * ranks + m.src) * ranks + m.dst
@@ -116,7 +117,7 @@ class Channels:
         return group * (int(lane.max()) + 1) + lane
 
 
-def _fusing_lanes(m: Messages, pair: Column, depth: int, most: int) -> Column:
+def _fusing_lanes(m: Messages, pair: Ints, depth: int, most: int) -> Ints:
     """Lanes by position in the step, if chunks then keep their lane where they are forwarded.
 
     A block that receives and sends can fuse the two only where one message comes at a time, of
@@ -137,7 +138,7 @@ def _fusing_lanes(m: Messages, pair: Column, depth: int, most: int) -> Column:
     return lane if worth else np.zeros(len(m), np.int64)
 
 
-def _ranges(pair: Column, chunk: Column, lanes: int, steps: int) -> Column:
+def _ranges(pair: Ints, chunk: Ints, lanes: int, steps: int) -> Ints:
     """Cut the chunks of each connection into ranges of about as many messages each.
 
     At least ``lanes`` of them, and so many that none has more than ``steps`` messages (0: any).
@@ -156,14 +157,14 @@ def _ranges(pair: Column, chunk: Column, lanes: int, steps: int) -> Column:
     return lane
 
 
-def _peer_group(src: Column, dst: Column, ranks: int, limit: int) -> Column:
+def _peer_group(src: Ints, dst: Ints, ranks: int, limit: int) -> Ints:
     """Zero where no rank has more peers than ``limit`` on one side; else by distance in rank."""
     if _degree(src, dst, ranks) <= limit:
         return np.zeros(len(src), np.int64)
     return ((dst - src) % ranks) // limit
 
 
-def _degree(src: Column, dst: Column, ranks: int) -> int:
+def _degree(src: Ints, dst: Ints, ranks: int) -> int:
     """The most peers of a rank on one side."""
     pairs = np.unique(src * ranks + dst)
     return int(max(np.bincount(pairs // ranks).max(), np.bincount(pairs % ranks).max()))

@@ -30,12 +30,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import Instr, Op, Program
 
 from ...runtime.target import Target
 from ..analyses.access import Accesses, accesses, last_writers
 from ..analyses.code import OP_NUMBER, OPS, SENDS, Code, Waits, instructions, with_code
-from ..analyses.flow import Column, Flags
 from ..analyses.known import Known
 from ..analyses.order import NOBODY, Order
 
@@ -86,8 +86,8 @@ class Fuse:
 
 
 def _candidates(
-    code: Code, source: Column, patterns: Mapping[tuple[Op, Op], Op]
-) -> tuple[Column, Column]:
+    code: Code, source: Ints, patterns: Mapping[tuple[Op, Op], Op]
+) -> tuple[Ints, Ints]:
     """(receive, send) that match a pattern: of one block and count, the send reading just that."""
     fits = np.zeros((len(OPS), len(OPS)), bool)
     for first, second in patterns:
@@ -100,7 +100,7 @@ def _candidates(
     return recv[ok], send[ok]
 
 
-def _alone(code: Code, level: Column, recv: Column, send: Column) -> Flags:
+def _alone(code: Code, level: Ints, recv: Ints, send: Ints) -> Bools:
     """Pairs without siblings: a sum that other blocks send at the same time is not fused.
 
     They wait for the whole instruction, so that they would start when the fused send is over. (The
@@ -110,7 +110,7 @@ def _alone(code: Code, level: Column, recv: Column, send: Column) -> Flags:
     first = np.full(len(code), np.iinfo(np.int64).max)
     np.minimum.at(first, code.wait, level[code.waiting])
     sums = code.op[recv] == OP_NUMBER[Op.RECV_REDUCE_COPY]
-    result: Flags = ~sums | (first[recv] > level[send])
+    result: Bools = ~sums | (first[recv] > level[send])
     return result
 
 
@@ -121,7 +121,7 @@ def _ordered_locally(code: Code, found: Accesses) -> bool:
     return bool(Known.of(code).done(earlier[apart], later[apart]).all())
 
 
-def _linear(level: Column, sends: Column) -> Column:
+def _linear(level: Ints, sends: Ints) -> Ints:
     """Positions without ties: by level, sends that may fuse before others."""
     late = np.ones(len(level), np.int8)
     late[sends] = 0
@@ -133,13 +133,13 @@ def _linear(level: Column, sends: Column) -> Column:
 class _Fusion:
     """Which receives are gone into which sends; a fused pair lives on as the node of its send."""
 
-    def __init__(self, order: Order, position: Column) -> None:
+    def __init__(self, order: Order, position: Ints) -> None:
         self.order, self.code, self.position = order, order.code, position
         self.into = np.full(len(position), NOBODY)  # receive -> its send
         self.place = np.arange(len(position))  # of a send that took its receive's place: that
         self.more: list[tuple[int, int]] = []  # further waits: who, for what
 
-    def neighbours(self, recv: Column, send: Column) -> Flags:
+    def neighbours(self, recv: Ints, send: Ints) -> Bools:
         """Fuse all pairs of neighbours whose receive can wait for its send; which were fused.
 
         Conditions are on positions before any fusion, and no fusion here breaks that of another:
@@ -157,12 +157,12 @@ class _Fusion:
             other = partner[before]
             held = (other != NOBODY) & (after != NOBODY) & (after != other)
             refused[before[held & (at[after] <= at[other])]] = True
-        fused: Flags = close & ~refused[recv]
+        fused: Bools = close & ~refused[recv]
         self.into[recv[fused]] = send[fused]
         at[recv[fused]] = at[send[fused]]
         return fused
 
-    def one_by_one(self, recv: Column, send: Column, hurry: bool) -> None:
+    def one_by_one(self, recv: Ints, send: Ints, hurry: bool) -> None:
         """Fuse further pairs in their order, each if its edges then still go upwards.
 
         ``hurry``: a send may move ahead to its receive.
@@ -203,7 +203,7 @@ class _Fusion:
         forms, form = self._forms(gone)
         return with_code(code.program, instructions(forms, form[kept], waits), lengths.tolist())
 
-    def _forms(self, gone: Column) -> tuple[list[Instr], Column]:
+    def _forms(self, gone: Ints) -> tuple[list[Instr], Ints]:
         code = self.code
         many = len(code.forms)
         pairs, which = np.unique(
@@ -223,7 +223,7 @@ def _fused(first: Instr, second: Instr) -> Instr:
 class _Rows:
     """Lists of instructions, one for each, that may grow."""
 
-    def __init__(self, row: Column, value: Column, rows: int) -> None:
+    def __init__(self, row: Ints, value: Ints, rows: int) -> None:
         order = np.argsort(row, kind="stable")
         self.start = np.searchsorted(row[order], np.arange(rows + 1)).tolist()
         self.value = value[order].tolist()

@@ -30,12 +30,13 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 
 from ...runtime.target import Target
-from ..analyses.flow import NONE, SCRATCH, Column, Flow, LocalOps, Messages
+from ..analyses.flow import NONE, SCRATCH, Flow, LocalOps, Messages
 
 
 class Replication(StrEnum):
@@ -94,10 +95,10 @@ class Instances:
         )
         return replace(ops, source=source, target=target, instance=np.full(len(ops), i, np.int64))
 
-    def _spread(self, index: Column, unit: int, i: int) -> Column:
+    def _spread(self, index: Ints, unit: int, i: int) -> Ints:
         return index // unit * unit * self.count + i * unit + index % unit
 
-    def _slots(self, slot: Column, rank: Column, scratch: Column, unit: int, i: int) -> Column:
+    def _slots(self, slot: Ints, rank: Ints, scratch: Ints, unit: int, i: int) -> Ints:
         """Scratch is not shared: instance i has the i-th part of it."""
         base, offset = slot >> 32 << 32, slot & 0xFFFFFFFF
         user = base + self._spread(offset, unit, i)

@@ -27,6 +27,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.collective import Collective
@@ -35,7 +36,6 @@ from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH, Aliases
 
 from ...runtime.target import Target
 from ..analyses.code import OPS, Code
-from ..analyses.flow import Column
 from ..analyses.fold import Row, folded
 from ..analyses.order import Order, messages
 
@@ -76,7 +76,7 @@ class Lift:
         )
 
 
-def _levels(code: Code) -> Column:
+def _levels(code: Code) -> Ints:
     """The linear order; of a program that hangs with long messages, that with short ones.
 
     What it moves is the same, and made anew it hangs no more.

@@ -22,6 +22,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
@@ -29,7 +30,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.slots import WIDE, Aliases
 
 from ...runtime.target import Target
-from ..analyses.flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
+from ..analyses.flow import INPUT, NONE, OUTPUT, Flow, LocalOps, Messages
 from ..analyses.grains import schedule_in_grains
 from ..analyses.landing import Slots, contended, same_as_before, unfused
 
@@ -83,7 +84,7 @@ class Lower:
 class _Arrivals:
     """The transfers, sorted by (destination place, step, source), doubles dropped."""
 
-    def __init__(self, rows: Column, place: Column) -> None:
+    def __init__(self, rows: Ints, place: Ints) -> None:
         self.rows = rows  #: indices of transfers
         self.place = place  #: rank * chunks + chunk of the destination, ascending
 
@@ -98,7 +99,7 @@ class _Arrivals:
         return _Arrivals(rows, place[rows])
 
 
-def _refuse_double_sums(schedule: Schedule, rows: Column, same: Flags) -> None:
+def _refuse_double_sums(schedule: Schedule, rows: Ints, same: Bools) -> None:
     step, place = schedule.step[rows], (schedule.dst[rows], schedule.chunk[rows])
     mixed = same_as_before(*place, step) & (np.diff(schedule.reduce[rows], prepend=False) != 0)
     mixed[0] = False
@@ -114,7 +115,7 @@ def _refuse_double_sums(schedule: Schedule, rows: Column, same: Flags) -> None:
 class _Places:
     """Chunks on ranks: where they start, where they must end, when they first arrive."""
 
-    def __init__(self, collective: Collective, keys: Column) -> None:
+    def __init__(self, collective: Collective, keys: Ints) -> None:
         self.collective = collective
         self.keys = keys
         self.rank = keys // collective.chunks
@@ -140,12 +141,12 @@ class _Places:
         np.minimum.at(places.first, places.index(arrivals.place), schedule.step[arrivals.rows])
         return places
 
-    def index(self, keys: Column) -> Column:
+    def index(self, keys: Ints) -> Ints:
         """The position of each key (all are there)."""
         return np.searchsorted(self.keys, keys)
 
 
-def _keys(c: Collective, placement: Placement) -> Column:
+def _keys(c: Collective, placement: Placement) -> Ints:
     return placement.ranks.astype(np.int64) * c.chunks + placement.chunks
 
 
@@ -153,9 +154,9 @@ class _LocalRows:
     """Collects local operations: (rank, step, reduce, source, target) columns."""
 
     def __init__(self) -> None:
-        self.parts: list[Column] = []
+        self.parts: list[Ints] = []
 
-    def add(self, rank: Column, step: Column, reduce: bool, source: Column, to: Column) -> None:
+    def add(self, rank: Ints, step: Ints, reduce: bool, source: Ints, to: Ints) -> None:
         self.parts.append(
             np.stack([rank, step, np.full(len(rank), int(reduce)), source, to]).astype(np.int64)
         )
@@ -186,7 +187,7 @@ def _save_endangered_input(
     places.initial[endangered] = saved
 
 
-def _homes(places: _Places, scratch: Slots) -> Column:
+def _homes(places: _Places, scratch: Slots) -> Ints:
     """The slot of each place after its first arrival."""
     moves = places.first != NEVER
     home = np.where((places.final != NONE) & ~places.grouped, places.final, places.initial)
@@ -199,7 +200,7 @@ def _messages(
     schedule: Schedule,
     arrivals: _Arrivals,
     places: _Places,
-    home: Column,
+    home: Ints,
     scratch: Slots,
     fuses: bool,
 ) -> Messages:
@@ -242,7 +243,7 @@ def _messages(
     )
 
 
-def _refuse_unheld(send: Column, chunk: Column, src: Column, step: Column) -> None:
+def _refuse_unheld(send: Ints, chunk: Ints, src: Ints, step: Ints) -> None:
     unheld = np.flatnonzero(send == NONE)
     if len(unheld):
         i = int(unheld[np.argmin(step[unheld])])
@@ -252,7 +253,7 @@ def _refuse_unheld(send: Column, chunk: Column, src: Column, step: Column) -> No
         )
 
 
-def _turns(there: Column, step: Column) -> Column:
+def _turns(there: Ints, step: Ints) -> Ints:
     """Position among the arrivals of one step at one place."""
     group = np.cumsum(~same_as_before(there, step))
     start = np.searchsorted(group, group)
@@ -275,7 +276,7 @@ def _final_copies(places: _Places, local: _LocalRows) -> None:
 
 
 def _group_sums(
-    c: Collective, places: _Places, home: Column, messages: Messages, local: _LocalRows
+    c: Collective, places: _Places, home: Ints, messages: Messages, local: _LocalRows
 ) -> None:
     """Sum the members of a group that a rank holds into the output, in order of arrival.
 
@@ -303,7 +304,7 @@ def _group_sums(
     local.add(rank[~opens], step[~opens], True, value[~opens], to[~opens])
 
 
-def _last_steps(places: _Places, messages: Messages) -> Column:
+def _last_steps(places: _Places, messages: Messages) -> Ints:
     """The last step in which each place gets something; BEFORE for none."""
     last = np.full(len(places.keys), BEFORE, np.int64)
     there = places.index(messages.dst * places.collective.chunks + messages.chunk)
@@ -311,7 +312,7 @@ def _last_steps(places: _Places, messages: Messages) -> Column:
     return last
 
 
-def _last_reads(rank: Column, slot: Column, messages: Messages) -> Column:
+def _last_reads(rank: Ints, slot: Ints, messages: Messages) -> Ints:
     """The last step in which a message reads each (rank, slot); BEFORE for none."""
     key, sent = rank * WIDE + slot, messages.src * WIDE + messages.send
     names, inverse = np.unique(np.concatenate([key, sent]), return_inverse=True)
@@ -320,9 +321,9 @@ def _last_reads(rank: Column, slot: Column, messages: Messages) -> Column:
     return last[inverse[: len(key)]]
 
 
-def _running_max(values: Column, opens: Flags) -> Column:
+def _running_max(values: Ints, opens: Bools) -> Ints:
     """The running maximum within groups; ``opens`` marks the first entry of each."""
     group = np.cumsum(opens)
     span = np.int64(values.max(initial=0)) + 2
-    raised: Column = np.maximum.accumulate(values + group * span)
+    raised: Ints = np.maximum.accumulate(values + group * span)
     return raised - group * span

@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import Buffer, Program, RankProgram
 
 from ...runtime.target import Target
-from ..analyses.flow import Column
 from ..analyses.renumber import renumbered, touched
 
 
@@ -37,7 +37,7 @@ class Prune:
         return renumbered(program, maps, [int(m.max(initial=-1)) + 1 for m in maps])
 
 
-def _places(code: RankProgram) -> Column:
+def _places(code: RankProgram) -> Ints:
     """New offset of every old scratch slot; unused ones: -1."""
     used = np.zeros(code.scratch_chunks, bool)
     if not code.scratch_chunks:

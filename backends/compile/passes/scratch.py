@@ -25,11 +25,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import Buffer, Program, RankProgram
 
 from ...runtime.target import Target
 from ..analyses.clocks import Place, walk
-from ..analyses.flow import Column, Flags
 from ..analyses.renumber import renumbered, touched
 
 WINDOW = 2048
@@ -63,13 +63,13 @@ class Scratch:
 class _Slot:
     """The accesses of a slot: what is done before the first, and the last of every block."""
 
-    opening: Column
+    opening: Ints
     written: bool
     last: dict[int, int] = field(default_factory=dict)
     final: list[Place] = field(default_factory=list)
 
 
-def _allocate(code: RankProgram, rank: int) -> Column:
+def _allocate(code: RankProgram, rank: int) -> Ints:
     """The place of every scratch slot of a rank; -1 where nothing touches it."""
     place = np.full(code.scratch_chunks, -1, np.int64)
     if not code.scratch_chunks:
@@ -90,11 +90,11 @@ def _allocate(code: RankProgram, rank: int) -> Column:
     return place
 
 
-def _accesses(code: RankProgram, rank: int) -> tuple[dict[int, _Slot], Flags]:
+def _accesses(code: RankProgram, rank: int) -> tuple[dict[int, _Slot], Bools]:
     """The slots in the order of first access, and which are moved together with the next one."""
     slots: dict[int, _Slot] = {}
     joined = np.zeros(code.scratch_chunks, bool)
-    clocks: dict[Place, Column] = {}
+    clocks: dict[Place, Ints] = {}
     for here, instr, clock in walk(code, rank):
         parts = [p for p in touched(instr) if p.buffer is Buffer.SCRATCH]
         if not parts:
@@ -124,7 +124,7 @@ class _Memory:
         self.block = np.zeros((0, 1), np.int64)
         self.index = np.zeros((0, 1), np.int64)  # of padding: -1, always done
 
-    def put(self, run: list[_Slot]) -> Column:
+    def put(self, run: list[_Slot]) -> Ints:
         """Consecutive places for a run of slots: the first that are free for all of them."""
         base = self._first_fit(run)
         self._grow(base + len(run), max(len(slot.final) for slot in run))
@@ -147,12 +147,12 @@ class _Memory:
             fits[: count - j] &= free[j:]
         return low + int(np.argmax(fits))
 
-    def _free(self, slot: _Slot, low: int) -> Flags:
+    def _free(self, slot: _Slot, low: int) -> Bools:
         """Which places nobody needs any more when the slot is first written."""
         if not slot.written:  # read before it is written: whatever it means, leave it alone
             return np.zeros(self.size - low, bool)
         here = slice(low, self.size)
-        done: Flags = np.all(slot.opening[self.block[here]] >= self.index[here], axis=1)
+        done: Bools = np.all(slot.opening[self.block[here]] >= self.index[here], axis=1)
         return done
 
     def _grow(self, size: int, width: int) -> None:

@@ -34,12 +34,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Program
 
 from ...runtime.target import Target
 from ..analyses.code import Code, instructions, with_code
-from ..analyses.flow import Column, Flags
 from ..analyses.known import Known
 from ..analyses.order import Order
 
@@ -92,7 +92,7 @@ def _refuse_cycles(code: Code) -> None:
         )
 
 
-def _kept(code: Code, wait: Column, waiting: Column) -> Code:
+def _kept(code: Code, wait: Ints, waiting: Ints) -> Code:
     """The code with other waits."""
     order = np.lexsort((wait, waiting))
     start = np.searchsorted(waiting[order], np.arange(len(code) + 1))
@@ -128,7 +128,7 @@ def _latest_of_block(code: Code) -> Code:
     return _kept(code, wait[last], waiting[last])
 
 
-def _later(code: Code, level: Column, begin: Column) -> Code:
+def _later(code: Code, level: Ints, begin: Ints) -> Code:
     """Let flags that are needed anyway serve earlier waits, where that delays nobody.
 
     Each wait accepts the flags of an interval of its block: from the instruction it names to the
@@ -159,10 +159,10 @@ def _later(code: Code, level: Column, begin: Column) -> Code:
     return _kept(code, moved, waiting)
 
 
-def _ahead(code: Code, level: Column, begin: Column) -> Code:
+def _ahead(code: Code, level: Ints, begin: Ints) -> Code:
     """Move waits beyond the first of an instruction to those before it that wait for nothing."""
     size = np.diff(code.wait_start)
-    free: Flags = size == 0
+    free: Bools = size == 0
     wait, waiting = code.wait.copy(), code.waiting.copy()
     for i in np.flatnonzero(size > 1).tolist():
         rows = np.arange(code.wait_start[i], code.wait_start[i + 1])

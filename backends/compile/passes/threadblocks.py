@@ -36,11 +36,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import Protocol
 
 from ...runtime.target import Target
 from ..analyses.criticality import earliest, held_up, urgency
-from ..analyses.flow import NONE, Blocks, Column, Flags, Flow, Messages
+from ..analyses.flow import NONE, Blocks, Flow, Messages
 from ..analyses.forwarding import circular, forwarded, lone
 from ..analyses.hints import HintedEnds, hinted_ends
 from .aggregate import runs
@@ -98,7 +99,7 @@ class ThreadBlocks:
             partner[receiving] = sending
         return replace(flow, blocks=_blocks(flow, ends, partner, connection))
 
-    def _graded(self, pairs: _Pairs, partner: Column, ends: _Ends, held: Column) -> _Pairs:
+    def _graded(self, pairs: _Pairs, partner: Ints, ends: _Ends, held: Ints) -> _Pairs:
         """What each pair is worth; ``auto`` keeps those that cost nothing."""
         i, o, _ = pairs
         span = ends.spans(i, o)
@@ -120,17 +121,17 @@ class _Ends:
     both to the end of the last, ``closes``.
     """
 
-    src: Column
-    dst: Column
-    channel: Column
-    messages: Column
-    received: Column
-    opens: Column
-    arrives: Column
-    closes: Column
+    src: Ints
+    dst: Ints
+    channel: Ints
+    messages: Ints
+    received: Ints
+    opens: Ints
+    arrives: Ints
+    closes: Ints
 
     @staticmethod
-    def of(m: Messages, connection: Column, first: Column, times: tuple[Column, Column]) -> _Ends:
+    def of(m: Messages, connection: Ints, first: Ints, times: tuple[Ints, Ints]) -> _Ends:
         begin, end = times
         opens, arrives = (np.full(len(first), np.iinfo(np.int64).max) for _ in range(2))
         closes = np.zeros(len(first), np.int64)
@@ -149,14 +150,14 @@ class _Ends:
             closes,
         )
 
-    def spans(self, i: Column, o: Column) -> Column:
+    def spans(self, i: Ints, o: Ints) -> Ints:
         """How long blocks that receive by ``i`` and send by ``o`` are in use."""
         return np.maximum(self.closes[i], self.closes[o]) - np.minimum(
             self.arrives[i], self.opens[o]
         )
 
 
-_Pairs = tuple[Column, Column, Column]
+_Pairs = tuple[Ints, Ints, Ints]
 """Receiving ends, sending ends of the same rank and channel, and what each pair is worth."""
 
 
@@ -167,7 +168,7 @@ def _unless(wishes: HintedEnds, pairs: _Pairs) -> _Pairs:
     return i[free], o[free], weight[free]
 
 
-def _forwarding(ends: _Ends, m: Messages, connection: Column, depth: int) -> _Pairs:
+def _forwarding(ends: _Ends, m: Messages, connection: Ints, depth: int) -> _Pairs:
     """Pairs of ends by the messages that come in by one and go out by the other.
 
     Those count that may fuse: alone, or with neighbours, on their connection in their step; worth
@@ -195,7 +196,7 @@ def _forwarding(ends: _Ends, m: Messages, connection: Column, depth: int) -> _Pa
     return pairs[0, pays], pairs[1, pays], weight[pays]
 
 
-def _fitting(partner: Column, ends: _Ends, whole: Flags, pair_all: bool, most: int) -> _Pairs:
+def _fitting(partner: Ints, ends: _Ends, whole: Bools, pair_all: bool, most: int) -> _Pairs:
     """All pairs of free ends of one rank and channel whose block would do as it is."""
     free_send = np.ones(len(partner), bool)
     free_send[partner[partner != NONE]] = False
@@ -213,7 +214,7 @@ def _fitting(partner: Column, ends: _Ends, whole: Flags, pair_all: bool, most: i
     return i[keep], o[keep], np.zeros(int(keep.sum()), np.int64)
 
 
-def _longest(partner: Column, ends: _Ends) -> int:
+def _longest(partner: Ints, ends: _Ends) -> int:
     """How long the block that is in use for longest is, as they are paired now."""
     i = np.flatnonzero(partner != NONE)
     alone = (ends.closes - ends.opens).max(initial=0)
@@ -221,13 +222,13 @@ def _longest(partner: Column, ends: _Ends) -> int:
 
 
 def _joined(
-    left: Column,
-    right: Column,
-    left_rank: Column,
-    left_channel: Column,
-    right_rank: Column,
-    right_channel: Column,
-) -> tuple[Column, Column]:
+    left: Ints,
+    right: Ints,
+    left_rank: Ints,
+    left_channel: Ints,
+    right_rank: Ints,
+    right_channel: Ints,
+) -> tuple[Ints, Ints]:
     """All pairs of left and right entries of the same rank and channel."""
     wide = np.int64(max(left_channel.max(initial=0), right_channel.max(initial=0))) + 1
     key = right_rank * wide + right_channel
@@ -240,7 +241,7 @@ def _joined(
     return left[rows], right[order[start[rows] + within]]
 
 
-def _pair(partner: Column, ends: _Ends, i: Column, o: Column, weight: Column) -> None:
+def _pair(partner: Ints, ends: _Ends, i: Ints, o: Ints, weight: Ints) -> None:
     """The matching of most weight, rank by rank and channel by channel."""
     if not len(i):
         return
@@ -263,7 +264,7 @@ def _pair(partner: Column, ends: _Ends, i: Column, o: Column, weight: Column) ->
         partner[receiving[chosen[real]]] = sending[with_[real]]
 
 
-def _places(key: Column, value: Column) -> Column:
+def _places(key: Ints, value: Ints) -> Ints:
     """The place of each value among the different ones of its key; keys are ascending."""
     order = np.lexsort((value, key))
     opens = np.ones(len(key), bool)
@@ -276,7 +277,7 @@ def _places(key: Column, value: Column) -> Column:
     return place
 
 
-def _blocks(flow: Flow, ends: _Ends, partner: Column, connection: Column) -> Blocks:
+def _blocks(flow: Flow, ends: _Ends, partner: Ints, connection: Ints) -> Blocks:
     """Number the blocks of each rank by (channel, send peer, receive peer)."""
     count = len(ends.src)
     rows: list[list[tuple[int, int, int, int, int]]] = [[] for _ in range(flow.collective.ranks)]

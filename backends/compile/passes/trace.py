@@ -21,12 +21,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.slots import WIDE, Aliases
 
 from ...runtime.target import Target
 from ..analyses.depths import COPY, LAND, REDUCE, Actions, depths
-from ..analyses.flow import INPUT, NONE, OUTPUT, Column, Flags, Flow, LocalOps, Messages
+from ..analyses.flow import INPUT, NONE, OUTPUT, Flow, LocalOps, Messages
 from ..analyses.landing import Slots, contended, same_as_before, unfused
 
 BUFFER = OUTPUT - INPUT
@@ -78,7 +79,7 @@ def canonical(algorithm: Algorithm) -> Moves:
     )
 
 
-def _actions(moves: Moves, ranks: int) -> tuple[Column, Column, Actions]:
+def _actions(moves: Moves, ranks: int) -> tuple[Ints, Ints, Actions]:
     """The move and the source slot of each action, and the actions.
 
     A sum within a rank that leaves its operands alone is a copy and a reduction; a copy of a slot
@@ -117,7 +118,7 @@ def _actions(moves: Moves, ranks: int) -> tuple[Column, Column, Actions]:
     )
 
 
-def _places(*pairs: tuple[Column, Column]) -> list[Column]:
+def _places(*pairs: tuple[Ints, Ints]) -> list[Ints]:
     """Numbers for (rank, slot) pairs; NONE stays NONE."""
     keys = [np.where(slot == NONE, NONE, rank * WIDE + slot) for rank, slot in pairs]
     names, inverse = np.unique(np.concatenate(keys), return_inverse=True)
@@ -125,7 +126,7 @@ def _places(*pairs: tuple[Column, Column]) -> list[Column]:
     return np.split(inverse, len(keys))
 
 
-def _together(moves: Moves) -> Flags:
+def _together(moves: Moves) -> Bools:
     """Whether a move goes on with the next chunk where the move before it stopped."""
     result = (
         same_as_before(moves.src, moves.dst, moves.channel, moves.send_block, moves.recv_block)
@@ -145,7 +146,7 @@ def _together(moves: Moves) -> Flags:
 
 
 def _messages(
-    moves: Moves, rows: Column, step: Column, turn: Column, scratch: Slots, target: Target
+    moves: Moves, rows: Ints, step: Ints, turn: Ints, scratch: Slots, target: Target
 ) -> Messages:
     src, dst, send, recv, operand = (
         x[rows] for x in (moves.src, moves.dst, moves.source, moves.target, moves.operand)
@@ -176,7 +177,7 @@ def _messages(
     )
 
 
-def _local(moves: Moves, move: Column, source: Column, quarter: Column, step: Column) -> LocalOps:
+def _local(moves: Moves, move: Ints, source: Ints, quarter: Ints, step: Ints) -> LocalOps:
     rows = np.flatnonzero(quarter != LAND)
     rank, to = moves.src[move[rows]], moves.target[move[rows]]
     reduce = (quarter[rows] == REDUCE).astype(np.int64)

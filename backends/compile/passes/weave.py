@@ -22,12 +22,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import Block, Instr, Op, Program, Protocol, RankProgram
 
 from ...runtime.target import Target
 from ..analyses.access import Accesses
 from ..analyses.code import Waits, instructions, with_code
-from ..analyses.flow import NONE, Blocks, Column, Flow, slice_of
+from ..analyses.flow import NONE, Blocks, Flow, slice_of
 
 LATE = np.int64(1) << 40  # a level after all others of its step
 
@@ -77,7 +78,7 @@ def _headers(peers: list[tuple[int, int, int]]) -> tuple[Block, ...]:
 
 def _local_blocks(
     flow: Flow, blocks: Blocks, target: Target
-) -> tuple[Column, list[list[tuple[int, int, int]]]]:
+) -> tuple[Ints, list[list[tuple[int, int, int]]]]:
     """The block of each local operation, and the peers of all blocks, those included.
 
     Each instance of a rank has its own, and several where they would be long: half the steps a
@@ -107,15 +108,15 @@ _OPS = (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.REDUCE, Op.COPY)
 class _Rows:
     """All instructions in the order they are walked; ``op`` is a number in ``_OPS``."""
 
-    rank: Column
-    block: Column
-    op: Column
-    source: Column
-    to: Column
-    count: Column
+    rank: Ints
+    block: Ints
+    op: Ints
+    source: Ints
+    to: Ints
+    count: Ints
 
 
-def _rows(flow: Flow, blocks: Blocks, local_block: Column) -> _Rows:
+def _rows(flow: Flow, blocks: Blocks, local_block: Ints) -> _Rows:
     m, local = flow.messages, flow.local
     send_block, recv_block = (b[blocks.connection] for b in (blocks.send_block, blocks.recv_block))
     adds = np.flatnonzero(m.add_to != NONE)
@@ -146,7 +147,7 @@ def _rows(flow: Flow, blocks: Blocks, local_block: Column) -> _Rows:
     return _Rows(*(x[order] for x in (rank, block, op, source, to, count)))
 
 
-def _waits(rows: _Rows, block: Column, index: Column, order: Column) -> Waits:
+def _waits(rows: _Rows, block: Ints, index: Ints, order: Ints) -> Waits:
     """For each instruction (in block order) the latest it depends on in every other block."""
     op = rows.op
     reads = np.flatnonzero(np.array([x.reads_src for x in _OPS])[op])
@@ -166,7 +167,7 @@ def _waits(rows: _Rows, block: Column, index: Column, order: Column) -> Waits:
     return Waits.latest(len(op), number[after], rows.block[before], index[before])
 
 
-def _forms(rows: _Rows) -> tuple[list[Instr], Column]:
+def _forms(rows: _Rows) -> tuple[list[Instr], Ints]:
     """The different instructions, waits aside, and which of them each row is."""
     slots, which = np.unique(np.concatenate([rows.source, rows.to]), return_inverse=True)
     source, to = which.reshape(-1)[: len(rows.op)], which.reshape(-1)[len(rows.op) :]

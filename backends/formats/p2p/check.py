@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import Buffer
 
 from ...check.findings import Finding, Severity
 from ...check.values import Values, Wanted, wanted_of
 from .model import Part, Round, Script
-
-Ints = npt.NDArray[np.int64]
 
 _BUFFERS = {Buffer.INPUT: 0, Buffer.OUTPUT: 1, Buffer.SCRATCH: 2}
 _NONE = -1

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.placement import Placement
@@ -21,8 +22,6 @@ from weft.dsl.nouns.placement import Placement
 from ...execute.layout import number_type
 
 PERIOD = 65521
-
-Array = npt.NDArray[Any]
 
 
 def units_of(collective: Collective) -> Collective:
@@ -73,17 +72,17 @@ class Exam:
         """Whether the type is one of integers."""
         return self.dtype.kind in "iu"
 
-    def given(self, rank: int) -> Array | None:
+    def given(self, rank: int) -> AnyArray | None:
         """The rank's input; None if it has none."""
         return self._filled(self.units.pre, rank, self.units.input_chunks)
 
-    def empty(self, rank: int) -> Array | None:
+    def empty(self, rank: int) -> AnyArray | None:
         """Memory for its output, full of numbers that are never right; None if it has none."""
         if not (self.units.post.ranks == rank).any():
             return None
         return self._poisoned(self.units.output_chunks)
 
-    def wrong(self, rank: int, result: Array | None) -> str | None:
+    def wrong(self, rank: int, result: AnyArray | None) -> str | None:
         """What is wrong with a result, or None."""
         if result is None or not self.length:
             return None
@@ -103,14 +102,14 @@ class Exam:
             bad += int(differs.sum())
         return f"{text} ({bad} of {len(result)} are wrong)" if text else None
 
-    def _differs(self, found: Array, wanted: Array, error: Array | None) -> Array:
+    def _differs(self, found: AnyArray, wanted: AnyArray, error: AnyArray | None) -> AnyArray:
         whole = np.resize(wanted, self.length)
         if error is None:
             return np.asarray(found != whole)
         apart = np.abs(found.astype(np.float64) - whole)
         return np.asarray(~(apart <= np.resize(error, self.length)))
 
-    def _filled(self, p: Placement, rank: int, chunks: int) -> Array | None:
+    def _filled(self, p: Placement, rank: int, chunks: int) -> AnyArray | None:
         rows = np.flatnonzero(p.ranks == rank)
         if not len(rows):
             return None
@@ -120,11 +119,11 @@ class Exam:
             made[at : at + self.length] = np.resize(self._sum(p, np.array([row]))[0], self.length)
         return made
 
-    def _poisoned(self, chunks: int) -> Array:
+    def _poisoned(self, chunks: int) -> AnyArray:
         value = np.iinfo(self.dtype).max - 0x5D if self.integral else np.nan
         return np.full(chunks * self.length, value, self.dtype)
 
-    def _sum(self, p: Placement, rows: npt.NDArray[np.intp]) -> tuple[Array, Array | None]:
+    def _sum(self, p: Placement, rows: npt.NDArray[np.intp]) -> tuple[AnyArray, AnyArray | None]:
         """The sum of the entries, and how far off a right one can be (None: not at all)."""
         parts = [
             self._contribution(int(p.chunks[row]), rank)
@@ -141,7 +140,7 @@ class Exam:
         eps = 2.0 ** -_mantissa(self.dtype)
         return table.sum(axis=0), np.abs(table).sum(axis=0) * len(parts) * eps
 
-    def _contribution(self, chunk: int, rank: int) -> Array:
+    def _contribution(self, chunk: int, rank: int) -> AnyArray:
         rng = np.random.default_rng([self.seed, chunk, rank])
         shape = max(1, min(self.length, PERIOD))
         if self.integral:

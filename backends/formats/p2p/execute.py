@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.nouns.collective import Collective, Kind
 
 from ...execute import Execution
-from .data import Array, Exam, type_named, units_of
+from .data import Exam, type_named, units_of
 from .embedded.threads import Hub, Threads
 
 LENGTHS = (1, 6, 35)
@@ -94,12 +95,12 @@ def _run(program: Any, exam: Exam, in_place: bool) -> str | None:
     return wrongs[0] if wrongs else f"nobody took what rank {left[0][0]} sent" if left else None
 
 
-def call_on(wire: Threads, program: Any, send: Array | None, recv: Array | None) -> None:
+def call_on(wire: Threads, program: Any, send: AnyArray | None, recv: AnyArray | None) -> None:
     """What the file's function does, on another wire than its own."""
     program.call(wire, program.SHAPE, program.CODE, send, recv)
 
 
-def arguments(exam: Exam, rank: int, in_place: bool) -> tuple[Array | None, Array | None]:
+def arguments(exam: Exam, rank: int, in_place: bool) -> tuple[AnyArray | None, AnyArray | None]:
     """The input and the output of a rank, None where it has none; in place in one memory.
 
     A rank that only passes things on has an output that nobody reads: it must know the length.

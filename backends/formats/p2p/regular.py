@@ -24,11 +24,10 @@ from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Ints
 
 from .model import Part, Round, Script
-
-Column = npt.NDArray[np.int64]
 
 SHORTEST = 3
 """Rounds that make a loop."""
@@ -134,7 +133,7 @@ def _part(before: str, part: Part) -> Iterator[tuple[str, int]]:
     yield f"{before}{part.buffer}[{part.count}", part.first
 
 
-def fit(column: Column) -> Formula | None:
+def fit(column: Ints) -> Formula | None:
     """The formula that gives a column, by the rank; the first of the simplest shape."""
     ranks = len(column)
     base = int(column.min())
@@ -158,10 +157,10 @@ def fit(column: Column) -> Formula | None:
     return next((one for one in tried if (_values(one, r) == u).all()), None)
 
 
-def _values(one: Formula, r: Column) -> Column:
+def _values(one: Formula, r: Ints) -> Ints:
     """u of every rank."""
     m, c, g = one.modulus, one.turn, one.groups
-    result: Column
+    result: Ints
     match one.shape:
         case Shape.TURNED:
             result = (r + c) % m

@@ -18,12 +18,11 @@ from __future__ import annotations
 from bisect import insort
 
 import numpy as np
-import numpy.typing as npt
 
-Column = npt.NDArray[np.int64]
+from weft.dsl.base.arrays import Ints
 
 
-def packed(first: Column, count: Column, time: Column) -> tuple[Column, int]:
+def packed(first: Ints, count: Ints, time: Ints) -> tuple[Ints, int]:
     """New places of the uses of one rank's scratch memory, and its new size.
 
     Each use is of slots ``first … first + count - 1`` at a time; uses of one time are at once.
@@ -42,7 +41,7 @@ def packed(first: Column, count: Column, time: Column) -> tuple[Column, int]:
     return moved[block] + first - base[block], int((moved + size).max())
 
 
-def _blocks(first: Column, count: Column) -> tuple[Column, Column]:
+def _blocks(first: Ints, count: Ints) -> tuple[Ints, Ints]:
     """The block of each use, and where each block starts: uses that overlap are of one block."""
     order = np.argsort(first, kind="stable")
     reach = np.maximum.accumulate((first + count)[order])

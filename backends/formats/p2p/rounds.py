@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import numbered
 from weft.dsl.nouns.slots import NONE, SCRATCH, WIDE, slice_of
 
-from ...compile.analyses.flow import Column, Flow
+from ...compile.analyses.flow import Flow
 from ...compile.analyses.landing import Slots
 from ...runtime.target import P2P, Target
 from .model import Message, Part, Round, Script, Work
@@ -41,24 +42,24 @@ TARGET: Target = P2P
 class _Talk:
     """Messages as columns, in the order in which both ends post them."""
 
-    round: Column
-    src: Column
-    dst: Column
-    send: Column
-    recv: Column
-    count: Column
+    round: Ints
+    src: Ints
+    dst: Ints
+    send: Ints
+    recv: Ints
+    count: Ints
 
 
 @dataclass(frozen=True, eq=False)
 class _Work:
     """Local work as columns, in order; ``second`` is NONE for a copy."""
 
-    round: Column
-    rank: Column
-    into: Column
-    first: Column
-    second: Column
-    count: Column
+    round: Ints
+    rank: Ints
+    into: Ints
+    first: Ints
+    second: Ints
+    count: Ints
 
 
 def script_of(flow: Flow, name: str) -> Script:
@@ -94,7 +95,7 @@ def script_of(flow: Flow, name: str) -> Script:
     )
 
 
-def _staged(flow: Flow, number: Column, scratch: Slots) -> Column:
+def _staged(flow: Flow, number: Ints, scratch: Slots) -> Ints:
     """Where messages land: not where their receiver sends from in the same round."""
     m = flow.messages
     places = np.concatenate([m.src, m.dst]) * WIDE + np.concatenate([m.send, m.recv])
@@ -107,7 +108,7 @@ def _staged(flow: Flow, number: Column, scratch: Slots) -> Column:
     return landing
 
 
-def _all_work(flow: Flow, number: Column, landing: Column, after: Column) -> _Work:
+def _all_work(flow: Flow, number: Ints, landing: Ints, after: Ints) -> _Work:
     """Copies out of scratch, sums of what came, and the flow's own local work, in that order."""
     m, local = flow.messages, flow.local
     late = np.flatnonzero(landing != m.recv)
@@ -133,7 +134,7 @@ def _all_work(flow: Flow, number: Column, landing: Column, after: Column) -> _Wo
     return _Work(*(x[order] for x in (*columns, np.ones(len(order), np.int64))))
 
 
-def _copies_first(kind: Column, reduce: Column) -> Column:
+def _copies_first(kind: Ints, reduce: Ints) -> Ints:
     """Copies of a step come before its reductions; what messages bring has no such order."""
     result = np.zeros(len(kind), np.int64)
     result[kind == 2] = reduce
@@ -158,7 +159,7 @@ def _merged_work(w: _Work) -> _Work:
     return _Work(w.round[rows], w.rank[rows], w.into[rows], w.first[rows], w.second[rows], counts)
 
 
-def _same(*columns: Column) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _same(*columns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     result = np.zeros(len(columns[0]), bool)
     result[1:] = True
     for column in columns:
@@ -166,7 +167,7 @@ def _same(*columns: Column) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return result
 
 
-def _next(slots: Column) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _next(slots: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     result = np.zeros(len(slots), bool)
     result[1:] = slots[1:] == slots[:-1] + 1
     return result

@@ -6,9 +6,9 @@ import time
 from functools import partial
 from typing import Any
 
+from weft.dsl.base.arrays import AnyArray
 from weft.dsl.nouns.collective import Collective, Kind
 
-from ...formats.p2p.data import Array
 from ...formats.p2p.embedded.nccl import Connection
 from ...formats.p2p.execute import loaded
 from ..gpu_arrays import on_gpu
@@ -19,7 +19,7 @@ from .job import Bench
 class GpuLoan:
     """Copies on the GPU."""
 
-    def __init__(self, send: Array | None, recv: Array | None) -> None:
+    def __init__(self, send: AnyArray | None, recv: AnyArray | None) -> None:
         self.host = recv
         self.send, self.recv = on_gpu(send, recv)
 
@@ -50,7 +50,7 @@ class NcclRank:
         native = own_of(self.connection.link.comm, bench.units)
         return found | ({"NCCL": native} if native else {})
 
-    def lend(self, send: Array | None, recv: Array | None) -> GpuLoan:
+    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> GpuLoan:
         """Arrays on the GPU."""
         return GpuLoan(send, recv)
 

@@ -14,7 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...formats.p2p.data import Array, Exam
+from weft.dsl.base.arrays import AnyArray
+
+from ...formats.p2p.data import Exam
 from ...formats.p2p.execute import arguments, loaded
 from ..profile.gpus import connected
 from ..profile.start import FOUND, PLAN, leave
@@ -63,7 +65,7 @@ class MpiRank:
         """Rank 0's."""
         return self.comm.bcast(thing)
 
-    def lend(self, send: Array | None, recv: Array | None) -> Loan:
+    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> Loan:
         """NumPy's arrays as they are."""
         return Spare(send, recv)
 
@@ -167,7 +169,7 @@ def _size(bench: Bench, exam: Exam, calls: dict[str, own.Call], member: Member) 
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     wrong: dict[str, str | None] = dict.fromkeys(calls)
     send, _ = arguments(exam, member.rank, in_place=False)
-    recvs: dict[str, Array | None] = {name: exam.empty(member.rank) for name in calls}
+    recvs: dict[str, AnyArray | None] = {name: exam.empty(member.rank) for name in calls}
     loans = {name: member.lend(send, recv) for name, recv in recvs.items()}
     order, begun = list(calls), time.monotonic()
     turn, last = 0, False

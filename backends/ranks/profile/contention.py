@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binomtest
 
-from .model import Flow, Line, Numbers, Shared
+from weft.dsl.base.arrays import Floats
+
+from .model import Flow, Line, Shared
 from .noise import Known, classes, pooled, standard_errors
 from .plan import Trial
 
@@ -48,8 +50,8 @@ class _Candidate:
 
 def shared(
     trials: Sequence[Trial],
-    alone: Numbers,
-    together: Numbers,
+    alone: Floats,
+    together: Floats,
     lines: dict[Flow, Line],
     *,
     crowded: bool = False,
@@ -86,7 +88,7 @@ def shared(
     return list(found.values()), remarks
 
 
-def _candidates(trials: Sequence[Trial], alone: Numbers, together: Numbers) -> Iterator[_Candidate]:
+def _candidates(trials: Sequence[Trial], alone: Floats, together: Floats) -> Iterator[_Candidate]:
     """By kind and number of flows, and in these by classes of what is alike."""
     kinds: dict[tuple[str, int], list[int]] = {}
     for i, trial in enumerate(trials):
@@ -104,7 +106,7 @@ def _candidates(trials: Sequence[Trial], alone: Numbers, together: Numbers) -> I
             )
 
 
-def _certain(slower: Numbers, slowed: Known) -> bool:
+def _certain(slower: Floats, slowed: Known) -> bool:
     """Whether most samples say so, and so clearly or so often that it is no chance."""
     least = np.log(SLOWED) / 2
     if slowed.value < SLOWED or np.quantile(slower, 0.2) < least:

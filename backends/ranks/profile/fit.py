@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from .model import Flow, Line, LinkClass, Numbers
+from weft.dsl.base.arrays import Floats, Ints
+
+from .model import Flow, Line, LinkClass
 from .noise import MAD, classes
 
 LOSS_SCALE = 0.1
@@ -18,7 +20,7 @@ CERTAIN = 2.0
 """A β of fewer standard errors cannot be told from 0."""
 
 
-def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Numbers) -> tuple[LinkClass, ...]:
+def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Floats) -> tuple[LinkClass, ...]:
     """The classes of directions by their smallest and by their largest messages.
 
     ``us``: shape (sweeps, flows, sizes), of echoes that were alone.
@@ -37,7 +39,7 @@ def link_classes(flows: Sequence[Flow], sizes: Sequence[int], us: Numbers) -> tu
     return tuple(found)
 
 
-def _within(label: npt.NDArray[np.intp], samples: Numbers) -> npt.NDArray[np.intp]:
+def _within(label: npt.NDArray[np.intp], samples: Floats) -> npt.NDArray[np.intp]:
     """Classes of the samples within each class that is there already."""
     result = np.zeros(len(label), np.intp)
     for name in np.unique(label):
@@ -46,13 +48,13 @@ def _within(label: npt.NDArray[np.intp], samples: Numbers) -> npt.NDArray[np.int
     return result
 
 
-def _both_ways(flows: Sequence[Flow], samples: Numbers) -> Numbers:
+def _both_ways(flows: Sequence[Flow], samples: Floats) -> Floats:
     """The mean over both directions: the smallest echoes are the same there and back."""
     place = {flow: i for i, flow in enumerate(flows)}
     return np.asarray((samples + samples[:, [place[flow[::-1]] for flow in flows]]) / 2)
 
 
-def line_of(sizes: npt.NDArray[np.int64], us: Numbers) -> Line:
+def line_of(sizes: Ints, us: Floats) -> Line:
     """The line of echoes that take ``us``.
 
     An echo takes there and back: ``α + β·bytes`` one way, and an answer of one byte the other.
@@ -62,7 +64,7 @@ def line_of(sizes: npt.NDArray[np.int64], us: Numbers) -> Line:
     slope = (us[most] - us[least]) / max(1.0, float(sizes[most] - sizes[least]))
     start = np.array([max(us[least], 1e-3), max(slope, us[most] / sizes[most] * 1e-2)])
 
-    def errors(x: Numbers) -> Numbers:
+    def errors(x: Floats) -> Floats:
         return np.asarray((x[0] * start[0] + x[1] * start[1] * sizes) / us - 1)
 
     found = least_squares(

@@ -13,7 +13,9 @@ import numpy as np
 from scipy.cluster.hierarchy import average, fcluster
 from scipy.spatial.distance import squareform
 
-from .model import Flow, Line, Numbers
+from weft.dsl.base.arrays import Floats
+
+from .model import Flow, Line
 from .noise import ALIKE
 
 Groups = tuple[tuple[int, ...], ...]
@@ -43,7 +45,7 @@ def groups_of(found: Mapping[Flow, Line], ranks: int, largest: int) -> tuple[Gro
     return whole, None if flat else "links differ, but not so that ranks fall into groups"
 
 
-def _distances(found: Mapping[Flow, Line], ranks: int, largest: int) -> Numbers:
+def _distances(found: Mapping[Flow, Line], ranks: int, largest: int) -> Floats:
     """Logarithms, so that a tree of them looks at ratios; 0 where nothing is nearer."""
     distance = np.zeros((ranks, ranks))
     for (a, b), line in found.items():

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2, t
 
-from .model import Numbers
+from weft.dsl.base.arrays import Floats
 
 ALIKE = 0.15
 """A relative difference that does not matter."""
@@ -49,22 +49,22 @@ class Known:
         return bool(self.log - log > t.ppf(1 - CHANCE * 10, max(2, sweeps - 1)) * self.error)
 
 
-def spread(samples: Numbers) -> float:
+def spread(samples: Floats) -> float:
     """The standard deviation of a sample, robust, in the median over the things."""
     return float(np.median(_deviations(samples))) if samples.size else 0.0
 
 
-def standard_errors(samples: Numbers) -> Numbers:
+def standard_errors(samples: Floats) -> Floats:
     """Of the median over sweeps of each row."""
     return np.asarray(MEDIAN * _deviations(samples) / np.sqrt(max(1, samples.shape[1] - 1)))
 
 
-def _deviations(samples: Numbers) -> Numbers:
+def _deviations(samples: Floats) -> Floats:
     centre = np.median(samples, axis=1, keepdims=True)
     return np.asarray(MAD * np.median(np.abs(samples - centre), axis=1))
 
 
-def pooled(samples: Numbers) -> Known:
+def pooled(samples: Floats) -> Known:
     """What rows that are alike have in common."""
     medians = np.median(samples, axis=1)
     errors = standard_errors(samples)
@@ -73,7 +73,7 @@ def pooled(samples: Numbers) -> Known:
     return Known(float(np.median(medians)), float(max(own, between)))
 
 
-def classes(samples: Numbers, alike: float = ALIKE) -> npt.NDArray[np.intp]:
+def classes(samples: Floats, alike: float = ALIKE) -> npt.NDArray[np.intp]:
     """A class for each row, numbered from the least.
 
     A set of rows is split in two, where that leaves least variance, if its medians vary more than
@@ -95,7 +95,7 @@ def classes(samples: Numbers, alike: float = ALIKE) -> npt.NDArray[np.intp]:
 
 
 def _split(
-    rows: npt.NDArray[np.intp], samples: Numbers, errors: Numbers, matters: float
+    rows: npt.NDArray[np.intp], samples: Floats, errors: Floats, matters: float
 ) -> list[npt.NDArray[np.intp]]:
     """Parts of rows that are sorted by their medians."""
     if len(rows) < 2:
@@ -114,14 +114,14 @@ def _split(
     return [x for part in parts for x in _split(part, samples, errors, matters)]
 
 
-def _apart(found: Numbers, judged: Numbers) -> float:
+def _apart(found: Floats, judged: Floats) -> float:
     """How far apart the two parts that one half finds are by the other."""
     order = np.argsort(found, kind="stable")
     cut = _best_cut(found[order])
     return float(np.median(judged[order[cut:]]) - np.median(judged[order[:cut]]))
 
 
-def _best_cut(values: Numbers) -> int:
+def _best_cut(values: Floats) -> int:
     """Where sorted values fall into two with the least squares within."""
     n = np.arange(1, len(values))
     sums = np.cumsum(values)

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.arrays import Floats
+
 from ...formats.p2p.embedded.wire import Array, Wire
-from .model import Echo, Flow, Numbers, Session
+from .model import Echo, Flow, Session
 
 THERE, BACK, MEET, GO, TURN, GIVE, LENGTH, TEXT = range(1, 9)
 """Numbers of exchanges: what they are for."""
@@ -40,7 +42,7 @@ class Probe:
         self._memory: dict[bool, Array] = {}
         self._byte, self._other = self._ones(1), self._ones(1)
 
-    def session(self, session: Session, times: Sequence[int]) -> list[Numbers]:
+    def session(self, session: Session, times: Sequence[int]) -> list[Floats]:
         """Time each echo ``times`` times in a row: µs of each flow, 0 where others send it.
 
         Where there are several flows, all have the time until the last of them is through.
@@ -56,9 +58,9 @@ class Probe:
 
     def sessions(
         self, sessions: Sequence[Session], times: Sequence[Sequence[int]], order: Sequence[int]
-    ) -> Numbers:
+    ) -> Floats:
         """One session at a time, in an order: µs of every flow, in the order of the sessions."""
-        found: dict[int, list[Numbers]] = {}
+        found: dict[int, list[Floats]] = {}
         leads = [ranks_of(sessions[number])[0] for number in order]
         for place, number in enumerate(order):
             if place:
@@ -73,7 +75,7 @@ class Probe:
         elif before != after and self.rank == after:
             self.patient.exchange(TURN, [], [(self._other, before)])
 
-    def _echo(self, echo: Echo, times: int, inside: Sequence[int]) -> Numbers:
+    def _echo(self, echo: Echo, times: int, inside: Sequence[int]) -> Floats:
         there = self._ends(echo.flows, echo.bytes)
         back = self._ends([flow[::-1] for flow in echo.flows], 1)
         own = np.array([float(a == self.rank) for a, _ in echo.flows])
@@ -132,7 +134,7 @@ class Probe:
             best = min(best, self.wire.clock() - begin)
         return SUMMED / max(best * 1e6, 1e-3)
 
-    def collect(self, own: Numbers) -> Numbers:
+    def collect(self, own: Floats) -> Floats:
         """The sum over all ranks, on rank 0; the rank's own on the others."""
         if self.rank:
             self.patient.exchange(GIVE, [(self._raw(own), 0)], [])
@@ -159,7 +161,7 @@ class Probe:
         self.patient.exchange(TEXT, [(body, r) for r in range(1, self.ranks)], [])
         return json.loads(text)
 
-    def _raw(self, numbers: Numbers) -> Array:
+    def _raw(self, numbers: Floats) -> Array:
         return self.to_device(np.frombuffer(numbers.tobytes(), np.uint8).copy())
 
 

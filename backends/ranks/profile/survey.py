@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from weft.dsl.base.arrays import Floats
+
 from .contention import shared
 from .fit import link_classes
 from .locality import groups_of
-from .model import Echo, Effort, Findings, Flow, Line, LinkClass, Numbers
+from .model import Echo, Effort, Findings, Flow, Line, LinkClass
 from .noise import spread as noise_of
 from .plan import SMALL, Trial, ladder, pairs, session_of, trial_sizes, trials
 from .probe import Probe
@@ -97,18 +99,16 @@ def _largest(probe: Probe, effort: Effort) -> int:
     return size
 
 
-def _by_flow(table: Numbers, ranks: int, sizes: Sequence[int]) -> tuple[list[Flow], Numbers]:
+def _by_flow(table: Floats, ranks: int, sizes: Sequence[int]) -> tuple[list[Flow], Floats]:
     """The directions, and their times, shape (sweeps, flows, sizes)."""
     flows = [e.flows[0] for s in pairs(ranks, sizes) for e in s if e.bytes == sizes[0]]
     return flows, table.reshape(len(table), len(flows), len(sizes))
 
 
-def _slopes(
-    asked: Sequence[Trial], table: Numbers, sizes: tuple[int, int]
-) -> tuple[Numbers, Numbers]:
+def _slopes(asked: Sequence[Trial], table: Floats, sizes: tuple[int, int]) -> tuple[Floats, Floats]:
     """µs per byte of each trial's first flow alone, and of all its flows together (the slowest)."""
     at = 0
-    columns: list[Numbers] = []
+    columns: list[Floats] = []
     for trial in asked:
         for flows in (1, len(trial.flows)):
             few, many = table[:, at : at + flows], table[:, at + flows : at + 2 * flows]

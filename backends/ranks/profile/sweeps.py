@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .model import Effort, Numbers, Session
+from weft.dsl.base.arrays import Floats
+
+from .model import Effort, Session
 from .noise import standard_errors
 from .probe import Probe
 
@@ -19,7 +21,7 @@ Tell = Callable[[str], None]
 
 def sweep_all(
     probe: Probe, sessions: Sequence[Session], effort: Effort, until: float, seed: int, tell: Tell
-) -> Numbers:
+) -> Floats:
     """µs of every flow of every echo, in their order, a row for each sweep: shape (sweeps, flows).
 
     The whole table is known to rank 0 only. ``until``: the clock's seconds when to stop.
@@ -27,7 +29,7 @@ def sweep_all(
     ones = [[1] * len(session) for session in sessions]
     first = probe.collect(probe.sessions(sessions, ones, range(len(sessions))))
     times = probe.share(_times(sessions, first, effort))
-    rows: list[Numbers] = []
+    rows: list[Floats] = []
     go_on = True
     while go_on:
         order = np.random.default_rng([seed, len(rows)]).permutation(len(sessions))
@@ -39,7 +41,7 @@ def sweep_all(
     return table
 
 
-def _enough(table: Numbers, effort: Effort, late: bool) -> bool:
+def _enough(table: Floats, effort: Effort, late: bool) -> bool:
     sweeps = len(table)
     if sweeps < effort.least:
         return False
@@ -48,7 +50,7 @@ def _enough(table: Numbers, effort: Effort, late: bool) -> bool:
     return bool(np.median(standard_errors(np.log(np.maximum(table, 1e-9)).T)) <= effort.error)
 
 
-def _times(sessions: Sequence[Session], us: Numbers, effort: Effort) -> list[list[int]]:
+def _times(sessions: Sequence[Session], us: Floats, effort: Effort) -> list[list[int]]:
     """How many echoes make a batch of the length that is wanted."""
     at, result = 0, []
     for session in sessions:

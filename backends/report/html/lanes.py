@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from weft.dsl.base.arrays import Bools, Floats, Ints
 
 TICKS = 20_000
 CELLS = 160
@@ -50,7 +48,7 @@ class Bars:
     item: Ints
     kind: Ints
 
-    def of(self, kept: Ints | npt.NDArray[np.bool_]) -> Bars:
+    def of(self, kept: Ints | Bools) -> Bars:
         """Only some of them, or all in another order."""
         return Bars(
             self.row[kept], self.start[kept], self.length[kept], self.item[kept], self.kind[kept]

@@ -7,12 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.topology import Topology
 from weft.synth.base.engine import Certificate
-
-Floats = npt.NDArray[np.float64]
 
 SHOWN = 40
 """Rows of the table; the others are only counted."""

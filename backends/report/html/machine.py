@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.topology import Topology
 
 from ..places import places
@@ -15,7 +15,7 @@ MOST_LINKS = 1500
 """Of more, only the busiest are drawn."""
 
 
-def machine_map(topology: Topology, share: npt.NDArray[np.float64] | None = None) -> dict[str, Any]:
+def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, Any]:
     """Facts of the drawing.
 
     ``links`` are (source, destination, GB/s) of those that are drawn, ``index`` their numbers;

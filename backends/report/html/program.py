@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Op, Program
 from weft.dsl.nouns.topology import Topology
@@ -30,8 +30,6 @@ FIRST_ACTIVITY = 2
 
 MOST_OPERATIONS = 12_000
 """Operations that are drawn; a smaller message makes fewer turns of the loop."""
-
-Ints = npt.NDArray[np.int64]
 
 
 def record(

@@ -14,8 +14,8 @@ from itertools import product
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.nouns.hops import gpu_neighbours
 from weft.dsl.nouns.topology import Topology
@@ -24,13 +24,11 @@ from .grid import Grid
 from .leaders import Levels, Partition
 from .mapping import Pairs, ring_order
 
-Costs = npt.NDArray[np.float64]
-
 TRIES = 20_000
 """Placements tried when a torus of unknown numbering is looked for."""
 
 
-def hop_costs(topology: Topology) -> Costs:
+def hop_costs(topology: Topology) -> Floats:
     """α in µs of the hop of every ordered pair (:class:`~.mapping.Pairs`), shape (ranks, ranks).
 
     Infinite where there is none, 0 on the diagonal.
@@ -43,7 +41,7 @@ def hop_costs(topology: Topology) -> Costs:
 # --- levels ---------------------------------------------------------------------------------------
 
 
-def levels(topology: Topology, costs: Costs | None = None) -> Levels:
+def levels(topology: Topology, costs: Floats | None = None) -> Levels:
     """Nested groups of ranks that are nearer to each other than to the others, innermost first.
 
     Boxes are a level where the topology names them. Below and above, a level is a partition into
@@ -73,7 +71,7 @@ def hosts_of(topology: Topology) -> Partition:
     return tuple(map(tuple, groups.values()))
 
 
-def _classes(costs: Costs) -> list[Partition]:
+def _classes(costs: Floats) -> list[Partition]:
     """Partitions into groups nearer than a threshold, each group complete, finest first."""
     n = len(costs)
     far = np.maximum(costs, costs.T)
@@ -136,7 +134,7 @@ def boxes(topology: Topology, levels_used: int | None = None) -> Grid:
     return grid_of(topology, partitions[:levels_used], costs)
 
 
-def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Costs) -> Grid:
+def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Floats) -> Grid:
     """Nested partitions of equal groups as a grid, the innermost along axis 0.
 
     The ranks of an innermost group stand along its best ring, where it has one.
@@ -159,7 +157,7 @@ def grid_of(topology: Topology, partitions: Sequence[Partition], costs: Costs) -
     return Grid(tuple(shape), tuple(order[0]), names)
 
 
-def _rings(topology: Topology, partition: Partition, costs: Costs) -> list[list[int]]:
+def _rings(topology: Topology, partition: Partition, costs: Floats) -> list[list[int]]:
     """The groups, each along its ring; boxes that are alike inside get the same order."""
     known: dict[bytes, tuple[int, ...]] = {}
     order = []
@@ -183,7 +181,7 @@ def _check_even(topology: Topology, partition: Partition) -> None:
         )
 
 
-def _aligned(groups: Sequence[list[int]], costs: Costs) -> list[int]:
+def _aligned(groups: Sequence[list[int]], costs: Floats) -> list[int]:
     """Groups one after another, each in the order in which its ranks face those of the one before.
 
     A matching of least cost; among equals the ranks keep their positions.

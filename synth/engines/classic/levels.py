@@ -6,10 +6,10 @@ from itertools import chain
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.sketch import Phases
 
@@ -41,7 +41,7 @@ def grid_of_phases(problem: Problem) -> Grid | None:
     return Grid(shape, tuple(np.argsort(number).tolist()))
 
 
-def _across(axes: list[Groups], axis: int, ranks: int) -> npt.NDArray[np.int64]:
+def _across(axes: list[Groups], axis: int, ranks: int) -> Ints:
     """Where each rank stands along an axis: all that the other axes join stand at one place."""
     others = chain.from_iterable(axes[:axis] + axes[axis + 1 :])
     pairs = np.array([(g[0], r) for g in others for r in g], np.int64).reshape(-1, 2)

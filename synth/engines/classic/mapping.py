@@ -16,16 +16,14 @@ from heapq import heappop, heappush
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.hops import links_from
 from weft.dsl.nouns.topology import Topology
 
 from .model import Flat, Shape
-
-Floats = npt.NDArray[np.float64]
 
 EXACT = 64
 """Up to so many ranks the ring is the best one; beyond, boxes are solved one by one."""
@@ -213,7 +211,7 @@ def _best_ring(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
     return best
 
 
-def _circuit(pairs: Pairs, floors: Floats, box: npt.NDArray[np.int64]) -> tuple[int, ...] | None:
+def _circuit(pairs: Pairs, floors: Floats, box: Ints) -> tuple[int, ...] | None:
     """The ring of least latency whose hops have at least some bandwidth; None: none was found."""
     from ortools.sat.python import cp_model
 
@@ -249,7 +247,7 @@ def _circuit(pairs: Pairs, floors: Floats, box: npt.NDArray[np.int64]) -> tuple[
     return _from_zero(after, pairs)
 
 
-def _once(box: npt.NDArray[np.int64]) -> bool:
+def _once(box: Ints) -> bool:
     """Whether rank order enters every box once."""
     return int((np.diff(box) != 0).sum()) <= int(box.max())
 

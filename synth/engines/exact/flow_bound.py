@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 
 from ...lp.certified import Certified, LinearProgram, certified_minimum
 from .demands import Demand, Reach, usable_links
 from .orbits import Orbits
 
-Ints = npt.NDArray[np.int64]
 FINEST = 10**6
 """Bounds of larger denominators are no ratio of rounds to chunks anybody would try."""
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.hops import Hops
 from weft.dsl.nouns.topology import Topology
 
 from .demands import Demand, Reach
-from .orbits import Ints, classes_under
-
-Mask = npt.NDArray[np.bool_]
+from .orbits import classes_under
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Space:
     chunk_of: tuple[int, ...]
     sources: tuple[tuple[int, ...], ...]
     targets: tuple[tuple[int, ...], ...]
-    allowed: Mask
+    allowed: Bools
     capacity: Ints
     loads: npt.NDArray[np.int8]
     item_orbit: Ints
@@ -210,7 +209,7 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
     )
 
 
-def _spread(allowed: Mask, classes: Ints) -> Mask:
+def _spread(allowed: Bools, classes: Ints) -> Bools:
     bad = np.zeros(int(classes.max(initial=-1)) + 1, bool)
     bad[classes[~allowed.ravel()]] = True
     return ~bad[classes].reshape(allowed.shape)

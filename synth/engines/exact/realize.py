@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.schedule import Transfer
 
 from ...base.engine import Budget, Observer
 from .instance import PathLimit, Question, Space, possible
-from .orbits import Ints
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

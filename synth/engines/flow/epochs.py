@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Bools, Ints
 
 from ..sketched.field import Field
 
-Ints = npt.NDArray[np.int64]
 Key = tuple[int, int, int]  # job, hop, epoch
 
 MOST_STARTS = 20_000
@@ -215,9 +215,7 @@ def _distances(field: Field, job: int, length: Ints) -> Ints:
     return _relaxed(field, field.jobs.holds[job], field.hops.src, field.hops.dst, length, job)
 
 
-def _relaxed(
-    field: Field, begin: npt.NDArray[np.bool_], tail: Ints, head: Ints, length: Ints, job: int
-) -> Ints:
+def _relaxed(field: Field, begin: Bools, tail: Ints, head: Ints, length: Ints, job: int) -> Ints:
     """Least lengths from where it begins, over the hops that a job may take."""
     usable = np.flatnonzero(field.jobs.allowed[field.jobs.kind[job]])
     found = np.where(begin, 0, 1 << 50).astype(np.int64)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
@@ -35,8 +35,6 @@ from ..packing.paths.route import Routing, get_ready, negotiate, shortest
 from ..packing.paths.trees import figures, trees_of
 from ..packing.trees.demands import Pairs, pairs_of, symmetric
 from ..packing.trees.model import Packing
-
-Floats = npt.NDArray[np.float64]
 
 ROOFS = tuple(Fraction(x, 100) for x in (100, 103, 110, 125, 150))
 """Times, in terms of the least one of the linear program, that flows of least α must fit into."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import AnyArray, Ints
 
 BLOCK = 1 << 22
 """Transfers in a block of a stream, about."""
@@ -19,15 +19,15 @@ class Block:
     ``hop`` and ``chunk`` have one entry per transfer. Ticks ascend, also from block to block.
     """
 
-    ticks: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
-    hop: npt.NDArray[Any]
-    chunk: npt.NDArray[Any]
+    ticks: Ints
+    counts: Ints
+    hop: AnyArray
+    chunk: AnyArray
 
     def __len__(self) -> int:
         return len(self.hop)
 
     @property
-    def start(self) -> npt.NDArray[np.int64]:
+    def start(self) -> Ints:
         """The start of every transfer, in ticks."""
         return np.repeat(self.ticks, self.counts)

@@ -14,8 +14,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
@@ -151,5 +151,5 @@ def _tables(topology: Topology, chunk_bytes: Fraction, unit: int) -> tuple[Any, 
     return links, (first, rows, _ints(ticks)[rows])
 
 
-def _ints(values: list[int]) -> npt.NDArray[np.int64]:
+def _ints(values: list[int]) -> Ints:
     return np.array(values, np.int64)

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints, Ints32, Words
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective, Kind
-
-from ...fabric.greedy_machine import Ints
-
-Words = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +77,7 @@ class Tables:
     promised: Words
     missing: Ints
     count: Ints
-    chunk_of: npt.NDArray[np.int32]
+    chunk_of: Ints32
 
 
 def tables(demand: Demand, seed: int) -> Tables:

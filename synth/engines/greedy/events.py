@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...fabric.greedy_machine import Ints, Machine, grouped
+from weft.dsl.base.arrays import Ints
+
+from ...fabric.greedy_machine import Machine, grouped
 from .block import BLOCK, Block
 from .demand import Tables
 from .grid import ENOUGH, start_of, stuck

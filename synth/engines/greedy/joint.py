@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...fabric.greedy_machine import Ints, Machine
+from weft.dsl.base.arrays import Ints
+
+from ...fabric.greedy_machine import Machine
 from .lists import Jobs, jobs_of, plans
 from .plan import Plan
 from .routes import Ends, Trees, both_ways, doubled, grow_trees

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ...fabric.greedy_machine import Ints, Machine, grouped
+from weft.dsl.base.arrays import Bools, Ints
+
+from ...fabric.greedy_machine import Machine, grouped
 from .plan import Plan
 from .routes import Trees
 
@@ -22,7 +23,7 @@ class Jobs:
 
     hop: Ints
     chunk: Ints
-    reduce: npt.NDArray[np.bool_]
+    reduce: Bools
     needs: Ints
     tail: Ints
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ...fabric.greedy_machine import Ints, Machine
+from ...fabric.greedy_machine import Machine
 from .block import Block
 
 
@@ -25,7 +25,7 @@ class Plan:
     hop: Ints
     chunk: Ints
     start: Ints
-    reduce: npt.NDArray[np.bool_] | None = None
+    reduce: Bools | None = None
 
     @property
     def time_us(self) -> float:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...fabric.greedy_machine import Ints, Machine, grouped
+from weft.dsl.base.arrays import Ints
+
+from ...fabric.greedy_machine import Machine, grouped
 
 PASSES = 24
 PATIENCE = 4

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.problem import Problem
@@ -19,12 +20,11 @@ from weft.dsl.nouns.sketch import Sketch
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
-from ...fabric.greedy_machine import Ints, Machine, machine_of
+from ...fabric.greedy_machine import Machine, machine_of
 from ...judge.permitted import off_relays, orbits_for
 from ..greedy.plan import Plan, schedule_of
 from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
 from .peers import beyond_peers
-from .place_kernel import Flags
 from .search_kernel import Jobs, Placed
 from .timeline_kernel import Hops
 
@@ -70,7 +70,7 @@ class Field:
         return Field(topology, collective, machine, hops, rows, jobs, images[:, chosen].T, moved)
 
     @property
-    def usable(self) -> Flags:
+    def usable(self) -> Bools:
         """The hops that some chunk may take."""
         found = np.zeros(self.machine.hops, bool)
         found[self.moved[:, self.jobs.allowed.any(axis=0)]] = True

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.hops import hop_distances, latency_distances, latency_units
@@ -25,8 +26,7 @@ from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.sketch import FixedSend, MaxDetour, MaxHops, MaxSteps, Measure, Rule, Sketch
 from weft.dsl.nouns.topology import Topology
 
-from ...fabric.greedy_machine import Ints, Machine
-from .place_kernel import Flags
+from ...fabric.greedy_machine import Machine
 
 UNLIMITED = 1 << 30
 
@@ -50,7 +50,7 @@ def refused(rule: Rule, problem: Problem) -> str | None:
 
 
 def limits_of(
-    topology: Topology, sketch: Sketch, machine: Machine, holds: Flags
+    topology: Topology, sketch: Sketch, machine: Machine, holds: Bools
 ) -> tuple[Ints, Ints]:
     """The length of hops (measures, hops), and of the longest ways (measures, jobs, ranks)."""
     lengths, most = [], []
@@ -94,7 +94,7 @@ def _lengths(topology: Topology, machine: Machine, measure: Measure) -> Ints:
     return found
 
 
-def hops_down(machine: Machine, allowed: Flags, root: Ints) -> Ints:
+def hops_down(machine: Machine, allowed: Bools, root: Ints) -> Ints:
     """Hops from the root of each sum to the farthest rank, over the hops that it may take."""
     found = np.zeros(len(root), np.int64)
     for j, (open_hops, start) in enumerate(zip(allowed, root.tolist(), strict=True)):
@@ -109,8 +109,8 @@ def hops_down(machine: Machine, allowed: Flags, root: Ints) -> Ints:
 
 
 def fixed_sends(
-    collective: Collective, sketch: Sketch, holds: Flags, wants: Flags, machine: Machine
-) -> tuple[Flags, Flags] | None:
+    collective: Collective, sketch: Sketch, holds: Bools, wants: Bools, machine: Machine
+) -> tuple[Bools, Bools] | None:
     """Which hops are open for each chunk, and by which ranks it must come; None: no such rules.
 
     Raises:

@@ -14,18 +14,18 @@ from itertools import combinations
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.sketch import Sketch, SwitchPolicy
 from weft.dsl.nouns.topology import Topology
 
-from ...fabric.greedy_machine import Ints, Machine
-from .place_kernel import Flags
+from ...fabric.greedy_machine import Machine
 
 MOST_TRIED = 5000
 """Sets of distances that are tried."""
 
 
-def beyond_peers(topology: Topology, sketch: Sketch, machine: Machine, moved: Ints) -> Flags:
+def beyond_peers(topology: Topology, sketch: Sketch, machine: Machine, moved: Ints) -> Bools:
     """The hops that no chunk may take, since they lead to others than the chosen peers.
 
     Raises:
@@ -46,19 +46,19 @@ def beyond_peers(topology: Topology, sketch: Sketch, machine: Machine, moved: In
     return barred
 
 
-def _through(topology: Topology, machine: Machine, switch: int) -> Flags:
+def _through(topology: Topology, machine: Machine, switch: int) -> Bools:
     """The hops that pass a switch."""
     enters = np.array([x.dst == switch for x in topology.links], bool)[machine.links]
     before = np.concatenate([[0], np.cumsum(enters)])
-    found: Flags = before[machine.route[1:]] > before[machine.route[:-1]]
+    found: Bools = before[machine.route[1:]] > before[machine.route[:-1]]
     return found
 
 
-def _chosen(machine: Machine, through: Flags, limit: int) -> Flags:
+def _chosen(machine: Machine, through: Bools, limit: int) -> Bools:
     members = np.unique(np.concatenate([machine.src[through], machine.dst[through]]))
     place = np.searchsorted(members, np.arange(machine.ranks))
     ahead = (place[machine.dst] - place[machine.src]) % max(1, len(members))
-    found: Flags = np.isin(ahead, _distances(len(members), limit))
+    found: Bools = np.isin(ahead, _distances(len(members), limit))
     return found
 
 

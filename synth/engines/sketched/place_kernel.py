@@ -16,14 +16,11 @@ import heapq
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.jit import compiled
 
-from ...fabric.greedy_machine import Ints
 from .timeline_kernel import Hops, Rows, earliest, latest, release, reserve
-
-Flags = npt.NDArray[np.bool_]
 
 NEVER = 1 << 61
 
@@ -64,7 +61,7 @@ def _offer(
     v: int,
     ready: Ints,
     depth: Ints,
-    allowed: Flags,
+    allowed: Bools,
     bias: Ints,
     limits: Limits,
     by: int,
@@ -92,7 +89,7 @@ def flood(
     hops: Hops,
     ready: Ints,
     depth: Ints,
-    allowed: Flags,
+    allowed: Bools,
     bias: Ints,
     limits: Limits,
     by: int,
@@ -141,8 +138,8 @@ def deliver(
     hops: Hops,
     ready: Ints,
     depth: Ints,
-    wanted: Flags,
-    allowed: Flags,
+    wanted: Bools,
+    allowed: Bools,
     bias: Ints,
     limits: Limits,
     by: int,
@@ -205,7 +202,7 @@ def gather(
     hops: Hops,
     root: int,
     pivot: int,
-    allowed: Flags,
+    allowed: Bools,
     bias: Ints,
     most: int,
     shortest: bool,

@@ -12,21 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.jit import compiled
 
-from ...fabric.greedy_machine import Ints
-from .place_kernel import (
-    BY_ARRIVAL,
-    NEVER,
-    Flags,
-    Limits,
-    deliver,
-    flood,
-    gather,
-    go,
-    undo,
-    within,
-)
+from .place_kernel import BY_ARRIVAL, NEVER, Limits, deliver, flood, gather, go, undo, within
 from .timeline_kernel import Hops, Rows, Whole, earliest, reserve
 
 
@@ -44,12 +33,12 @@ class Jobs(NamedTuple):
         up: hops of the way up to the root of a sum: those that leave enough for the way down.
     """
 
-    holds: Flags
-    wants: Flags
+    holds: Bools
+    wants: Bools
     root: Ints
     kind: Ints
-    everywhere: Flags
-    allowed: Flags
+    everywhere: Bools
+    allowed: Bools
     length: Ints
     most: Ints
     up: Ints

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.jit import compiled
-
-from ...fabric.greedy_machine import Ints
 
 Whole = int | np.int64
 """What kernels count in."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
+
 from . import kernel as k
 from .costs import Ticks
 from .layout import Layout
 from .memory import Memory
-from .operations import Ints
 
 
 class CompiledMachine:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 
 from .costs import Ticks, resources_of, times_held
-from .operations import Ints, Operations
+from .operations import Operations
 from .precedence import meeting, successors
 from .routes import Route
 

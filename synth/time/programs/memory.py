@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
+
 from . import kernel as k
 from .costs import Ticks
 from .layout import Layout
-from .operations import Ints
 
 
 @dataclass(frozen=True, slots=True)

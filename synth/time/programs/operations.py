@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Block, Op, Program
 
 from .routes import Connection
-
-Ints = npt.NDArray[np.int64]
 
 _OPS = tuple(Op)
 _INDEX = {op: i for i, op in enumerate(_OPS)}
@@ -65,17 +63,17 @@ class Operations:
         return len(self.op)
 
     @property
-    def sends(self) -> npt.NDArray[np.bool_]:
+    def sends(self) -> Bools:
         """Whether each operation sends."""
         return _SENDS[self.op]
 
     @property
-    def receives(self) -> npt.NDArray[np.bool_]:
+    def receives(self) -> Bools:
         """Whether each operation receives."""
         return _RECEIVES[self.op]
 
     @property
-    def local(self) -> npt.NDArray[np.bool_]:
+    def local(self) -> Bools:
         """Whether each operation only works on its rank's memory."""
         return _LOCAL[self.op]
 

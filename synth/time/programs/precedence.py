@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.dsl.base.arrays import Ints
+
 from .costs import Costs
-from .operations import Ints, Operations
+from .operations import Operations
 
 
 def precedence(operations: Operations, costs: Costs, ranks: int) -> list[int]:

@@ -14,16 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 
-from ..simulate import Floats, in_us
+from ..simulate import in_us
 from .costs import Leg
 from .events import Activity, Machine
 from .model import MSCCL, Cut, RuntimeModel
-from .operations import Ints, Operations
+from .operations import Operations
 from .precedence import meeting, precedence
 from .prepared import Prepared
 from .simulate import run_to_end

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.program import Program, Protocol
@@ -36,12 +36,10 @@ from ..simulate import Timing, bus_factor
 from .events import Activity, Machine
 from .layout import FITS
 from .model import MSCCL, Cut, RuntimeModel
-from .operations import Ints, Operations
+from .operations import Operations
 from .precedence import precedence
 from .prepared import Prepared
 from .steady import FEWEST_TURNS, Running, Steady
-
-Floats = npt.NDArray[np.float64]
 
 MOST_OPERATIONS = 2_000_000
 MOST_COMPILED = 16_000_000

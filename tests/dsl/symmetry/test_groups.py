@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.dsl.base.arrays import Ints32
 from weft.dsl.symmetry.groups import (
     cycle_lengths,
     divisors,
@@ -19,7 +20,6 @@ from weft.dsl.symmetry.groups import (
     spread,
     trivial,
 )
-from weft.dsl.symmetry.structure import Points
 
 
 def closure(images: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
@@ -32,7 +32,7 @@ def closure(images: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
         found = more
 
 
-def points(image: tuple[int, ...]) -> Points:
+def points(image: tuple[int, ...]) -> Ints32:
     return np.array(image, np.int32)
 
 

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.dsl.base.arrays import AnyArray
+
 from ..plan.model import Plan
 from .assemble import Assembler
-from .memory import Memory, Place, Values, Write
+from .memory import Memory, Place, Write
 from .micro import LATER, SHARES, Barrier, Carried, Key, Meet, Micro, Posted
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "slow rank")
@@ -43,7 +45,7 @@ class Thread:
     pc: int = 0
     progress: int = 0
     launch: int = 0
-    saved: Values | None = None
+    saved: AnyArray | None = None
     writes: list[Write] = field(default_factory=list)
 
 

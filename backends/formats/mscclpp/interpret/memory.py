@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import AnyArray
 from weft.dsl.nouns.program import Buffer
 
 from ....execute.layout import Layout
 from ..plan.model import Gpu, Plan
-
-Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +42,9 @@ class Write:
     """Values on their way into somebody's memory; ``marks`` are set with them."""
 
     rank: int
-    target: Values
-    values: Values
-    marks: Values | None
+    target: AnyArray
+    values: AnyArray
+    marks: AnyArray | None
     mark: int
     packets: bool
     done: bool = False
@@ -64,7 +62,7 @@ class Memory:
 
     def __init__(self, plan: Plan, place: Layout, elements: int, dtype: np.dtype[Any]) -> None:
         self.layout, self.elements = place, elements
-        self.user: Values = np.zeros(place.rows * elements, dtype)
+        self.user: AnyArray = np.zeros(place.rows * elements, dtype)
         self.halves = 2 if plan.double_scratch else 1
         each = 2 if plan.packets else 1
         self.half = [gpu.scratch_chunks * elements * each for gpu in plan.gpus]
@@ -77,7 +75,7 @@ class Memory:
             values.fill(99)
             marks.fill(0)
 
-    def views(self, place: Place, launch: int) -> tuple[Values, Values | None]:
+    def views(self, place: Place, launch: int) -> tuple[AnyArray, AnyArray | None]:
         """The values of a place and the marks that go with them, in a launch."""
         if place.buffer is not Buffer.SCRATCH:
             column = 0 if place.buffer is Buffer.INPUT else 1

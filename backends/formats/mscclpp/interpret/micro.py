@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .memory import Place, Values, Write
+from weft.dsl.base.arrays import AnyArray
+
+from .memory import Place, Write
 
 if TYPE_CHECKING:
     from .machine import Machine, Thread
@@ -169,7 +171,7 @@ class Combine(Micro):
         return None
 
 
-def _sum(views: list[Values]) -> Values | None:
+def _sum(views: list[AnyArray]) -> AnyArray | None:
     total = None
     for view in views:
         total = view.copy() if total is None else total + view

@@ -12,13 +12,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Instr, Program
-
-Ints = npt.NDArray[np.int64]
-Clock = npt.NDArray[np.int32]
 
 START, GOT, END = 0, 1, 2
 _KEPT = 8  # clocks of so many ranks are kept; callers go through the ranks one by one
@@ -55,7 +52,7 @@ class Order:
     received: list[int] = field(default_factory=list)
     level: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _layers: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
-    _clocks: dict[int, Clock] = field(default_factory=dict)
+    _clocks: dict[int, Ints32] = field(default_factory=dict)
 
     @staticmethod
     def of(program: Program) -> Order:
@@ -141,7 +138,7 @@ class Order:
             heads = np.flatnonzero(np.concatenate([[True], target[1:] != target[:-1]]))
             self._layers.append((edges[low:high, 0], heads, target[heads]))
 
-    def clocks(self, rank: int) -> Clock:
+    def clocks(self, rank: int) -> Ints32:
         """For every moment, the last instruction of each block of ``rank`` that ended before it.
 
         Shape (3 · instructions, blocks); -1 where none has. O(moments · blocks).

@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.collective import Collective, Kind
 
 from ..trees.hosts_net import Boxes
 from ..trees.templates import overlay
 from .search import PASSES, Choice, Found, Grove, Wish, choose, loads_of, search
 from .trees import Shares
-
-Ints = npt.NDArray[np.int64]
 
 REDUCING = frozenset({Kind.REDUCE_SCATTER, Kind.REDUCE})
 
@@ -199,7 +197,7 @@ def _laid(boxes: Boxes, choice: Choice, owner: Ints, turned: bool) -> Shares:
     return Shares(index, owner[index], weights, {turned: choice.grove.take(list(tree))})
 
 
-def _weighted(choice: Choice, mask: npt.NDArray[np.bool_]) -> list[tuple[int, Fraction]]:
+def _weighted(choice: Choice, mask: Bools) -> list[tuple[int, Fraction]]:
     return [(int(t), choice.weights[t]) for t in np.flatnonzero(mask)]
 
 

@@ -15,7 +15,6 @@ from fractions import Fraction
 from math import lcm
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
@@ -28,9 +27,6 @@ from .fabric import shares_of
 from .inner import solve_inside
 from .search import MET, loads_of
 from .trees import Shares, entering, trees_of
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 KINDS = frozenset(
     {

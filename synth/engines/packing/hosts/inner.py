@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Floats, Ints
 
 from ..trees.hosts_net import Boxes
 from .search import MET, Found, Grove, Wish, choose, search
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 24, 48)
 """Equal trees for each GPU that are tried."""

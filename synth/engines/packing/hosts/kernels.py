@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Floats, Ints
 
 from ..trees.kernels import FAR, STEEPEST, _pop, _push
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Field(NamedTuple):

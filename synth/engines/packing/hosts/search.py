@@ -7,14 +7,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound
 
 from ....lp.certified import common_denominator
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 MET = 1e-9
 """A congestion this near 1 is 1."""
@@ -70,8 +67,8 @@ class Grove:
     turned: Ints
     roots: Ints
     starts: Ints
-    order: npt.NDArray[np.int32]
-    links: npt.NDArray[np.int32]
+    order: Ints32
+    links: Ints32
 
     def __len__(self) -> int:
         return len(self.roots)

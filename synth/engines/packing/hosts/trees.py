@@ -12,14 +12,13 @@ from fractions import Fraction
 from math import lcm
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Bools, Floats, Ints
 
 from ..trees.hosts_net import Boxes
 from ..trees.model import Tree
 from .inner import Inside
 from .search import Grove
-
-Ints = npt.NDArray[np.int64]
 
 FINEST = 1 << 40
 """Weights are multiples of one over this, at the finest."""
@@ -54,7 +53,7 @@ def entries(boxes: Boxes, shares: Shares, turned: bool) -> Ints:
     return found
 
 
-def entering(boxes: Boxes, shares: Shares, turned: bool) -> npt.NDArray[np.float64]:
+def entering(boxes: Boxes, shares: Shares, turned: bool) -> Floats:
     """What enters each rank, its own data included, in chunks."""
     at = entries(boxes, shares, turned)
     weight = np.repeat([float(w) for w in shares.weights], at.shape[1])
@@ -73,7 +72,7 @@ def trees_of(boxes: Boxes, shares: Shares, insides: dict[bool, Inside]) -> tuple
     return tuple(found)
 
 
-_Hops = tuple[Ints, Ints, npt.NDArray[np.bool_], Ints, Ints]
+_Hops = tuple[Ints, Ints, Bools, Ints, Ints]
 
 
 def _tree(chunk: int, weight: Fraction, parts: list[_Hops]) -> Tree:

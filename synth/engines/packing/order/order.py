@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Ints
 
 from .plan_quotient import Quotient
-
-Ints = npt.NDArray[np.int64]
 
 _TICKS = 1 << 28  # of the longest tail: priorities are 32-bit numbers
 

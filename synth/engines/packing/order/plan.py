@@ -21,14 +21,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 
 from ..trees.model import Packing, Tree
 from ..trees.shares import Shares, shares
 from ..trees.templates import root
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +44,7 @@ class Hops:
     tree: Ints
     src: Ints
     dst: Ints
-    reduce: npt.NDArray[np.bool_]
+    reduce: Bools
     level: Ints
     start: Ints
     links: Ints
@@ -78,7 +77,7 @@ def _joined(columns: list[Any]) -> Ints:
     return np.concatenate([np.asarray(x, np.int64) for x in columns])
 
 
-def _levels(source: Ints, target: Ints, reduce: npt.NDArray[np.bool_], places: int) -> Ints:
+def _levels(source: Ints, target: Ints, reduce: Bools, places: int) -> Ints:
     """Hops on the longest chain before each hop.
 
     What is reduced waits for the sums at its source, what is copied for the copy that came there,

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Ints = npt.NDArray[np.int64]
+from weft.dsl.base.arrays import Bools, Ints
 
 FOREVER = 1 << 62
 _SIZE, _OFFERED, _CLEARED, _LAST = range(4)  # places of State.counters
@@ -50,7 +49,7 @@ class State(NamedTuple):
     sibling: Ints
     origin: Ints
     queue: Ints
-    taken: npt.NDArray[np.bool_]
+    taken: Bools
     when: Ints
     what: Ints
     offers: Ints

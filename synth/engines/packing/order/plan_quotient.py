@@ -15,13 +15,12 @@ from math import lcm
 import numpy as np
 import numpy.typing as npt
 
+from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
 from ..trees.model import Packing
 from .plan import Hops, Plan, plain_chunks
-
-Ints = npt.NDArray[np.int64]
 
 _LONGEST = float(1 << 55)  # ticks of one hop at most, so that sums along a chain fit 64 bits
 _FINE = 40  # the busiest row is held for at least 2^40 ticks: α is rounded to less than 1e-12 of it
@@ -77,7 +76,7 @@ class Quotient:
     holds: Ints
     leaves: Ints
     row_count: int
-    alpha: npt.NDArray[np.float64]
+    alpha: Floats
     tick: Fraction
     exact: bool
     busiest: int
@@ -191,7 +190,7 @@ def _places(hops: Hops, ranks: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _rows(
-    topology: Topology, link_images: npt.NDArray[np.int32]
+    topology: Topology, link_images: Ints32
 ) -> tuple[Ints, Ints, npt.NDArray[np.object_], Fraction]:
     """Orbit of each row, rows per orbit, time per grain of a row of each orbit in whole units,
     and that unit in µs per byte."""
@@ -206,7 +205,7 @@ def _rows(
     return orbit, size, x, Fraction(1, common * BYTES_PER_US_PER_GBPS)
 
 
-def _resource_labels(topology: Topology, link_images: npt.NDArray[np.int32]) -> Ints:
+def _resource_labels(topology: Topology, link_images: Ints32) -> Ints:
     """Shared resources of one orbit get one number: the least fingerprint of their images."""
     if not topology.resources:
         return np.zeros(0, np.int64)

@@ -15,15 +15,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Floats, Ints, Ints32
 
 from .exact_finish import Master, exact_weights
 from .net import Net
-from .pool import Pool, Routes, entries
+from .pool import Pool, entries
 from .prices import Prices
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _ROUNDS = 80
 _LATER_ROUNDS = 6  # of pricing for α, once the rate is settled
@@ -39,7 +37,7 @@ class Split:
     ``links[i, : length[i]]``."""
 
     pair: Ints
-    links: Routes
+    links: Ints32
     length: Ints
     weight: tuple[Fraction, ...]
 

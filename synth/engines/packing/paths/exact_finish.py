@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from weft.dsl.base.arrays import Bools, Floats, Ints
 
 _LARGEST_SYSTEM = 700
 _FREE_DENOMINATOR = 60
@@ -49,9 +48,7 @@ def exact_weights(master: Master, x: Floats, slack: Floats) -> list[Fraction] | 
     return None
 
 
-def _attempt(
-    master: Master, x: Floats, kept: npt.NDArray[np.bool_], full: npt.NDArray[np.bool_]
-) -> list[Fraction] | None:
+def _attempt(master: Master, x: Floats, kept: Bools, full: Bools) -> list[Fraction] | None:
     """Solve for the columns that share their group's sum; all others are the whole sum, or 0."""
     members = np.bincount(master.group[kept], minlength=len(master.count))
     if (members[master.count > 0] == 0).any():
@@ -75,9 +72,7 @@ def _attempt(
     return weights if holds(master, weights) else None
 
 
-def _system(
-    master: Master, unknown: Ints, alone: npt.NDArray[np.bool_], rows: Ints
-) -> list[list[Fraction]]:
+def _system(master: Master, unknown: Ints, alone: Bools, rows: Ints) -> list[list[Fraction]]:
     """Equations as rows: coefficients of the unknown columns (and U), then the right-hand side."""
     more = int(master.room is None)
     equations = []

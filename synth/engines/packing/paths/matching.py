@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
@@ -25,7 +25,6 @@ from ..order.plan_quick import Group, as_tree, load_us_per_byte
 from ..trees.demands import pairs_of
 from ..trees.model import Packing, Tree
 
-Ints = npt.NDArray[np.int64]
 Way = tuple[int, ...]
 
 _PIECES = (1, 2, 3, 4, 6, 8)  # a chunk is cut into as few as make a whole number of rounds

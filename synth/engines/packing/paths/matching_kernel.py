@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Ints = npt.NDArray[np.int64]
+from weft.dsl.base.arrays import Ints, Ints32
 
 _TENURE = 10  # steps for which a transfer does not return, and as many again by chance
 
@@ -56,7 +55,7 @@ def edge_colouring(src: Ints, dst: Ints, ranks: int, colours: int) -> Ints:
 
 
 @njit(cache=True)
-def _meets(c: Choices, use: npt.NDArray[np.int32], route: int, colour: int) -> int:
+def _meets(c: Choices, use: Ints32, route: int, colour: int) -> int:
     """How many there are already on the rows of a route in a round."""
     total = 0
     for i in range(c.first_row[route], c.first_row[route + 1]):
@@ -65,7 +64,7 @@ def _meets(c: Choices, use: npt.NDArray[np.int32], route: int, colour: int) -> i
 
 
 @njit(cache=True)
-def _put(c: Choices, use: npt.NDArray[np.int32], route: int, colour: int, count: int) -> None:
+def _put(c: Choices, use: Ints32, route: int, colour: int, count: int) -> None:
     """Put a transfer on its rows (count 1), or take it away (-1)."""
     for i in range(c.first_row[route], c.first_row[route + 1]):
         use[c.rows[i], colour] += count
@@ -85,7 +84,7 @@ def _drawn(state: Ints, below: int) -> int:
 @njit(cache=True)
 def _better(
     c: Choices,
-    use: npt.NDArray[np.int32],
+    use: Ints32,
     left: Ints,
     state: Ints,
     turn: tuple[int, int, int, int],

@@ -7,15 +7,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
 from ....fabric.occupancy import LinkTable
 from ....fabric.scaling import whole
-
-Ints = npt.NDArray[np.int64]
 
 _FINE = 1 << 20  # steps of α between nothing and the longest link
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
@@ -34,9 +34,6 @@ from .pool import Pool
 from .prices import Prices, prices_by_weights
 from .route import Routing, get_ready, in_parts, negotiate, room_of, shortest
 from .trees import figures, trees_of
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 LATENCY_WEIGHT = 0.3
 """What a detour of mean α costs, in terms of a full row, while pairs are re-routed."""

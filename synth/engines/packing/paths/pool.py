@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Bools, Ints, Ints32
 
 from .net import Net
-
-Ints = npt.NDArray[np.int64]
-Routes = npt.NDArray[np.int32]
 
 
 @dataclass(eq=False)
@@ -20,7 +18,7 @@ class Pool:
 
     net: Net
     pair: Ints
-    links: Routes
+    links: Ints32
     length: Ints
     seen: set[tuple[int, bytes]] = field(default_factory=set)
 
@@ -31,13 +29,13 @@ class Pool:
         return cls(net, none, np.zeros((0, net.longest), np.int32), none)
 
     @classmethod
-    def of(cls, net: Net, pair: Ints, links: Routes, length: Ints) -> Pool:
+    def of(cls, net: Net, pair: Ints, links: Ints32, length: Ints) -> Pool:
         """A pool of given paths; equal ones are kept once."""
         pool = cls.empty(net)
         pool.add(pair, links, length)
         return pool
 
-    def add(self, pair: Ints, links: Routes, length: Ints) -> int:
+    def add(self, pair: Ints, links: Ints32, length: Ints) -> int:
         """Add paths that are new; returns how many were."""
         fresh = []
         for i, (k, n) in enumerate(zip(pair.tolist(), length.tolist(), strict=True)):
@@ -51,7 +49,7 @@ class Pool:
             self.length = np.concatenate([self.length, length[fresh]])
         return len(fresh)
 
-    def among(self, free: npt.NDArray[np.bool_]) -> Pool:
+    def among(self, free: Bools) -> Pool:
         """The paths of the marked pairs, which are numbered anew."""
         kept = free[self.pair]
         number = np.cumsum(free) - 1
@@ -71,7 +69,7 @@ class Pool:
         return coo_array((ones, (at, np.repeat(column, count))), shape=shape).tocsr()
 
 
-def entries(links: Routes, length: Ints) -> tuple[Ints, Ints]:
+def entries(links: Ints32, length: Ints) -> tuple[Ints, Ints]:
     """Pairs (path, link) of all paths, in order."""
     column = np.repeat(np.arange(len(length)), length)
     inside = np.arange(len(column)) - np.repeat(np.cumsum(length) - length, length)

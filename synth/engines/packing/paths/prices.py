@@ -11,13 +11,11 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Floats, Ints, Ints32
 
 from .net import Net
-from .pool import Pool, Routes, entries
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from .pool import Pool, entries
 
 _PHASES = 60
 _KEPT = 5  # phases whose paths are kept: a program over more is slow
@@ -60,7 +58,7 @@ def prices_by_weights(
 
 def _all_cheapest(
     net: Net, src: Ints, dst: Ints, count: Ints, toll: Floats
-) -> tuple[Routes, Ints, float]:
+) -> tuple[Ints32, Ints, float]:
     """A cheapest path for every pair, and what all of them pay."""
     from .kernels import trees
 
@@ -73,7 +71,7 @@ def _all_cheapest(
     return links, length, float(full[at] @ count[column])
 
 
-def _load(net: Net, links: Routes, length: Ints, count: Ints) -> Floats:
+def _load(net: Net, links: Ints32, length: Ints, count: Ints) -> Floats:
     """Uses of the rows by one path of every pair."""
     column, at = entries(links, np.maximum(length, 0))
     uses = np.bincount(at, count[column].astype(float), len(net.tail))

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Floats, Ints, Ints32
 
 from .net import Net
 from .pool import Pool
-
-Ints = npt.NDArray[np.int64]
 
 _ROUNDS = 60
 _PATIENCE = 12  # rounds without progress
@@ -33,7 +32,7 @@ class Routing:
 
     parts: int
     pair: Ints
-    links: npt.NDArray[np.int32]
+    links: Ints32
     length: Ints
     load: Ints
 
@@ -151,7 +150,7 @@ def _round(
     strict: Ints,
     soft: Ints,
     room: Ints,
-    past: npt.NDArray[np.float64] | None,
+    past: Floats | None,
     eta: float,
     rng: np.random.Generator | None = None,
 ) -> Routing:

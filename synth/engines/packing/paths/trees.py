@@ -17,7 +17,6 @@ from .columns import Split
 from .net import Net
 from .pool import entries
 
-Ints = npt.NDArray[np.int64]
 Path = tuple[int, ...]
 
 _EXACT = 1 << 53

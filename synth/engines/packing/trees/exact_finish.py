@@ -13,13 +13,11 @@ from math import lcm
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Floats, Ints
 
 from ....lp.certified import common_denominator
 from .machine import Rows
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 TIGHT = 1e-7
 """Relative slack below which a row counts as tight; a vertex has none just above it."""

@@ -12,15 +12,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.hops import islands
 from weft.dsl.nouns.topology import Topology
 
 from ....fabric.occupancy import LinkTable
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 WIDTH = 6
 """Links of a route, at most, unless something is out of reach then."""
@@ -50,10 +47,10 @@ class Boxes:
         return self.topology.capacities()
 
     @cached_property
-    def within(self) -> npt.NDArray[np.bool_]:
+    def within(self) -> Bools:
         """Whether both ends of a link are in one box, per link."""
         a, b = self.box[self.table.src], self.box[self.table.dst]
-        same: npt.NDArray[np.bool_] = (a == b) & (a >= 0)
+        same: Bools = (a == b) & (a >= 0)
         return same
 
     def fabric(self, *, turned: bool, width: int = WIDTH) -> Any:

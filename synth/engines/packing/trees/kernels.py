@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from weft.dsl.base.arrays import Ints
 
 FAR = 1e300
 """Longer than any route."""

@@ -8,17 +8,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Floats, Ints
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
 from ....fabric.occupancy import LinkTable
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 DETOUR = 4
 """A route may have so many links more than the shortest one between the GPUs farthest apart."""

@@ -16,15 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-import numpy.typing as npt
-
+from weft.dsl.base.arrays import Bools, Ints32
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ....base.engine import Certificate
-
-Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +40,11 @@ class Tree:
 
     chunk: int
     weight: Fraction
-    src: Ints
-    dst: Ints
-    reduce: npt.NDArray[np.bool_]
-    route_start: Ints
-    route_links: Ints
+    src: Ints32
+    dst: Ints32
+    reduce: Bools
+    route_start: Ints32
+    route_links: Ints32
 
     def __len__(self) -> int:
         return len(self.src)
@@ -73,8 +69,8 @@ class Packing:
     topology: Topology
     collective: Collective
     trees: tuple[Tree, ...]
-    images: npt.NDArray[np.int32]
-    link_images: npt.NDArray[np.int32]
+    images: Ints32
+    link_images: Ints32
     us_per_byte: Fraction
     bound: Fraction
     certificate: Certificate

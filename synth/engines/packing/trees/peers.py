@@ -15,8 +15,8 @@ them one peer for every hop of its representative.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
@@ -24,8 +24,6 @@ from weft.dsl.symmetry.orbits import Orbits
 from .hosts_net import boxes_of
 from .machine import Machine
 from .model import Packing
-
-Bools = npt.NDArray[np.bool_]
 
 
 def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
@@ -82,7 +80,7 @@ def peers_of(packing: Packing) -> int:
     return int(max(np.bincount(every // n).max(), np.bincount(every % n).max()))
 
 
-def _most(source: npt.NDArray[np.int64], into: npt.NDArray[np.int64], reps: int) -> int:
+def _most(source: Ints, into: Ints, reps: int) -> int:
     """The most peers of a rank, in one direction, by the hops of the representatives."""
     counts = [np.bincount(x, minlength=reps).max(initial=0) for x in (source, into)]
     return int(max(counts))

@@ -13,8 +13,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.collective import Collective, Kind
@@ -22,8 +22,6 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ....fabric.occupancy import us_per_byte
 from .shares import largest_remainder
-
-Ints = npt.NDArray[np.int64]
 
 MOST = 1024
 """Grains of a message that MSCCL's runtime can tell apart."""

@@ -12,16 +12,14 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
+
+from weft.dsl.base.arrays import Floats, Ints
 
 from .exact_finish import Shape, finish, rounded
 from .machine import Machine
 from .master import Master, Weights
 from .pool import Batch, Columns, Pool
 from .task import Task
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 MET = 1e-9
 """A congestion this near 1 is taken for 1 and then proved, or not, in rationals."""

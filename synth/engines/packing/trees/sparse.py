@@ -12,14 +12,10 @@ from fractions import Fraction
 from math import lcm
 
 import numpy as np
-import numpy.typing as npt
 
 from .master import Weights
 from .pool import Batch, Columns
 from .search import MET, Found, Search
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 REWEIGHTINGS = 10
 """Rounds of the reweighted program."""

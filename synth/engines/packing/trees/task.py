@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Bools, Floats, Ints
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
@@ -16,10 +16,6 @@ from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 from ....base.engine import Certificate
 from .machine import Machine, Rows
 from .peers import few_peers
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 REDUCING = frozenset({Kind.REDUCE, Kind.REDUCE_SCATTER})
 ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.MULTIROOT_BROADCAST})

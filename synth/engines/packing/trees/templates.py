@@ -7,8 +7,8 @@ from fractions import Fraction
 from math import lcm
 
 import numpy as np
-import numpy.typing as npt
 
+from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
@@ -17,8 +17,6 @@ from .machine import Machine
 from .model import Packing, Tree
 from .pool import Columns
 from .task import Task
-
-Ints = npt.NDArray[np.int64]
 
 
 def packing_of(task: Task, columns: Columns, weights: list[Fraction]) -> Packing:
