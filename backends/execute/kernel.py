@@ -5,17 +5,9 @@ Loaded only where something is executed: numba takes its time to load.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from weft.dsl.base.jit import compiled
-
-Ints = Any
-"""Arrays of integers; the compiler sees their types."""
-
-Values = Any
-"""Arrays of the data's type."""
+from weft.dsl.base.jit import Array, compiled
 
 UNIFORM, BURSTS, GREEDY, PRIORITIES, LATEST, EARLIEST = range(6)
 """The policies, as :data:`.interleave.POLICIES` has them."""
@@ -29,17 +21,17 @@ NO_LIMIT = 1 << 62
 
 @compiled
 def draw(
-    begin: Ints,
-    end: Ints,
-    need: Ints,
-    need_counter: Ints,
-    need_value: Ints,
-    effect: Ints,
-    effect_counter: Ints,
-    effect_value: Ints,
-    counters: Ints,
-    at: Ints,
-    order: Ints,
+    begin: Array,
+    end: Array,
+    need: Array,
+    need_counter: Array,
+    need_value: Array,
+    effect: Array,
+    effect_counter: Array,
+    effect_value: Array,
+    counters: Array,
+    at: Array,
+    order: Array,
     policy: int,
     seed: int,
 ) -> int:
@@ -99,7 +91,7 @@ def draw(
 
 
 @compiled
-def lacking(i: int, need: Ints, need_counter: Ints, need_value: Ints, counters: Ints) -> int:
+def lacking(i: int, need: Array, need_counter: Array, need_value: Array, counters: Array) -> int:
     """The first counter that keeps an operation from starting; -1: none."""
     for n in range(need[i], need[i + 1]):
         if counters[need_counter[n]] < need_value[n]:
@@ -109,7 +101,7 @@ def lacking(i: int, need: Ints, need_counter: Ints, need_value: Ints, counters: 
 
 
 @compiled
-def join(counter: int, block: int, first: Ints, last: Ints, after: Ints) -> None:
+def join(counter: int, block: int, first: Array, last: Array, after: Array) -> None:
     """A block waits for a counter, behind those that do already."""
     if first[counter] < 0:
         first[counter] = block
@@ -119,7 +111,7 @@ def join(counter: int, block: int, first: Ints, last: Ints, after: Ints) -> None
 
 
 @compiled
-def ranking(blocks: int, policy: int) -> tuple[Ints, Ints]:
+def ranking(blocks: int, policy: int) -> tuple[Array, Array]:
     """Which block goes first, and who has which rank, for policies that have fixed priorities."""
     of_rank = np.arange(blocks)
     if policy == PRIORITIES:
@@ -139,7 +131,7 @@ def burst(policy: int) -> int:
 
 
 @compiled
-def put(bag: Ints, size: int, block: int, policy: int, rank: Ints) -> int:
+def put(bag: Array, size: int, block: int, policy: int, rank: Array) -> int:
     """Put a block that can go on into the bag, a heap of ranks if they are fixed; its size."""
     bag[size] = block
     if policy in (PRIORITIES, EARLIEST):
@@ -152,7 +144,7 @@ def put(bag: Ints, size: int, block: int, policy: int, rank: Ints) -> int:
 
 
 @compiled
-def take(bag: Ints, size: int, policy: int, of_rank: Ints) -> tuple[int, int]:
+def take(bag: Array, size: int, policy: int, of_rank: Array) -> tuple[int, int]:
     """Take a block out of the bag; which, and the size of the bag."""
     size -= 1
     if policy == LATEST:
@@ -180,22 +172,22 @@ def take(bag: Ints, size: int, policy: int, of_rank: Ints) -> tuple[int, int]:
 
 @compiled
 def replay(
-    order: Ints,
-    rows: Values,
-    slots: Values,
-    value: Values,
-    counts: Ints,
-    columns: Ints,
-    widths: Ints,
-    src: Ints,
-    dst: Ints,
-    into: Ints,
-    out: Ints,
-    sums: Ints,
-    starts: Ints,
-    more: Ints,
-    more_end: Ints,
-    more_offset: Ints,
+    order: Array,
+    rows: Array,
+    slots: Array,
+    value: Array,
+    counts: Array,
+    columns: Array,
+    widths: Array,
+    src: Array,
+    dst: Array,
+    into: Array,
+    out: Array,
+    sums: Array,
+    starts: Array,
+    more: Array,
+    more_end: Array,
+    more_offset: Array,
 ) -> None:
     """Do what operations do, in an order.
 

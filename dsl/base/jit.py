@@ -9,6 +9,9 @@ from numba import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+Array = Any
+"""An array in a kernel: its indices give NumPy scalars, whose types the compiler sees."""
+
 
 def compiled(function: F) -> F:
     """Compile on the first call and keep the machine code on disk; runs without Python's lock."""

@@ -16,10 +16,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-Ints = Any
-"""Arrays of integers; the compiler sees their types."""
+from weft.dsl.base.jit import Array, compiled
 
 # Columns of the table of transfers. Legs are passed one after the other; NEEDS: how many of the
 # arrivals at the source, in their order, are waited for; SLOT: the number among those at the
@@ -58,18 +56,18 @@ class Work(NamedTuple):
     """
 
     slices: int
-    transfers: Ints
-    legs: Ints
-    holds: Ints
+    transfers: Array
+    legs: Array
+    holds: Array
     rows: int
-    places: Ints
-    readers: Ints
-    step_start: Ints
+    places: Array
+    readers: Array
+    step_start: Array
     planned: bool
     stride: int
 
 
-def run(work: Work) -> tuple[Ints, Ints] | None:
+def run(work: Work) -> tuple[Array, Array] | None:
     """Run all jobs to the end: the tables of transfers and of rows, filled; None if that would be
     later than ``LATEST``."""
     n, k = len(work.transfers), work.slices
@@ -112,24 +110,24 @@ def run(work: Work) -> tuple[Ints, Ints] | None:
     return (work.transfers, rows) if ended else None
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _run(
-    transfers: Ints,
-    legs: Ints,
-    holds: Ints,
-    rows: Ints,
-    places: Ints,
-    readers: Ints,
-    step_start: Ints,
-    left: Ints,
-    key: Ints,
-    link: Ints,
-    there: Ints,
-    leg: Ints,
-    progress: Ints,
-    arrived: Ints,
-    heads: Ints,
-    count: Ints,
+    transfers: Array,
+    legs: Array,
+    holds: Array,
+    rows: Array,
+    places: Array,
+    readers: Array,
+    step_start: Array,
+    left: Array,
+    key: Array,
+    link: Array,
+    there: Array,
+    leg: Array,
+    progress: Array,
+    arrived: Array,
+    heads: Array,
+    count: Array,
 ) -> bool:
     # Beside messages on their way there is one event per row and one per transfer at a time.
     beside = len(transfers) + len(rows) + 2
@@ -193,8 +191,8 @@ def _run(
                         )
 
 
-@njit(cache=True)
-def _grown(table: Ints) -> Any:
+@compiled
+def _grown(table: Array) -> Any:
     larger = np.empty((2 * len(table), 2), np.int64)
     larger[: len(table)] = table
     return larger
@@ -203,8 +201,8 @@ def _grown(table: Ints) -> Any:
 # --- data ---
 
 
-@njit(cache=True)
-def _goes_on(transfers: Ints, leg: Ints, count: Ints, job: int) -> bool:
+@compiled
+def _goes_on(transfers: Array, leg: Array, count: Array, job: int) -> bool:
     """Whether a message that has passed a leg has more of them before it."""
     if not count[SEVERAL]:
         return False
@@ -213,9 +211,9 @@ def _goes_on(transfers: Ints, leg: Ints, count: Ints, job: int) -> bool:
     return bool(transfers[i, FIRST_LEG] + leg[job] < transfers[i, LAST_LEG])
 
 
-@njit(cache=True)
+@compiled
 def _noted(
-    transfers: Ints, places: Ints, progress: Ints, arrived: Ints, count: Ints, job: int
+    transfers: Array, places: Array, progress: Array, arrived: Array, count: Array, job: int
 ) -> Any:
     """Note an arrival; the place (of a slice) whose prefix of arrivals is longer now, or -1."""
     turn, i = job // count[TRANSFERS], job % count[TRANSFERS]
@@ -236,17 +234,17 @@ def _noted(
     return at
 
 
-@njit(cache=True)
+@compiled
 def _wake(
-    transfers: Ints,
-    places: Ints,
-    readers: Ints,
-    progress: Ints,
-    key: Ints,
-    there: Ints,
-    events: Ints,
-    heads: Ints,
-    count: Ints,
+    transfers: Array,
+    places: Array,
+    readers: Array,
+    progress: Array,
+    key: Array,
+    there: Array,
+    events: Array,
+    heads: Array,
+    count: Array,
     at: int,
     now: int,
 ) -> None:
@@ -260,16 +258,16 @@ def _wake(
     progress[at, WOKEN] = reader - begin
 
 
-@njit(cache=True)
+@compiled
 def _open(
-    transfers: Ints,
-    step_start: Ints,
-    left: Ints,
-    key: Ints,
-    there: Ints,
-    events: Ints,
-    heads: Ints,
-    count: Ints,
+    transfers: Array,
+    step_start: Array,
+    left: Array,
+    key: Array,
+    there: Array,
+    events: Array,
+    heads: Array,
+    count: Array,
     now: int,
 ) -> None:
     """With barriers: the next steps, while all that came before has arrived."""
@@ -281,14 +279,14 @@ def _open(
                 _tell(transfers, key, there, events, heads, count, turn, i, now)
 
 
-@njit(cache=True)
+@compiled
 def _tell(
-    transfers: Ints,
-    key: Ints,
-    there: Ints,
-    events: Ints,
-    heads: Ints,
-    count: Ints,
+    transfers: Array,
+    key: Array,
+    there: Array,
+    events: Array,
+    heads: Array,
+    count: Array,
     turn: int,
     i: int,
     now: int,
@@ -304,8 +302,8 @@ def _tell(
         _push(events, count, transfers[i, LEFT_AT], count[ROWS] + job)
 
 
-@njit(cache=True)
-def _ready(transfers: Ints, key: Ints, heads: Ints, count: Ints, job: int, now: int) -> None:
+@compiled
+def _ready(transfers: Array, key: Array, heads: Array, count: Array, job: int, now: int) -> None:
     if count[PLANNED]:
         turn, i = job // count[TRANSFERS], job % count[TRANSFERS]
         key[job] = transfers[i, PRIORITY] + turn * count[STRIDE]
@@ -317,18 +315,18 @@ def _ready(transfers: Ints, key: Ints, heads: Ints, count: Ints, job: int, now: 
 # --- rows ---
 
 
-@njit(cache=True)
+@compiled
 def _try(
-    transfers: Ints,
-    legs: Ints,
-    holds: Ints,
-    rows: Ints,
-    key: Ints,
-    link: Ints,
-    there: Ints,
-    leg: Ints,
-    events: Ints,
-    count: Ints,
+    transfers: Array,
+    legs: Array,
+    holds: Array,
+    rows: Array,
+    key: Array,
+    link: Array,
+    there: Array,
+    leg: Array,
+    events: Array,
+    count: Array,
     job: int,
     now: int,
 ) -> None:
@@ -370,12 +368,12 @@ def _try(
         _push(events, count, arrival, count[ROWS] + jobs + job)
 
 
-@njit(cache=True)
+@compiled
 def _leave(
-    transfers: Ints,
-    there: Ints,
-    events: Ints,
-    count: Ints,
+    transfers: Array,
+    there: Array,
+    events: Array,
+    count: Array,
     job: int,
     turn: int,
     i: int,
@@ -395,8 +393,8 @@ def _leave(
 # --- heaps ---
 
 
-@njit(cache=True)
-def _push(events: Ints, count: Ints, time: int, code: int) -> None:
+@compiled
+def _push(events: Array, count: Array, time: int, code: int) -> None:
     """An event into the binary heap."""
     at = count[EVENTS]
     count[EVENTS] = at + 1
@@ -409,8 +407,8 @@ def _push(events: Ints, count: Ints, time: int, code: int) -> None:
     events[at, TIME], events[at, CODE] = time, code
 
 
-@njit(cache=True)
-def _pop(events: Ints, count: Ints) -> Any:
+@compiled
+def _pop(events: Array, count: Array) -> Any:
     """The code of the earliest event, which is taken out."""
     first = events[0, CODE]
     size = count[EVENTS] - 1
@@ -431,8 +429,8 @@ def _pop(events: Ints, count: Ints) -> Any:
     return first
 
 
-@njit(cache=True)
-def _look_at(heads: Ints, count: Ints, key: int, job: int, row: int) -> None:
+@compiled
+def _look_at(heads: Array, count: Array, key: int, job: int, row: int) -> None:
     """Put a job among those that are looked at now: for a freed row, or (-1) as it got ready."""
     at = count[HEADS]
     count[HEADS] = at + 1
@@ -445,8 +443,8 @@ def _look_at(heads: Ints, count: Ints, key: int, job: int, row: int) -> None:
     heads[at, 0], heads[at, 1], heads[at, 2] = key, job, row
 
 
-@njit(cache=True)
-def _drop_head(heads: Ints, count: Ints) -> None:
+@compiled
+def _drop_head(heads: Array, count: Array) -> None:
     size = count[HEADS] - 1
     count[HEADS] = size
     key, job, row = heads[size, 0], heads[size, 1], heads[size, 2]
@@ -464,13 +462,13 @@ def _drop_head(heads: Ints, count: Ints) -> None:
     heads[at, 0], heads[at, 1], heads[at, 2] = key, job, row
 
 
-@njit(cache=True)
-def _before(heads: Ints, at: int, key: int, job: int) -> bool:
+@compiled
+def _before(heads: Array, at: int, key: int, job: int) -> bool:
     return bool(heads[at, 0] < key or (heads[at, 0] == key and heads[at, 1] < job))
 
 
-@njit(cache=True)
-def _meld(key: Ints, link: Ints, one: Any, other: Any) -> Any:
+@compiled
+def _meld(key: Array, link: Array, one: Any, other: Any) -> Any:
     """Two pairing heaps, made one."""
     if key[other] < key[one] or (key[other] == key[one] and other < one):
         one, other = other, one
@@ -479,8 +477,8 @@ def _meld(key: Ints, link: Ints, one: Any, other: Any) -> Any:
     return one
 
 
-@njit(cache=True)
-def _without_first(key: Ints, link: Ints, first: Any) -> Any:
+@compiled
+def _without_first(key: Array, link: Array, first: Any) -> Any:
     """A pairing heap without its first: the children melded in pairs, then from the last one."""
     one = np.int64(link[first, CHILD])
     link[first, CHILD] = -1

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.jit import compiled
-
-Array = Any  # numba's own checks know what mypy cannot: the type of each element
+from weft.dsl.base.jit import Array, compiled
 
 Number = int | np.int64
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.jit import compiled
+from weft.dsl.base.jit import Array, compiled
 
-Array = Any
 Number = int | np.int64
 
 FINE, NO_LINK, NO_CHUNK, BACK_IN_TIME, BUSY, NOT_THERE, TWICE = range(7)

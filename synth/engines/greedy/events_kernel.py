@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.jit import compiled
+from weft.dsl.base.jit import Array, compiled
 
-from .bits_kernel import FEW, Array, draw, lowest, put
+from .bits_kernel import FEW, draw, lowest, put
 
 NOW, LEFT, SIZE, STAMP = 0, 1, 2, 3
 """Places of ``clock``: the time, what is still wanted, events in the heap, the turn's number."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.jit import compiled
+from weft.dsl.base.jit import Array, compiled
 
-from .bits_kernel import Array, draw, put, rarest
+from .bits_kernel import draw, put, rarest
 
 STEP, LEFT, IDLE = 0, 1, 2
 """Places of ``clock``: the next step, what is still wanted, steps in a row without any transfer."""

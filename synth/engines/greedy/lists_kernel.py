@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.jit import compiled
+from weft.dsl.base.jit import Array, compiled
 
-from .bits_kernel import Array
 from .events_kernel import NOW, SIZE, pop, push
 
 NONE = -1

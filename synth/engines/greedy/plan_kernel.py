@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.base.jit import compiled
-
-from .bits_kernel import Array
+from weft.dsl.base.jit import Array, compiled
 
 
 @compiled

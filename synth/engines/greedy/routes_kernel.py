@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.jit import compiled
+from weft.dsl.base.jit import Array, compiled
 
-from .bits_kernel import Array
 from .events_kernel import SIZE, pop, push
 
 NONE = -1

@@ -17,10 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.dsl.base.jit import compiled
-
-Ints = Any
-"""Arrays of integers; the compiler sees their types."""
+from weft.dsl.base.jit import Array, compiled
 
 # What is counted: the clock, events, heads, where the stack ends, blocks that are not done, turns,
 # events that one time may add; then where stack, heads, events, blocks and connections begin.
@@ -54,7 +51,7 @@ turn; there is no room for more events."""
 
 
 @compiled
-def advance(m: Ints, watched: int, seen: int) -> int:
+def advance(m: Array, watched: int, seen: int) -> int:
     """Time after time, until all is done or the watched block is not in the turn ``seen``."""
     heap = m[EVENTS_AT]
     while m[LEFT] > 0:
@@ -84,7 +81,7 @@ def advance(m: Ints, watched: int, seen: int) -> int:
 
 
 @compiled
-def settle(m: Ints) -> None:
+def settle(m: Array) -> None:
     """Run all blocks that can go on, then serve who waits for links, until nothing moves."""
     now = m[NOW]
     while m[STACK] > m[STACK_AT] or m[HEADS] > 0:
@@ -109,7 +106,7 @@ def settle(m: Ints) -> None:
 
 
 @compiled
-def put(m: Ints, block: int) -> None:
+def put(m: Array, block: int) -> None:
     """A block is to be looked at."""
     if m[block + ON_STACK] == 0:
         m[block + ON_STACK] = 1
@@ -118,14 +115,14 @@ def put(m: Ints, block: int) -> None:
 
 
 @compiled
-def wake(m: Ints, block: int) -> None:
+def wake(m: Array, block: int) -> None:
     """Something has come that a block may wait for."""
     if block >= 0 and m[block + STAGE] == FRESH:
         put(m, block)
 
 
 @compiled
-def go_on(m: Ints, block: int) -> None:
+def go_on(m: Array, block: int) -> None:
     """Go on with a block until it has to wait."""
     turns = m[TURNS]
     while m[block + TURN] < turns and m[block + STAGE] < BUSY_NOW:
@@ -153,7 +150,7 @@ def go_on(m: Ints, block: int) -> None:
 
 
 @compiled
-def what_blocks(m: Ints, block: int, op: int) -> int:
+def what_blocks(m: Array, block: int, op: int) -> int:
     """What keeps an operation from starting; -1: nothing."""
     for need in range(m[op + WAIT_BEGIN], m[op + WAIT_END], 2):
         other = m[need + OTHER]
@@ -173,7 +170,7 @@ def what_blocks(m: Ints, block: int, op: int) -> int:
 
 
 @compiled
-def done_so_far(m: Ints, block: int) -> int:
+def done_so_far(m: Array, block: int) -> int:
     """The operations of all turns that a block has done, times their columns."""
     first, end = m[block + FIRST], m[block + END]
     so_far: int = m[block + TURN] * (end - first) + m[block + AT] - first
@@ -181,7 +178,7 @@ def done_so_far(m: Ints, block: int) -> int:
 
 
 @compiled
-def take(m: Ints, block: int) -> None:
+def take(m: Array, block: int) -> None:
     """Receive: the slot is free for the sender's next message."""
     connection = m[block + INTO]
     m[connection + INBOX] -= 1
@@ -190,7 +187,7 @@ def take(m: Ints, block: int) -> None:
 
 
 @compiled
-def complete(m: Ints, block: int) -> None:
+def complete(m: Array, block: int) -> None:
     """The operation is done: go to the next, wake who waits for it."""
     m[block + STAGE] = FRESH
     m[block + AT] += OPERATION_COLUMNS
@@ -210,7 +207,7 @@ def complete(m: Ints, block: int) -> None:
 
 
 @compiled
-def does(m: Ints, block: int, activity: int) -> None:
+def does(m: Array, block: int, activity: int) -> None:
     """Account for the time since the last change."""
     now = m[NOW]
     m[block + SPENT + m[block + DOING]] += now - m[block + SINCE]
@@ -222,7 +219,7 @@ def does(m: Ints, block: int, activity: int) -> None:
 
 
 @compiled
-def attempt(m: Ints, block: int) -> None:
+def attempt(m: Array, block: int) -> None:
     """Start a message if all its rows are free, else let it wait for the one that is free last."""
     now = m[NOW]
     op = m[block + AT]
@@ -261,7 +258,7 @@ def attempt(m: Ints, block: int) -> None:
 
 
 @compiled
-def push(m: Ints, time: int, what: int) -> None:
+def push(m: Array, time: int, what: int) -> None:
     """An event into the binary heap."""
     heap, at = m[EVENTS_AT], 2 * m[EVENTS]
     m[EVENTS] += 1
@@ -275,7 +272,7 @@ def push(m: Ints, time: int, what: int) -> None:
 
 
 @compiled
-def pop(m: Ints) -> Any:
+def pop(m: Array) -> Any:
     """What the earliest event is about; it is taken out."""
     heap, at, below = m[EVENTS_AT], 0, 2
     first = m[heap + WHAT]
@@ -294,7 +291,7 @@ def pop(m: Ints) -> Any:
 
 
 @compiled
-def look_at(m: Ints, block: int, row: int) -> None:
+def look_at(m: Array, block: int, row: int) -> None:
     """Put a message among those that are tried now: for a freed row, or (-1) as it got ready."""
     heap, at = m[HEADS_AT], 4 * m[HEADS]
     m[HEADS] += 1
@@ -309,7 +306,7 @@ def look_at(m: Ints, block: int, row: int) -> None:
 
 
 @compiled
-def drop_head(m: Ints) -> None:
+def drop_head(m: Array) -> None:
     """Without the first of those that are tried now."""
     heap, at, below = m[HEADS_AT], 0, 4
     m[HEADS] -= 1
@@ -328,25 +325,25 @@ def drop_head(m: Ints) -> None:
 
 
 @compiled
-def fill(m: Ints, head: int, key: int, among: int, block: int, row: int) -> None:
+def fill(m: Array, head: int, key: int, among: int, block: int, row: int) -> None:
     """Write a head."""
     m[head + KEY], m[head + AMONG], m[head + BLOCK], m[head + FREED] = key, among, block, row
 
 
 @compiled
-def move(m: Ints, source: int, target: int) -> None:
+def move(m: Array, source: int, target: int) -> None:
     """Put a head at another place of the heap."""
     fill(m, target, m[source + KEY], m[source + AMONG], m[source + BLOCK], m[source + FREED])
 
 
 @compiled
-def later(m: Ints, head: int, key: int, among: int) -> bool:
+def later(m: Array, head: int, key: int, among: int) -> bool:
     """Whether a head comes after one with this key."""
     return bool(m[head + KEY] > key or (m[head + KEY] == key and m[head + AMONG] > among))
 
 
 @compiled
-def meld(m: Ints, one: Any, other: Any) -> Any:
+def meld(m: Array, one: Any, other: Any) -> Any:
     """Two pairing heaps, made one: of sleepers by their goal, else of messages by precedence."""
     if m[one + STAGE] == ASLEEP:
         swap = m[other + GOAL] < m[one + GOAL]
@@ -362,7 +359,7 @@ def meld(m: Ints, one: Any, other: Any) -> Any:
 
 
 @compiled
-def without_first(m: Ints, first: Any) -> Any:
+def without_first(m: Array, first: Any) -> Any:
     """A pairing heap without its first: the children melded in pairs, then from the last one."""
     one = m[first + CHILD]
     m[first + CHILD] = -1
@@ -389,7 +386,7 @@ def without_first(m: Ints, first: Any) -> Any:
 
 
 @compiled
-def in_order(start: Ints, after: Ints, missing: Ints, order: Ints) -> int:
+def in_order(start: Array, after: Array, missing: Array, order: Array) -> int:
     """Operations in an order in which each comes after what it needs; how many there are."""
     size = 0
     for node in range(len(missing)):
@@ -411,7 +408,13 @@ def in_order(start: Ints, after: Ints, missing: Ints, order: Ints) -> int:
 
 @compiled
 def tails(
-    order: Ints, start: Ints, after: Ints, meets: Ints, operations: Ints, legs: Ints, tail: Ints
+    order: Array,
+    start: Array,
+    after: Array,
+    meets: Array,
+    operations: Array,
+    legs: Array,
+    tail: Array,
 ) -> None:
     """Ticks from the start of each operation to the end of all that needs it, without queues."""
     for at in range(len(order) - 1, -1, -1):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.jit import Array, compiled
 
 from ..trees.kernels import FAR, STEEPEST, _pop, _push
 
@@ -50,8 +50,8 @@ class Crop(NamedTuple):
     waves: Ints
 
 
-@numba.njit(cache=True)
-def _record(field, back, node, links):  # type: ignore[no-untyped-def]
+@compiled
+def _record(field: Field, back: Array, node: int, links: Array) -> int:
     """The route that ends at a node, from its GPU on, -1 after its end; returns that GPU."""
     links[:] = -1
     at, used = node, 0
@@ -63,11 +63,24 @@ def _record(field, back, node, links):  # type: ignore[no-untyped-def]
             break
     for k in range(used // 2):
         links[k], links[used - 1 - k] = links[used - 1 - k], links[k]
-    return at
+    return int(at)
 
 
-@numba.njit(cache=True)
-def _grow(field, price, wave, waves, shift, start, mu, relay, count, order, links, work):  # type: ignore[no-untyped-def]
+@compiled
+def _grow(
+    field: Field,
+    price: Array,
+    wave: int,
+    waves: int,
+    shift: int,
+    start: int,
+    mu: float,
+    relay: int,
+    count: int,
+    order: Array,
+    links: Array,
+    work: Array,
+) -> int:
     """Directed Prim over groups; only those reached at less than ``relay`` hops send on.
 
     Of a tree that has reached ``count`` groups (``depth`` of ``work`` knows which) the groups of
@@ -127,16 +140,18 @@ def _grow(field, price, wave, waves, shift, start, mu, relay, count, order, link
     return -1 if missing else count
 
 
-@numba.njit(cache=True)
-def _worth(load, room, eta):  # type: ignore[no-untyped-def]
+@compiled
+def _worth(load: float, room: float, eta: float) -> float:
     at = eta * (load / room - 1.0)
     if at > STEEPEST:
-        return np.exp(STEEPEST) * (1.0 + at - STEEPEST) / room
-    return np.exp(at) / room
+        return float(np.exp(STEEPEST) * (1.0 + at - STEEPEST) / room)
+    return float(np.exp(at) / room)
 
 
-@numba.njit(cache=True)
-def _count(field, links, weight, load, price, room, eta):  # type: ignore[no-untyped-def]
+@compiled
+def _count(
+    field: Field, links: Array, weight: float, load: Array, price: Array, room: Array, eta: float
+) -> None:
     """Put a tree's load on its rows (or take it off) and keep their prices up to date."""
     for k in range(links.shape[0]):
         for j in range(links.shape[1]):
@@ -155,8 +170,8 @@ def _count(field, links, weight, load, price, room, eta):  # type: ignore[no-unt
                 price[row] = _worth(load[row], room[row], eta)
 
 
-@numba.njit(cache=True)
-def _room_for_work(field):  # type: ignore[no-untyped-def]
+@compiled
+def _room_for_work(field: Field) -> tuple[Array, ...]:
     nodes = len(field.out_start) - 1
     most = 16 * (len(field.link_src) + nodes)
     return (
@@ -169,8 +184,8 @@ def _room_for_work(field):  # type: ignore[no-untyped-def]
     )
 
 
-@numba.njit(cache=True)
-def _cost(field, links, price):  # type: ignore[no-untyped-def]
+@compiled
+def _cost(field: Field, links: Array, price: Array) -> float:
     total = 0.0
     for k in range(links.shape[0]):
         for j in range(links.shape[1]):
@@ -182,8 +197,18 @@ def _cost(field, links, price):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True)
-def _plant(crop, first, root, state, mu, relay, order, links, work):  # type: ignore[no-untyped-def]
+@compiled
+def _plant(
+    crop: Crop,
+    first: int,
+    root: int,
+    state: Array,
+    mu: float,
+    relay: int,
+    order: Array,
+    links: Array,
+    work: Array,
+) -> float:
     """Grow one tree, or both of a pair; their cost, FAR if they do not reach everything.
 
     The hops of a wave count at once for the next one; all are taken off again at the end.
@@ -224,8 +249,20 @@ def _plant(crop, first, root, state, mu, relay, order, links, work):  # type: ig
     return cost
 
 
-@numba.njit(cache=True)
-def route_all(crop, room, base, etas, level, relay, free, seed, roots, order, links):  # type: ignore[no-untyped-def]
+@compiled
+def route_all(
+    crop: Crop,
+    room: Array,
+    base: Array,
+    etas: Array,
+    level: Array,
+    relay: int,
+    free: Array,
+    seed: int,
+    roots: Array,
+    order: Array,
+    links: Array,
+) -> Array:
     """Rip up and re-route trees, one pass for each of ``etas``, all passes kept.
 
     Tree t grows from group ``roots[0, t]``. ``room`` is what a row may carry, ``base`` what it

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.jit import compiled
 
 FOREVER = 1 << 62
 _SIZE, _OFFERED, _CLEARED, _LAST = range(4)  # places of State.counters
@@ -57,7 +57,7 @@ class State(NamedTuple):
     counters: Ints
 
 
-@njit(cache=True)
+@compiled
 def tails(order: Ints, source: Ints, target: Ints, lasts: Ints, longest: Ints) -> Ints:
     """For each hop the ticks from its start until all that depends on it has arrived.
 
@@ -71,7 +71,7 @@ def tails(order: Ints, source: Ints, target: Ints, lasts: Ints, longest: Ints) -
     return tail
 
 
-@njit(cache=True)
+@compiled
 def _merged(key: Ints, child: Ints, sibling: Ints, a: int, b: int) -> int:
     """One pairing heap from two, by their roots (-1: empty)."""
     if a < 0:
@@ -85,7 +85,7 @@ def _merged(key: Ints, child: Ints, sibling: Ints, a: int, b: int) -> int:
     return a
 
 
-@njit(cache=True)
+@compiled
 def _without_root(key: Ints, child: Ints, sibling: Ints, root: int) -> int:
     """A pairing heap without its least member: pairs from the left, then all from the right
     (Fredman, Sedgewick, Sleator & Tarjan, Algorithmica 1 (1986))."""
@@ -112,7 +112,7 @@ def _without_root(key: Ints, child: Ints, sibling: Ints, root: int) -> int:
     return whole
 
 
-@njit(cache=True)
+@compiled
 def _push(s: State, time: int, event: int) -> None:
     """Add an event to the agenda, a binary heap by time."""
     i = s.counters[_SIZE]
@@ -126,7 +126,7 @@ def _push(s: State, time: int, event: int) -> None:
     s.when[i], s.what[i] = time, event
 
 
-@njit(cache=True)
+@compiled
 def _pop(s: State) -> int:
     """Remove the first event of the agenda, and tell which it was."""
     first = s.what[0]
@@ -148,7 +148,7 @@ def _pop(s: State) -> int:
     return int(first)
 
 
-@njit(cache=True)
+@compiled
 def _offer(s: State, job: int) -> None:
     """One thing less that a job waits for; if it was the last, it may start."""
     s.waits[job] -= 1
@@ -157,14 +157,14 @@ def _offer(s: State, job: int) -> None:
         s.counters[_OFFERED] += 1
 
 
-@njit(cache=True)
+@compiled
 def _complete(w: Work, s: State, place: int, part: int) -> None:
     """All arrivals of a place have come, for one slice."""
     for i in range(w.first_reader[place], w.first_reader[place + 1]):
         _offer(s, part * len(w.source) + w.readers[i])
 
 
-@njit(cache=True)
+@compiled
 def _happen(w: Work, s: State, now: int) -> None:
     """All that happens at one time: rows freed, messages that have left, and that arrive."""
     hops, jobs, places = len(w.source), len(s.key), len(w.arrivals)
@@ -185,7 +185,7 @@ def _happen(w: Work, s: State, now: int) -> None:
                 _complete(w, s, place, part)
 
 
-@njit(cache=True)
+@compiled
 def _next_of(s: State, row: int, turns: int) -> int:
     """The first that waits for a free row gets a turn."""
     head = s.queue[row]
@@ -196,7 +196,7 @@ def _next_of(s: State, row: int, turns: int) -> int:
     return _merged(s.key, s.child, s.sibling, turns, head)
 
 
-@njit(cache=True)
+@compiled
 def _start(w: Work, s: State, job: int, now: int) -> None:
     """A job takes its rows."""
     hops = len(w.source)
@@ -210,7 +210,7 @@ def _start(w: Work, s: State, job: int, now: int) -> None:
     s.counters[_LAST] = max(s.counters[_LAST], now + w.lasts[hop])
 
 
-@njit(cache=True)
+@compiled
 def _serve(w: Work, s: State, now: int) -> None:
     """Start all that can, the least key first: waiters of freed rows, and who became ready."""
     turns = -1
@@ -237,7 +237,7 @@ def _serve(w: Work, s: State, now: int) -> None:
             turns = _next_of(s, row, turns)
 
 
-@njit(cache=True)
+@compiled
 def _state(w: Work, slices: int, priority: Ints, stride: int) -> State:
     """Before the first job."""
     hops, places = len(w.source), len(w.arrivals)
@@ -268,7 +268,7 @@ def _state(w: Work, slices: int, priority: Ints, stride: int) -> State:
     )
 
 
-@njit(cache=True)
+@compiled
 def makespan(w: Work, slices: int, priority: Ints, stride: int, limit: int) -> int:
     """Ticks until all slices of all hops have arrived; FOREVER once ``limit`` is passed.
 

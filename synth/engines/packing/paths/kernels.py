@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from weft.dsl.base.jit import compiled
 
 FAR = np.int64(1) << np.int64(62)
 ONE = 1 << 20
 """The price of a full row in integer costs."""
 
 
-@njit(cache=True)
+@compiled
 def _before(key: Any, a: int, b: int) -> bool:
     """Whether node a comes before node b: three keys, one after the other."""
     if key[0, a] != key[0, b]:
@@ -26,7 +27,7 @@ def _before(key: Any, a: int, b: int) -> bool:
     return key[2, a] < key[2, b]  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@compiled
 def _rise(heap: Any, place: Any, key: Any, at: int) -> None:
     node = heap[at]
     while at > 0:
@@ -40,7 +41,7 @@ def _rise(heap: Any, place: Any, key: Any, at: int) -> None:
     place[node] = at
 
 
-@njit(cache=True)
+@compiled
 def _sink(heap: Any, place: Any, key: Any, size: int) -> None:
     at, node = 0, heap[0]
     while True:
@@ -58,7 +59,7 @@ def _sink(heap: Any, place: Any, key: Any, size: int) -> None:
     place[node] = at
 
 
-@njit(cache=True)
+@compiled
 def search(
     net: Any, strict: Any, soft: Any, price: Any, source: int, target: int, work: Any
 ) -> Any:
@@ -117,7 +118,7 @@ def search(
             _rise(heap, place, key, place[to])
 
 
-@njit(cache=True)
+@compiled
 def workspace(nodes: int) -> Any:
     """The arrays of :func:`search`."""
     return (
@@ -129,7 +130,7 @@ def workspace(nodes: int) -> Any:
     )
 
 
-@njit(cache=True)
+@compiled
 def _walk(into: Any, tail: Any, source: int, target: int, path: Any) -> int:
     """Write the links of the found path, first link first; -1 where they do not fit."""
     length, node = 0, target
@@ -144,7 +145,7 @@ def _walk(into: Any, tail: Any, source: int, target: int, path: Any) -> int:
     return length
 
 
-@njit(cache=True)
+@compiled
 def trees(
     net: Any, tail: Any, strict: Any, soft: Any, price: Any, src: Any, dst: Any, longest: int
 ) -> Any:
@@ -164,7 +165,7 @@ def trees(
     return cost, paths, length
 
 
-@njit(cache=True)
+@compiled
 def price_of(load: float, room: float, eta: float) -> float:
     """Exponential in the use of a row, linear beyond full (never flat), nothing below half."""
     use = load / room if room > 0 else 2.0
@@ -175,13 +176,13 @@ def price_of(load: float, room: float, eta: float) -> float:
     return min(1.0 + eta * (use - 1.0), 1e6)
 
 
-@njit(cache=True)
+@compiled
 def _reprice(price: Any, load: Any, room: Any, past: Any, eta: float, row: int) -> None:
     after = price_of(load[row] + 1.0, room[row], eta) * (1.0 + past[row])
     price[row] = np.int64(min(after, 1e9) * ONE)
 
 
-@njit(cache=True)
+@compiled
 def reroute(
     net: Any,
     tail: Any,

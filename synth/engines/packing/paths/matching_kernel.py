@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from weft.dsl.base.arrays import Ints, Ints32
+from weft.dsl.base.jit import compiled
 
 _TENURE = 10  # steps for which a transfer does not return, and as many again by chance
 
@@ -22,7 +22,7 @@ class Choices(NamedTuple):
     row_count: int
 
 
-@njit(cache=True)
+@compiled
 def edge_colouring(src: Ints, dst: Ints, ranks: int, colours: int) -> Ints:
     """A colour for each transfer, so that no two of a colour share their source or destination.
 
@@ -54,7 +54,7 @@ def edge_colouring(src: Ints, dst: Ints, ranks: int, colours: int) -> Ints:
     return colour
 
 
-@njit(cache=True)
+@compiled
 def _meets(c: Choices, use: Ints32, route: int, colour: int) -> int:
     """How many there are already on the rows of a route in a round."""
     total = 0
@@ -63,14 +63,14 @@ def _meets(c: Choices, use: Ints32, route: int, colour: int) -> int:
     return total
 
 
-@njit(cache=True)
+@compiled
 def _put(c: Choices, use: Ints32, route: int, colour: int, count: int) -> None:
     """Put a transfer on its rows (count 1), or take it away (-1)."""
     for i in range(c.first_row[route], c.first_row[route + 1]):
         use[c.rows[i], colour] += count
 
 
-@njit(cache=True)
+@compiled
 def _drawn(state: Ints, below: int) -> int:
     """A random number below a limit, by xorshift (Marsaglia, J. Stat. Softw. 8 (2003))."""
     x = state[0]
@@ -81,7 +81,7 @@ def _drawn(state: Ints, below: int) -> int:
     return int((x >> 8) % below)
 
 
-@njit(cache=True)
+@compiled
 def _better(
     c: Choices,
     use: Ints32,
@@ -113,7 +113,7 @@ def _better(
     return to, at, least
 
 
-@njit(cache=True)
+@compiled
 def settle(
     c: Choices, colours: int, colour: Ints, route: Ints, moves: bool, steps: int, seed: int
 ) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from .kernels import FAR, STEEPEST, cheapest, plant, plant_all, record
+from weft.dsl.base.jit import Array, compiled
+
+from .kernels import FAR, STEEPEST, Net, cheapest, plant, plant_all, record
 
 
-@numba.njit(cache=True)
-def _contract(weight, up, tail, head):  # type: ignore[no-untyped-def]
+@compiled
+def _contract(weight: Array, up: Array, tail: Array, head: Array) -> int:
     """The contraction forest of Edmonds' algorithm on a dense, strongly connected graph.
 
     ``weight`` (n, n), tail to head, is used up. Vertices 0 … n-1, then contracted cycles. Fills
@@ -76,8 +77,18 @@ def _contract(weight, up, tail, head):  # type: ignore[no-untyped-def]
     return count
 
 
-@numba.njit(cache=True)
-def _expand(root, up, tail, head, count, start, child, gone, parent):  # type: ignore[no-untyped-def]
+@compiled
+def _expand(
+    root: int,
+    up: Array,
+    tail: Array,
+    head: Array,
+    count: int,
+    start: Array,
+    child: Array,
+    gone: Array,
+    parent: Array,
+) -> None:
     """The cheapest arborescence of one root, out of the contraction forest; tails in ``parent``.
 
     The forest does not depend on the root: what holds the root is dissolved, and every cycle that
@@ -110,8 +121,10 @@ def _expand(root, up, tail, head, count, start, child, gone, parent):  # type: i
         first, last = head[v], v
 
 
-@numba.njit(cache=True)
-def edmonds(net, roots, anchor, length, arcs, links, loads):  # type: ignore[no-untyped-def]
+@compiled
+def edmonds(
+    net: Net, roots: Array, anchor: int, length: Array, arcs: Array, links: Array, loads: Array
+) -> bool:
     """A cheapest tree (any height) for every root, from one contraction.
 
     ``anchor``: the only root there is, where not all ranks reach each other, else -1.
@@ -157,8 +170,21 @@ def edmonds(net, roots, anchor, length, arcs, links, loads):  # type: ignore[no-
     return count > 0
 
 
-@numba.njit(cache=True)
-def fill_pairs(net, turned, roots, limit, eta, inc, arcs, links, loads, arcs2, links2, loads2):  # type: ignore[no-untyped-def]
+@compiled
+def fill_pairs(
+    net: Net,
+    turned: Array,
+    roots: Array,
+    limit: int,
+    eta: float,
+    inc: Array,
+    arcs: Array,
+    links: Array,
+    loads: Array,
+    arcs2: Array,
+    links2: Array,
+    loads2: Array,
+) -> Array:
     """Multiplicative weights for allreduce: every step reduces to, and broadcasts from, the root
     where both together are cheapest. Returns the index of the root of every step.
 

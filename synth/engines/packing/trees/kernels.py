@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.jit import Array, compiled
 
 FAR = 1e300
 """Longer than any route."""
@@ -52,8 +52,8 @@ class Net(NamedTuple):
     in_arc: Ints
 
 
-@numba.njit(cache=True)
-def _push(keys, items, size, key, item):  # type: ignore[no-untyped-def]
+@compiled
+def _push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
     at = size
     while at > 0:
         up = (at - 1) >> 1
@@ -67,8 +67,8 @@ def _push(keys, items, size, key, item):  # type: ignore[no-untyped-def]
     return size + 1
 
 
-@numba.njit(cache=True)
-def _pop(keys, items, size):  # type: ignore[no-untyped-def]
+@compiled
+def _pop(keys: Array, items: Array, size: int) -> int:
     """Remove the least; the caller has read it at index 0."""
     size -= 1
     key, item = keys[size], items[size]
@@ -89,8 +89,8 @@ def _pop(keys, items, size):  # type: ignore[no-untyped-def]
     return size
 
 
-@numba.njit(cache=True)
-def cheapest(net, length, cost, back):  # type: ignore[no-untyped-def]
+@compiled
+def cheapest(net: Net, length: Array, cost: Array, back: Array) -> None:
     """Cheapest route of every cell: Dijkstra that expands only nodes that do not store.
 
     Fills ``cost`` (cells,) and ``back`` (sources, nodes): the link by which a node is reached.
@@ -128,8 +128,10 @@ def cheapest(net, length, cost, back):  # type: ignore[no-untyped-def]
             cost[q] = dist[net.cell_head[q]]
 
 
-@numba.njit(cache=True)
-def _grow(net, root, limit, mu, cost, arc_of, depth):  # type: ignore[no-untyped-def]
+@compiled
+def _grow(
+    net: Net, root: int, limit: int, mu: float, cost: Array, arc_of: Array, depth: Array
+) -> bool:
     """Directed Prim under a height limit, deep nodes made dearer by ``mu`` a level; may fail."""
     n = net.ranks
     key = np.full(n, FAR)
@@ -163,8 +165,8 @@ def _grow(net, root, limit, mu, cost, arc_of, depth):  # type: ignore[no-untyped
     return True
 
 
-@numba.njit(cache=True)
-def _by_levels(net, root, cost, arc_of, depth):  # type: ignore[no-untyped-def]
+@compiled
+def _by_levels(net: Net, root: int, cost: Array, arc_of: Array, depth: Array) -> bool:
     """Every rank as near the root as it can be, by its cheapest arc; False: not all reached."""
     n = net.ranks
     arc_of[:] = -1
@@ -192,8 +194,8 @@ def _by_levels(net, root, cost, arc_of, depth):  # type: ignore[no-untyped-def]
     return seen == n
 
 
-@numba.njit(cache=True)
-def _settle(net, root, arc_of, depth, under):  # type: ignore[no-untyped-def]
+@compiled
+def _settle(net: Net, root: int, arc_of: Array, depth: Array, under: Array) -> None:
     """Depths, and heights of subtrees, of a tree given by the arcs into its nodes."""
     n = net.ranks
     start = np.zeros(n + 1, np.int64)
@@ -226,8 +228,8 @@ def _settle(net, root, arc_of, depth, under):  # type: ignore[no-untyped-def]
         under[u] = max(under[u], under[v] + 1)
 
 
-@numba.njit(cache=True)
-def _reparent(net, root, limit, cost, arc_of, depth):  # type: ignore[no-untyped-def]
+@compiled
+def _reparent(net: Net, root: int, limit: int, cost: Array, arc_of: Array, depth: Array) -> None:
     """Hang nodes with their subtrees under cheaper parents while the height limit allows it."""
     n = net.ranks
     under = np.zeros(n, np.int64)
@@ -258,16 +260,18 @@ def _reparent(net, root, limit, cost, arc_of, depth):  # type: ignore[no-untyped
             break
 
 
-@numba.njit(cache=True)
-def plant(net, root, limit, mu, cost, arc_of, depth):  # type: ignore[no-untyped-def]
+@compiled
+def plant(
+    net: Net, root: int, limit: int, mu: float, cost: Array, arc_of: Array, depth: Array
+) -> None:
     """A cheap tree of at most this height; the limit is at least the eccentricity of the root."""
     if not _grow(net, root, limit, mu, cost, arc_of, depth):
         _by_levels(net, root, cost, arc_of, depth)
     _reparent(net, root, limit, cost, arc_of, depth)
 
 
-@numba.njit(cache=True)
-def record(net, back, arc_of, links, load):  # type: ignore[no-untyped-def]
+@compiled
+def record(net: Net, back: Array, arc_of: Array, links: Array, load: Array) -> None:
     """Routes of the arcs of a tree, as links in the frame of their cells, and its loads."""
     links[:] = -1
     load[:] = 0
@@ -289,8 +293,18 @@ def record(net, back, arc_of, links, load):  # type: ignore[no-untyped-def]
             links[v, j], links[v, count - 1 - j] = links[v, count - 1 - j], links[v, j]
 
 
-@numba.njit(cache=True)
-def fill(net, roots, limit, eta, seed, inc, arcs, links, loads):  # type: ignore[no-untyped-def]
+@compiled
+def fill(
+    net: Net,
+    roots: Array,
+    limit: int,
+    eta: float,
+    seed: int,
+    inc: Array,
+    arcs: Array,
+    links: Array,
+    loads: Array,
+) -> None:
     """Multiplicative weights: rounds of one tree for every root, until ``arcs`` is full.
 
     A tree adds ``inc`` times its loads to the congestion of the rows, whose prices grow
@@ -312,8 +326,17 @@ def fill(net, roots, limit, eta, seed, inc, arcs, links, loads):  # type: ignore
             t += 1
 
 
-@numba.njit(cache=True)
-def plant_all(net, roots, limit, mu, length, arcs, links, loads):  # type: ignore[no-untyped-def]
+@compiled
+def plant_all(
+    net: Net,
+    roots: Array,
+    limit: int,
+    mu: float,
+    length: Array,
+    arcs: Array,
+    links: Array,
+    loads: Array,
+) -> None:
     """One cheap tree of at most this height for every root, all at the same prices."""
     cost = np.empty(len(net.cell_head))
     back = np.full((len(net.sources), len(net.out_start) - 1), -1)
@@ -324,8 +347,21 @@ def plant_all(net, roots, limit, mu, length, arcs, links, loads):  # type: ignor
         record(net, back, arcs[t], links[t], loads[t])
 
 
-@numba.njit(cache=True)
-def reroute(nets, turned, roots, limit, mu, steep, rounds, seed, inc, arcs, links, loads):  # type: ignore[no-untyped-def]
+@compiled
+def reroute(
+    nets: tuple[Net, ...],
+    turned: Array,
+    roots: Array,
+    limit: int,
+    mu: float,
+    steep: Array,
+    rounds: int,
+    seed: int,
+    inc: Array,
+    arcs: Array,
+    links: Array,
+    loads: Array,
+) -> Array:
     """Rip up and reroute: one tree for every entry of ``roots``, the largest congestion least.
 
     Tree t grows in ``nets[turned[t]]``: an allreduce has trees that lead to their roots as well.
@@ -369,8 +405,10 @@ def reroute(nets, turned, roots, limit, mu, steep, rounds, seed, inc, arcs, link
     return best
 
 
-@numba.njit(cache=True)
-def reached(ranks, sources, out_start, out_link, link_dst):  # type: ignore[no-untyped-def]
+@compiled
+def reached(
+    ranks: int, sources: Array, out_start: Array, out_link: Array, link_dst: Array
+) -> tuple[Array, Array, Array]:
     """GPUs that each source reaches in one hop: (index of source, GPU, fewest links), sorted."""
     nodes = len(out_start) - 1
     source = np.empty(len(sources) * ranks, np.int64)
@@ -401,8 +439,8 @@ def reached(ranks, sources, out_start, out_link, link_dst):  # type: ignore[no-u
     return source[:count], head[:count], steps[:count]
 
 
-@numba.njit(cache=True)
-def eccentricities(net):  # type: ignore[no-untyped-def]
+@compiled
+def eccentricities(net: Net) -> Array:
     """Hops from every source to the rank farthest from it; -1 where it does not reach all."""
     found = np.empty(len(net.sources), np.int64)
     cost = np.zeros(len(net.cell_head))

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from weft.dsl.base.jit import Array, compiled
 
-@numba.njit(cache=True)
-def farthest_first(net, images, orbit, element_of, steps, near, most, allowed):  # type: ignore[no-untyped-def]
+from .kernels import Net
+
+
+@compiled
+def farthest_first(
+    net: Net,
+    images: Array,
+    orbit: Array,
+    element_of: Array,
+    steps: Array,
+    near: Array,
+    most: int,
+    allowed: Array,
+) -> None:
     """Allow further hops while every rank has at most ``most`` peers each way; fills ``allowed``.
 
     Representatives take turns. Each takes the rank that is farthest by what is allowed, counted in
@@ -43,8 +55,17 @@ def farthest_first(net, images, orbit, element_of, steps, near, most, allowed): 
                 moved = True
 
 
-@numba.njit(cache=True)
-def _distances(net, images, orbit, element_of, near, allowed, root, distance):  # type: ignore[no-untyped-def]
+@compiled
+def _distances(
+    net: Net,
+    images: Array,
+    orbit: Array,
+    element_of: Array,
+    near: Array,
+    allowed: Array,
+    root: int,
+    distance: Array,
+) -> None:
     """Far hops to every rank, ``ranks`` where it is out of reach: level by level."""
     distance[:] = net.ranks
     distance[root] = 0
@@ -64,8 +85,19 @@ def _distances(net, images, orbit, element_of, near, allowed, root, distance):  
         begin, level = last, level + 1
 
 
-@numba.njit(cache=True)
-def _extend(net, images, orbit, element_of, usable, queue, at, end, level, distance):  # type: ignore[no-untyped-def]
+@compiled
+def _extend(
+    net: Net,
+    images: Array,
+    orbit: Array,
+    element_of: Array,
+    usable: Array,
+    queue: Array,
+    at: int,
+    end: int,
+    level: int,
+    distance: Array,
+) -> int:
     """Append the ranks that one of the queue newly reaches by usable hops; the new end."""
     u = queue[at]
     for q in range(net.cell_start[orbit[u]], net.cell_start[orbit[u] + 1]):
