@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.arrays import Floats
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.tables import count, microseconds, number
 from weft.dsl.base.units import format_bytes
@@ -18,6 +17,7 @@ from .outputs import check_file_output
 from .subjects import Kind, Subject, read_subject
 
 if TYPE_CHECKING:
+    from weft.dsl.base.arrays import Floats
     from weft.dsl.nouns.schedule import Schedule
     from weft.synth.time.programs import ProgramTimeline
     from weft.synth.time.timeline import Timeline
