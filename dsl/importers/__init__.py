@@ -16,6 +16,7 @@ from ..machines.spec import Spec
 from ..nouns.topology import Topology
 from ..nouns.topology_json import load
 from .edge_list import read_edge_list
+from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml
 from .nvidia_smi import read_nvidia_smi
@@ -28,7 +29,7 @@ from .teccl import looks_like_teccl, read_teccl
 FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
     "TE-CCL input JSON (TopologyParams), "
-    "NCCL or RCCL topology XML (<system>), the text of nvidia-smi topo -m, "
+    "NCCL or RCCL topology XML (<system>), GraphML, GML, the text of nvidia-smi topo -m, "
     "of nccl-tests or of p2pBandwidthLatencyTest, a box in TOML"
 )
 
@@ -43,8 +44,12 @@ def read_any(text: str, where: str, options: Spec) -> Topology:
         BadFile: none of them, or not readable. BadTopology: an impossible machine.
     """
     start = text.lstrip("\ufeff \t\r\n")
+    if start.startswith("<") and looks_like_graphml(start):
+        return read_graphml(start, where, options)
     if start.startswith("<"):
         return read_nccl_xml(start, where, options)
+    if looks_like_gml(start):
+        return read_gml(start, where, options)
     if looks_like_p2p_test(text):
         return read_p2p_test(text, where, options)
     if looks_like_nccl_tests(text):

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
@@ -28,51 +27,11 @@ import numpy.typing as npt
 from ..base.arrays import Ints
 from ..base.errors import BadTopology, UnknownName
 from ..base.units import exact
-
-
-class NodeKind(StrEnum):
-    """What a node is; only GPUs hold data, the others forward."""
-
-    GPU = "gpu"
-    SWITCH = "switch"
-    NIC = "nic"
-    HOST = "host"
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A vertex. ``host`` groups nodes into boxes; a switch may ``multicast`` or ``reduce``."""
-
-    name: str
-    kind: NodeKind = NodeKind.GPU
-    host: int | None = None
-    multicast: bool = False
-    reduces: bool = False
-
-    @property
-    def stores(self) -> bool:
-        """Whether chunks can rest here between steps: GPUs only."""
-        return self.kind is NodeKind.GPU
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A directed link: α in µs, bandwidth in GB/s over all its parallel ``lanes``."""
-
-    src: int
-    dst: int
-    bandwidth: Fraction
-    latency: Fraction = Fraction(0)
-    lanes: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """Links that share one bandwidth (GB/s): a NIC, a PCIe switch, a port."""
-
-    name: str
-    links: tuple[int, ...]
-    bandwidth: Fraction
+from .graph import graph_of, json_list, parts_of
+from .parts import Link as Link
+from .parts import Node as Node
+from .parts import NodeKind as NodeKind
+from .parts import Resource as Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +223,45 @@ class Topology:
         from .topology_json import dump
 
         return dump(self)
+
+    def to_networkx(self) -> Any:
+        """Return a ``networkx.MultiDiGraph``; :mod:`.graph` lists the attributes."""
+        graph = graph_of(self.name, self.nodes, self.links, self.resources)
+        if self.symmetries:
+            graph.graph["symmetries"] = json.dumps(self.symmetries)
+        if self.notes:
+            graph.graph["notes"] = json.dumps(self.notes)
+        return graph
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        name: str | None = None,
+        *,
+        bandwidth: Fraction | int | None = None,
+        latency: Fraction | int = 0,
+    ) -> Topology:
+        """Return the topology of a networkx graph of any kind; attributes as in :mod:`.graph`.
+
+        An undirected edge is a full-duplex cable. Ranks follow the GPUs' ``rank`` attribute, or
+        the order of the graph's nodes. What a graph does not say is assumed and told in
+        ``notes``: nodes without ``kind`` are GPUs, edges without ``bandwidth`` (GB/s) or
+        ``latency`` (µs) have the arguments'.
+
+        Raises:
+            BadTopology: an attribute that cannot be read, an edge without bandwidth where
+                ``bandwidth`` is None, ranks that are not 0 … n-1, or a machine that cannot exist.
+        """
+        nodes, links, resources, notes = parts_of(graph, bandwidth, latency)
+        return cls(
+            name or str(graph.graph.get("name") or "graph"),
+            nodes,
+            links,
+            resources,
+            tuple(tuple(map(int, image)) for image in json_list(graph.graph.get("symmetries"))),
+            tuple(map(str, (*json_list(graph.graph.get("notes")), *notes))),
+        )
 
     def digest(self) -> str:
         """A hash of everything that matters to a schedule: not the name, not the notes."""

@@ -26,6 +26,7 @@ NEEDED = {
     "igraph": "igraph",
     "jinja2": "jinja2",
     "lark": "lark",
+    "networkx": "networkx",
     "numba": "numba",
     "numpy": "numpy",
     "orjson": "orjson",

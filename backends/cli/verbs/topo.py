@@ -37,8 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     bring = what.add_parser(
         "import",
         parents=[common()],
-        help="turn nvidia-smi topo -m text, NCCL or RCCL XML, TACCL, TE-CCL or edge-list JSON into "
-        "ours",
+        help="turn nvidia-smi topo -m text, NCCL or RCCL XML, GraphML, GML, TACCL, TE-CCL or "
+        "edge-list JSON into ours",
         description="Options of the importer follow the path: topo.xml:nodes=4",
     )
     bring.add_argument("topology", metavar="FILE", help="the file, or - (format by content)")
