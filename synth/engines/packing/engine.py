@@ -33,10 +33,10 @@ from .order.plan import Plan
 from .order.plan_quick import Group, quick_packing
 from .order.plan_quotient import Quotient, unfolded
 from .order.plan_thrift import thrifty_packing
-from .order.words import low, said
+from .order.summary import summary
 from .paths.matching import in_rounds
 from .trees.demands import moves_pairs, pairs_of
-from .trees.model import Packing
+from .trees.model import Packing, tree_depth
 from .trees.peers import peers_of
 from .trees.task import Under
 
@@ -236,7 +236,7 @@ class Packer:
     def _trees(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
         """Trees of the whole machine; of boxes times fabric where those lose little, or are asked
         for, or the whole is too much."""
-        from .hosts.hosts import pack_boxes
+        from .hosts.hosts import pack_hosts
         from .trees.trees import pack
 
         seconds, seed = _PACKING_SHARE * budget.seconds, budget.seed
@@ -247,7 +247,7 @@ class Packer:
             and len(orbits_of(topology).images) < _ALIKE
         )
         if self.boxes or many:
-            made = pack_boxes(topology, collective, seconds=seconds, seed=seed)
+            made = pack_hosts(topology, collective, seconds=seconds, seed=seed)
             little = made is not None and made.us_per_byte <= (1 + _LITTLE) * made.bound
             if made is not None and (self.boxes or little or collective.ranks > _TOO_MANY):
                 return [made]
@@ -288,7 +288,7 @@ class Packer:
 
     def _low_and_narrow(self, packing: Packing) -> bool:
         """Whether it keeps the budgets of height and peers."""
-        fits = not self.height or low(packing) <= self.height
+        fits = not self.height or tree_depth(packing) <= self.height
         return fits and (not self.peers or peers_of(packing) <= self.peers)
 
     def _outcome(
@@ -403,7 +403,7 @@ def _point(found: Planned) -> Point:
         bandwidth_optimal=rate == packing.bound,
         rate=rate * unit,
     )
-    return replace(point, words=said(found, point))
+    return replace(point, words=summary(found, point))
 
 
 def _proved(problem: Problem, found: Planned, point: Point) -> bool:

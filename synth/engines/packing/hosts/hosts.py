@@ -1,12 +1,12 @@
-"""Boxes times fabric: trees over boxes on the fabric, trees over GPUs inside each box.
+"""Hosts times fabric: trees over hosts on the fabric, trees over GPUs inside each host.
 
-Inside a box every GPU gets everything, so any of them may send it on: from the fabric a box is
-one node, and the box only has to spread what enters at each of its GPUs. The fabric is solved
-first, every box after it, equal boxes once. That loses nothing where boxes are wide compared
+Inside a host every GPU gets everything, so any of them may send it on: from the fabric a host is
+one node, and the host only has to spread what enters at each of its GPUs. The fabric is solved
+first, every host after it, equal hosts once. That loses nothing where hosts are wide compared
 with their way out, and the loss against the bound is counted from the trees and said.
 
-Used where symmetry is gone or partial: a broken NIC in one of 128 boxes, irregular numbers of
-NICs, boxes of several kinds.
+Used where symmetry is gone or partial: a broken NIC in one of 128 hosts, irregular numbers of
+NICs, hosts of several kinds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
+from ....fabric.hosts import Hosts, hosts_of
 from ....fabric.occupancy import LinkTable
-from ..trees.hosts_net import Boxes, boxes_of
 from ..trees.model import Packing, Tree
 from .fabric import shares_of
 from .inner import solve_inside
@@ -40,12 +40,12 @@ KINDS = frozenset(
 )
 
 
-def pack_boxes(
+def pack_hosts(
     topology: Topology, collective: Collective, *, seconds: float = 30, seed: int = 0
 ) -> Packing | None:
-    """A packing of a plain collective from trees over boxes and trees inside boxes.
+    """A packing of a plain collective from trees over hosts and trees inside hosts.
 
-    None where the machine has no boxes, one of them does not hang together, or the collective is
+    None where the machine has no hosts, one of them does not hang together, or the collective is
     of a kind that trees do not serve. ``seconds`` is not reached on a thousand GPUs.
 
     Raises:
@@ -53,16 +53,16 @@ def pack_boxes(
     """
     from ....bounds import bounds
 
-    boxes = boxes_of(topology)
-    if boxes is None or collective.kind not in KINDS:
+    hosts = hosts_of(topology)
+    if hosts is None or collective.kind not in KINDS:
         return None
     known = bounds(topology, collective)
     per_chunk = collective.message_chunks * BYTES_PER_US_PER_GBPS
     time = float(known.us_per_byte * per_chunk)
-    shares = shares_of(boxes, collective, time, seed)
+    shares = shares_of(hosts, collective, time, seed)
     if shares is None:
         return None
-    made = _whole(boxes, shares, time, seed)
+    made = _whole(hosts, shares, time, seed)
     if made is None:
         return None
     rate = busiest(topology, made) / per_chunk
@@ -101,14 +101,14 @@ def busiest(topology: Topology, trees: tuple[Tree, ...]) -> Fraction:
     return max(Fraction(int(x), unit) / b for x, b in zip(load, capacities, strict=True))
 
 
-def _whole(boxes: Boxes, shares: Shares, time: float, seed: int) -> tuple[Tree, ...] | None:
-    """The trees inside the boxes, and all of it together."""
-    rows = len(boxes.bandwidth)
+def _whole(hosts: Hosts, shares: Shares, time: float, seed: int) -> tuple[Tree, ...] | None:
+    """The trees inside the hosts, and all of it together."""
+    rows = len(hosts.bandwidth)
     weights = np.array([float(w) for w in shares.weights])
     base = np.zeros(rows)
-    for turned, grove in shares.groves.items():
-        base += loads_of(grove, boxes.fabric(turned=turned), rows).T @ weights
-    fabric = max(load / float(b) for load, b in zip(base, boxes.bandwidth, strict=True))
-    enters = {turned: entering(boxes, shares, turned) for turned in shares.groves}
-    insides, worst = solve_inside(boxes, enters, base, max(fabric, time) * (1 + MET), seed=seed)
-    return trees_of(boxes, shares, insides) if np.isfinite(worst) else None
+    for turned, tree_set in shares.tree_sets.items():
+        base += loads_of(tree_set, hosts.fabric(turned=turned), rows).T @ weights
+    fabric = max(load / float(b) for load, b in zip(base, hosts.bandwidth, strict=True))
+    enters = {turned: entering(hosts, shares, turned) for turned in shares.tree_sets}
+    insides, worst = solve_inside(hosts, enters, base, max(fabric, time) * (1 + MET), seed=seed)
+    return trees_of(hosts, shares, insides) if np.isfinite(worst) else None

@@ -1,4 +1,4 @@
-"""Inside a box: what enters at a GPU goes to all others, solved once for boxes that are alike."""
+"""Inside a host: what enters at a GPU goes to all others, solved once for hosts that are alike."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 
-from ..trees.hosts_net import Boxes
-from .search import MET, Found, Grove, Wish, choose, search
+from ....fabric.hosts import Hosts
+from .search import MET, Found, TreeDemand, TreeSet, choose, search
 
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 24, 48)
 """Equal trees for each GPU that are tried."""
 
 MOST = 128
-"""Trees within a box, at most, unless there are few for each GPU (``COUNTS`` up to 8)."""
+"""Trees within a host, at most, unless there are few for each GPU (``COUNTS`` up to 8)."""
 
 LIKE = 32
-"""What enters a box is compared in steps of one over this of the most that enters anywhere."""
+"""What enters a host is compared in steps of one over this of the most that enters anywhere."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inside:
-    """Trees within the boxes, in one direction.
+    """Trees within the hosts, in one direction.
 
     Attributes:
         span: the first tree of each rank and the one after its last, shape (ranks, 2).
         until: trees of a rank lie side by side on [0, 1]; where each ends, shape (trees,).
-        grove: in which groups are numbered as in the box, links as in the machine; by box.
-        of: box and tree in its grove, shape (trees, 2).
+        tree_set: in which groups are numbered as in the host, links as in the machine; by host.
+        of: host and tree in its tree_set, shape (trees, 2).
     """
 
     span: Ints
     until: tuple[Fraction, ...]
-    groves: tuple[Grove, ...]
+    tree_sets: tuple[TreeSet, ...]
     of: Ints
 
     @property
@@ -46,16 +46,16 @@ class Inside:
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What one box was solved to: weighted trees, and the congestion."""
+    """What one host was solved to: weighted trees, and the congestion."""
 
     like: int
-    grove: Grove
+    tree_set: TreeSet
     weights: tuple[Fraction, ...]
     congestion: float
 
 
 def solve_inside(
-    boxes: Boxes,
+    hosts: Hosts,
     enters: dict[bool, Floats],
     base: Floats,
     time: float,
@@ -68,90 +68,94 @@ def solve_inside(
     """
     known: dict[bytes, Kind] = {}
     chosen = []
-    shapes = [boxes.shape(b) for b in range(len(boxes.members))]
+    shapes = [hosts.shape(b) for b in range(len(hosts.members))]
     for b, shape in enumerate(shapes):
-        key = shape + _profile(boxes, b, enters, base)
+        key = shape + _profile(hosts, b, enters, base)
         if key not in known:
-            known[key] = _solve(boxes, b, enters, base, time, seed)
+            known[key] = _solve(hosts, b, enters, base, time, seed)
         chosen.append(known[key])
     worst = max(kind.congestion for kind in chosen)
-    return {t: _placed(boxes, chosen, t) for t in enters}, worst
+    return {t: _placed(hosts, chosen, t) for t in enters}, worst
 
 
-def _profile(boxes: Boxes, b: int, enters: dict[bool, Floats], base: Floats) -> bytes:
-    """What a box is asked for, coarsely."""
-    asked = [load[boxes.members[b]] for load in enters.values()]
+def _profile(hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats) -> bytes:
+    """What a host is asked for, coarsely."""
+    asked = [load[hosts.members[b]] for load in enters.values()]
     unit = max(float(load.max()) for load in enters.values()) / LIKE
-    return np.rint(np.concatenate([*asked, base[boxes.rows_of(b)]]) / unit).astype(int).tobytes()
+    return np.rint(np.concatenate([*asked, base[hosts.rows_of(b)]]) / unit).astype(int).tobytes()
 
 
 def _solve(
-    boxes: Boxes, b: int, enters: dict[bool, Floats], base: Floats, time: float, seed: int
+    hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, time: float, seed: int
 ) -> Kind:
     """Few equal trees for each GPU if they do not slow the fabric down, else weighted ones."""
-    tried: list[Grove] = []
-    best: tuple[Wish, Found, int] | None = None
+    tried: list[TreeSet] = []
+    best: tuple[TreeDemand, Found, int] | None = None
     for count in COUNTS:
-        wish = _wish(boxes, b, enters, base, time, count)
-        if count > 8 and len(wish.roots) > MOST:
+        wanted = _tree_demand(hosts, b, enters, base, time, count)
+        if count > 8 and len(wanted.roots) > MOST:
             break
-        found = search(wish, relay=wish.groups, level=0.1, seed=seed)
+        found = search(wanted, relay=wanted.groups, level=0.1, seed=seed)
         if found is None:
-            return Kind(b, tried[0] if tried else _none(wish), (), np.inf)
+            return Kind(b, tried[0] if tried else _none(wanted), (), np.inf)
         tried.append(found.tried)
         if best is None or found.congestion < best[1].congestion - 1e-6:
-            best = wish, found, count
+            best = wanted, found, count
         if best[1].congestion <= 1 + MET:
             break
     assert best is not None
-    wish, found, count = best
+    wanted, found, count = best
     if found.congestion > 1 + MET:
-        everything = Grove.joined(tried)
-        family = everything.turned * wish.groups + everything.roots
-        demand = _demand(boxes, b, enters)
-        weighed = choose(everything, family, demand, wish)
+        everything = TreeSet.joined(tried)
+        family = everything.turned * wanted.groups + everything.roots
+        demand = _demand(hosts, b, enters)
+        weighed = choose(everything, family, demand, wanted)
         if weighed is not None and weighed.congestion < found.congestion * (1 - 1e-4):
-            return Kind(b, weighed.grove, weighed.weights, weighed.congestion)
+            return Kind(b, weighed.tree_set, weighed.weights, weighed.congestion)
     return Kind(
-        b, found.grove, tuple(Fraction(1, count) for _ in found.grove.roots), found.congestion
+        b, found.tree_set, tuple(Fraction(1, count) for _ in found.tree_set.roots), found.congestion
     )
 
 
-def _none(wish: Wish) -> Grove:
-    hops = np.zeros((0, wish.groups - 1), np.int32)
-    return Grove(
-        wish.turned[:0], wish.roots[:0], wish.starts[:0], hops, np.zeros((*hops.shape, 1), np.int32)
+def _none(wanted: TreeDemand) -> TreeSet:
+    hops = np.zeros((0, wanted.groups - 1), np.int32)
+    return TreeSet(
+        wanted.turned[:0],
+        wanted.roots[:0],
+        wanted.starts[:0],
+        hops,
+        np.zeros((*hops.shape, 1), np.int32),
     )
 
 
-def _demand(boxes: Boxes, b: int, enters: dict[bool, Floats]) -> tuple[Fraction, ...]:
-    """What enters each GPU of a box, forwards then turned."""
-    n = len(boxes.members[b])
+def _demand(hosts: Hosts, b: int, enters: dict[bool, Floats]) -> tuple[Fraction, ...]:
+    """What enters each GPU of a host, forwards then turned."""
+    n = len(hosts.members[b])
     return tuple(
         Fraction(float(enters[t][r])).limit_denominator(1 << 20) if t in enters else Fraction(0)
         for t in (False, True)
-        for r in boxes.members[b][:n]
+        for r in hosts.members[b][:n]
     )
 
 
-def _wish(
-    boxes: Boxes, b: int, enters: dict[bool, Floats], base: Floats, time: float, count: int
-) -> Wish:
+def _tree_demand(
+    hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, time: float, count: int
+) -> TreeDemand:
     turned, roots, weights = [], [], []
     for t, load in enters.items():
-        asked = load[boxes.members[b]]
+        asked = load[hosts.members[b]]
         groups = np.flatnonzero(asked > 0)
         roots.append(np.repeat(groups, count))
         turned.append(np.full(len(groups) * count, int(t)))
         weights.append(np.repeat(asked[groups] / count, count))
-    mine = boxes.rows_of(b)
-    room = np.full(len(boxes.bandwidth), 1e300)
-    room[mine] = [float(boxes.bandwidth[i]) * time for i in mine]
+    mine = hosts.rows_of(b)
+    room = np.full(len(hosts.bandwidth), 1e300)
+    room[mine] = [float(hosts.bandwidth[i]) * time for i in mine]
     kept = np.zeros(len(room))
     kept[mine] = base[mine]
     root = np.concatenate(roots)
-    return Wish(
-        (boxes.inside(b, turned=False), boxes.inside(b, turned=True)),
+    return TreeDemand(
+        (hosts.inside(b, turned=False), hosts.inside(b, turned=True)),
         np.concatenate(turned),
         root,
         np.full(len(root), -1),
@@ -161,40 +165,40 @@ def _wish(
     )
 
 
-def _placed(boxes: Boxes, chosen: list[Kind], turned: bool) -> Inside:
-    """The trees of every box, from those of the box that it is like."""
-    first, until, groves, of = [0], [], [], []
-    order_of: dict[int, tuple[Grove, list[Fraction]]] = {}
-    to = np.arange(len(boxes.table.src) + 1)
+def _placed(hosts: Hosts, chosen: list[Kind], turned: bool) -> Inside:
+    """The trees of every host, from those of the host that it is like."""
+    first, until, tree_sets, of = [0], [], [], []
+    order_of: dict[int, tuple[TreeSet, list[Fraction]]] = {}
+    to = np.arange(len(hosts.table.src) + 1)
     to[-1] = -1
     for b, kind in enumerate(chosen):
         if id(kind) not in order_of:
-            mine = np.flatnonzero(kind.grove.turned == int(turned))
-            mine = mine[np.argsort(kind.grove.roots[mine], kind="stable")]
-            order_of[id(kind)] = kind.grove.take(mine), [kind.weights[i] for i in mine]
-        grove, weights = order_of[id(kind)]
-        to[boxes.links_of[kind.like]] = boxes.links_of[b]
-        groves.append(
-            Grove(
-                grove.turned,
-                grove.roots,
-                grove.starts,
-                grove.order,
-                to[grove.links].astype(np.int32),
+            mine = np.flatnonzero(kind.tree_set.turned == int(turned))
+            mine = mine[np.argsort(kind.tree_set.roots[mine], kind="stable")]
+            order_of[id(kind)] = kind.tree_set.take(mine), [kind.weights[i] for i in mine]
+        tree_set, weights = order_of[id(kind)]
+        to[hosts.links_of[kind.like]] = hosts.links_of[b]
+        tree_sets.append(
+            TreeSet(
+                tree_set.turned,
+                tree_set.roots,
+                tree_set.starts,
+                tree_set.order,
+                to[tree_set.links].astype(np.int32),
             )
         )
-        to[boxes.links_of[kind.like]] = boxes.links_of[kind.like]
-        counts = np.bincount(grove.roots, minlength=len(boxes.members[b]))
+        to[hosts.links_of[kind.like]] = hosts.links_of[kind.like]
+        counts = np.bincount(tree_set.roots, minlength=len(hosts.members[b]))
         first += (first[-1] + np.cumsum(counts)).tolist()
-        of += [(b, i) for i in range(len(grove))]
-        until += _ends(grove.roots.tolist(), weights)
-    return Inside(_by_rank(boxes, np.array(first)), tuple(until), tuple(groves), np.array(of))
+        of += [(b, i) for i in range(len(tree_set))]
+        until += _ends(tree_set.roots.tolist(), weights)
+    return Inside(_by_rank(hosts, np.array(first)), tuple(until), tuple(tree_sets), np.array(of))
 
 
-def _by_rank(boxes: Boxes, first: Ints) -> Ints:
-    """First and last tree of each rank, shape (ranks, 2); boxes list ranks in their own order."""
-    found = np.zeros((boxes.topology.ranks, 2), np.int64)
-    ranks = np.concatenate(boxes.members)
+def _by_rank(hosts: Hosts, first: Ints) -> Ints:
+    """First and last tree of each rank, shape (ranks, 2); hosts list ranks in their own order."""
+    found = np.zeros((hosts.topology.ranks, 2), np.int64)
+    ranks = np.concatenate(hosts.members)
     found[ranks, 0], found[ranks, 1] = first[:-1], first[1:]
     return found
 

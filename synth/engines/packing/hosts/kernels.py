@@ -1,7 +1,7 @@
-"""Compiled search of the boxes engine: trees over groups of GPUs; import this lazily.
+"""Compiled search for trees over groups of GPUs; import this lazily.
 
-A *group* is what becomes whole as soon as one of its GPUs is reached: a box, seen from the
-fabric, or one GPU, seen inside its box. Many trees share the links; each is taken out and grown
+A *group* is what becomes whole as soon as one of its GPUs is reached: a host, seen from the
+fabric, or one GPU, seen inside its host. Many trees share the links; each is taken out and grown
 again under exponential prices until the busiest row stops getting better (negotiated congestion
 as in McMurchie and Ebeling 1995, with the prices of Garg and Könemann 2007).
 """
@@ -15,35 +15,16 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.jit import Array, compiled
 
+from ....fabric.hosts import GroupGraph
 from ..trees.kernels import FAR, STEEPEST, _pop, _push
 
 
-class Field(NamedTuple):
-    """A graph of groups in arrays (all int64).
-
-    ``out_link[out_start[v]:out_start[v+1]]`` leave node v; link i loads ``rows[row_start[i]:…]``.
-    ``group`` (nodes,) is -1 for what does not store; ``member[member_start[g]:…]`` are the GPUs
-    of group g. ``width`` is the most links of a route.
-    """
-
-    width: int
-    link_src: Ints
-    link_dst: Ints
-    out_start: Ints
-    out_link: Ints
-    row_start: Ints
-    rows: Ints
-    group: Ints
-    member_start: Ints
-    member: Ints
-
-
-class Crop(NamedTuple):
-    """Trees to be grown: tree t on ``fields[turned[t]]`` (forwards, turned), from its GPU
+class TreeJobs(NamedTuple):
+    """Trees to be grown: tree t on ``graphs[turned[t]]`` (forwards, turned), from its GPU
     ``starts[t]`` (any of its root group if -1), loading every row that it uses by
     ``weights[t]``. Groups join it in ``waves[t]`` waves, prices being counted anew after each."""
 
-    fields: tuple[Field, Field]
+    graphs: tuple[GroupGraph, GroupGraph]
     turned: Ints
     starts: Ints
     weights: Floats
@@ -51,15 +32,15 @@ class Crop(NamedTuple):
 
 
 @compiled
-def _record(field: Field, back: Array, node: int, links: Array) -> int:
+def _record(graph: GroupGraph, back: Array, node: int, links: Array) -> int:
     """The route that ends at a node, from its GPU on, -1 after its end; returns that GPU."""
     links[:] = -1
     at, used = node, 0
     while True:
         links[used] = back[at]
         used += 1
-        at = field.link_src[back[at]]
-        if field.group[at] >= 0:
+        at = graph.link_src[back[at]]
+        if graph.group[at] >= 0:
             break
     for k in range(used // 2):
         links[k], links[used - 1 - k] = links[used - 1 - k], links[k]
@@ -68,7 +49,7 @@ def _record(field: Field, back: Array, node: int, links: Array) -> int:
 
 @compiled
 def _grow(
-    field: Field,
+    graph: GroupGraph,
     price: Array,
     wave: int,
     waves: int,
@@ -93,8 +74,8 @@ def _grow(
     for g in range(len(depth)):
         if depth[g] < 0:
             missing += (g + shift) % waves == wave
-        for j in range(field.member_start[g], field.member_start[g + 1]):
-            m = field.member[j]
+        for j in range(graph.member_start[g], graph.member_start[g + 1]):
+            m = graph.member[j]
             if 0 <= depth[g] < relay and (depth[g] > 0 or start < 0 or m == start):
                 dist[m] = mu * depth[g]
                 steps[m] = 0
@@ -104,32 +85,32 @@ def _grow(
         size = _pop(keys, items, size)
         if at != dist[node]:
             continue
-        g = field.group[node]
+        g = graph.group[node]
         if g >= 0 and depth[g] < 0:
-            sender = _record(field, back, node, links[count])
-            depth[g] = depth[field.group[sender]] + 1
+            sender = _record(graph, back, node, links[count])
+            depth[g] = depth[graph.group[sender]] + 1
             order[count] = g
             count += 1
             missing -= 1
-            for j in range(field.member_start[g], field.member_start[g + 1]):
-                m = field.member[j]
+            for j in range(graph.member_start[g], graph.member_start[g + 1]):
+                m = graph.member[j]
                 dist[m] = -1.0
                 if depth[g] < relay:
                     dist[m] = mu * depth[g]
                     steps[m] = 0
                     size = _push(keys, items, size, dist[m], m)
             continue
-        if steps[node] >= field.width:
+        if steps[node] >= graph.width:
             continue
-        for k in range(field.out_start[node], field.out_start[node + 1]):
-            i = field.out_link[k]
-            to = field.link_dst[i]
-            h = field.group[to]
+        for k in range(graph.out_start[node], graph.out_start[node + 1]):
+            i = graph.out_link[k]
+            to = graph.link_dst[i]
+            h = graph.group[to]
             if h >= 0 and (depth[h] >= 0 or (h + shift) % waves != wave):
                 continue
             cost = at
-            for r in range(field.row_start[i], field.row_start[i + 1]):
-                cost += price[field.rows[r]]
+            for r in range(graph.row_start[i], graph.row_start[i + 1]):
+                cost += price[graph.rows[r]]
             if cost < dist[to]:
                 dist[to] = cost
                 back[to] = i
@@ -150,7 +131,13 @@ def _worth(load: float, room: float, eta: float) -> float:
 
 @compiled
 def _count(
-    field: Field, links: Array, weight: float, load: Array, price: Array, room: Array, eta: float
+    graph: GroupGraph,
+    links: Array,
+    weight: float,
+    load: Array,
+    price: Array,
+    room: Array,
+    eta: float,
 ) -> None:
     """Put a tree's load on its rows (or take it off) and keep their prices up to date."""
     for k in range(links.shape[0]):
@@ -158,48 +145,48 @@ def _count(
             i = links[k, j]
             if i < 0:
                 break
-            for r in range(field.row_start[i], field.row_start[i + 1]):
-                load[field.rows[r]] += weight
+            for r in range(graph.row_start[i], graph.row_start[i + 1]):
+                load[graph.rows[r]] += weight
     for k in range(links.shape[0]):
         for j in range(links.shape[1]):
             i = links[k, j]
             if i < 0:
                 break
-            for r in range(field.row_start[i], field.row_start[i + 1]):
-                row = field.rows[r]
+            for r in range(graph.row_start[i], graph.row_start[i + 1]):
+                row = graph.rows[r]
                 price[row] = _worth(load[row], room[row], eta)
 
 
 @compiled
-def _room_for_work(field: Field) -> tuple[Array, ...]:
-    nodes = len(field.out_start) - 1
-    most = 16 * (len(field.link_src) + nodes)
+def _room_for_work(graph: GroupGraph) -> tuple[Array, ...]:
+    nodes = len(graph.out_start) - 1
+    most = 16 * (len(graph.link_src) + nodes)
     return (
         np.empty(nodes),
         np.full(nodes, -1),
         np.zeros(nodes, np.int64),
-        np.empty(len(field.member_start) - 1, np.int64),
+        np.empty(len(graph.member_start) - 1, np.int64),
         np.empty(most),
         np.empty(most, np.int64),
     )
 
 
 @compiled
-def _cost(field: Field, links: Array, price: Array) -> float:
+def _cost(graph: GroupGraph, links: Array, price: Array) -> float:
     total = 0.0
     for k in range(links.shape[0]):
         for j in range(links.shape[1]):
             i = links[k, j]
             if i < 0:
                 break
-            for r in range(field.row_start[i], field.row_start[i + 1]):
-                total += price[field.rows[r]]
+            for r in range(graph.row_start[i], graph.row_start[i + 1]):
+                total += price[graph.rows[r]]
     return total
 
 
 @compiled
 def _plant(
-    crop: Crop,
+    jobs: TreeJobs,
     first: int,
     root: int,
     state: Array,
@@ -216,7 +203,7 @@ def _plant(
     load, price, room, eta = state
     depth, cost = work[3], 0.0
     for t in range(len(order)):
-        field, waves = crop.fields[crop.turned[first + t]], crop.waves[first + t]
+        graph, waves = jobs.graphs[jobs.turned[first + t]], jobs.waves[first + t]
         depth[:] = -1
         depth[root] = 0
         shift = np.random.randint(waves)
@@ -224,12 +211,12 @@ def _plant(
         for wave in range(waves):
             begin = count
             count = _grow(
-                field,
+                graph,
                 price,
                 wave,
                 waves,
                 shift,
-                crop.starts[first + t],
+                jobs.starts[first + t],
                 mu,
                 relay,
                 count,
@@ -239,19 +226,19 @@ def _plant(
             )
             if count < 0:
                 return FAR
-            cost += _cost(field, links[t, begin:count], price)
+            cost += _cost(graph, links[t, begin:count], price)
             if waves > 1:
                 _count(
-                    field, links[t, begin:count], crop.weights[first + t], load, price, room, eta
+                    graph, links[t, begin:count], jobs.weights[first + t], load, price, room, eta
                 )
         if waves > 1:
-            _count(field, links[t], -crop.weights[first + t], load, price, room, eta)
+            _count(graph, links[t], -jobs.weights[first + t], load, price, room, eta)
     return cost
 
 
 @compiled
 def route_all(
-    crop: Crop,
+    jobs: TreeJobs,
     room: Array,
     base: Array,
     etas: Array,
@@ -274,9 +261,9 @@ def route_all(
     trees, groups - 1, width). Returns the congestion after each pass: FAR for passes after one
     that meets 1, FAR throughout if some group is out of reach.
     """
-    groups, step = len(crop.fields[0].member_start) - 1, 2 if free > 0 else 1
+    groups, step = len(jobs.graphs[0].member_start) - 1, 2 if free > 0 else 1
     np.random.seed(seed)
-    work = _room_for_work(crop.fields[0])
+    work = _room_for_work(jobs.graphs[0])
     load, price = base.copy(), np.empty(len(base))
     found = np.full(len(etas), FAR)
     try_order, try_links = order[0, :step].copy(), links[0, :step].copy()
@@ -285,14 +272,14 @@ def route_all(
         state = (load, price, room, eta)
         for row in range(len(price)):
             price[row] = _worth(load[row], room[row], eta)
-        for at in np.random.permutation(len(crop.turned) // step):
+        for at in np.random.permutation(len(jobs.turned) // step):
             a, b = at * step, at * step + step
             mu = level * price.mean()
             for t in range(a, b if turn else a):
                 _count(
-                    crop.fields[crop.turned[t]],
+                    jobs.graphs[jobs.turned[t]],
                     links[last, t],
-                    -crop.weights[t],
+                    -jobs.weights[t],
                     load,
                     price,
                     room,
@@ -300,11 +287,11 @@ def route_all(
                 )
             root = roots[last, a]
             least = _plant(
-                crop, a, root, state, mu, relay, order[turn, a:b], links[turn, a:b], work
+                jobs, a, root, state, mu, relay, order[turn, a:b], links[turn, a:b], work
             )
             for _ in range(free):
                 other = np.random.randint(groups)
-                cost = _plant(crop, a, other, state, mu, relay, try_order, try_links, work)
+                cost = _plant(jobs, a, other, state, mu, relay, try_order, try_links, work)
                 if cost < least:
                     least, root = cost, other
                     order[turn, a:b] = try_order
@@ -314,9 +301,9 @@ def route_all(
             for t in range(a, b):
                 roots[turn, t] = root
                 _count(
-                    crop.fields[crop.turned[t]],
+                    jobs.graphs[jobs.turned[t]],
                     links[turn, t],
-                    crop.weights[t],
+                    jobs.weights[t],
                     load,
                     price,
                     room,

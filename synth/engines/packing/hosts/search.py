@@ -30,11 +30,11 @@ GRID = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class Wish:
+class TreeDemand:
     """Trees to be found.
 
     Attributes:
-        fields: the graph of groups, and the same with every link turned round if that is wanted.
+        graphs: the graph of groups, and the same with every link turned round if that is wanted.
         turned: which of the two each tree grows on, shape (trees,).
         roots, starts: its first group, and its first GPU (-1: any of the group).
         weights: what each tree loads a row with.
@@ -43,7 +43,7 @@ class Wish:
         free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
     """
 
-    fields: tuple[Any, Any]
+    graphs: tuple[Any, Any]
     turned: Ints
     roots: Ints
     starts: Ints
@@ -56,11 +56,11 @@ class Wish:
     @property
     def groups(self) -> int:
         """Number of groups."""
-        return len(self.fields[0].member_start) - 1
+        return len(self.graphs[0].member_start) - 1
 
 
 @dataclass(frozen=True, eq=False)
-class Grove:
+class TreeSet:
     """Trees over groups: ``roots`` (trees,), ``order`` (trees, groups - 1) in which groups are
     reached, ``links`` (trees, groups - 1, width) of the hop into each, -1 after its end."""
 
@@ -73,9 +73,9 @@ class Grove:
     def __len__(self) -> int:
         return len(self.roots)
 
-    def take(self, index: Any) -> Grove:
+    def take(self, index: Any) -> TreeSet:
         """Some of the trees."""
-        return Grove(
+        return TreeSet(
             self.turned[index],
             self.roots[index],
             self.starts[index],
@@ -84,42 +84,42 @@ class Grove:
         )
 
     @staticmethod
-    def joined(groves: list[Grove]) -> Grove:
-        """All trees of several groves of one field."""
-        parts = [(g.turned, g.roots, g.starts, g.order, g.links) for g in groves]
-        return Grove(*(np.concatenate(p) for p in zip(*parts, strict=True)))
+    def joined(tree_sets: list[TreeSet]) -> TreeSet:
+        """All trees of several tree_sets of one field."""
+        parts = [(g.turned, g.roots, g.starts, g.order, g.links) for g in tree_sets]
+        return TreeSet(*(np.concatenate(p) for p in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A grove with its congestion, and all that was tried on the way."""
+    """A tree_set with its congestion, and all that was tried on the way."""
 
-    grove: Grove
+    tree_set: TreeSet
     congestion: float
-    tried: Grove
+    tried: TreeSet
 
 
 def search(
-    wish: Wish, *, relay: int, level: float, seed: int, passes: int = PASSES
+    wanted: TreeDemand, *, relay: int, level: float, seed: int, passes: int = PASSES
 ) -> Found | None:
     """The best of some passes of re-routing; None: a group is out of reach."""
-    from .kernels import Crop, route_all
+    from .kernels import TreeJobs, route_all
 
-    trees, hops, width = len(wish.roots), wish.groups - 1, wish.fields[0].width
+    trees, hops, width = len(wanted.roots), wanted.groups - 1, wanted.graphs[0].width
     order = np.full((passes, trees, hops), -1, np.int32)
     links = np.full((passes, trees, hops, width), -1, np.int32)
-    roots = np.tile(wish.roots, (passes, 1))
+    roots = np.tile(wanted.roots, (passes, 1))
     # Rows that have no price take no part in the mean one, which a level costs.
-    level *= len(wish.room) / max(1, int((wish.room < 1e200).sum()))
-    waves = wish.waves if len(wish.waves) else np.ones(trees, np.int64)
+    level *= len(wanted.room) / max(1, int((wanted.room < 1e200).sum()))
+    waves = wanted.waves if len(wanted.waves) else np.ones(trees, np.int64)
     found = route_all(
-        Crop(wish.fields, wish.turned, wish.starts, wish.weights, waves),
-        wish.room,
-        wish.base,
+        TreeJobs(wanted.graphs, wanted.turned, wanted.starts, wanted.weights, waves),
+        wanted.room,
+        wanted.base,
         np.geomspace(*STEEPNESS, passes),
         level,
         relay,
-        wish.free,
+        wanted.free,
         seed,
         roots,
         order,
@@ -129,54 +129,56 @@ def search(
     if found[best] >= 1e200:
         return None
     made = np.flatnonzero(found < 1e200)
-    groves = [Grove(wish.turned, roots[p], wish.starts, order[p], links[p]) for p in made]
-    return Found(groves[int(np.searchsorted(made, best))], float(found[best]), Grove.joined(groves))
+    tree_sets = [TreeSet(wanted.turned, roots[p], wanted.starts, order[p], links[p]) for p in made]
+    return Found(
+        tree_sets[int(np.searchsorted(made, best))], float(found[best]), TreeSet.joined(tree_sets)
+    )
 
 
-def loads_of(grove: Grove, graph: Any, rows: int) -> Any:
+def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
     """How often each tree uses each row, a sparse array of shape (trees, rows)."""
     from scipy.sparse import coo_array
 
-    tree = np.repeat(np.arange(len(grove)), grove.links[0].size)
-    links = grove.links.reshape(-1).astype(np.int64)
+    tree = np.repeat(np.arange(len(tree_set)), tree_set.links[0].size)
+    links = tree_set.links.reshape(-1).astype(np.int64)
     tree, links = tree[links >= 0], links[links >= 0]
     counts = graph.row_start[links + 1] - graph.row_start[links]
     at = np.repeat(graph.row_start[links], counts)
     inside = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
     cells = (np.ones(len(at)), (np.repeat(tree, counts), graph.rows[at + inside]))
-    return coo_array(cells, shape=(len(grove), rows)).tocsr()
+    return coo_array(cells, shape=(len(tree_set), rows)).tocsr()
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
     """Some trees with exact weights, and the congestion that they have."""
 
-    grove: Grove
+    tree_set: TreeSet
     weights: tuple[Fraction, ...]
     congestion: float
 
 
 def choose(
-    tried: Grove, family: Ints, demand: tuple[Fraction, ...] | None, wish: Wish
+    tried: TreeSet, family: Ints, demand: tuple[Fraction, ...] | None, wanted: TreeDemand
 ) -> Choice | None:
     """The best weights for trees that were tried, those of family f adding up to ``demand[f]``.
 
     Without ``demand`` families 2p and 2p + 1 have equal free shares that add up to 1. None where
     the program is too large or was not solved.
     """
-    loads = loads_of(tried, wish.fields[0], len(wish.room))
+    loads = loads_of(tried, wanted.graphs[0], len(wanted.room))
     first = _distinct(loads, family)
     if len(first) > LARGEST_PROGRAM:
         return None
     tried, family, loads = tried.take(first), family[first], loads[first]
     try:
-        x = _solve(loads, family, demand, wish)
+        x = _solve(loads, family, demand, wanted)
     except NothingFound:
         return None
     weights = _rational(x, family, demand)
     used = np.flatnonzero([w > 0 for w in weights])
     values = np.array([float(w) for w in weights])
-    congestion = float(((loads.T @ values + wish.base) / wish.room).max())
+    congestion = float(((loads.T @ values + wanted.base) / wanted.room).max())
     return Choice(tried.take(used), tuple(weights[i] for i in used), congestion)
 
 
@@ -188,14 +190,16 @@ def _distinct(loads: Any, family: Ints) -> Ints:
     return np.sort(np.unique(keys, axis=0, return_index=True)[1])
 
 
-def _solve(loads: Any, family: Ints, demand: tuple[Fraction, ...] | None, wish: Wish) -> Floats:
+def _solve(
+    loads: Any, family: Ints, demand: tuple[Fraction, ...] | None, wanted: TreeDemand
+) -> Floats:
     from scipy import optimize
     from scipy.sparse import coo_array, csr_array, hstack
 
     n, families = len(family), int(family.max()) + 1
     free = 0 if demand else families // 2
-    rows = np.flatnonzero((np.diff(loads.tocsc().indptr) > 0) | (wish.base > 0))
-    scale = 1 / wish.room[rows]
+    rows = np.flatnonzero((np.diff(loads.tocsc().indptr) > 0) | (wanted.base > 0))
+    scale = 1 / wanted.room[rows]
     used = csr_array(loads.T)[rows].multiply(scale[:, None])
     blocks: list[Any] = [
         used,
@@ -213,7 +217,7 @@ def _solve(loads: Any, family: Ints, demand: tuple[Fraction, ...] | None, wish: 
     found = linprog(
         np.append(np.zeros(n + free), 1.0),
         A_ub=a_ub,
-        b_ub=-wish.base[rows] * scale,
+        b_ub=-wanted.base[rows] * scale,
         A_eq=a_eq,
         b_eq=right,
         bounds=(0, None),

@@ -1,8 +1,8 @@
-"""Trees over boxes and trees inside them, put together: a million hops, so all of it in arrays.
+"""Trees over hosts and trees inside them, put together: a million hops, so all of it in arrays.
 
-A *share* of a chunk has a tree over boxes. What enters a GPU lies side by side on an interval;
-the trees of that GPU inside its box cut the interval, and with it, perhaps, the share: a *piece*
-of a share takes the same tree inside every box.
+A *share* of a chunk has a tree over hosts. What enters a GPU lies side by side on an interval;
+the trees of that GPU inside its host cut the interval, and with it, perhaps, the share: a *piece*
+of a share takes the same tree inside every host.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Floats, Ints
 
-from ..trees.hosts_net import Boxes
+from ....fabric.hosts import Hosts
 from ..trees.model import Tree
 from .inner import Inside
-from .search import Grove
+from .search import TreeSet
 
 FINEST = 1 << 40
 """Weights are multiples of one over this, at the finest."""
@@ -30,39 +30,39 @@ MOST_PIECES = 2048
 @dataclass(frozen=True, eq=False)
 class Shares:
     """What the chunks are cut into: ``weights`` of chunk ``chunk``, from rank ``root``, along
-    tree i of ``groves`` (per direction: turned or not)."""
+    tree i of ``tree_sets`` (per direction: turned or not)."""
 
     chunk: Ints
     root: Ints
     weights: tuple[Fraction, ...]
-    groves: dict[bool, Grove]
+    tree_sets: dict[bool, TreeSet]
 
     def __len__(self) -> int:
         return len(self.chunk)
 
 
-def entries(boxes: Boxes, shares: Shares, turned: bool) -> Ints:
-    """The GPU at which each share enters each box (its root's: the root), shape (shares, boxes)."""
-    grove = shares.groves[turned]
-    ends = boxes.table.src if turned else boxes.table.dst
-    last = (grove.links >= 0).sum(axis=2) - 1
-    links = np.take_along_axis(grove.links, last[:, :, None], axis=2)[:, :, 0]
-    found = np.empty((len(shares), len(boxes.members)), np.int64)
-    np.put_along_axis(found, grove.order.astype(np.int64), ends[links], axis=1)
-    found[np.arange(len(shares)), boxes.box[shares.root]] = shares.root
+def entries(hosts: Hosts, shares: Shares, turned: bool) -> Ints:
+    """The GPU at which each share enters each host (the root's: the root): (shares, hosts)."""
+    tree_set = shares.tree_sets[turned]
+    ends = hosts.table.src if turned else hosts.table.dst
+    last = (tree_set.links >= 0).sum(axis=2) - 1
+    links = np.take_along_axis(tree_set.links, last[:, :, None], axis=2)[:, :, 0]
+    found = np.empty((len(shares), len(hosts.members)), np.int64)
+    np.put_along_axis(found, tree_set.order.astype(np.int64), ends[links], axis=1)
+    found[np.arange(len(shares)), hosts.host[shares.root]] = shares.root
     return found
 
 
-def entering(boxes: Boxes, shares: Shares, turned: bool) -> Floats:
+def entering(hosts: Hosts, shares: Shares, turned: bool) -> Floats:
     """What enters each rank, its own data included, in chunks."""
-    at = entries(boxes, shares, turned)
+    at = entries(hosts, shares, turned)
     weight = np.repeat([float(w) for w in shares.weights], at.shape[1])
-    return np.bincount(at.ravel(), weight, boxes.topology.ranks).astype(np.float64)
+    return np.bincount(at.ravel(), weight, hosts.topology.ranks).astype(np.float64)
 
 
-def trees_of(boxes: Boxes, shares: Shares, insides: dict[bool, Inside]) -> tuple[Tree, ...]:
+def trees_of(hosts: Hosts, shares: Shares, insides: dict[bool, Inside]) -> tuple[Tree, ...]:
     """The whole trees: of every piece the part that reduces (turned), then the one that copies."""
-    parts = [_Part.of(boxes, shares, turned, insides[turned]) for turned in sorted(insides)[::-1]]
+    parts = [_Part.of(hosts, shares, turned, insides[turned]) for turned in sorted(insides)[::-1]]
     unit, share, low, high = _pieces(shares, parts)
     chosen = [part.choose(unit, share, low, high) for part in parts]
     found = []
@@ -92,7 +92,7 @@ def _tree(chunk: int, weight: Fraction, parts: list[_Hops]) -> Tree:
 def _pieces(shares: Shares, parts: list[_Part]) -> tuple[int, Ints, Ints, Ints]:
     """The unit of weight; share, first and last unit of each piece.
 
-    Cuts fall where trees inside boxes end, unless that makes too many pieces.
+    Cuts fall where trees inside hosts end, unless that makes too many pieces.
     """
     unit = lcm(*(w.denominator for w in shares.weights))
     unit *= max(1, min(lcm(*(e.denominator for p in parts for e in p.inside.until)), 1 << 20))
@@ -132,12 +132,12 @@ def _units(shares: Shares, unit: int) -> Ints:
 
 @dataclass(eq=False)
 class _Part:
-    """One direction: every hop in one table, first those inside the boxes, then the fabric's."""
+    """One direction: every hop in one table, first those inside the hosts, then the fabric's."""
 
     turned: bool
     inside: Inside
     at: Ints
-    root_box: Ints
+    root_host: Ints
     order: Ints
     first: Ints
     src: Ints
@@ -146,29 +146,29 @@ class _Part:
     links: Ints
 
     @staticmethod
-    def of(boxes: Boxes, shares: Shares, turned: bool, inside: Inside) -> _Part:
-        grove = shares.groves[turned]
+    def of(hosts: Hosts, shares: Shares, turned: bool, inside: Inside) -> _Part:
+        tree_set = shares.tree_sets[turned]
         src, dst, lengths, links, counts = [], [], [], [], []
-        width = max(grove.links.shape[2], *(g.links.shape[2] for g in inside.groves))
-        tail, head = boxes.table.src, boxes.table.dst
+        width = max(tree_set.links.shape[2], *(g.links.shape[2] for g in inside.tree_sets))
+        tail, head = hosts.table.src, hosts.table.dst
         if turned:
             tail, head = head, tail
-        for one in (*inside.groves, grove):
+        for one in (*inside.tree_sets, tree_set):
             routes = one.links.reshape(-1, one.links.shape[2]).astype(np.int64)
             size = (routes >= 0).sum(axis=1)
             src.append(tail[routes[:, 0]])
             dst.append(head[np.take_along_axis(routes, size[:, None] - 1, axis=1)[:, 0]])
             lengths.append(size)
             links.append(np.pad(routes, ((0, 0), (0, width - routes.shape[1])), constant_values=-1))
-            hops = 1 if one is grove else one.links.shape[1]
+            hops = 1 if one is tree_set else one.links.shape[1]
             counts.append(np.full(len(routes) // max(hops, 1), hops))
         first = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         return _Part(
             turned,
             inside,
-            entries(boxes, shares, turned),
-            boxes.box[shares.root],
-            grove.order.astype(np.int64),
+            entries(hosts, shares, turned),
+            hosts.host[shares.root],
+            tree_set.order.astype(np.int64),
             first,
             np.concatenate(src),
             np.concatenate(dst),
@@ -178,16 +178,16 @@ class _Part:
 
     def lay(self, whole: Ints) -> None:
         """Put what enters each rank side by side, in the order of the shares."""
-        shares, boxes = self.at.shape
-        key = self.at.T.ravel()  # no two boxes share a rank
-        size = np.tile(whole, boxes)
+        shares, hosts = self.at.shape
+        key = self.at.T.ravel()  # no two hosts share a rank
+        size = np.tile(whole, hosts)
         order = np.argsort(key, kind="stable")
         ends = np.cumsum(size[order])
         begin = np.searchsorted(key[order], key[order])
         before = np.concatenate([[0], ends])[begin]
         place = np.empty(len(key), np.int64)
         place[order] = ends - size[order] - before
-        self.place = place.reshape(boxes, shares).T
+        self.place = place.reshape(hosts, shares).T
         self.total = np.bincount(key, minlength=len(self.inside.span)).astype(np.int64)
         self.total[:] = 0
         np.add.at(self.total, key, size)
@@ -203,7 +203,7 @@ class _Part:
         return found
 
     def cuts(self) -> list[tuple[int, int]]:
-        """Shares and where in them trees inside some box end."""
+        """Shares and where in them trees inside some host end."""
         found = []
         for k in range(self.limits.shape[1]):
             at = self.limits[self.at, k] - self.place
@@ -212,7 +212,7 @@ class _Part:
         return found
 
     def choose(self, unit: int, share: Ints, low: Ints, high: Ints) -> Ints:
-        """The tree that each piece takes in each box, shape (pieces, boxes)."""
+        """The tree that each piece takes in each host, shape (pieces, hosts)."""
         middle = self.place[share] + ((low + high) // 2)[:, None]
         tree: Ints = self.inside.span[self.at[share], 0]
         for k in range(self.limits.shape[1]):
@@ -220,12 +220,12 @@ class _Part:
         return tree
 
     def hops(self, share: int, choice: Ints) -> _Hops:
-        """The hops of one piece: its own box first, then each box after the hop into it."""
+        """The hops of one piece: its own host first, then each host after the hop into it."""
         trees = len(self.inside.of)
-        boxes = self.order.shape[1]
-        atoms = np.empty(2 * boxes + 1, np.int64)
-        atoms[0] = choice[self.root_box[share]]
-        atoms[1::2] = trees + share * boxes + np.arange(boxes)
+        hosts = self.order.shape[1]
+        atoms = np.empty(2 * hosts + 1, np.int64)
+        atoms[0] = choice[self.root_host[share]]
+        atoms[1::2] = trees + share * hosts + np.arange(hosts)
         atoms[2::2] = choice[self.order[share]]
         begin, counts = self.first[atoms], self.first[atoms + 1] - self.first[atoms]
         ends = np.cumsum(counts)

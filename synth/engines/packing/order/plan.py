@@ -25,9 +25,8 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.schedule import Schedule
 
-from ..trees.model import Packing, Tree
+from ..trees.model import Packing, Tree, root
 from ..trees.shares import Shares, shares
-from ..trees.templates import root
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,14 @@ Where the machine is symmetric, trees are *templates*: each stands for its image
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
+
 from weft.dsl.base.arrays import Bools, Ints32
-from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
 from ....base.engine import Certificate
@@ -93,3 +96,49 @@ def height(tree: Tree) -> int:
     for src, dst in zip(tree.src.tolist(), tree.dst.tolist(), strict=True):
         depth[dst] = max(depth.get(dst, 0), depth.get(src, 0) + 1)
     return max(depth.values(), default=0)
+
+
+def root(tree: Tree) -> int:
+    """Where an out-tree starts, or an in-tree ends; of a pair of both, where they meet."""
+    reducing = int(tree.reduce.sum())
+    if reducing:
+        return int(tree.dst[reducing - 1])
+    return int(tree.src[0])
+
+
+def trees_per_root(packing: Packing) -> tuple[int, int]:
+    """The most and the fewest templates of one chunk and root."""
+    many = Counter((t.chunk, root(t)) for t in packing.trees).values()
+    return max(many, default=0), min(many, default=0)
+
+
+def tree_limits(packing: Packing) -> str:
+    """``at most 7 trees per root, 5 hops``."""
+    most, least = trees_per_root(packing)
+    bound = "" if most == least else "at most "
+    return f"{bound}{counted(most, 'tree')} per root, {counted(tree_depth(packing), 'hop')}"
+
+
+def tree_depth(packing: Packing) -> int:
+    """Hops between a root and its farthest leaf: what a limit of the height is about.
+
+    In allreduce sums go up a tree and results go down one; each of the two is limited.
+    """
+    if packing.collective.kind is not Kind.ALLREDUCE:
+        return max(packing.heights, default=0)
+    return max((max(halves(t)) for t in packing.trees), default=0)
+
+
+def halves(tree: Tree) -> tuple[int, int]:
+    """The heights of the part that sums up and of the part that hands out."""
+    sums = int(np.count_nonzero(tree.reduce))
+    return height(_hops(tree, slice(0, sums))), height(_hops(tree, slice(sums, None)))
+
+
+def _hops(tree: Tree, part: slice) -> Tree:
+    return replace(tree, src=tree.src[part], dst=tree.dst[part])
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 tree``, ``2 trees``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

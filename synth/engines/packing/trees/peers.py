@@ -2,12 +2,12 @@
 
 A runtime gives every peer of a rank a thread block of its own, and there are only so many. Where
 every GPU can reach every other through switches, trees of height two use them all: a thousand GPUs
-are a thousand peers. But a tree can also go by a few boxes, and if each rank has the peers at
+are a thousand peers. But a tree can also go by a few hosts, and if each rank has the peers at
 distances one, two, four, … then trees are as high as a logarithm.
 
 Which far peers: always one that is farthest by the hops there are (the greedy rule for k centres,
 Gonzalez, Clustering to minimize the maximum intercluster distance, TCS 38 (1985), on a graph that
-grows by it). On a ring of boxes that gives the opposite, then the quarters, then the eighths.
+grows by it). On a ring of hosts that gives the opposite, then the quarters, then the eighths.
 Whole hop orbits are taken, so that symmetry stays; a group that is free on the ranks gives each of
 them one peer for every hop of its representative.
 """
@@ -21,7 +21,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
-from .hosts_net import boxes_of
+from ....fabric.hosts import hosts_of
 from .machine import Machine
 from .model import Packing
 
@@ -29,8 +29,8 @@ from .model import Packing
 def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
     """Which ranks each representative may send to, shape (representatives, ranks); None: all.
 
-    Every rank has at most so many to send to and so many to hear from. Box mates come first, else
-    the nearest, if there is room for all of them.
+    Every rank has at most so many to send to and so many to hear from. GPUs of one host come
+    first, else the nearest, if there is room for all of them.
 
     Raises:
         BadTopology: some rank cannot send to any other.
@@ -87,11 +87,11 @@ def _most(source: Ints, into: Ints, reps: int) -> int:
 
 
 def _near(topology: Topology, machine: Machine) -> Bools:
-    """The hops inside boxes; where there are none, those of fewest links."""
-    net, boxes = machine.net, boxes_of(topology)
+    """The hops inside hosts; where there are none, those of fewest links."""
+    net, hosts = machine.net, hosts_of(topology)
     near: Bools
-    if boxes is not None:
-        near = boxes.box[net.sources][net.cell_source] == boxes.box[net.cell_head]
+    if hosts is not None:
+        near = hosts.host[net.sources][net.cell_source] == hosts.host[net.cell_head]
     else:
         near = machine.steps == machine.steps.min()
     return near

@@ -166,11 +166,3 @@ def busiest(topology: Topology, orbits: Orbits, trees: tuple[Tree, ...]) -> Frac
         ),
         default=Fraction(0),
     )
-
-
-def root(tree: Tree) -> int:
-    """Where an out-tree starts, or an in-tree ends; of a pair of both, where they meet."""
-    reducing = int(tree.reduce.sum())
-    if reducing:
-        return int(tree.dst[reducing - 1])
-    return int(tree.src[0])

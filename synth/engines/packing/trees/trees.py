@@ -7,7 +7,6 @@ not worse than something else that is returned in rate, trees and height at once
 from __future__ import annotations
 
 import time as clock
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -17,14 +16,13 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ....base.engine import Observer, Silent
-from ..order.words import tree_limits
-from .model import Packing
+from .model import Packing, tree_limits, trees_per_root
 from .pool import Columns
 from .prove import proved
 from .search import MET, Found, Search
 from .sparse import LARGE, LEAST_ROUNDS, equal_trees, natural_copies, rounds_of, sparser
 from .task import Task, Under
-from .templates import packing_of, root
+from .templates import packing_of
 
 SLACKS = (0.002, 0.015, 0.03)
 """Rates given up for fewer trees."""
@@ -96,7 +94,7 @@ def pack(
         packings.append(one)
         if search.late or observer.cancelled():
             break
-    kept = [p for p in packings if not trees or trees_per_root(p) <= trees]
+    kept = [p for p in packings if not trees or trees_per_root(p)[0] <= trees]
     return _undominated(kept)
 
 
@@ -110,11 +108,6 @@ def _with_proof(
         return search, rungs, best
     better = [one.scaled(scale) for one in rungs]
     return Search(task, search.deadline, search.seed), better, better[rungs.index(best)]
-
-
-def trees_per_root(packing: Packing) -> int:
-    """The most templates of one chunk and root."""
-    return max(Counter((t.chunk, root(t)) for t in packing.trees).values(), default=0)
 
 
 def _ladder(search: Search, height: int) -> Iterator[Found]:
@@ -170,7 +163,7 @@ def _alternatives(search: Search, rungs: list[Found], best: Found, trees: int) -
     while trees and slack < USEFUL:
         thin = _finished(search, *search.exact(sparser(search, best, slack)))
         yield thin
-        if trees_per_root(thin) <= trees:
+        if trees_per_root(thin)[0] <= trees:
             break
         slack *= 2
 
@@ -233,7 +226,7 @@ def front(
     is to be compared with one, two and the optimal number of trees per root of other tools.
     """
     found = {
-        (packing.bound / packing.us_per_byte, trees_per_root(packing), max(packing.heights))
+        (packing.bound / packing.us_per_byte, trees_per_root(packing)[0], max(packing.heights))
         for trees in (0, *range(1, ALONE_TREES + 1))
         for packing in pack(topology, collective, trees=trees, seconds=seconds, seed=seed)
     }
@@ -250,7 +243,7 @@ def front(
 def _undominated(packings: list[Packing]) -> list[Packing]:
     """Those that no other equals or beats in rate, number and height of trees at once."""
     keys = [
-        (p.us_per_byte, (trees_per_root(p), max(p.heights, default=0), len(p.trees)))
+        (p.us_per_byte, (trees_per_root(p)[0], max(p.heights, default=0), len(p.trees)))
         for p in packings
     ]
     kept: list[int] = []

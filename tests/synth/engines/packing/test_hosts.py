@@ -14,12 +14,12 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.topology import Link, Node, NodeKind, Topology, both_ways
 from weft.synth.bounds import bounds
-from weft.synth.engines.packing.hosts.hosts import pack_boxes, remark
+from weft.synth.engines.packing.hosts.hosts import pack_hosts, remark
 from weft.synth.engines.packing.order.plan import to_schedule
 from weft.synth.engines.packing.order.plan_quick import load_us_per_byte
-from weft.synth.engines.packing.trees.hosts_net import boxes_of
 from weft.synth.engines.packing.trees.model import Packing, Tree
 from weft.synth.engines.packing.trees.trees import pack
+from weft.synth.fabric.hosts import hosts_of
 from weft.synth.judge.verify import verify
 
 IRREGULAR = "dgx-a100:nodes=4,nics=8,8,4,2"
@@ -28,7 +28,7 @@ KINDS = ("allgather", "reduce_scatter", "broadcast", "reduce", "allreduce")
 
 def packed(machine: Topology, kind: str) -> Packing:
     roots = [1] if kind in ("broadcast", "reduce") else []
-    found = pack_boxes(machine, make(kind, machine.ranks, roots=roots))
+    found = pack_hosts(machine, make(kind, machine.ranks, roots=roots))
     assert found is not None
     return found
 
@@ -124,22 +124,22 @@ def test_as_good_as_trees_on_the_whole_machine(kind: str) -> None:
 
 
 def test_wide_links_make_boxes_where_hosts_have_no_names() -> None:
-    named = boxes_of(joined([(3, 300), (2, 450)], 25, named=True))
-    found = boxes_of(joined([(3, 300), (2, 450)], 25, named=False))
+    named = hosts_of(joined([(3, 300), (2, 450)], 25, named=True))
+    found = hosts_of(joined([(3, 300), (2, 450)], 25, named=False))
     assert named is not None
     assert found is not None
     assert [m.tolist() for m in found.members] == [m.tolist() for m in named.members]
-    assert found.box.tolist() == named.box.tolist()
+    assert found.host.tolist() == named.host.tolist()
 
 
 @pytest.mark.parametrize("name", ["ring:8", "dgx1", "torus:4x4"])
 def test_machines_without_boxes(name: str) -> None:
     machine = topology(name)
-    assert pack_boxes(machine, make("allgather", machine.ranks)) is None
+    assert pack_hosts(machine, make("allgather", machine.ranks)) is None
 
 
 def test_collectives_without_trees() -> None:
-    assert pack_boxes(topology(IRREGULAR), make("alltoall", 32)) is None
+    assert pack_hosts(topology(IRREGULAR), make("alltoall", 32)) is None
 
 
 @st.composite
