@@ -13,6 +13,7 @@ from weft.dsl.base.units import format_bytes
 from .console import Console
 from .exit_codes import Exit
 from .inputs import read_topology, sizes, valued
+from .machines import on_machine
 from .outputs import check_file_output
 from .subjects import Kind, Subject, read_subject
 
@@ -259,8 +260,6 @@ PROGRAMS = (Kind.ALGORITHM, Kind.PROGRAM, Kind.XML)
 def schedule_of(subject: Subject, args: argparse.Namespace) -> Schedule:
     """The schedule in a file, verified, with the costs of another machine if one is named."""
     from weft.synth.judge.verify import require_valid
-
-    from .verbs.simulate import on_machine
 
     schedule: Schedule = subject.schedule()
     if args.topology:

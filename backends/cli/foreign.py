@@ -18,6 +18,7 @@ from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 from .console import Console
 from .exit_codes import Exit
 from .inputs import read_topology
+from .machines import facts_of, machine_line
 from .outputs import check_file_output
 
 if TYPE_CHECKING:
@@ -130,8 +131,6 @@ def _with_nodes(text: str, nodes: int) -> str:
 
 def import_sketch(args: argparse.Namespace, console: Console) -> int:
     """``weft sketch import``: print or write the sketch, and its machine if asked to."""
-    from .verbs.topo import facts_of, machine_line
-
     _check_outputs(args, console)
     where = "<stdin>" if args.sketch == "-" else args.sketch
     text = read_text(args.sketch)

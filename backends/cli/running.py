@@ -21,6 +21,7 @@ from .exit_codes import Exit
 from .inputs import seconds, valued, whole
 from .judging import Check, checks_text, require_good
 from .lowering import source_of
+from .machines import on_machine
 from .outputs import check_file
 from .scripts import GOOD, refuse_thread_blocks, script_of_source
 from .stages import telling
@@ -211,8 +212,6 @@ def require_runtime(text: str, on: str, where: str) -> None:
 
 
 def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
-    from .verbs.simulate import on_machine
-
     if schedule is None:
         raise UserError(
             "only a schedule says over which links it goes; nothing is predicted",

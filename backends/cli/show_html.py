@@ -14,6 +14,7 @@ from weft.dsl.base.units import format_bytes
 from .console import Console
 from .exit_codes import Exit
 from .judging import require_good
+from .machines import on_machine
 from .outputs import check_file_output
 from .streams import is_stream
 from .subjects import Kind, Subject, is_library, read_subject
@@ -98,7 +99,6 @@ def _shown(subject: Subject, args: argparse.Namespace, bound: Any = None) -> Sho
     from weft.synth.judge.verify import require_valid
 
     from ..report.html.of_schedule import Shown
-    from .verbs.simulate import on_machine
 
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(f"a schedule is needed here; this is: {subject.kind}", where=subject.where)

@@ -70,7 +70,7 @@ def synth_stream(args: argparse.Namespace, console: Console) -> int:
     """Make, judge and write a stream; the folder appears whole or not at all."""
     from weft.dsl.base.units import format_bytes
 
-    from .verbs.topo import machine_line
+    from .machines import machine_line
 
     engine, size = _asked(args)
     _check_folder(args)

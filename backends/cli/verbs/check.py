@@ -13,13 +13,13 @@ from ..exit_codes import Exit
 from ..inputs import add_problem
 from ..judging import Check, checks_text, of_report
 from ..library_check import check_library
+from ..machines import machine_line
 from ..plans import check_plan_file
 from ..programs import asked_collective
 from ..scripts import check_script_file
 from ..sketches import lint_sketch, read_sketch, split_arguments
 from ..streams import check_stream, is_stream
 from ..subjects import Kind, Subject, read_subject
-from .topo import machine_line
 
 EXAMPLES = """examples:
   weft check allgather.json

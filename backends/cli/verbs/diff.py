@@ -16,6 +16,7 @@ from ..console import Console
 from ..drawing import UNSET
 from ..exit_codes import Exit
 from ..inputs import read_topology, size_flag
+from ..machines import on_machine
 from ..subjects import Kind, Subject, is_library, read_subject
 
 if TYPE_CHECKING:
@@ -193,7 +194,6 @@ def _schedule(subject: Subject, args: argparse.Namespace, console: Console) -> d
     from weft.synth.time.simulate import simulate
 
     from ...report.sheets import schedule_sheets, times
-    from .simulate import on_machine
 
     schedule = subject.schedule()
     timed = on_machine(schedule, args.topology) if args.topology else schedule

@@ -14,9 +14,9 @@ from weft.dsl.base.tables import count, table
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import seconds, valued, whole
+from ..machines import facts_of, machine_line
 from ..outputs import check_file_output
 from ..stages import telling
-from .topo import facts_of, machine_line
 
 EXAMPLES = """examples:
   weft profile --on mpi --ranks 8 -o machine.json

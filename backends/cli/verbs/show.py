@@ -89,7 +89,7 @@ def as_text(subject: Subject) -> tuple[str, dict[str, Any]]:
             "provenance": dict(schedule.provenance),
         }
     if subject.kind is Kind.TOPOLOGY:
-        from .topo import facts_of
+        from ..machines import facts_of
 
         topology = subject.topology()
         return report.topology_text(topology), facts_of(topology)

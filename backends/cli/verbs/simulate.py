@@ -24,6 +24,7 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import add_problem, read_topology, size_flag, valued
 from ..judging import require_good
+from ..machines import on_machine
 from ..programs import asked_collective
 from ..subjects import Kind, Subject, read_subject
 
@@ -196,24 +197,6 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> _Timed:
     return _Timed(
         schedule.topology, schedule.collective, evaluate, {}, parse_size_range(DEFAULT_SIZES)
     )
-
-
-def on_machine(schedule: Schedule, text: str) -> Schedule:
-    """The schedule with the costs of another machine of the same shape.
-
-    Raises:
-        UserError: it has other links.
-    """
-    machine = read_topology(text)
-    own = schedule.topology
-    shape = [(x.src, x.dst) for x in machine.links]
-    if len(machine.nodes) != len(own.nodes) or shape != [(x.src, x.dst) for x in own.links]:
-        raise UserError(
-            f"{machine.name} has other links than {own.name}, which the schedule is for",
-            where=text,
-            hint="only α and bandwidths may differ",
-        )
-    return replace(schedule, topology=machine)
 
 
 # --- programs -------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ def _check_output(args: argparse.Namespace, console: Console) -> None:
 
 def _read(args: argparse.Namespace, console: Console) -> tuple[Problem, str]:
     """The problem, and the engine that its sketch proposes (empty: none)."""
-    from .topo import machine_line
+    from ..machines import machine_line
 
     topology, collective = read_problem(args, require_holdable)
     console.say("Read", f"{machine_line(topology)}; {collective}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from weft.dsl.base.tables import count, table
+from weft.dsl.base.tables import table
 
 from ..console import Console, columns
 from ..exit_codes import Exit
 from ..inputs import ranks, read_topology, valued
+from ..machines import facts_of, machine_line
 from ..outputs import check_file_output
 from ..parser import Parser, common
 
@@ -91,30 +92,3 @@ def _import(topology: Topology, args: argparse.Namespace, console: Console) -> i
         console.say("Wrote", args.output)
         console.result("", {"status": "ok", **facts_of(topology), "file": args.output})
     return Exit.DONE
-
-
-def machine_line(topology: Topology) -> str:
-    """``dgx1: 8 ranks, 1 host, 32 links``."""
-    sizes = (
-        count(topology.ranks, "rank"),
-        count(topology.hosts, "host"),
-        count(len(topology.links), "link"),
-    )
-    return f"{topology.name}: {', '.join(sizes)}"
-
-
-def facts_of(topology: Topology) -> dict[str, Any]:
-    """The JSON facts of a topology, without its links."""
-    from weft.dsl.nouns.hops import islands
-
-    return {
-        "topology": topology.name,
-        "ranks": topology.ranks,
-        "hosts": topology.hosts,
-        "nodes": len(topology.nodes),
-        "links": len(topology.links),
-        "resources": len(topology.resources),
-        "islands": [list(group) for group in islands(topology)],
-        "digest": topology.digest(),
-        "notes": list(topology.notes),
-    }

@@ -231,7 +231,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _read(args: argparse.Namespace, console: Console) -> tuple[Topology, list[Collective]]:
     from ...tune.names import stem_of
-    from .topo import machine_line
+    from ..machines import machine_line
 
     found = []
     texts = list(dict.fromkeys(args.collective))
