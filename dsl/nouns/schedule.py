@@ -201,6 +201,27 @@ class Schedule:
         """Number of steps: one more than the last step used."""
         return int(self.step.max(initial=-1)) + 1
 
+    def anchors(self) -> tuple[Any, ...]:
+        """All but size, times and provenance: what results kept of a schedule depend on.
+
+        See :func:`weft.dsl.base.kept.kept`.
+        """
+        return (
+            self.topology,
+            self.collective,
+            self.chunk,
+            self.src,
+            self.dst,
+            self.step,
+            self.reduce,
+            self.route_start,
+            self.route_links,
+            self.priority,
+            self.rounds,
+            self.segments,
+            self.stride,
+        )
+
     def columns(self) -> dict[str, Any]:
         """The transfer columns by name, with route lengths: input of :meth:`from_columns`."""
         return {

@@ -54,7 +54,7 @@ FINEST_ROUND = 16
 """Rounds may be this much shorter than a chunk's time on the slowest link, not more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)  # what follows from one is kept: base/kept
 class Topology:
     """The machine.
 

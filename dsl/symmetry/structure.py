@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.arrays import Ints, Ints32, Words
+from ..base.kept import kept
 from ..nouns.topology import Topology
 
 
@@ -86,6 +87,7 @@ class Structure:
         return result if same_class and same_sets else None
 
 
+@kept(most=16)
 def structure_of(topology: Topology) -> Structure:
     """The arrays of a topology. Cost O(links · log links)."""
     ends = topology.link_ends()

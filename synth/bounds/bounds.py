@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import BadTopology
+from weft.dsl.base.kept import kept
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
@@ -113,6 +114,7 @@ class Bounds:
         }
 
 
+@kept()
 def fewest_steps(topology: Topology, collective: Collective) -> int:
     """Hops of the farthest required pair, ``Bounds.steps``, without all other bounds."""
     whole = collective.plain() if collective.sizes else collective
@@ -136,6 +138,7 @@ def binding(found: Bounds, message_bytes: int) -> tuple[Fraction, Certificate]:
     return max(terms, key=lambda term: term[0])
 
 
+@kept()
 def bounds(topology: Topology, collective: Collective) -> Bounds:
     """All lower bounds of a collective on a machine.
 

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import Bools, Ints, Ints32, Words
+from weft.dsl.base.kept import kept
 from weft.dsl.base.unique_rows import any_twice
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
@@ -48,7 +49,7 @@ class Unmet:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What happened.
+    """Result of a replay: a fault code per transfer, redundant transfers, unmet postconditions.
 
     Attributes:
         fault: one code per transfer.
@@ -66,25 +67,50 @@ class Replay:
     empty_at_end: Ints
 
 
+@dataclass(frozen=True, eq=False)
+class _Moves:
+    """The columns of a schedule that its contents depend on: not its machine, nor its routes."""
+
+    collective: Collective
+    chunk: Ints32
+    src: Ints32
+    dst: Ints32
+    step: Ints32
+    reduce: Bools
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def anchors(self) -> tuple[object, ...]:
+        return self.collective, self.chunk, self.src, self.dst, self.step, self.reduce
+
+
 def replay(schedule: Schedule) -> Replay:
     """Run a schedule whose columns are in range and sorted by step.
 
-    Cost: O(transfers · words) array work and a few array operations per step.
+    Cost: O(transfers · words) array work and a few array operations per step; of the same
+    (read-only) columns the result is kept.
     """
-    collective = schedule.collective
-    fault = np.zeros(len(schedule), np.int8)
-    redundant = np.zeros(len(schedule), bool)
-    order, wave = _waves(schedule)
+    s = schedule
+    return _replayed(_Moves(s.collective, s.chunk, s.src, s.dst, s.step, s.reduce))
+
+
+@kept(most=8)
+def _replayed(moves: _Moves) -> Replay:
+    collective = moves.collective
+    fault = np.zeros(len(moves), np.int8)
+    redundant = np.zeros(len(moves), bool)
+    order, wave = _waves(moves)
     wanted_places = _group_places(collective)
     unmet: list[Unmet] = []
     unmet_count = 0
     empty: list[Ints] = []
     for block in _blocks(collective):
-        local = block.index[schedule.chunk[order]]
+        local = block.index[moves.chunk[order]]
         mine = local >= 0
         transfers, places = order[mine], local[mine] * collective.ranks
         state = block.initial()
-        _run(schedule, transfers, places, wave[mine], state, fault, redundant)
+        _run(moves, transfers, places, wave[mine], state, fault, redundant)
         wrong = block.wrong_at_end(state)
         unmet += block.describe(wrong[:_TOLD], state)
         unmet_count += len(wrong)
@@ -93,29 +119,29 @@ def replay(schedule: Schedule) -> Replay:
     return Replay(fault, redundant, tuple(unmet), unmet_count, np.sort(np.concatenate(empty)))
 
 
-def _waves(schedule: Schedule) -> tuple[Ints, Ints]:
+def _waves(moves: _Moves) -> tuple[Ints, Ints]:
     """Transfers by (step, wave, index), and their waves.
 
     The arrivals of one step at one place are numbered 0, 1, …: no two of a wave collide, so
     that each wave is one array operation.
     """
-    n = len(schedule)
-    if not any_twice(schedule.step, schedule.chunk, schedule.dst):
-        return np.argsort(schedule.step, kind="stable"), np.zeros(n, np.int64)
-    place = schedule.chunk.astype(np.int64) * schedule.collective.ranks + schedule.dst
-    by_place = np.lexsort((place, schedule.step))
-    step, place = schedule.step[by_place], place[by_place]
+    n = len(moves)
+    if not any_twice(moves.step, moves.chunk, moves.dst):
+        return np.argsort(moves.step, kind="stable"), np.zeros(n, np.int64)
+    place = moves.chunk.astype(np.int64) * moves.collective.ranks + moves.dst
+    by_place = np.lexsort((place, moves.step))
+    step, place = moves.step[by_place], place[by_place]
     first = np.ones(n, bool)
     first[1:] = (np.diff(step) != 0) | (np.diff(place) != 0)
     start = np.maximum.accumulate(np.where(first, np.arange(n), 0))
     wave = np.empty(n, np.int64)
     wave[by_place] = np.arange(n) - start
-    order = np.lexsort((wave, schedule.step))
+    order = np.lexsort((wave, moves.step))
     return order, wave[order]
 
 
 def _run(
-    schedule: Schedule,
+    moves: _Moves,
     transfers: Ints,
     places: Ints,
     wave: Ints,
@@ -124,9 +150,9 @@ def _run(
     redundant: Bools,
 ) -> None:
     """Move the bits of one block; ``places`` is chunk * ranks within it."""
-    source, target = places + schedule.src[transfers], places + schedule.dst[transfers]
-    add = schedule.reduce[transfers]
-    step = schedule.step[transfers]
+    source, target = places + moves.src[transfers], places + moves.dst[transfers]
+    add = moves.reduce[transfers]
+    step = moves.step[transfers]
     for begin, end in _runs(step):
         arriving = state[source[begin:end]]
         for low, high in _runs(wave[begin:end]):
