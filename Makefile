@@ -3,13 +3,15 @@
 PYTHON ?= python3
 JOBS ?= 2
 PYTEST_ARGS ?=
+BASE ?= HEAD
+REPLAY_ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench browser clean demo dev dist docs grade help libraries lint mutants sweep test types
+.PHONY: bench browser clean demo dev dist docs grade help libraries lint mutants replay sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -52,6 +54,9 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 
 mutants: $(STAMP) ## mutate right programs at random; what the checker accepts must run right
 	$(BIN)/python tests/grade/mutation_sweep.py
+
+replay: $(STAMP) ## 173 whole commands with the weft of BASE=HEAD and with this one: what differs?
+	$(BIN)/python tests/replay/replay.py $(BASE) --jobs $(JOBS) $(REPLAY_ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .
