@@ -81,7 +81,7 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _one_shot(gather: Schedule) -> Schedule:
     from weft.synth.judge.verify import require_valid
-    from weft.synth.reductions.compose import one_shot_allreduce_from
+    from weft.synth.reductions.allreduce import one_shot_allreduce_from
 
     schedule = one_shot_allreduce_from(gather)
     require_valid(schedule)

@@ -87,9 +87,9 @@ def prove_conflict(
 ) -> Conflict | None:
     """Rules that exclude each other though each chunk by itself has a way, as the engine ``exact``
     proves it; None where it does not, or the machine is too large for that."""
-    from ..api import solve
     from ..base.engine import Budget, Silent, Status
     from ..engines.exact import Exact
+    from ..reductions.solve import solve
 
     if collective.chunks * collective.ranks > PROVABLE:
         return None

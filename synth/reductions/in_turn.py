@@ -16,8 +16,7 @@ from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from .group_machine import GroupMachine
-from .phase_parts import Part
+from .groups import GroupMachine, Part
 
 FINEST = 1 << 24
 """Grains of a cell; shares without a common denominator below are refused."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -38,8 +39,11 @@ from weft.dsl.nouns.sketch import (
 )
 from weft.dsl.nouns.topology import Topology
 
+from ..base.engine import Budget, Observer, Point
 from ..judge.permitted import off_relays
 from ..judge.prune import prune
+from ..time.order import LARGE, arranged, mirrored
+from .reduction import Steps, Subproblem, Translated
 
 _DUAL = {
     Kind.REDUCE: Kind.BROADCAST,
@@ -49,6 +53,29 @@ _DUAL = {
     Kind.MULTIROOT_GATHER: Kind.MULTIROOT_SCATTER,
     Kind.MULTIROOT_SCATTER: Kind.MULTIROOT_GATHER,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Reversed:
+    """A collective that adds, as its copying dual on the reversed machine."""
+
+    name: ClassVar[str] = "reverse"
+
+    def fits(self, problem: Problem) -> bool:
+        """Collectives that add; :func:`reverse` says which of them have a dual."""
+        return problem.collective.combining
+
+    def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
+        """Solve the dual; every schedule is turned round in the order that suits the message."""
+        dual, undo = reverse(problem)
+        size = problem.bytes or LARGE
+
+        def back(point: Point) -> Point:
+            forth = arranged(point.schedule, size, budget.seed)
+            return replace(point, schedule=mirrored(forth, undo(forth), size))
+
+        outcome = yield Subproblem(dual, budget, Translated(observer, back))
+        return replace(outcome, points=tuple(map(back, outcome.points)))
 
 
 @dataclass(frozen=True, slots=True)

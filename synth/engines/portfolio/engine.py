@@ -23,7 +23,9 @@ from weft.dsl.nouns.problem import Objective, Problem
 from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...frontier.incumbents import Incumbents
-from ...reductions.phases import phases_of, solve_phases
+from ...reductions.phases import in_phases, phases_of
+from ...reductions.reduction import Subproblem, run
+from ...reductions.solve import solve
 from ...time.order import LARGE, arranged
 from ...time.simulate import latency_us, simulate
 from ..packing.trees.demands import moves_pairs
@@ -121,8 +123,12 @@ class InPhases:
         return None if phases_of(problem) else "the sketch has no phases that make the collective"
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """As :func:`~weft.synth.reductions.phases.solve_phases`."""
-        return solve_phases(problem, self.race.solve, budget, observer, self.race.name)
+        """As :func:`~weft.synth.reductions.phases.in_phases`."""
+
+        def part(of: Subproblem) -> Outcome:
+            return self.race.solve(of.problem, of.budget, of.observer)
+
+        return run(in_phases(problem, budget, observer, self.race.name), part)
 
 
 def _likely(problem: Problem) -> Iterator[str]:
@@ -208,8 +214,6 @@ class _Race:
         return max(share, LEAST_SHARE * whole)
 
     def _ask(self, engine: Engine, seconds: float, watch: _Watch) -> None:
-        from ...api import solve  # it chooses engines by name, this one among them
-
         self.observer.stage(f"engine {engine.name}")
         try:
             outcome = solve(self.problem, engine, replace(self.budget, seconds=seconds), watch)

@@ -19,9 +19,8 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import require_valid, verify
-from weft.synth.reductions.group_machine import group_machines
+from weft.synth.reductions.groups import cells_of, group_machines, parts_of
 from weft.synth.reductions.in_turn import whole_sums
-from weft.synth.reductions.phase_parts import cells_of, parts_of
 from weft.synth.time.simulate import simulate
 
 ROWS = ((0, 1, 2), (3, 4, 5))
