@@ -146,5 +146,8 @@ BACKENDS = Registry(
 )
 """What turns a program into artefacts that a runtime reads."""
 
+IMPORTERS = Registry("importer", "weft.importers")
+"""Formats of topology files that other packages read; ours are the table of ``dsl/importers``."""
+
 REGISTRIES = {"engines": ENGINES, "backends": BACKENDS, "passes": PASSES}
 """All of them, by the word ``weft list`` uses."""

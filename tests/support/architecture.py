@@ -1,4 +1,4 @@
-"""Draw the folders of the code and their imports: ``python tests/house/architecture.py``.
+"""Draw the folders of the code and their imports: ``python tests/support/architecture.py``.
 
 One box for each folder below dsl, synth and backends, above the folders that it imports; an arrow
 for each import that does not follow from others (the transitive reduction). The picture is
@@ -7,16 +7,13 @@ for each import that does not follow from others (the transitive reduction). The
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from xml.sax.saxutils import escape
 
 import networkx as nx
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from sources import CODE_FOLDERS, ROOT, Source, code, imports
 
 PICTURE = ROOT / "docs" / "pictures" / "architecture.svg"
