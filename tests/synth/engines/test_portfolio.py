@@ -205,7 +205,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("cut")
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "weft.synth.engines.portfolio.engine._likely", lambda _: iter(("cut", "exact"))
+        "weft.synth.engines.portfolio.engine._likely", lambda *_: iter(("cut", "exact"))
     )
     outcome = solved("ring:4", "allgather", size=1 << 20)
     assert found_by(outcome) == {"cut"}
