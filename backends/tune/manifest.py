@@ -16,7 +16,7 @@ from weft.dsl.nouns.schedule import dump, dumps
 from weft.synth.bounds import Bounds, lower_bound_us
 from weft.synth.time.simulate import simulate
 
-from ..compile.fitting import binary
+from ..compile.source import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
 from .field import Field
