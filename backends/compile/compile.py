@@ -20,7 +20,7 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
-from weft.dsl.nouns.program import Program, Protocol, protocol_of
+from weft.dsl.nouns.program import NOBODY, Program, Protocol, offsets, protocol_of
 from weft.dsl.nouns.schedule import Schedule
 
 from ..runtime.target import MSCCL, Target
@@ -163,10 +163,10 @@ def compile_program(program: Program, options: CompileOptions | None = None) -> 
 def _lanes(program: Program) -> int:
     """The most channels between two ranks; 0, as fusion needs, where there is one."""
     used: dict[tuple[int, int], set[int]] = {}
-    for rank, code in enumerate(program.ranks):
-        for block in code:
-            if block.send is not None:
-                used.setdefault((rank, block.send), set()).add(block.channel)
+    heads = (program.block_rank, program.block_send, program.block_channel)
+    for rank, peer, channel in zip(*(column.tolist() for column in heads), strict=True):
+        if peer != NOBODY:
+            used.setdefault((rank, peer), set()).add(channel)
     most = max(map(len, used.values()), default=1)
     return most if most > 1 else 0
 
@@ -266,15 +266,10 @@ def _most_messages(flow: Flow) -> int:
 
 def sizes(program: Program) -> tuple[int, int]:
     """The most steps of a block (nops for further dependences included), and blocks of a rank."""
-    steps = max(
-        (
-            len(block.code) + sum([len(x.waits) - 1 for x in block.code if x.waits])
-            for rank in program.ranks
-            for block in rank
-        ),
-        default=0,
-    )
-    return steps, max(len(rank.blocks) for rank in program.ranks)
+    waits = np.diff(program.wait_start)
+    steps = offsets(np.maximum(waits, 1))[program.block_start]
+    blocks = np.diff(program.first_block)
+    return int(np.diff(steps).max(initial=0)), int(blocks.max())
 
 
 def _refuse_large(steps: int, blocks: int, target: Target) -> None:

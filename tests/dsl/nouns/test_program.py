@@ -11,8 +11,18 @@ import pytest
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.nouns.collective import make
-from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
-from weft.dsl.nouns.program_json import dump, load
+from weft.dsl.nouns.program import (
+    Block,
+    Buffer,
+    Instr,
+    Op,
+    Program,
+    Protocol,
+    RankProgram,
+    Slice,
+    dump,
+    load,
+)
 
 
 def pair() -> Program:
@@ -29,7 +39,7 @@ def pair() -> Program:
         blocks = (Block(3, other, other, both), Block(0, None, None, own))
         return RankProgram(blocks, 1, 2, 4)
 
-    return Program("pair", make("allgather", 2), (rank(0), rank(1)), 2, True, Protocol.LL128)
+    return Program.of("pair", make("allgather", 2), (rank(0), rank(1)), 2, True, Protocol.LL128)
 
 
 def test_a_file_reads_back_as_the_same_program() -> None:
