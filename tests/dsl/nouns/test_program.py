@@ -1,4 +1,4 @@
-"""The file form of a program: round trips, and refusals in words."""
+"""A program: its columns against slow ones, its views; the file form, with refusals in words."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slow_columns import slow_columns
 
-from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.errors import BadFile, CheckFailed, UserError
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import (
     Block,
@@ -40,6 +44,63 @@ def pair() -> Program:
         return RankProgram(blocks, 1, 2, 4)
 
     return Program.of("pair", make("allgather", 2), (rank(0), rank(1)), 2, True, Protocol.LL128)
+
+
+@st.composite
+def drawn(draw: st.DrawFn) -> tuple[RankProgram, ...]:
+    """Ranks with any code at all, waits for what is not there included."""
+    number = st.integers(0, 3)
+    slices = st.builds(Slice, st.sampled_from(Buffer), number)
+    waits = st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 3)), max_size=2).map(tuple)
+    instr = st.builds(Instr, st.sampled_from(Op), slices, slices, number, waits)
+    peers = st.none() | number
+    block = st.builds(Block, number, peers, peers, st.lists(instr, max_size=4).map(tuple))
+    rank = st.builds(RankProgram, st.lists(block, max_size=3).map(tuple), number, number, number)
+    return tuple(draw(st.lists(rank, min_size=1, max_size=3)))
+
+
+@given(drawn())
+def test_columns_are_those_of_the_slow_constructor(ranks: tuple[RankProgram, ...]) -> None:
+    made = Program.of("drawn", make("allgather", len(ranks)), ranks, len(ranks))
+    slow = slow_columns(ranks)
+    missing = -1 in slow["wait"]
+    for name, column in slow.items():
+        if name == "wait" and missing:
+            with pytest.raises(CheckFailed, match="which does not exist"):
+                _ = made.wait
+        else:
+            assert getattr(made, name).reshape(-1).tolist() == column, name
+    assert np.array_equal(made.publishes, made.index)
+    assert np.array_equal(made.label, made.index)
+    assert np.array_equal(made.block_id, made.block_index)
+    assert made.ranks == ranks
+    assert made.channels == 1 + max((b.channel for rank in ranks for b in rank), default=0)
+
+
+@given(drawn())
+def test_views_rows_and_files_are_the_same_program(ranks: tuple[RankProgram, ...]) -> None:
+    made = Program.of("drawn", make("allgather", len(ranks)), ranks, len(ranks), True)
+    assert made.with_ranks(made.ranks) == made
+    if all(min(w) >= 0 for x in made.instrs for w in x.waits):
+        assert load(json.loads(json.dumps(dump(made)))) == made
+    rows = np.arange(made.instructions)
+    kept = made.take(rows, made.lengths)
+    assert kept.instrs == [Instr(x.op, x.src, x.dst, x.count) for x in made.instrs]
+    if -1 not in slow_columns(ranks)["wait"]:
+        assert kept.with_waits(made.waiting, made.wait) == made
+
+
+def test_columns_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        pair().op[0] = 1
+
+
+def test_equal_instructions_are_one_object() -> None:
+    code = pair().ranks[0].blocks[0].code
+    many = pair().with_ranks(
+        [RankProgram((Block(0, None, None, (*code, *code)),), 1, 1, 1), *pair().ranks[1:]]
+    )
+    assert len(set(map(id, many.ranks[0].blocks[0].code))) == 2
 
 
 def test_a_file_reads_back_as_the_same_program() -> None:
