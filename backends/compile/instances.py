@@ -19,7 +19,7 @@ from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.programs import RuntimeModel, model_of, simulate_program
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 from .compile import CompileOptions
 from .source import Emitter, Source

@@ -28,7 +28,7 @@ from ...reductions.phases import in_phases, phases_of
 from ...reductions.reduction import Subproblem, run
 from ...reductions.solve import solve
 from ...time.order import LARGE, arranged
-from ...time.simulate import latency_us, simulate
+from ...time.schedule_time import latency_us, simulate
 from ..packing.trees.demands import moves_pairs
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)

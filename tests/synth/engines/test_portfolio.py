@@ -20,7 +20,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Observer, Outcome, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.portfolio.engine import LADDER, Portfolio
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 GB = 1 << 30
 
