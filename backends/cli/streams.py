@@ -23,8 +23,8 @@ from .inputs import canonical, read_topology, sizes, valued
 from .progress import Progress, watching
 
 if TYPE_CHECKING:
-    from weft.synth.engines.greedy.block import Block
     from weft.synth.engines.greedy.engine import Greedy
+    from weft.synth.engines.greedy.plan import Block
     from weft.synth.engines.greedy.stream import Report, Stream
 
 LARGE = 1 << 30

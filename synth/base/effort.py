@@ -1,9 +1,10 @@
 """What steers a search, as a frozen dataclass per engine: thresholds, limits, shares of the budget.
 
-An engine has one field ``effort: XEffort = XEffort()``, so that each threshold is listed by ``weft
-list engines --options``, can be changed for an experiment (``greedy{effort.passes=64}``,
-``Greedy(effort=GreedyEffort(passes=64))``), and stands in the provenance where it was changed.
-Tolerances, sentinels and limits of number types are mathematics and stay beside their code.
+An engine has one field ``effort: XEffort = field(default_factory=XEffort)``. So each threshold is
+listed by ``weft list engines --options``, can be changed for an experiment
+(``greedy{effort.passes=64}``, ``Greedy(effort=GreedyEffort(passes=64))``), and stands in the
+provenance where it was changed. Tolerances, sentinels and limits of number types are mathematics
+and stay beside their code.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
-from .block import Block
+from .plan import Block
 
 LONGEST_QUEUE = 64
 """Chunks on one link at one time, at most; more means chunks too small for the α of the link."""

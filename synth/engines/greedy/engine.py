@@ -20,31 +20,20 @@ from ...fabric.greedy_machine import Machine, machine_of
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto
 from .demand import Demand, demand_of, refusal
+from .effort import GreedyEffort
 from .joint import joint_plans
 from .lists import plans, tree_jobs
-from .match import attempts
+from .matching import attempts
 from .plan import Plan, schedule_of
 from .routes import Ends, grow_trees
 
 LARGE = 1 << 30
 """Bytes of the message that the objectives bandwidth and frontier look at."""
 
-MOST_TRANSFERS = 400_000
-"""Finer chunks are not tried where they make more; a number of chunks that is asked for is made."""
-
 GIB = 1 << 30
 
-ENOUGH, ENOUGH_OF_MANY = 1.0005, 1.02
-"""A plan that is so near the bound ends the search; the latter for those that take seconds."""
-
-SLOWER = 1.05
-"""A cut that is so much slower than the best is the last one that is tried."""
-
-PIECES, JOINT_PIECES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64, 256)
-"""Cuts that are tried, of a rank's part, and of a whole buffer, until they get slower."""
-
 PER_TRANSFER = 256
-"""Bytes that a transfer of a plan needs in memory, about, until it is a schedule."""
+"""Bytes that a transfer of a plan needs in memory, about, until it is a schedule (measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +55,7 @@ class Greedy:
     chunks: int = 0
     seeds: int = 3
     memory: int = 8
+    effort: GreedyEffort = field(default_factory=GreedyEffort)
 
     def __post_init__(self) -> None:
         if self.chunks < 0:
@@ -154,13 +144,15 @@ class _Search:
         deadline = time.monotonic() + self.budget.seconds
         self.bound = bounds(self.problem.topology, self.problem.collective)
         least = float(lower_bound_us(self.bound, _size(self.problem)))
+        effort = self.engine.effort
         for pieces in self._cuts():
             if self._slower():
                 return
             transfers = _transfers(self.problem.collective) * pieces
             self.engine.require_memory(transfers)
-            goal = least * (ENOUGH if transfers <= MOST_TRANSFERS else ENOUGH_OF_MANY)
-            cut = _Cut.of(self.problem, pieces)
+            few = transfers <= effort.most_transfers
+            goal = least * (effort.enough if few else effort.enough_of_many)
+            cut = _Cut.of(self.problem, pieces, effort)
             for seed in range(self.engine.seeds):
                 for plan in cut.tried(self.budget.seed + seed):
                     kept = self.best.setdefault(pieces, plan)
@@ -177,15 +169,17 @@ class _Search:
             yield self.engine.chunks
             return
         single = self.problem.objective is Objective.LATENCY
-        ladder = JOINT_PIECES if _joint(self.problem.collective) else PIECES
+        effort = self.engine.effort
+        ladder = effort.joint_pieces if _joint(self.problem.collective) else effort.pieces
         for pieces in (1,) if single else ladder:
-            if pieces == 1 or _transfers(self.problem.collective) * pieces <= MOST_TRANSFERS:
+            transfers = _transfers(self.problem.collective) * pieces
+            if pieces == 1 or transfers <= effort.most_transfers:
                 yield pieces
 
     def _slower(self) -> bool:
         """Whether the last cut was clearly slower than the best: finer ones will be, too."""
         times = [plan.time_us for plan in self.best.values()]
-        return bool(times) and times[-1] > SLOWER * min(times)
+        return bool(times) and times[-1] > self.engine.effort.slower * min(times)
 
     def outcome(self) -> Outcome:
         """The quickest of all cuts, or those of the frontier."""
@@ -224,28 +218,30 @@ class _Cut:
     collective: Collective
     machine: Machine
     demand: Demand | None
+    effort: GreedyEffort
 
     @staticmethod
-    def of(problem: Problem, pieces: int) -> _Cut:
+    def of(problem: Problem, pieces: int, effort: GreedyEffort) -> _Cut:
         """The tables of a cut."""
         collective = problem.collective.split(pieces)
         chunk = Fraction(_size(problem), collective.message_chunks)
         machine = machine_of(problem.topology, chunk)
-        return _Cut(collective, machine, None if _joint(collective) else demand_of(collective))
+        demand = None if _joint(collective) else demand_of(collective)
+        return _Cut(collective, machine, demand, effort)
 
     def tried(self, seed: int) -> Iterator[Plan]:
         """Plans of one seed."""
         if self.demand is None:
-            yield from joint_plans(self.machine, self.collective.chunks, seed)
+            yield from joint_plans(self.machine, self.collective.chunks, seed, self.effort)
             return
         if self.demand.everywhere:
-            for attempt in attempts(self.machine, self.demand, seed):
+            for attempt in attempts(self.machine, self.demand, seed, self.effort.compared):
                 yield attempt()
         if not self.demand.everywhere or len(self.collective.roots) == 1:
-            yield from _routed(self.machine, self.demand, seed)
+            yield from _routed(self.machine, self.demand, seed, self.effort)
 
 
-def _routed(machine: Machine, demand: Demand, seed: int) -> Iterator[Plan]:
+def _routed(machine: Machine, demand: Demand, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
     """Plans along trees of little load, for chunks that few ranks want.
 
     Raises:
@@ -256,6 +252,7 @@ def _routed(machine: Machine, demand: Demand, seed: int) -> Iterator[Plan]:
         Ends.of(demand.held, demand.held_by, demand.chunks),
         Ends.of(demand.wanted, demand.wanted_by, demand.chunks),
         seed,
+        effort=effort,
     )
     if trees is None:
         raise UserError(
@@ -265,4 +262,4 @@ def _routed(machine: Machine, demand: Demand, seed: int) -> Iterator[Plan]:
         none = np.zeros(0, np.int64)
         yield Plan(machine, none, none, none)
         return
-    yield from plans(machine, tree_jobs(machine, trees), seed)
+    yield from plans(machine, tree_jobs(machine, trees), seed, effort)

@@ -16,25 +16,25 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 
 from ...fabric.greedy_machine import Machine
+from .effort import GreedyEffort
 from .lists import Jobs, jobs_of, plans
 from .plan import Plan
 from .routes import Ends, Trees, both_ways, doubled, grow_trees
 
-TREES = 64
-"""Different trees, at most; further chunks use them again."""
-
 Legs = list[tuple[list[int], list[int]]]
 
 
-def joint_plans(machine: Machine, pieces: int, seed: int) -> Iterator[Plan]:
+def joint_plans(machine: Machine, pieces: int, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
     """Plans for an allreduce of ``pieces`` chunks; none if some rank cannot hear another one."""
-    for deep in (0.02, 0.3):
-        legs = _legs(machine, min(pieces, TREES), seed, deep)
+    for deep in effort.depths:
+        legs = _legs(machine, min(pieces, effort.joint_trees), seed, effort, deep)
         if legs is not None:
-            yield from plans(machine, _jobs(machine, legs, pieces), seed)
+            yield from plans(machine, _jobs(machine, legs, pieces), seed, effort)
 
 
-def _legs(machine: Machine, trees: int, seed: int, deep: float) -> Legs | None:
+def _legs(
+    machine: Machine, trees: int, seed: int, effort: GreedyEffort, deep: float
+) -> Legs | None:
     """For each tree the hops of the reduction, leaves first, and of the broadcast, root first."""
     roots = _roots(machine, trees, seed)
     chunk = np.arange(trees)
@@ -42,9 +42,8 @@ def _legs(machine: Machine, trees: int, seed: int, deep: float) -> Legs | None:
     pair = both_ways(machine)
     if pair is not None:
         wide, back = pair
-        grown = grow_trees(
-            wide, Ends.of(chunk, roots, trees), _all(trees, everybody), seed, deep=deep
-        )
+        holders, wanters = Ends.of(chunk, roots, trees), _all(trees, everybody)
+        grown = grow_trees(wide, holders, wanters, seed, effort=effort, deep=deep)
         return None if grown is None else [(back[h[::-1]].tolist(), h.tolist()) for h in _of(grown)]
     n, h = machine.ranks, machine.hops
     holders = Ends.of(np.arange(2 * trees), np.concatenate([roots, roots + n]), 2 * trees)
@@ -53,7 +52,7 @@ def _legs(machine: Machine, trees: int, seed: int, deep: float) -> Legs | None:
         np.concatenate([np.tile(everybody, trees), np.tile(everybody + n, trees)]),
         2 * trees,
     )
-    grown = grow_trees(doubled(machine), holders, wanters, seed, deep=deep)
+    grown = grow_trees(doubled(machine), holders, wanters, seed, effort=effort, deep=deep)
     if grown is None:
         return None
     both = _of(grown)

@@ -10,6 +10,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 
 from ...fabric.greedy_machine import Machine, grouped
+from .effort import GreedyEffort
 from .plan import Plan
 from .routes import Trees
 
@@ -67,11 +68,7 @@ def jobs_of(
     )
 
 
-TURNS, PATIENCE = 16, 3
-"""How often a plan is turned round and served again, and how often in a row without any gain."""
-
-
-def plans(machine: Machine, jobs: Jobs, seed: int) -> Iterator[Plan]:
+def plans(machine: Machine, jobs: Jobs, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
     """Plans by several rules: chunk by chunk, longest tail first, in rotation, at random.
 
     Each one is justified: served backwards, the last first, then forwards in the order that this
@@ -90,22 +87,22 @@ def plans(machine: Machine, jobs: Jobs, seed: int) -> Iterator[Plan]:
         (shuffled, -jobs.tail),
         (shuffled,),
     ):
-        start = _justified(queues, np.lexsort(keys))
+        start = _justified(queues, np.lexsort(keys), effort)
         turn = np.argsort(start, kind="stable")
         yield Plan(machine, jobs.hop[turn], jobs.chunk[turn], start[turn], jobs.reduce[turn])
 
 
-def _justified(queues: Queues, order: Ints) -> Ints:
+def _justified(queues: Queues, order: Ints, effort: GreedyEffort) -> Ints:
     """The starts of the quickest plan that turning round and back leads to from an order."""
     start, end = queues.serve(order)
     best, least, idle = start, end, 0
-    for _ in range(TURNS):
+    for _ in range(effort.turns):
         back, _ = queues.serve_back(np.argsort(-(start + queues.arrives), kind="stable"))
         start, end = queues.serve(np.argsort(-(back + queues.arrives), kind="stable"))
         idle += 1
         if end < least:
             best, least, idle = start, end, 0
-        if idle == PATIENCE:
+        if idle == effort.idle_turns:
             break
     return best
 

@@ -1,4 +1,4 @@
-"""A plan: which chunk goes over which hop when; and the schedule that it is."""
+"""A plan: which chunk goes over which hop when, in blocks or in one; its schedule."""
 
 from __future__ import annotations
 
@@ -7,14 +7,37 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.arrays import AnyArray, Bools, Ints
 from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
 from ...fabric.greedy_machine import Machine
-from .block import Block
+
+BLOCK = 1 << 22
+"""Transfers in a block of a stream, about."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Transfers in order of their start: ``counts[i]`` of them begin at ``ticks[i]``.
+
+    ``hop`` and ``chunk`` have one entry per transfer. Ticks ascend, also from block to block.
+    """
+
+    ticks: Ints
+    counts: Ints
+    hop: AnyArray
+    chunk: AnyArray
+
+    def __len__(self) -> int:
+        return len(self.hop)
+
+    @property
+    def start(self) -> Ints:
+        """The start of every transfer, in ticks."""
+        return np.repeat(self.ticks, self.counts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,7 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 
 from ...fabric.greedy_machine import Machine, grouped
-
-PASSES = 24
-PATIENCE = 4
-"""How often all trees are torn up at most, and how often in a row without any gain."""
+from .effort import GreedyEffort
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +56,14 @@ def grow_trees(
     wanters: Ends,
     seed: int,
     *,
-    deep: float = 0.02,
-    passes: int = PASSES,
+    effort: GreedyEffort,
+    deep: float | None = None,
 ) -> Trees | None:
     """Trees for all chunks, in seeded order; None if somebody cannot be reached.
 
-    ``deep``: what a level of a tree costs, as a share of a hop's price. Hops of ``machine`` may
-    hold rows of both directions (:func:`both_ways`); ranks may stand for anything.
+    ``deep``: the price of a level of a tree as a part of that of a hop; by default the first of
+    ``effort.depths``. Hops of ``machine`` may hold rows of both directions (:func:`both_ways`);
+    ranks may stand for anything.
     """
     from .routes_kernel import grow_all
 
@@ -79,7 +77,8 @@ def grow_trees(
     # A lone hop is priced 1 at mean load: the first pass knows no mean yet, and takes one hop each.
     target = max(1.0, float(machine.hold.mean()) * max(1, len(wanters.ranks)) / machine.rows * 2)
     toll = machine.arrives / max(1, int(machine.arrives.max(initial=1))) * 1e-6
-    for _ in range(passes):
+    level = effort.depths[0] if deep is None else deep
+    for _ in range(effort.passes):
         code = grow_all(
             (machine.src, machine.dst),
             out_hops,
@@ -87,7 +86,7 @@ def grow_trees(
             busy,
             target,
             toll,
-            _level(deep, machine, target),
+            _level(level, machine, target),
             rng.permutation(chunks),
             (holders.first, holders.ranks),
             (wanters.first, wanters.ranks),
@@ -104,7 +103,7 @@ def grow_trees(
         busiest, idle = int(busy.max(initial=0)), idle + 1
         if best is None or busiest < best.busiest:
             best, idle = Trees(trees.copy(), length.copy(), busiest), 0
-        if idle == PATIENCE:
+        if idle == effort.idle_passes:
             break
         target = max(1.0, float(busy[busy > 0].mean())) if (busy > 0).any() else target
     return best

@@ -82,6 +82,25 @@ def nearest(
 
 
 @compiled
+def graft(
+    ends: tuple[Array, Array], by: Array, depth: Array, rank: int, tree: Array, hops: int
+) -> int:
+    """Append the hops from the tree to ``rank``, in that order: the new number of hops.
+
+    Ranks of the tree have depths, all others -1. -2: ``tree`` is too short.
+    """
+    begin = hops
+    while depth[rank] < 0:
+        if hops == len(tree):
+            return -2
+        tree[hops] = by[rank]
+        hops += 1
+        rank = ends[0][by[rank]]
+    tree[begin:hops] = tree[begin:hops][::-1].copy()
+    return hops
+
+
+@compiled
 def grow(
     ends: tuple[Array, Array],
     out_hops: tuple[Array, Array],
@@ -133,14 +152,9 @@ def grow(
         )
         if v == NONE:
             return -1
-        begin = hops
-        while depth[v] < 0:
-            if hops == len(tree):
-                return -2
-            tree[hops] = by[v]
-            hops += 1
-            v = ends[0][by[v]]
-        tree[begin:hops] = tree[begin:hops][::-1].copy()
+        begin, hops = hops, graft(ends, by, depth, v, tree, hops)
+        if hops < 0:
+            return -2
         for i in range(begin, hops):
             load(tree[i], held, busy, 1)
             u = ends[1][tree[i]]

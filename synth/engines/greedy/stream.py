@@ -34,11 +34,10 @@ from weft.dsl.nouns.topology_json import dump as dump_topology
 from weft.dsl.nouns.topology_json import load as load_topology
 
 from ...fabric.greedy_machine import Machine, machine_of
-from .block import BLOCK, Block
 from .check import StreamCheck
 from .demand import gathered
-from .events import match_events
-from .grid import delays, match_grid
+from .matching import delays, match_events, match_grid
+from .plan import BLOCK, Block
 
 GIB = 1 << 30
 

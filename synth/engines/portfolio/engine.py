@@ -85,7 +85,7 @@ class Portfolio:
     cites: ClassVar[str] = "each schedule names the engine that found it, and what that one cites"
 
     engines: tuple[str, ...] = ()
-    effort: PortfolioEffort = PortfolioEffort()
+    effort: PortfolioEffort = field(default_factory=PortfolioEffort)
 
     def __post_init__(self) -> None:
         for name in self.engines:

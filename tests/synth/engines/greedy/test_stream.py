@@ -15,9 +15,8 @@ from strategies import topologies
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.catalogue import topology
-from weft.synth.engines.greedy.block import Block
 from weft.synth.engines.greedy.check import StreamCheck
-from weft.synth.engines.greedy.plan import Plan, plan_of
+from weft.synth.engines.greedy.plan import Block, Plan, plan_of
 from weft.synth.engines.greedy.stream import Stream, ingress_bound_us, read, run, stream
 
 CHUNK = 50 * (1 << 20) * 1024 // 1000
