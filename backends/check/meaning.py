@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.layers import Successors, layers, ranges
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import RECEIVES
 
@@ -24,7 +25,6 @@ from .accesses import RANK_BITS, Accesses, block_of, place_name, places
 from .bounds import Buffers
 from .findings import MOST, Finding, Severity
 from .graph import Edge, Graph
-from .layers import Successors, layers, ranges
 from .values import Values, Wanted, wanted_of
 
 MOST_TRACED = 100_000

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from weft.dsl.base.layers import Levels
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Code, Protocol
 
 from .accesses import accesses
 from .bounds import Buffers, bounds
-from .clocks import Levels, levels
 from .connections import Connections, connect, pairing, structure
 from .deadlock import Hang, hang, waits
 from .findings import Finding, Severity, at_transfers, errors
 from .graph import Graph, expand, with_late_sends, without_relaxed_waits
 from .meaning import meaning
-from .races import LATE_SENDS, RELAXED, races
+from .races import LATE_SENDS, RELAXED, levels, races
 
 MOST_CHUNKS = 20_000_000
 """A program that moves more chunks is not looked at."""

@@ -1,8 +1,10 @@
 """Data races: two accesses to one chunk, one a write, that nothing orders.
 
-Happens-before is the operation graph without credit edges, asked through the clocks of
-:mod:`~weft.backends.check.clocks`. Along a topological order it suffices to compare every access
-with the last write before it, and every write with the reads since then.
+Happens-before is the operation graph without credit edges, asked through clocks: for an operation
+and a block, the last operation of that block that precedes it (or is it). Clocks of many blocks at
+once would need operations × blocks of memory, so they are computed for the blocks of one rank at a
+time, in as many vector operations as the graph has levels. Along a topological order it suffices to
+compare every access with the last write before it, and every write with the reads since then.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Ints, Ints32
+from weft.dsl.base.layers import Levels
 
 from .accesses import Accesses, accesses, block_of, in_scratch, place_name
 from .bounds import Buffers
-from .clocks import Levels, clocks
 from .findings import Finding, Severity
-from .graph import Graph
+from .graph import Edge, Graph
 from .local_order import ordered_locally
 
 MOST_WORK = 20_000_000_000
@@ -152,3 +154,19 @@ def _unordered(
         table = clocks(graph, edges, begin, end - begin)
         bad[mine] = table[second[mine], block[first[mine]] - begin] < first[mine]
     return first[bad], second[bad], place[bad]
+
+
+def levels(graph: Graph) -> Levels:
+    """The edges of happens-before, by level."""
+    keep = graph.kind != Edge.CREDIT
+    return Levels.of(graph.size, graph.source[keep], graph.target[keep])
+
+
+def clocks(graph: Graph, edges: Levels, first_block: int, blocks: int) -> Ints32:
+    """The clocks of ``blocks`` blocks from ``first_block``, shape (operations, blocks)."""
+    table = np.full((graph.size, blocks), -1, np.int32)
+    column = graph.block() - first_block
+    mine = np.flatnonzero((column >= 0) & (column < blocks))
+    table[mine, column[mine]] = mine
+    edges.advance(table)
+    return table

@@ -8,10 +8,9 @@ import numpy as np
 
 from weft.backends.check.accesses import accesses
 from weft.backends.check.bounds import Buffers, buffers_of_program, buffers_of_xml
-from weft.backends.check.clocks import levels
 from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
-from weft.backends.check.races import FULL, _suspects, _unordered
+from weft.backends.check.races import FULL, _suspects, _unordered, levels
 from weft.backends.execute.layout import data, layout
 from weft.backends.execute.machine import Shape, assemble
 from weft.backends.execute.memory import Memory

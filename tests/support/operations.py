@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft.backends.check.graph import Edge, Graph
-from weft.backends.check.layers import Successors, layers
 from weft.dsl.base.arrays import Ints
+from weft.dsl.base.layers import Successors, layers
 
 
 def topological_order(graph: Graph, *, credit: bool = False) -> Ints:

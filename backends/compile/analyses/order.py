@@ -17,10 +17,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.layers import WaitClocks, depths
 from weft.dsl.nouns.program import BUFFERS, NOBODY, OPS, RECEIVES, SENDS, Program, Slice
-
-NARROW = 64
-"""Layers of fewer nodes on average are faster walked one node at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +83,7 @@ class Order:
 
     def unreached(self) -> Ints:
         """The instructions that never run."""
-        level = _levels(self.nodes, self.source, self.target)
+        level = depths(self.nodes, self.source, self.target)
         return np.flatnonzero(level[: self.code.instructions] < 0)
 
     def positions(self) -> Ints:
@@ -105,7 +103,7 @@ class Order:
             CheckFailed: the program deadlocks.
         """
         code = self.code
-        level = _levels(self.nodes, self.source, self.target)
+        level = depths(self.nodes, self.source, self.target)
         stuck = np.flatnonzero(level[: code.instructions] < 0)
         if len(stuck):
             i = int(stuck[0])
@@ -118,7 +116,7 @@ class Order:
 
     def heights(self) -> Ints:
         """The longest path from each instruction to the end: how critical it is."""
-        return _levels(self.nodes, self.target, self.source)[: self.code.instructions]
+        return depths(self.nodes, self.target, self.source)[: self.code.instructions]
 
 
 def messages(code: Program, depth: int) -> tuple[Ints, Ints, Ints]:
@@ -174,43 +172,6 @@ def _credits(count: Ints, connection: Ints, recv: Ints, depth: int) -> Ints:
     return np.where(owed, recv[np.maximum(np.minimum(need, at - 1), 0)], NOBODY)
 
 
-def _levels(nodes: int, source: Ints, target: Ints) -> Ints:
-    """Longest path to each node, layer by layer; -1 on cycles and behind them.
-
-    O(nodes + edges), in arrays as long as the layers are broad.
-    """
-    level = np.full(nodes, -1, np.int64)
-    order = np.argsort(source, kind="stable")
-    after = target[order]
-    start = np.searchsorted(source[order], np.arange(nodes + 1))
-    missing = np.bincount(target, minlength=nodes)
-    layer, depth, done = np.flatnonzero(missing == 0), 0, 0
-    while len(layer):
-        level[layer] = depth
-        depth, done = depth + 1, done + len(layer)
-        if depth % NARROW == 0 and done < NARROW * depth:
-            return _levels_one_by_one(level, layer, start, after, missing)
-        sizes = start[layer + 1] - start[layer]
-        total = int(sizes.sum())
-        rows = np.repeat(start[layer] - np.cumsum(sizes) + sizes, sizes) + np.arange(total)
-        reached, hits = np.unique(after[rows], return_counts=True)
-        missing[reached] -= hits
-        layer = reached[missing[reached] == 0]
-    return level
-
-
-def _levels_one_by_one(level: Ints, layer: Ints, start: Ints, after: Ints, missing: Ints) -> Ints:
-    """The same, from a layer on: long thin programs."""
-    levels, starts, targets, left = (x.tolist() for x in (level, start, after, missing))
-    bound = [0] * len(levels)
-    ready = layer.tolist()
-    for node in ready:
-        above = levels[node] + 1
-        for other in targets[starts[node] : starts[node + 1]]:
-            left[other] -= 1
-            if bound[other] < above:
-                bound[other] = above
-            if not left[other]:
-                levels[other] = bound[other]
-                ready.append(other)
-    return np.array(levels, np.int64)
+def wait_clocks(code: Program) -> WaitClocks:
+    """What each instruction knows to be done on its rank; the waits form no cycle."""
+    return WaitClocks(code.block, code.block_index, code.wait, code.waiting)

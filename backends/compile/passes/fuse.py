@@ -35,8 +35,7 @@ from weft.dsl.nouns.program import NOBODY, OP_NUMBER, OPS, READS_SRC, SENDS, Op,
 
 from ...runtime.target import Target
 from ..analyses.access import Accesses, accesses, last_writers, latest
-from ..analyses.known import Known
-from ..analyses.order import Order
+from ..analyses.order import Order, wait_clocks
 
 PATTERNS: Mapping[tuple[Op, Op], Op] = MappingProxyType(
     {
@@ -121,7 +120,7 @@ def _ordered_locally(code: Program, found: Accesses) -> bool:
     """Whether no rank needs messages to order two of its accesses."""
     later, earlier = found.conflicts()
     apart = code.block[later] != code.block[earlier]
-    return bool(Known.of(code).done(earlier[apart], later[apart]).all())
+    return bool(wait_clocks(code).done(earlier[apart], later[apart]).all())
 
 
 def _linear(level: Ints, sends: Ints) -> Ints:

@@ -8,9 +8,9 @@ After (transitive reduction)::
 
     block 2, 0: r o[3]    waits for (1, 4)
 
-A wait that the clock of the block, or of another wait, covers already says nothing new
-(:mod:`.known`). What is left costs a flag at one end and, from the second wait
-of an instruction on, a step that does nothing at the other. Two moves save them. Both only add
+A wait that the clock of the block, or of another wait, covers already says nothing new (see
+:class:`weft.dsl.base.layers.WaitClocks`). What is left costs a flag at one end and, from the second
+wait of an instruction on, a step that does nothing at the other. Two moves save them. Both only add
 order, and only upwards in the linear order of ``order.py``, so there is no deadlock, and no path
 grows longer in instructions. In time it may: instructions that move different amounts of data wait
 for each other then (a torus reduce_scatter took half as long again). So they are for those who run
@@ -40,8 +40,7 @@ from weft.dsl.nouns.program import Program
 
 from ...runtime.target import Target
 from ..analyses.access import latest
-from ..analyses.known import Known
-from ..analyses.order import Order
+from ..analyses.order import Order, wait_clocks
 
 REACH = 16
 """How far ahead a wait may move."""
@@ -99,7 +98,7 @@ def _kept(code: Program, wait: Ints, waiting: Ints) -> Program:
 def _reduced(code: Program) -> Program:
     """Without waits that the block so far implies, or another wait of the same instruction."""
     code = code.with_waits(*latest(code, code.waiting, code.wait))
-    known = Known.of(code)
+    known = wait_clocks(code)
     wait, waiting = code.wait, code.waiting
     implied = known.done_before(wait, waiting) | (code.block[wait] == code.block[waiting])
     wait, waiting = wait[~implied], waiting[~implied]

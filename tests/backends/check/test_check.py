@@ -24,11 +24,10 @@ from operations import topological_order
 
 from weft.backends.check import TARGETS, Finding, check_program, check_xml, errors
 from weft.backends.check.bounds import Buffers
-from weft.backends.check.clocks import levels
 from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.graph import Edge, expand, find_cycle
-from weft.backends.check.races import races
+from weft.backends.check.races import levels, races
 from weft.backends.execute.interleave import POLICIES, interleave
 from weft.backends.execute.layout import layout
 from weft.backends.execute.machine import Shape, assemble

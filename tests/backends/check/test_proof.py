@@ -18,7 +18,6 @@ from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import hang, waits
 from weft.backends.check.fates import FATES
 from weft.backends.check.graph import expand, find_cycle
-from weft.backends.check.layers import Successors, layers
 from weft.backends.cli import main
 from weft.backends.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
@@ -26,6 +25,7 @@ from weft.backends.formats.msccl.read import collective_of, program_of, read_msc
 from weft.backends.formats.msccl.read.columns import code_of
 from weft.backends.runtime.judged import MAX_COUNT
 from weft.backends.runtime.target import EXECUTOR, MSCCL, PORTABLE, RCCL
+from weft.dsl.base.layers import Successors, layers
 from weft.dsl.nouns.collective import make, one_shot_allreduce
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 

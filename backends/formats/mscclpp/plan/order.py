@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.layers import Levels
 from weft.dsl.nouns.program import NOBODY, RECEIVES, SENDS, Instr, Program
 
 START, GOT, END = 0, 1, 2
@@ -53,7 +54,7 @@ class Order:
     sent: list[int] = field(default_factory=list)
     received: list[int] = field(default_factory=list)
     level: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    _layers: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
+    _levels: Levels = field(init=False)
     _clocks: dict[int, Ints32] = field(default_factory=dict)
 
     @staticmethod
@@ -113,7 +114,7 @@ class Order:
                     "sends and receives do not match"
                 )
 
-    def _edges(self) -> Ints:
+    def _edges(self) -> tuple[Ints, Ints]:
         p, at = self.program, 3 * np.arange(len(self.instrs))
         follows = at[p.index > 0]
         send, recv = np.array([(m.send, m.recv) for m in self.messages], np.int64).reshape(-1, 2).T
@@ -124,37 +125,19 @@ class Order:
             (3 * p.wait + END, at[p.waiting]),
             (3 * send + END, 3 * recv + GOT),
         )
-        return np.concatenate([np.stack(pair, axis=1) for pair in edges])
+        source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
+        return source, target
 
     def _sort(self) -> None:
         """Group the edges by the level of their target, so that clocks are array operations."""
-        count = 3 * len(self.instrs)
-        edges = self._edges()
-        edges = edges[np.argsort(edges[:, 0], kind="stable")]
-        start = np.searchsorted(edges[:, 0], np.arange(count + 1))
-        missing = np.bincount(edges[:, 1], minlength=count)
-        level = np.full(count, -1, np.int64)
-        layer, depth = np.flatnonzero(missing == 0), 0
-        while len(layer):
-            level[layer] = depth
-            sizes = start[layer + 1] - start[layer]
-            rows = np.repeat(start[layer] - np.cumsum(sizes) + sizes, sizes)
-            after, hits = np.unique(edges[rows + np.arange(len(rows)), 1], return_counts=True)
-            missing[after] -= hits
-            layer, depth = after[missing[after] == 0], depth + 1
-        if (level < 0).any():
-            i = int(np.argmax(level < 0)) // 3
+        self._levels = Levels.of(3 * len(self.instrs), *self._edges())
+        self.level = self._levels.level
+        if (self.level < 0).any():
+            i = int(np.argmax(self.level < 0)) // 3
             raise CheckFailed(
                 f"the program deadlocks: rank {self.rank[i]} block {self.block[i]} "
                 f"never gets past instruction {self.index[i]}"
             )
-        self.level = level
-        edges = edges[np.lexsort((edges[:, 1], level[edges[:, 1]]))]
-        bounds = np.searchsorted(level[edges[:, 1]], np.arange(1, depth + 1))
-        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            target = edges[low:high, 1]
-            heads = np.flatnonzero(np.concatenate([[True], target[1:] != target[:-1]]))
-            self._layers.append((edges[low:high, 0], heads, target[heads]))
 
     def clocks(self, rank: int) -> Ints32:
         """For every moment, the last instruction of each block of ``rank`` that ended before it.
@@ -165,9 +148,7 @@ class Order:
             table = np.full((3 * len(self.instrs), len(self.first[rank])), -1, np.int32)
             mine = np.flatnonzero(np.array(self.rank) == rank)
             table[3 * mine + END, np.array(self.block)[mine]] = np.array(self.index)[mine]
-            for source, heads, target in self._layers:
-                latest = np.maximum.reduceat(table[source], heads, axis=0)
-                table[target] = np.maximum(table[target], latest)
+            self._levels.advance(table)
             while len(self._clocks) >= _KEPT:
                 self._clocks.pop(next(iter(self._clocks)))
             self._clocks[rank] = table
@@ -183,7 +164,7 @@ class Order:
         bits = np.zeros(3 * len(self.instrs), object)
         for m in self.messages:
             bits[3 * m.send + END] = 1 << self.rank[m.send]
-        for source, heads, target in self._layers:
+        for source, heads, target in self._levels.steps():
             bits[target] |= np.bitwise_or.reduceat(bits[source], heads)
         known = [0] * len(self.first)
         for i, rank in enumerate(self.rank):
