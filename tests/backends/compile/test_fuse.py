@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
-import numpy as np
 import patterns
 import pytest
 from hypothesis import given, settings
@@ -12,7 +9,6 @@ from hypothesis import strategies as st
 from wait_programs import local_edges, longest, message_edges
 
 from weft.backends.check import check_program, errors
-from weft.backends.compile.analyses import order
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes import fuse
 from weft.backends.compile.passes.elide import Elide
@@ -127,28 +123,3 @@ def test_ends_that_do_not_match_and_deadlocks_are_refused() -> None:
     )
     with pytest.raises(CheckFailed, match="the program deadlocks: rank 0 never gets past r"):
         Fuse().apply(Program.of("stuck", make("allreduce", 2), both, 1), MSCCL)
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10**6), reach=st.sampled_from([2, 5, 200]))
-def test_levels_are_longest_paths(seed: int, reach: int) -> None:
-    """Against the recurrence, in long thin graphs (walked one by one) and broad ones."""
-    dice = random.Random(seed)
-    nodes = 400
-    pairs = {(a, a + dice.randint(1, reach)) for a in range(nodes) for _ in range(2)}
-    names = dice.sample(range(nodes), nodes)  # no help from the numbers
-    edges = [(a, b) for a, b in pairs if b < nodes]
-    source, target = (np.array([names[e[k]] for e in edges]) for k in range(2))
-    best = [0] * nodes
-    for a, b in sorted(edges):
-        best[b] = max(best[b], best[a] + 1)
-    found = order._levels(nodes, source, target)
-    assert [int(found[names[v]]) for v in range(nodes)] == best
-    # A circle: it and all behind it are never reached.
-    circle = order._levels(nodes, np.append(source, names[9]), np.append(target, names[0]))
-    reached = {0}
-    for a, b in sorted(edges):
-        if a in reached:
-            reached.add(b)
-    if 9 in reached:
-        assert {v for v in range(nodes) if circle[names[v]] < 0} == reached
