@@ -3,13 +3,14 @@
 PYTHON ?= python3
 JOBS ?= 2
 PYTEST_ARGS ?=
+HOUSE_ARGS ?=
 
 BIN := .venv/bin
 STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench browser clean demo dev dist docs grade help libraries lint mutants sweep test types
+.PHONY: bench browser clean demo dev dist docs grade help house libraries lint mutants sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -52,6 +53,9 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 
 mutants: $(STAMP) ## mutate right programs at random; what the checker accepts must run right
 	$(BIN)/python tests/grade/mutation_sweep.py
+
+house: $(STAMP) ## figures of the structure (BASE=revision to compare, HOUSE_ARGS='--walks --cpu')
+	$(BIN)/python tests/house/figures.py $(if $(BASE),--base $(BASE)) $(HOUSE_ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .
