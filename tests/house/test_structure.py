@@ -165,7 +165,7 @@ def solve(loads, width, sums):
         ),
         (doors.option_grammars, "name, _, _ = x.partition('{')", []),
     ],
-)  # one row a pattern
+)
 def test_the_rule_sees_its_pattern(pattern: object, text: str, at: list[str]) -> None:
     assert callable(pattern)
     assert list(pattern(parse(text, "a.py"))) == at
