@@ -30,35 +30,22 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from weft.backends.check import check_program
-    from weft.backends.compile import (
+    from weft.backends.compile.compile import (
         CompileOptions,
         compile_algorithm,
         compile_program,
         compile_schedule,
     )
-    from weft.backends.emit.msccl_xml import emit as emit_msccl_xml
-    from weft.backends.interpret import run_xml as run_msccl_xml
-    from weft.backends.mscclpp.emit import emit as emit_mscclpp_json
-    from weft.backends.mscclpp.interpret import run_plan as run_mscclpp_json
-    from weft.backends.read import collective_of, program_of, read_msccl_xml
-    from weft.backends.target import target
-    from weft.dsl.algorithm import Algorithm
-    from weft.dsl.builder import Builder
-    from weft.dsl.catalog import topology
-    from weft.dsl.collective import Collective, custom, make
-    from weft.dsl.errors import WeftError
-    from weft.dsl.language.elaborate import elaborate
-    from weft.dsl.language.load import load_sketch
-    from weft.dsl.language.parse import parse as parse_sketch
-    from weft.dsl.problem import Objective, Problem
-    from weft.dsl.program import Program, Protocol
-    from weft.dsl.recipe import load as load_algorithm
-    from weft.dsl.recipe import program
-    from weft.dsl.schedule import Schedule, Transfer
-    from weft.dsl.schedule import read as read_schedule
-    from weft.dsl.schedule import write as write_schedule
-    from weft.dsl.sketch import Sketch
-    from weft.dsl.standard import (
+    from weft.backends.execute import run_xml as run_msccl_xml
+    from weft.backends.formats.msccl.emit import emit as emit_msccl_xml
+    from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
+    from weft.backends.formats.mscclpp.interpret import run_plan as run_mscclpp_json
+    from weft.backends.formats.mscclpp.lower.emit import emit as emit_mscclpp_json
+    from weft.backends.runtime.target import target
+    from weft.dsl.author.builder import Builder
+    from weft.dsl.author.recipe import load as load_algorithm
+    from weft.dsl.author.recipe import program
+    from weft.dsl.author.standard import (
         Allgather,
         Allreduce,
         Alltoall,
@@ -68,71 +55,84 @@ if TYPE_CHECKING:
         ReduceScatter,
         Scatter,
     )
-    from weft.dsl.topology import Topology
+    from weft.dsl.base.errors import WeftError
+    from weft.dsl.catalogue import topology
+    from weft.dsl.language.elaborate import elaborate
+    from weft.dsl.language.load import load_sketch
+    from weft.dsl.language.parse import parse as parse_sketch
+    from weft.dsl.nouns.algorithm import Algorithm
+    from weft.dsl.nouns.collective import Collective, custom, make
+    from weft.dsl.nouns.problem import Objective, Problem
+    from weft.dsl.nouns.program import Program, Protocol
+    from weft.dsl.nouns.schedule import Schedule, Transfer
+    from weft.dsl.nouns.schedule import read as read_schedule
+    from weft.dsl.nouns.schedule import write as write_schedule
+    from weft.dsl.nouns.sketch import Sketch
+    from weft.dsl.nouns.topology import Topology
     from weft.synth.api import synthesize
+    from weft.synth.base.engine import Budget, Outcome, Point, Status
     from weft.synth.bounds import Bounds, bounds
-    from weft.synth.engine import Budget, Outcome, Point, Status
-    from weft.synth.program_time import simulate_program
-    from weft.synth.simulate import simulate
-    from weft.synth.verify import verify
+    from weft.synth.judge.verify import verify
+    from weft.synth.time.programs import simulate_program
+    from weft.synth.time.simulate import simulate
 
 # To add a public name: put it into this table, into __all__, and, for type checkers, into the
 # block above.
 _HOME: Final = MappingProxyType(
     {
-        "Algorithm": "weft.dsl.algorithm:Algorithm",
-        "Allgather": "weft.dsl.standard:Allgather",
-        "Allreduce": "weft.dsl.standard:Allreduce",
-        "Alltoall": "weft.dsl.standard:Alltoall",
+        "Algorithm": "weft.dsl.nouns.algorithm:Algorithm",
+        "Allgather": "weft.dsl.author.standard:Allgather",
+        "Allreduce": "weft.dsl.author.standard:Allreduce",
+        "Alltoall": "weft.dsl.author.standard:Alltoall",
         "Bounds": "weft.synth.bounds:Bounds",
-        "Broadcast": "weft.dsl.standard:Broadcast",
-        "Budget": "weft.synth.engine:Budget",
-        "Builder": "weft.dsl.builder:Builder",
-        "Collective": "weft.dsl.collective:Collective",
-        "CompileOptions": "weft.backends.compile:CompileOptions",
-        "Gather": "weft.dsl.standard:Gather",
-        "Objective": "weft.dsl.problem:Objective",
-        "Outcome": "weft.synth.engine:Outcome",
-        "Point": "weft.synth.engine:Point",
-        "Problem": "weft.dsl.problem:Problem",
-        "Program": "weft.dsl.program:Program",
-        "Protocol": "weft.dsl.program:Protocol",
-        "Reduce": "weft.dsl.standard:Reduce",
-        "ReduceScatter": "weft.dsl.standard:ReduceScatter",
-        "Scatter": "weft.dsl.standard:Scatter",
-        "Schedule": "weft.dsl.schedule:Schedule",
-        "Sketch": "weft.dsl.sketch:Sketch",
-        "Status": "weft.synth.engine:Status",
-        "Topology": "weft.dsl.topology:Topology",
-        "Transfer": "weft.dsl.schedule:Transfer",
-        "WeftError": "weft.dsl.errors:WeftError",
+        "Broadcast": "weft.dsl.author.standard:Broadcast",
+        "Budget": "weft.synth.base.engine:Budget",
+        "Builder": "weft.dsl.author.builder:Builder",
+        "Collective": "weft.dsl.nouns.collective:Collective",
+        "CompileOptions": "weft.backends.compile.compile:CompileOptions",
+        "Gather": "weft.dsl.author.standard:Gather",
+        "Objective": "weft.dsl.nouns.problem:Objective",
+        "Outcome": "weft.synth.base.engine:Outcome",
+        "Point": "weft.synth.base.engine:Point",
+        "Problem": "weft.dsl.nouns.problem:Problem",
+        "Program": "weft.dsl.nouns.program:Program",
+        "Protocol": "weft.dsl.nouns.program:Protocol",
+        "Reduce": "weft.dsl.author.standard:Reduce",
+        "ReduceScatter": "weft.dsl.author.standard:ReduceScatter",
+        "Scatter": "weft.dsl.author.standard:Scatter",
+        "Schedule": "weft.dsl.nouns.schedule:Schedule",
+        "Sketch": "weft.dsl.nouns.sketch:Sketch",
+        "Status": "weft.synth.base.engine:Status",
+        "Topology": "weft.dsl.nouns.topology:Topology",
+        "Transfer": "weft.dsl.nouns.schedule:Transfer",
+        "WeftError": "weft.dsl.base.errors:WeftError",
         "bounds": "weft.synth.bounds:bounds",
         "check_program": "weft.backends.check:check_program",
-        "collective_of": "weft.backends.read:collective_of",
-        "compile_algorithm": "weft.backends.compile:compile_algorithm",
-        "compile_program": "weft.backends.compile:compile_program",
-        "compile_schedule": "weft.backends.compile:compile_schedule",
-        "custom": "weft.dsl.collective:custom",
+        "collective_of": "weft.backends.formats.msccl.read:collective_of",
+        "compile_algorithm": "weft.backends.compile.compile:compile_algorithm",
+        "compile_program": "weft.backends.compile.compile:compile_program",
+        "compile_schedule": "weft.backends.compile.compile:compile_schedule",
+        "custom": "weft.dsl.nouns.collective:custom",
         "elaborate": "weft.dsl.language.elaborate:elaborate",
-        "emit_msccl_xml": "weft.backends.emit.msccl_xml:emit",
-        "emit_mscclpp_json": "weft.backends.mscclpp.emit:emit",
-        "load_algorithm": "weft.dsl.recipe:load",
+        "emit_msccl_xml": "weft.backends.formats.msccl.emit:emit",
+        "emit_mscclpp_json": "weft.backends.formats.mscclpp.lower.emit:emit",
+        "load_algorithm": "weft.dsl.author.recipe:load",
         "load_sketch": "weft.dsl.language.load:load_sketch",
-        "make": "weft.dsl.collective:make",
+        "make": "weft.dsl.nouns.collective:make",
         "parse_sketch": "weft.dsl.language.parse:parse",
-        "program": "weft.dsl.recipe:program",
-        "program_of": "weft.backends.read:program_of",
-        "read_msccl_xml": "weft.backends.read:read_msccl_xml",
-        "read_schedule": "weft.dsl.schedule:read",
-        "run_msccl_xml": "weft.backends.interpret:run_xml",
-        "run_mscclpp_json": "weft.backends.mscclpp.interpret:run_plan",
-        "simulate": "weft.synth.simulate:simulate",
-        "simulate_program": "weft.synth.program_time:simulate_program",
+        "program": "weft.dsl.author.recipe:program",
+        "program_of": "weft.backends.formats.msccl.read:program_of",
+        "read_msccl_xml": "weft.backends.formats.msccl.read:read_msccl_xml",
+        "read_schedule": "weft.dsl.nouns.schedule:read",
+        "run_msccl_xml": "weft.backends.execute:run_xml",
+        "run_mscclpp_json": "weft.backends.formats.mscclpp.interpret:run_plan",
+        "simulate": "weft.synth.time.simulate:simulate",
+        "simulate_program": "weft.synth.time.programs:simulate_program",
         "synthesize": "weft.synth.api:synthesize",
-        "target": "weft.backends.target:target",
-        "topology": "weft.dsl.catalog:topology",
-        "verify": "weft.synth.verify:verify",
-        "write_schedule": "weft.dsl.schedule:write",
+        "target": "weft.backends.runtime.target:target",
+        "topology": "weft.dsl.catalogue:topology",
+        "verify": "weft.synth.judge.verify:verify",
+        "write_schedule": "weft.dsl.nouns.schedule:write",
     }
 )
 

@@ -4,9 +4,9 @@ An engine that copies only (allgather, alltoall …) gets the combining collecti
 reductions: reduce_scatter is allgather turned round, allreduce is composed. Whatever comes back
 is verified here, always: engines are not trusted.
 
->>> from weft.dsl.collective import make
->>> from weft.dsl.problem import Problem
->>> from weft.dsl.topology import Topology, both_ways, gpu
+>>> from weft.dsl.nouns.collective import make
+>>> from weft.dsl.nouns.problem import Problem
+>>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
 >>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
 >>> outcome = synthesize(Problem(pair, make("allgather", 2)))
 >>> outcome.status, outcome.points[0].steps
@@ -16,33 +16,30 @@ is verified here, always: engines are not trusted.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
-from weft.dsl import collective_json
-from weft.dsl.collective import Kind
-from weft.dsl.compact_json import compact
-from weft.dsl.errors import Missing, Refusal, UserError, WeftError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.registry import ENGINES
-from weft.dsl.schedule import Schedule
-from weft.dsl.spec import format_spec
-from weft.dsl.version import version
+from weft.dsl.base.errors import Missing, UserError, WeftError
+from weft.dsl.base.json_text import compact
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.base.spec import format_spec
+from weft.dsl.base.version import version
+from weft.dsl.nouns import collective_json
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
 
+from .base.cancellable import patiently
+from .base.engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
 from .bounds.bounds import fewest_steps
-from .engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
-from .incumbents import Incumbents
-from .occupancy import rounds_per_chunk
-from .order import LARGE, arranged, mirrored
-from .patience import patiently
-from .reductions.allreduce import solve_allreduce
-from .reductions.phases import phases_of, solve_phases
-from .reductions.reverse import reverse
-from .simulate import simulate
-from .verify import verify
+from .fabric.occupancy import rounds_per_chunk
+from .frontier.incumbents import Incumbents
+from .judge.verify import verify
+from .reductions.solve import solve
+from .time.order import LARGE, arranged
+from .time.simulate import simulate
 
 
 def synthesize(
@@ -68,9 +65,10 @@ def synthesize(
     recorder = _Recorder(observer or Silent(), Incumbents(problem))
     try:
         outcome = patiently(
-            lambda: solve(problem, chosen, budget, recorder), recorder.cancelled,
+            lambda: solve(problem, chosen, budget, recorder),
+            recorder.cancelled,
             lambda: bool(recorder.found.points),
-        )  # fmt: skip
+        )
     except KeyboardInterrupt:
         recorder.close()
         if not recorder.found.points:
@@ -87,41 +85,6 @@ def synthesize(
     if problem.objective is Objective.TIME:
         points = _quickest_first(points, problem.bytes)
     return replace(outcome, points=tuple(points))
-
-
-def solve(problem: Problem, engine: Engine, budget: Budget, observer: Observer) -> Outcome:
-    """Solve directly if the engine takes the problem, else through the reduction that fits.
-
-    Raises:
-        Refusal: the engine refuses, and no reduction leads to a problem that it takes.
-    """
-    reason = engine.refuses(problem)
-    if reason is None:
-        return engine.solve(problem, budget, observer)
-    if phases_of(problem) is not None:
-
-        def phase(part: Problem, share: Budget, watcher: Observer) -> Outcome:
-            return solve(part, engine, share, watcher)
-
-        return solve_phases(problem, phase, budget, observer, engine.name)
-    if problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining:
-
-        def half(part: Problem, share: Budget, watcher: Observer) -> Outcome:
-            return solve(part, engine, share, watcher)
-
-        return solve_allreduce(problem, half, budget, observer)
-    if problem.collective.combining:
-        dual, undo = reverse(problem)
-
-        size = problem.bytes or LARGE
-
-        def back(point: Point) -> Point:
-            forth = arranged(point.schedule, size, budget.seed)
-            return replace(point, schedule=mirrored(forth, undo(forth), size))
-
-        outcome = solve(dual, engine, budget, _Translating(observer, back))
-        return replace(outcome, points=tuple(map(back, outcome.points)))
-    raise Refusal(engine.name, reason)
 
 
 def choose_engine(engine: str | Engine) -> Engine:
@@ -183,23 +146,6 @@ class _Recorder:
     def close(self) -> None:
         """Hear nothing more of an engine that is left to itself, and ask it to stop."""
         self.closed = True
-
-
-@dataclass(frozen=True, slots=True)
-class _Translating:
-    """Tells the observer of a problem what is found for its reduction."""
-
-    inner: Observer
-    back: Callable[[Point], Point]
-
-    def stage(self, name: str) -> None:
-        self.inner.stage(name)
-
-    def incumbent(self, point: Point) -> None:
-        self.inner.incumbent(self.back(point))
-
-    def cancelled(self) -> bool:
-        return self.inner.cancelled()
 
 
 def _arranged(point: Point, size: int, seed: int) -> Point:

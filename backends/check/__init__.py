@@ -1,10 +1,10 @@
 """The program checker: limits, bounds, connections, waits, deadlock and races.
 
 It knows nothing of how a program was made; it judges an XML file or a Program through one
-common form, the :class:`~weft.backends.listing.Listing`.
+common form, the :class:`~weft.backends.program.listing.Listing`.
 """
 
-from ..runtimes import RUNTIMES, TARGETS, Target, target_named
+from ..runtime.judged import RUNTIMES, TARGETS, Target, target_named
 from .checker import Report, check_program, check_xml, report_program, report_xml
 from .findings import Finding, Severity, errors, require_good
 from .header import Sizes, sizes_of

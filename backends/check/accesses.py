@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ..listing import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
+from weft.dsl.base.arrays import Bools, Ints
+
+from ..program.listing import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Listing
 from .bounds import Buffers
 from .graph import Graph
 
@@ -31,8 +32,8 @@ class Accesses:
 
     operation: Ints
     place: Ints
-    writes: npt.NDArray[np.bool_]
-    adds: npt.NDArray[np.bool_]
+    writes: Bools
+    adds: Bools
     previous: Ints
 
 
@@ -64,9 +65,7 @@ def accesses(graph: Graph, order: Ints, buffers: Buffers, in_place: bool) -> Acc
     return Accesses(operation, place, writes, adds, np.where(previous >= begin, previous, -1))
 
 
-def _columns(
-    graph: Graph, buffers: Buffers, in_place: bool
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _columns(graph: Graph, buffers: Buffers, in_place: bool) -> tuple[Ints, Ints, Bools, Bools]:
     """(operation, place, writes, adds) in no order."""
     listing = graph.listing
     rank = listing.block_rank[graph.block()]
@@ -96,9 +95,12 @@ def _columns(
     writes[2][same] = False
     operation = np.concatenate([a for a, _ in columns])
     wrote = np.concatenate(writes)
-    return operation, np.concatenate([p for _, p in columns]), wrote, wrote & (
-        op[operation] == REDUCE
-    )  # fmt: skip
+    return (
+        operation,
+        np.concatenate([p for _, p in columns]),
+        wrote,
+        wrote & (op[operation] == REDUCE),
+    )
 
 
 def place_name(buffers: Buffers, in_place: bool, place: int) -> str:
@@ -112,7 +114,7 @@ def place_name(buffers: Buffers, in_place: bool, place: int) -> str:
     return "a chunk"
 
 
-def in_scratch(place: Ints) -> npt.NDArray[np.bool_]:
+def in_scratch(place: Ints) -> Bools:
     """Whether places are scratch chunks."""
     return np.asarray((place & ((1 << RANK_BITS) - 1)) >= 3 * _FAR)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.program import Program
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.program import Program
 
-from ..listing import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Ints, Listing
-from ..read.model import XmlAlgo
+from ..formats.msccl.read.model import XmlAlgo
+from ..program.listing import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Listing
 from .findings import Finding, Severity, at_transfers
 
 _CHECKED_SRC = np.array([str(op) in ("s", "rrs", "rrcs", "cpy", "re") for op in OPS])
@@ -88,7 +88,7 @@ def bounds(listing: Listing, buffers: Buffers) -> list[Finding]:
 
 def _report(
     listing: Listing, transfer: Ints, buffer: Ints, offset: Ints, bad: Ints, limit: Ints, word: str
-) -> list[Finding]:  # fmt: skip
+) -> list[Finding]:
     def message(k: int) -> str:
         j = bad[k]
         first, count = int(offset[j]), int(listing.count[transfer[j]])
@@ -120,7 +120,7 @@ def _overlaps(listing: Listing, buffers: Buffers) -> list[Finding]:
     return at_transfers("bounds", listing, np.unique(owner[near]), text, kind="overlap")
 
 
-def _accesses(listing: Listing) -> list[tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]]:
+def _accesses(listing: Listing) -> list[tuple[Ints, Ints, Ints, Bools]]:
     """(transfer, buffer, offset, tested by the parsers) of sources, fused sources, destinations."""
     op = listing.op
     moves = (listing.count > 0) & (op != NOP)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.program import Program
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Program
 
-from ..listing import OPS, Listing, of_program, of_xml
-from ..read.collective import candidates, fit
-from ..read.model import Remark, XmlAlgo
-from ..runtimes import MAX_COUNT, RUNTIMES, Target, target_named
+from ..formats.msccl.read.collective import candidates, fit
+from ..formats.msccl.read.model import Remark, XmlAlgo
+from ..program.listing import OPS, Listing, of_program, of_xml
+from ..runtime.judged import MAX_COUNT, RUNTIMES, Target, target_named
 from .bounds import buffers_of_program, buffers_of_xml, consistent
 from .deadlock import Hang
 from .fates import fate
@@ -66,8 +66,11 @@ def report_xml(
     """
     listing, steps = of_xml(algo), steps_of_xml(algo)
     chosen = [target_named(target)] if target else list(RUNTIMES.values())
-    found = [_of_remark(r, Severity.WARNING, "") for r in algo.remarks
-             if not r.rejected and _concerns(r, chosen)]  # fmt: skip
+    found = [
+        _of_remark(r, Severity.WARNING, "")
+        for r in algo.remarks
+        if not r.rejected and _concerns(r, chosen)
+    ]
     runtimes = [r for t in chosen for r in t.runtimes]
     refusals = [_refusals(algo, listing, steps, r) for r in runtimes]
     found += _merged(refusals, runtimes, strict=target is not None)
@@ -76,11 +79,14 @@ def report_xml(
     wanted, note = _collectives(algo, collective)
     verdict = prove(
         Claim(
-            listing, buffers_of_xml(algo), algo.placements, wanted,
+            listing,
+            buffers_of_xml(algo),
+            algo.placements,
+            wanted,
             lambda stop: [_hang_of_xml(algo, listing, stop, chosen)],
             any("R" in t.letters and not _refuses(listing, t) for t in runtimes),
         )
-    )  # fmt: skip
+    )
     if target == "portable":
         verdict.findings = [_no_late_sends(f) for f in verdict.findings]
     judged = [*verdict.findings, *note, *notes(algo, listing, chosen)]
@@ -111,9 +117,14 @@ def report_program(program: Program, target: str | None = None) -> Report:
     refusals = [limits(listing, steps_of_listing(listing), r) for r in runtimes]
     found = _merged(refusals, runtimes, strict=True)
     verdict = prove(
-        Claim(listing, buffers_of_program(program), (program.in_place,),
-              (collective.split(pieces),), lambda stop: [_hang_of_program(listing, stop)])
-    )  # fmt: skip
+        Claim(
+            listing,
+            buffers_of_program(program),
+            (program.in_place,),
+            (collective.split(pieces),),
+            lambda stop: [_hang_of_program(listing, stop)],
+        )
+    )
     found += [replace(f, fate=fate(f.kind, runtimes)) for f in verdict.findings]
     return Report(_sorted(found), tuple(verdict.proofs))
 
@@ -121,9 +132,7 @@ def report_program(program: Program, target: str | None = None) -> Report:
 # --- what one runtime refuses ---------------------------------------------------------------------
 
 
-def _refusals(
-    algo: XmlAlgo, listing: Listing, steps: Steps, target: Target
-) -> list[Finding]:  # fmt: skip
+def _refusals(algo: XmlAlgo, listing: Listing, steps: Steps, target: Target) -> list[Finding]:
     found = [
         _of_remark(r, Severity.ERROR, "refused")
         for r in algo.remarks
@@ -150,10 +159,13 @@ def _merged(
         for finding in found:
             merged.setdefault(finding, []).append(runtime)
     return [
-        replace(f, severity=severity if f.severity is Severity.ERROR else f.severity,
-                fate=fate(f.kind, names) or ", ".join(t.name for t in names))
+        replace(
+            f,
+            severity=severity if f.severity is Severity.ERROR else f.severity,
+            fate=fate(f.kind, names) or ", ".join(t.name for t in names),
+        )
         for f, names in merged.items()
-    ]  # fmt: skip
+    ]
 
 
 def _refuses(listing: Listing, target: Target) -> bool:
@@ -209,14 +221,15 @@ def _hang_of_xml(algo: XmlAlgo, listing: Listing, stop: Hang, targets: list[Targ
         text = f"deadlock at every message size: {stop.story}"
         return _at(listing, stop, text, Severity.ERROR)
     limit = {
-        r.name: algo.message_chunks
-        * r.largest_chunk(algo.protocol, algo.coll, stop.merge + 1) for r in runtimes
-    }  # fmt: skip
+        r.name: algo.message_chunks * r.largest_chunk(algo.protocol, algo.coll, stop.merge + 1)
+        for r in runtimes
+    }
     ranges = {r.name: sizes_of(algo, r) for r in runtimes}
     hit = [
-        name for name, sizes in ranges.items()
+        name
+        for name, sizes in ranges.items()
         if not sizes.empty and (sizes.high is None or sizes.high > limit[name])
-    ]  # fmt: skip
+    ]
     right = ", ".join(f"{limit[r.name]} bytes on {r.name}" for r in runtimes)
     text = (
         f"deadlock with at most {stop.merge} chunks per operation: {stop.story}. "
@@ -224,8 +237,9 @@ def _hang_of_xml(algo: XmlAlgo, listing: Listing, stop: Hang, targets: list[Targ
     )
     if not hit:
         most = max((s.high for s in ranges.values() if s.high is not None), default=0)
-        return _at(listing, stop, f"{text}; the file is used up to {most} bytes only",
-                   Severity.WARNING)  # fmt: skip
+        return _at(
+            listing, stop, f"{text}; the file is used up to {most} bytes only", Severity.WARNING
+        )
     allowed = {name: ranges[name].high for name in hit}
     shown = ", ".join(f"{name} {'any size' if h is None else h}" for name, h in allowed.items())
     hangs = f"{text}; the file is used up to: {shown}"

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..listing import RECEIVES, SENDS, Ints, Listing
+from weft.dsl.base.arrays import Ints
+
+from ..program.listing import RECEIVES, SENDS, Listing
 from .findings import Finding, Severity, at_blocks, at_transfers
 
 
@@ -53,16 +55,19 @@ def structure(listing: Listing) -> list[Finding]:
     wanted = np.arange(len(order)) - first[rank] if len(order) else order
     bad = np.flatnonzero(number != wanted)
     found += at_blocks(
-        "structure", listing, order[bad],
+        "structure",
+        listing,
+        order[bad],
         lambda k: f"tb ids must be 0, 1, 2 …, and {wanted[bad[k]]} is missing or there twice",
         kind="refused",
-    )  # fmt: skip
+    )
     found += _odd_peers(listing, listing.block_send, "send")
     found += _odd_peers(listing, listing.block_recv, "receive")
     block = listing.block_of_transfer()
     for does, peer, word in (
-        (SENDS, listing.block_send, "sends"), (RECEIVES, listing.block_recv, "receives"),
-    ):  # fmt: skip
+        (SENDS, listing.block_send, "sends"),
+        (RECEIVES, listing.block_recv, "receives"),
+    ):
         alone = np.flatnonzero(does[listing.op] & (peer[block] < 0))
         text = f"{word}, but its block has no such peer"
         found += at_transfers("structure", listing, alone, text, kind="refused")
@@ -119,12 +124,16 @@ def _messages(listing: Listing, links: Connections) -> list[Finding]:
     # Sorted by connection and of equal numbers, the k-th entries meet.
     bad = np.flatnonzero(listing.count[sends] != listing.count[receives])
     return at_transfers(
-        "connections", listing, receives[bad],
-        lambda k: f"takes {listing.count[receives[bad[k]]]} chunks, but "
-                  f"{listing.describe(int(sends[bad[k]]))} sends "
-                  f"{listing.count[sends[bad[k]]]}",
+        "connections",
+        listing,
+        receives[bad],
+        lambda k: (
+            f"takes {listing.count[receives[bad[k]]]} chunks, but "
+            f"{listing.describe(int(sends[bad[k]]))} sends "
+            f"{listing.count[sends[bad[k]]]}"
+        ),
         kind="message-count",
-    )  # fmt: skip
+    )
 
 
 def _name(links: Connections, c: int) -> str:

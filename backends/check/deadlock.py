@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..listing import Ints, Listing
-from ..runtimes import MAX_COUNT
+from weft.dsl.base.arrays import Ints
+
+from ..program.listing import Listing
+from ..runtime.judged import MAX_COUNT
 from .connections import Connections
 from .findings import Finding, at_transfers
 from .graph import Edge, Graph, expand, find_cycle

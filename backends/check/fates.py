@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from ..runtimes import RUNTIMES, Target
+from ..runtime.judged import RUNTIMES, Target
 
 FATES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {

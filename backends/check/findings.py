@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.errors import CheckFailed
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import CheckFailed
 
-from ..listing import Listing
+from ..program.listing import Listing
 
 MOST = 20
 """Findings of one kind that are listed one by one; the rest is a number."""
@@ -68,14 +68,15 @@ def require_good(findings: Iterable[Finding], what: str) -> None:
     wrong = errors(findings)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise CheckFailed(f"{wrong[0].check}: {wrong[0].told}{more}",
-                          where=f"{what} {wrong[0].where}".strip())  # fmt: skip
+        raise CheckFailed(
+            f"{wrong[0].check}: {wrong[0].told}{more}", where=f"{what} {wrong[0].where}".strip()
+        )
 
 
 def at_transfers(
     check: str,
     listing: Listing,
-    where: npt.NDArray[np.int64],
+    where: Ints,
     message: Callable[[int], str] | str,
     severity: Severity = Severity.ERROR,
     kind: str = "",
@@ -100,7 +101,7 @@ def at_transfers(
 def at_blocks(
     check: str,
     listing: Listing,
-    where: npt.NDArray[np.int64],
+    where: Ints,
     message: Callable[[int], str] | str,
     severity: Severity = Severity.ERROR,
     kind: str = "",

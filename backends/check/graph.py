@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from weft.dsl.program import Buffer
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.program import Buffer
 
-from ..listing import BUFFERS, NOP, RECEIVES, SENDS, Ints, Listing
+from ..program.listing import BUFFERS, NOP, RECEIVES, SENDS, Listing
 from .connections import Connections
 
 _STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits
@@ -115,12 +115,18 @@ def expand(listing: Listing, links: Connections, *, merge: int = 1, iterations: 
         (published, waiting, Edge.WAIT),
     )
     return Graph(
-        listing, merge, iterations, transfer, iteration, piece,
+        listing,
+        merge,
+        iterations,
+        transfer,
+        iteration,
+        piece,
         np.concatenate([a for a, _, _ in parts]),
         np.concatenate([b for _, b, _ in parts]),
         np.concatenate([np.full(len(a), kind, np.int64) for a, _, kind in parts]),
-        unmet, unsent,
-    )  # fmt: skip
+        unmet,
+        unsent,
+    )
 
 
 _Ends = tuple[Ints, Ints, Ints]
@@ -237,6 +243,6 @@ def find_cycle(graph: Graph) -> list[int] | None:
     return [int(inside[v]) for v in reversed(path)]
 
 
-def _sources_of(matrix: sparse.csr_array, target: int) -> npt.NDArray[np.int64]:
+def _sources_of(matrix: sparse.csr_array, target: int) -> Ints:
     rows, columns = matrix.nonzero()
     return np.asarray(rows[columns == target], np.int64)

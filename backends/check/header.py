@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.program import Op, Protocol
+from weft.dsl.nouns.program import Op, Protocol
 
-from ..listing import OPS, Listing
-from ..read.model import XmlAlgo
-from ..runtimes import MAX_ITERATIONS, Target
+from ..formats.msccl.read.model import XmlAlgo
+from ..program.listing import OPS, Listing
+from ..runtime.judged import MAX_ITERATIONS, Target
 from .findings import Finding, Severity
 
 MSCCL_MAX_BYTES = 1 << 27
@@ -77,8 +77,11 @@ def header(algo: XmlAlgo, listing: Listing, target: Target) -> list[Finding]:
         chunk = -(-range_.high // algo.message_chunks)
         turns = -(-chunk // target.payload[algo.protocol])
         if turns > MAX_ITERATIONS:
-            note(f"{turns} loop iterations at maxBytes; flags count to {MAX_ITERATIONS}", "",
-                 Severity.WARNING)  # fmt: skip
+            note(
+                f"{turns} loop iterations at maxBytes; flags count to {MAX_ITERATIONS}",
+                "",
+                Severity.WARNING,
+            )
     return note.found
 
 
@@ -134,13 +137,17 @@ def notes(algo: XmlAlgo, listing: Listing, targets: list[Target]) -> list[Findin
     if rooted:
         note("the root is the file's, whatever root the caller passes")
     if rooted and algo.protocol is Protocol.SIMPLE:
-        note(f"{algo.coll} under Simple: safe over NVLink and PCIe peers only, the step count of "
-             "the network proxy is wrong")  # fmt: skip
+        note(
+            f"{algo.coll} under Simple: safe over NVLink and PCIe peers only, the step count of "
+            "the network proxy is wrong"
+        )
     if "M" in letters and algo.inplace and algo.outofplace:
         note("msccl looks at inplace=1 only: out-of-place calls do not get the file")
     if "R" in letters and bool((listing.op == OPS.index(Op.REDUCE)).any()):
-        note("rccl's re works on 16-byte vectors: aligned only for messages of a multiple of "
-             f"{16 * algo.message_chunks} bytes")  # fmt: skip
+        note(
+            "rccl's re works on 16-byte vectors: aligned only for messages of a multiple of "
+            f"{16 * algo.message_chunks} bytes"
+        )
     if algo.coll in NO_MEANING:
         note(f"coll {algo.coll} has no counts per peer: no runtime calls it with a use")
     if len(algo.name) > 63:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..listing import Ints
+from weft.dsl.base.arrays import Ints
 
 _NARROW = 16
 

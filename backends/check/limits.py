@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.program import Protocol
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.program import Protocol
 
-from ..listing import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Ints, Listing
-from ..read.model import XmlAlgo
-from ..runtimes import (
+from ..formats.msccl.read.model import XmlAlgo
+from ..program.listing import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Listing
+from ..runtime.judged import (
     BLOCKS_PER_CHANNEL,
     CHILDREN,
     MAX_COUNT,
@@ -63,10 +64,12 @@ def _steps(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
     longest = np.maximum(steps.number, steps.largest + 1)
     bad = np.flatnonzero(longest > target.steps)
     found = at_blocks(
-        "limits", listing, bad,
+        "limits",
+        listing,
+        bad,
         lambda k: f"{longest[bad[k]]} steps; {target.name} has at most {target.steps}",
         kind="refused",
-    )  # fmt: skip
+    )
     nodes = np.bincount(listing.block_rank, steps.number + 1, listing.ranks) + 1 + listing.ranks
     for rank in np.flatnonzero(nodes > NODES)[:3].tolist():
         text = f"{int(nodes[rank])} elements are read on this rank, more than {NODES}"
@@ -99,11 +102,15 @@ def _channels(listing: Listing, target: Target) -> list[Finding]:
     channel = listing.block_channel
     bad = np.flatnonzero((channel < 0) | (channel >= listing.channels))
     found += at_blocks(
-        "limits", listing, bad,
-        lambda k: f"channel {channel[bad[k]]} is not below nchannels {listing.channels}: "
-                  "it is never connected",
+        "limits",
+        listing,
+        bad,
+        lambda k: (
+            f"channel {channel[bad[k]]} is not below nchannels {listing.channels}: "
+            "it is never connected"
+        ),
         kind="unconnected",
-    )  # fmt: skip
+    )
     for peer, verb in ((listing.block_send, "send"), (listing.block_recv, "receive")):
         used = peer >= 0
         keys, counts = np.unique(
@@ -154,10 +161,12 @@ def _waits(listing: Listing, target: Target) -> list[Finding]:
     largest = min(127, target.blocks - 1)
     far = np.flatnonzero(number > largest)
     return at_transfers(
-        "limits", listing, owner[there][far],
+        "limits",
+        listing,
+        owner[there][far],
         lambda k: f"waits for tb {number[far[k]]}; depid reaches {largest}",
         kind="wait-nowhere",
-    )  # fmt: skip
+    )
 
 
 def _fusions(listing: Listing, target: Target) -> list[Finding]:
@@ -167,8 +176,12 @@ def _fusions(listing: Listing, target: Target) -> list[Finding]:
     sources = 1 + np.diff(listing.more_start)
     bad = np.flatnonzero((listing.op == REDUCE) & (sources > most))
     return at_transfers(
-        "limits", listing, bad,
-        lambda k: f"{sources[bad[k]]} fused re under {listing.protocol}; {target.name} computes "
-                  f"at most {most} right",
+        "limits",
+        listing,
+        bad,
+        lambda k: (
+            f"{sources[bad[k]]} fused re under {listing.protocol}; {target.name} computes "
+            f"at most {most} right"
+        ),
         kind="fused",
-    )  # fmt: skip
+    )

@@ -12,18 +12,16 @@ that the tests hold them against brute force.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from ..listing import Ints
+from weft.dsl.base.arrays import Bools, Ints
+
 from .graph import Edge, Graph
 
 MOST_CELLS = 50_000_000
 """Clock entries held at once; where there are more, some ranks come after others."""
 
-_Flags = npt.NDArray[np.bool_]
 
-
-def ordered_locally(graph: Graph, first: Ints, second: Ints) -> _Flags:
+def ordered_locally(graph: Graph, first: Ints, second: Ints) -> Bools:
     """Whether its rank's own waits put ``first`` before ``second``; both on one rank."""
     block = graph.block()
     waits = graph.kind == Edge.WAIT
@@ -105,7 +103,7 @@ class _Clocks:
             missing[reached] -= np.diff(opens, append=len(to))
             layer = reached[missing[reached] == 0]
 
-    def knows(self, later: Ints, earlier: Ints) -> _Flags:
+    def knows(self, later: Ints, earlier: Ints) -> Bools:
         """Whether each later operation comes after the earlier one, of another block."""
-        known: _Flags = self.table[self.last(later), self.column[self.block[earlier]]] >= earlier
+        known: Bools = self.table[self.last(later), self.column[self.block[earlier]]] >= earlier
         return known

@@ -16,9 +16,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.collective import Collective
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.collective import Collective
 
-from ..listing import RECEIVES, Ints
+from ..program.listing import RECEIVES
 from .accesses import RANK_BITS, Accesses, block_of, place_name, places
 from .bounds import Buffers
 from .findings import MOST, Finding, Severity
@@ -137,9 +138,14 @@ class _Teller:
     """Says in words what a chunk holds."""
 
     def __init__(
-        self, data: Flow, values: Values, wanted: Wanted, buffers: Buffers, in_place: bool,
+        self,
+        data: Flow,
+        values: Values,
+        wanted: Wanted,
+        buffers: Buffers,
+        in_place: bool,
         at_first: Ints,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.data, self.values, self.wanted = data, values, wanted
         self.buffers, self.in_place = buffers, in_place
         self._at_first = at_first
@@ -163,9 +169,14 @@ class _Teller:
         code, transfer = self.data.graph.listing, int(self.data.graph.transfer[operation])
         block = block_of(code, transfer)
         return Finding(
-            "result", Severity.ERROR, f"{text}, {how}", int(code.block_rank[block]),
-            int(code.block_id[block]), int(code.label[transfer]), "result",
-        )  # fmt: skip
+            "result",
+            Severity.ERROR,
+            f"{text}, {how}",
+            int(code.block_rank[block]),
+            int(code.block_id[block]),
+            int(code.label[transfer]),
+            "result",
+        )
 
     def wrong(self, place: int, k: int) -> Finding:
         """An output chunk that does not hold what entry ``k`` of the postcondition wants."""
@@ -193,11 +204,20 @@ class _Teller:
             return ""
         code, t = self.data.graph.listing, int(self.data.graph.transfer[operation])
         # Only receives that also read have a source of their own to confuse.
-        reads = len(self.data.term[self.data.term_start[operation] :
-                                   self.data.term_start[operation + 1]]) > 1  # fmt: skip
+        reads = (
+            len(
+                self.data.term[
+                    self.data.term_start[operation] : self.data.term_start[operation + 1]
+                ]
+            )
+            > 1
+        )
         src = (int(code.src_buffer[t]), int(code.src_offset[t]))
-        if reads and RECEIVES[code.op[t]] and src != (int(code.dst_buffer[t]),
-                                                      int(code.dst_offset[t])):  # fmt: skip
+        if (
+            reads
+            and RECEIVES[code.op[t]]
+            and src != (int(code.dst_buffer[t]), int(code.dst_offset[t]))
+        ):
             return " (the runtimes add the local src of rrc, not dst and not the sender's slice)"
         return ""
 
@@ -218,8 +238,10 @@ class _Teller:
                 if source in self.first:
                     found.update(self.wanted.entry(self.first[source]))
                 else:
-                    poison.add(f"rank {source >> RANK_BITS} "
-                               f"{place_name(self.buffers, self.in_place, source)}")  # fmt: skip
+                    poison.add(
+                        f"rank {source >> RANK_BITS} "
+                        f"{place_name(self.buffers, self.in_place, source)}"
+                    )
                 continue
             todo += self.data.term[self.data.term_start[v] : self.data.term_start[v + 1]].tolist()
         return found, poison

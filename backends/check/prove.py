@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.program import Protocol
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Protocol
 
-from ..listing import Listing
+from ..program.listing import Listing
 from .accesses import accesses
 from .bounds import Buffers, bounds
 from .clocks import Levels, levels
@@ -141,8 +141,14 @@ def _weak(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Fin
         weaker = weaken(graph)
         if len(weaker.kind) == len(graph.kind) and np.array_equal(weaker.source, graph.source):
             continue
-        found += races(graph, edges, claim.buffers, in_place=in_place, question=question,
-                       weak=(weaker, levels(weaker)))  # fmt: skip
+        found += races(
+            graph,
+            edges,
+            claim.buffers,
+            in_place=in_place,
+            question=question,
+            weak=(weaker, levels(weaker)),
+        )
     return found
 
 

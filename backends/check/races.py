@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..listing import Ints
+from weft.dsl.base.arrays import Ints
+
 from .accesses import Accesses, accesses, block_of, in_scratch, place_name
 from .bounds import Buffers
 from .clocks import Levels, clocks
@@ -43,14 +44,20 @@ class Question:
 
 FULL = Question("race", "is unordered with")
 LATE_SENDS = Question(
-    "late-send", "may, under LL on rccl, overtake reads of a send whose flag it waits for:",
-    Severity.WARNING, most=1,
-)  # fmt: skip
+    "late-send",
+    "may, under LL on rccl, overtake reads of a send whose flag it waits for:",
+    Severity.WARNING,
+    most=1,
+)
 """For a graph in which a plain send publishes before it has read (RCCL under LL)."""
 RELAXED = Question(
-    "relaxed", "is read after a wait that acquires nothing on rccl (its srcbuf is not o, or the "
-    "flag's dstbuf is s), and was written by", Severity.WARNING, visibility=True, most=1,
-)  # fmt: skip
+    "relaxed",
+    "is read after a wait that acquires nothing on rccl (its srcbuf is not o, or the "
+    "flag's dstbuf is s), and was written by",
+    Severity.WARNING,
+    visibility=True,
+    most=1,
+)
 """For a graph without the waits that RCCL makes with relaxed memory order."""
 
 
@@ -87,9 +94,16 @@ def races(
         block = block_of(listing, transfer)
         text = f"{place_name(buffers, in_place, p)} {question.words} {graph.describe(a)}, {how}"
         found.append(
-            Finding("races", question.severity, text, int(listing.block_rank[block]),
-                    int(listing.block_id[block]), int(listing.label[transfer]), question.kind)
-        )  # fmt: skip
+            Finding(
+                "races",
+                question.severity,
+                text,
+                int(listing.block_rank[block]),
+                int(listing.block_id[block]),
+                int(listing.label[transfer]),
+                question.kind,
+            )
+        )
     if len(first) > question.most:
         text = f"… and {len(first) - question.most} more, {how}"
         found.append(Finding("races", question.severity, text, kind=question.kind))

@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from weft.dsl.collective import Collective
-from weft.dsl.placement import Placement
-
-from ..listing import Ints
+from weft.dsl.base.arrays import Bools, Ints, Words
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.placement import Placement
 
 UNWRITTEN = -1
 """The group of a value that comes from memory nobody wrote."""
@@ -29,7 +27,7 @@ class Values:
     """Columns: ``group``, shape (n,), and ``bits``, shape (n, words)."""
 
     group: Ints
-    bits: npt.NDArray[np.uint64]
+    bits: Words
 
     @property
     def words(self) -> int:
@@ -50,7 +48,7 @@ class Values:
         self.group[rows] = other.group
         self.bits[rows] = other.bits
 
-    def same(self, other: Values) -> npt.NDArray[np.bool_]:
+    def same(self, other: Values) -> Bools:
         """Row by row, whether both are written, regular and equal."""
         equal = (self.group == other.group) & (self.group >= 0)
         return np.asarray(equal & (self.bits == other.bits).all(axis=1))
@@ -153,9 +151,14 @@ def wanted_of(collective: Collective) -> Wanted:
     values = of(c.post)
     sums = values.sums(order, number) if len(where) else values
     return Wanted(
-        c, c.pre.ranks.astype(np.int64), c.pre.offsets.astype(np.int64), of(c.pre),
-        where >> 32, where & 0xFFFFFFFF, sums,
-    )  # fmt: skip
+        c,
+        c.pre.ranks.astype(np.int64),
+        c.pre.offsets.astype(np.int64),
+        of(c.pre),
+        where >> 32,
+        where & 0xFFFFFFFF,
+        sums,
+    )
 
 
 def _keys(c: Collective, p: Placement) -> Ints:

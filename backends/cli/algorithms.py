@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from weft.synth.classic.hierarchical import Hierarchical
-from weft.synth.classic.model import Flat
-from weft.synth.classic.place import Known, known
-
-from ..report.layout import table
+from weft.dsl.base.tables import table
+from weft.synth.engines.classic.hierarchical import Hierarchical
+from weft.synth.engines.classic.model import Flat
+from weft.synth.engines.classic.place import Known, known
 
 EXAMPLE = 8
 """The number of ranks, flat, for which costs are shown; in two boxes for hierarchical ones."""
@@ -31,10 +30,16 @@ def entries() -> list[dict[str, Any]]:
 def listing(found: Iterable[dict[str, Any]]) -> str:
     """The table, and what its columns mean."""
     rows = [
-        (e["name"], e["collective"], e["ranks"], " + ".join(map(str, e["steps"])),
-         " + ".join(e["share"]), e["source"])
+        (
+            e["name"],
+            e["collective"],
+            e["ranks"],
+            " + ".join(map(str, e["steps"])),
+            " + ".join(e["share"]),
+            e["source"],
+        )
         for e in found
-    ]  # fmt: skip
+    ]
     head = (
         "name",
         "collective",
@@ -73,8 +78,11 @@ def _entry(one: Known) -> dict[str, Any]:
 
 def _levels(one: Hierarchical) -> str:
     return {
-        "torus": "a torus", "grid": "even levels", "boxes": "even boxes", "levels": "boxes",
-    }[str(one.structure)]  # fmt: skip
+        "torus": "a torus",
+        "grid": "even levels",
+        "boxes": "even boxes",
+        "levels": "boxes",
+    }[str(one.structure)]
 
 
 def _ranks(one: Flat) -> str:

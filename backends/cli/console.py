@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
 
 SCHEMA = 1
 """Version of the objects that ``--json`` prints."""

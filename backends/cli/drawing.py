@@ -6,50 +6,63 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError, an
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.tables import count, microseconds, number
+from weft.dsl.base.units import format_bytes
 
-from ..report.layout import count, microseconds, number
 from .console import Console
 from .exit_codes import Exit
 from .inputs import read_topology, sizes, valued
+from .machines import on_machine
 from .outputs import check_file_output
 from .subjects import Kind, Subject, read_subject
 
 if TYPE_CHECKING:
-    from weft.dsl.schedule import Schedule
-    from weft.synth.program_time import ProgramTimeline
-    from weft.synth.simulate import Floats
-    from weft.synth.timeline import Timeline
+    from weft.dsl.base.arrays import Floats
+    from weft.dsl.nouns.schedule import Schedule
+    from weft.synth.time.programs import ProgramTimeline
+    from weft.synth.time.timeline import Timeline
 
-    from ..p2p.run.recording import Call
+    from ..ranks.recording import Call
 
 SIZE = 1 << 20
 """Bytes of a message where nothing says how many."""
 
 UNSET: dict[str, Any] = {
-    "target": None, "protocol": None, "group": None, "collective": None, "root": None,
-    "roots": None, "in_place": None,
-}  # fmt: skip
+    "target": None,
+    "protocol": None,
+    "group": None,
+    "collective": None,
+    "root": None,
+    "roots": None,
+    "in_place": None,
+}
 """Flags of simulating, as they are where nobody asks for anything."""
 
 
 def add_drawing(parser: argparse.ArgumentParser) -> None:
     """The flags of drawings."""
     group = parser.add_argument_group("what is simulated, and where files go")
-    group.add_argument("-t", "--topology", metavar="TOPO",
-                       help="the machine of an algorithm or a program; for a schedule, other "
-                       "costs than its own")  # fmt: skip
-    group.add_argument("--size", metavar="SIZE", type=valued("--size", one_size),
-                       help="of the message (default: what the schedule was made for, or "
-                       "1MiB)")  # fmt: skip
+    group.add_argument(
+        "-t",
+        "--topology",
+        metavar="TOPO",
+        help="the machine of an algorithm or a program; for a schedule, other costs than its own",
+    )
+    group.add_argument(
+        "--size",
+        metavar="SIZE",
+        type=valued("--size", one_size),
+        help="of the message (default: what the schedule was made for, or 1MiB)",
+    )
     group.add_argument(
         "--measured",
         metavar="TRACE",
         help="beside it, what `weft run --trace TRACE` recorded (perfetto)",
     )
-    group.add_argument("--log", metavar="LOG",
-                       help="what `weft synth --log LOG` wrote, beside it (html)")  # fmt: skip
+    group.add_argument(
+        "--log", metavar="LOG", help="what `weft synth --log LOG` wrote, beside it (html)"
+    )
     group.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
     group.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
 
@@ -64,19 +77,25 @@ def one_size(text: str) -> int:
 
 def draw(args: argparse.Namespace, console: Console) -> int:
     """Make the file, check it, write it."""
-    from weft.dsl.files import write_text
+    from weft.dsl.base.files import write_text
 
     check_file_output(args, console)
     subject = read_subject(args.file)
     if args.measured is not None and args.format != "perfetto":
-        raise UserError("a recording is drawn in traces only", where="--measured",
-                        hint="--format perfetto")  # fmt: skip
+        raise UserError(
+            "a recording is drawn in traces only", where="--measured", hint="--format perfetto"
+        )
     text, facts = _DRAWERS[args.format](subject, args)
     write_text(args.output, text, force=args.force)
     if args.output != "-":
         console.say("Wrote", f"{args.output}: {facts['about']}")
-        data = {"status": "ok", "kind": str(subject.kind), "format": args.format,
-                "file": args.output, **facts}  # fmt: skip
+        data = {
+            "status": "ok",
+            "kind": str(subject.kind),
+            "format": args.format,
+            "file": args.output,
+            **facts,
+        }
         console.result("", data)
     return Exit.DONE
 
@@ -169,8 +188,9 @@ def _svg(subject: Subject, args: argparse.Namespace) -> Drawn:
     if subject.kind not in PROGRAMS:
         raise _no_drawing(subject, "a topology, a schedule, an algorithm or a program")
     ran = program_timeline_of(subject, args)
-    told, facts = _told(f"{ran.program.name}: {ran.program.collective}", ran.message_bytes,
-                        ran.time_us)  # fmt: skip
+    told, facts = _told(
+        f"{ran.program.name}: {ran.program.collective}", ran.message_bytes, ran.time_us
+    )
     return drawing(told, [program_chart(ran)]), facts
 
 
@@ -188,13 +208,14 @@ def timed_text(subject: Subject, args: argparse.Namespace) -> str:
         return run_text(timeline_of(subject, args))
     if subject.kind in PROGRAMS:
         return program_run_text(program_timeline_of(subject, args))
-    raise UserError(f"{an(subject.kind)} takes no time", where=subject.where,
-                    hint="leave --size and -t out")  # fmt: skip
+    raise UserError(
+        f"{an(subject.kind)} takes no time", where=subject.where, hint="leave --size and -t out"
+    )
 
 
 def _use(schedule: Schedule, args: argparse.Namespace) -> tuple[Floats, float, int]:
     """How much of its time a schedule occupies each row; the time, and the size."""
-    from weft.synth.simulate import simulate
+    from weft.synth.time.simulate import simulate
 
     size = args.size or schedule.bytes or SIZE
     run = simulate(schedule, size)
@@ -211,8 +232,10 @@ def _no_drawing(subject: Subject, wanted: str) -> UserError:
 
 
 _DRAWERS: dict[str, Callable[[Subject, argparse.Namespace], Drawn]] = {
-    "perfetto": _perfetto, "dot": _dot, "svg": _svg,
-}  # fmt: skip
+    "perfetto": _perfetto,
+    "dot": _dot,
+    "svg": _svg,
+}
 
 
 def _measured(args: argparse.Namespace) -> Call | None:
@@ -223,9 +246,9 @@ def _measured(args: argparse.Namespace) -> Call | None:
     """
     if args.measured is None:
         return None
-    from weft.dsl.files import parse_json, read_text
+    from weft.dsl.base.files import parse_json, read_text
 
-    from ..p2p.run.recording import load
+    from ..ranks.recording import load
 
     recording = load(parse_json(read_text(args.measured), args.measured), args.measured)
     return recording.call_of(args.size, args.measured)
@@ -236,9 +259,7 @@ PROGRAMS = (Kind.ALGORITHM, Kind.PROGRAM, Kind.XML)
 
 def schedule_of(subject: Subject, args: argparse.Namespace) -> Schedule:
     """The schedule in a file, verified, with the costs of another machine if one is named."""
-    from weft.synth.verify import require_valid
-
-    from .verb_simulate import on_machine
+    from weft.synth.judge.verify import require_valid
 
     schedule: Schedule = subject.schedule()
     if args.topology:
@@ -249,7 +270,7 @@ def schedule_of(subject: Subject, args: argparse.Namespace) -> Schedule:
 
 def timeline_of(subject: Subject, args: argparse.Namespace) -> Timeline:
     """What the schedule in a file does when."""
-    from weft.synth.timeline import timeline
+    from weft.synth.time.timeline import timeline
 
     schedule = schedule_of(subject, args)
     return timeline(schedule, args.size or schedule.bytes or SIZE)
@@ -261,14 +282,17 @@ def program_timeline_of(subject: Subject, args: argparse.Namespace) -> ProgramTi
     Raises:
         UserError: none is.
     """
-    from weft.synth.program_time import record_program
+    from weft.synth.time.programs import record_program
 
-    from .verb_simulate import PROGRAMS as READERS
+    from .verbs.simulate import PROGRAMS as READERS
 
     machine = read_topology(args.topology) if args.topology else subject.machine()
     if machine is None:
-        raise UserError("a program does not say what machine it is for", where=subject.where,
-                        hint="-t TOPO names it")  # fmt: skip
+        raise UserError(
+            "a program does not say what machine it is for",
+            where=subject.where,
+            hint="-t TOPO names it",
+        )
     asked = argparse.Namespace(**{**UNSET, **vars(args)})
     program, usual = READERS[subject.kind](subject, asked)
     size = args.size or min(max(SIZE, usual.low), usual.high)

@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 
-from weft.dsl.errors import AnswerIsNo, Infeasible, NothingFound, UserError, WeftError
+from weft.dsl.base.errors import AnswerIsNo, Infeasible, NothingFound, UserError, WeftError
 
 from .console import Console, stdout_errors
 from .exit_codes import Exit
@@ -35,8 +35,14 @@ def run(argv: Sequence[str] | None) -> int:
 
 
 def _dispatch(arguments: list[str], console: Console) -> int:
+    parser = build_parser()
+    if not arguments:
+        # A wrong question: a script whose verb is missing must not go on as if all were well.
+        parser.print_help(sys.stderr)
+        return Exit.WRONG_QUESTION
+    if arguments[0] == "help":  # weft help topo show
+        arguments = [*arguments[1:], "--help"]
     try:
-        parser = build_parser()
         args = parser.parse_args(arguments)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)

@@ -10,19 +10,20 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import BadFile, UserError
-from weft.dsl.files import parse_json, read_text, write_text
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import parse_json, read_text, write_text
 from weft.dsl.importers.taccl_sketch import TacclSketch, looks_like_sketch, read_taccl_sketch
 from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 
 from .console import Console
 from .exit_codes import Exit
 from .inputs import read_topology
+from .machines import facts_of, machine_line
 from .outputs import check_file_output
 
 if TYPE_CHECKING:
-    from weft.dsl.importers.taccl_rules import Imported
-    from weft.dsl.topology import Topology
+    from weft.dsl.importers.sketches.taccl_rules import Imported
+    from weft.dsl.nouns.topology import Topology
 
 
 def sketch_in(path: str | None) -> TacclSketch | None:
@@ -60,11 +61,15 @@ def parse_sketch(text: str, where: str) -> TacclSketch:
     """
     data = parse_json(text, where)
     if isinstance(data, dict) and "gpus_per_node" in data:
-        raise BadFile("a TACCL topology, where its sketch is needed", where=where,
-                      hint="-t takes it")  # fmt: skip
+        raise BadFile(
+            "a TACCL topology, where its sketch is needed", where=where, hint="-t takes it"
+        )
     if not looks_like_sketch(data):
-        raise BadFile("this JSON is no TACCL sketch", where=where,
-                      hint="one has nnodes, intranode_sketch, symmetry_offsets …")  # fmt: skip
+        raise BadFile(
+            "this JSON is no TACCL sketch",
+            where=where,
+            hint="one has nnodes, intranode_sketch, symmetry_offsets …",
+        )
     return read_taccl_sketch(data, where, _name(where))
 
 
@@ -75,8 +80,8 @@ def translated(text: str, where: str, topology: Topology, kind: str = "") -> Imp
     Raises:
         BadFile: it is neither, wrong, or for another machine.
     """
-    from weft.dsl.importers.taccl_rules import translate
-    from weft.dsl.importers.teccl_rules import teccl_sketch
+    from weft.dsl.importers.sketches.taccl_rules import translate
+    from weft.dsl.importers.sketches.teccl_rules import teccl_sketch
 
     data = parse_json(text, where)
     if looks_like_teccl(data):
@@ -94,7 +99,7 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
     Raises:
         UserError: no such machine; ``split`` where there are no connections to split.
     """
-    from weft.dsl.catalog import file_of, imported, paired
+    from weft.dsl.catalogue import file_of, imported, paired
     from weft.dsl.importers.taccl_pair import is_taccl_topology
 
     path = file_of(text)
@@ -103,8 +108,11 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
         if is_taccl_topology(content):
             return paired(content, text, sketch, split=split)
     if split:
-        raise UserError("--nic-split divides the NICs of a TACCL topology, and this is none",
-                        where=text, hint="-t topology.json as TACCL reads it")  # fmt: skip
+        raise UserError(
+            "--nic-split divides the NICs of a TACCL topology, and this is none",
+            where=text,
+            hint="-t topology.json as TACCL reads it",
+        )
     return (
         read_topology(_with_nodes(text, sketch.nodes)) if path is None else imported(content, text)
     )
@@ -112,7 +120,7 @@ def machine_with(text: str, sketch: TacclSketch, *, split: bool = False) -> Topo
 
 def _with_nodes(text: str, nodes: int) -> str:
     """A box of the catalogue as often as the sketch says, unless the text says how often."""
-    from weft.dsl.machines.box_file import box_names
+    from weft.dsl.machines.host_file import box_names
     from weft.dsl.machines.spec import parse_spec
 
     spec = parse_spec(text)
@@ -123,8 +131,6 @@ def _with_nodes(text: str, nodes: int) -> str:
 
 def import_sketch(args: argparse.Namespace, console: Console) -> int:
     """``weft sketch import``: print or write the sketch, and its machine if asked to."""
-    from .verb_topo import facts_of, machine_line
-
     _check_outputs(args, console)
     where = "<stdin>" if args.sketch == "-" else args.sketch
     text = read_text(args.sketch)
@@ -140,17 +146,23 @@ def import_sketch(args: argparse.Namespace, console: Console) -> int:
         console.say("Wrote", args.output)
     if args.machine:
         _write_machine(machine, args, console)
-    console.result("" if args.output else found.text.rstrip("\n"), {
-        "status": "ok", "text": found.text, "file": args.output, "machine_file": args.machine,
-        "remarks": [{"where": r.where, "text": r.text} for r in found.remarks],
-        **facts_of(machine),
-    })  # fmt: skip
+    console.result(
+        "" if args.output else found.text.rstrip("\n"),
+        {
+            "status": "ok",
+            "text": found.text,
+            "file": args.output,
+            "machine_file": args.machine,
+            "remarks": [{"where": r.where, "text": r.text} for r in found.remarks],
+            **facts_of(machine),
+        },
+    )
     return Exit.DONE
 
 
 def _machine(text: str, where: str, args: argparse.Namespace) -> Topology:
     """The machine of a sketch; an input of TE-CCL has its own."""
-    from weft.dsl.catalog import imported
+    from weft.dsl.catalogue import imported
 
     if looks_like_teccl(parse_json(text, where)):
         if args.nic_split:
@@ -158,8 +170,11 @@ def _machine(text: str, where: str, args: argparse.Namespace) -> Topology:
         return read_topology(args.topology) if args.topology else imported(text, args.sketch)
     sketch = parse_sketch(text, where)
     if args.topology is None:
-        raise UserError("a TACCL sketch is imported for a machine", where=where,
-                        hint="-t topology.json, or a name of the catalogue")  # fmt: skip
+        raise UserError(
+            "a TACCL sketch is imported for a machine",
+            where=where,
+            hint="-t topology.json, or a name of the catalogue",
+        )
     return machine_with(args.topology, sketch, split=args.nic_split)
 
 
@@ -172,7 +187,7 @@ def _check_outputs(args: argparse.Namespace, console: Console) -> None:
 
 
 def _write_machine(machine: Topology, args: argparse.Namespace, console: Console) -> None:
-    from weft.dsl.topology_json import dump
+    from weft.dsl.nouns.topology_json import dump
 
     write_text(args.machine, json.dumps(dump(machine), indent=1) + "\n", force=args.force)
     console.say("Wrote", args.machine)

@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.dsl.errors import UserError
-from weft.dsl.units import SizeRange, parse_microseconds, parse_size_range
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
-    from weft.dsl.failures import Degraded, Down
-    from weft.dsl.problem import Problem
-    from weft.dsl.sketch import Sketch
-    from weft.dsl.topology import Topology
+    from weft.dsl.machines.failures import Degraded, Down
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.problem import Problem
+    from weft.dsl.nouns.sketch import Sketch
+    from weft.dsl.nouns.topology import Topology
 
 T = TypeVar("T")
 
@@ -61,9 +61,12 @@ class Once(argparse.Action):
     """A flag whose value a second one would replace without a word."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
         option_string: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Keep the value, if it is the first."""
         if getattr(namespace, self.dest) is not None:
             raise UserError(f"{option_string} is given twice", hint="one at a time")
@@ -77,26 +80,40 @@ def add_problem(
     group = parser.add_argument_group("problem" if topology else "collective")
     if topology:
         group.add_argument(
-            "-t", "--topology", metavar="TOPO", required=required, action=Once,
+            "-t",
+            "--topology",
+            metavar="TOPO",
+            required=required,
+            action=Once,
             help="a catalogue name (dgx1, torus:4x4), a file, or -",
-        )  # fmt: skip
+        )
         group.add_argument(
-            "--group", metavar="R,R", type=valued("--group", ranks),
+            "--group",
+            metavar="R,R",
+            type=valued("--group", ranks),
             help="process group: ranks of the topology, in the order of the group (0,1,4..7)",
-        )  # fmt: skip
+        )
     group.add_argument(
-        "-c", "--collective", metavar="COLL", required=required, action=Once,
+        "-c",
+        "--collective",
+        metavar="COLL",
+        required=required,
+        action=Once,
         help="allgather, allreduce, broadcast …; or a custom one: a .json or .py file, "
         "also that of an algorithm",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--root", metavar="R", type=valued("--root", ranks),
+        "--root",
+        metavar="R",
+        type=valued("--root", ranks),
         help="root of broadcast, reduce, scatter, gather: a rank of the topology (default 0)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--roots", metavar="R,R", type=valued("--roots", ranks),
+        "--roots",
+        metavar="R,R",
+        type=valued("--roots", ranks),
         help="roots of the multiroot collectives (default: all)",
-    )  # fmt: skip
+    )
 
 
 def add_down(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
@@ -105,18 +122,30 @@ def add_down(parser: argparse.ArgumentParser, *, required: bool = False) -> None
         "failures", "what is left of the machine; may be given several times"
     )
     group.add_argument(
-        "--down", metavar="WHAT", nargs="+", action="extend", default=[],
+        "--down",
+        metavar="WHAT",
+        nargs="+",
+        action="extend",
+        default=[],
         help="cables (gpu0-gpu3; one way: gpu0->gpu3; one of several: gpu0-gpu3#2), NICs, "
         "switches, hosts (host2)",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--down-nic", metavar="NIC", nargs="+", action="extend", default=[],
+        "--down-nic",
+        metavar="NIC",
+        nargs="+",
+        action="extend",
+        default=[],
         help="NICs: nic0.3, host0.nic3, or the GPU that has only this one",
-    )  # fmt: skip
+    )
     group.add_argument(
-        "--down-rank", metavar="R,R", type=valued("--down-rank", ranks), action="extend",
-        default=[], help="GPUs that leave the collective; the others are numbered anew",
-    )  # fmt: skip
+        "--down-rank",
+        metavar="R,R",
+        type=valued("--down-rank", ranks),
+        action="extend",
+        default=[],
+        help="GPUs that leave the collective; the others are numbered anew",
+    )
 
 
 def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]:
@@ -127,7 +156,7 @@ def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]
     """
     if not any(getattr(args, flag, None) for flag in ("down", "down_nic", "down_rank")):
         return ()
-    from weft.dsl.failures import find, nic_down, rank_down
+    from weft.dsl.machines.failures import find, nic_down, rank_down
 
     return (
         *(find(topology, text, f"--down {text[:60]}") for text in args.down),
@@ -139,9 +168,10 @@ def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]
 def size_flag(flag: str = "--size") -> dict[str, Any]:
     """Keyword arguments of a flag that takes one size or a range."""
     return {
-        "metavar": "SIZE", "type": valued(flag, sizes),
+        "metavar": "SIZE",
+        "type": valued(flag, sizes),
         "help": "message size or range: 1MiB, 1KiB:1GiB",
-    }  # fmt: skip
+    }
 
 
 def sizes(text: str) -> SizeRange:
@@ -177,8 +207,10 @@ def ranks(text: str) -> tuple[int, ...]:
     number = whole(0, LARGEST_GROUP)
     for part in filter(None, (p.strip() for p in text.split(","))):
         if part.replace("-", "", 1).isdecimal() and "-" in part[1:]:
-            raise UserError(f"{part[:40]!r} is no rank",
-                            hint=f"a range is written {part[:40].replace('-', '..')}")  # fmt: skip
+            raise UserError(
+                f"{part[:40]!r} is no rank",
+                hint=f"a range is written {part[:40].replace('-', '..')}",
+            )
         first, dots, last = part.partition("..")
         low = number(first)
         high = number(last) if dots else low
@@ -192,12 +224,12 @@ def ranks(text: str) -> tuple[int, ...]:
 
 def read_topology(text: str) -> Topology:
     """A topology by catalogue name, path or ``-``; that of a library by its folder."""
-    from weft.dsl.catalog import topology
+    from weft.dsl.catalogue import topology
 
     from .subjects import is_library
 
     if is_library(text):
-        from weft.dsl.library import read
+        from weft.dsl.nouns.library import read
 
         return read(text).topology
     return topology(text)
@@ -233,7 +265,7 @@ def read_problem(
         require(args, len(group))
     collective = collective_for(args, group)
     if left is not None and topology is left.topology:
-        from weft.dsl.failures import require_whole
+        from weft.dsl.machines.failures import require_whole
 
         require_whole(left, collective)
     return topology, collective
@@ -243,7 +275,7 @@ def _degraded(machine: Topology, downs: tuple[Down, ...]) -> Degraded | None:
     """What is left of a machine; None where nothing is down."""
     if not downs:
         return None
-    from weft.dsl.failures import degraded
+    from weft.dsl.machines.failures import degraded
 
     return degraded(machine, downs)
 
@@ -264,7 +296,7 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
     Raises:
         UserError: a root outside the group, or a collective for another number of ranks.
     """
-    from weft.dsl.collective import make
+    from weft.dsl.nouns.collective import make
 
     if args.root is not None and args.roots is not None:
         raise UserError("--root and --roots exclude each other")
@@ -276,8 +308,9 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
         if collective.ranks != len(group):
             raise UserError(
                 f"the collective is for {collective.ranks} ranks, the group has {len(group)}",
-                where=args.collective, hint="--group picks the ranks",
-            )  # fmt: skip
+                where=args.collective,
+                hint="--group picks the ranks",
+            )
         return collective
     for root in named:
         if root not in group:
@@ -288,7 +321,7 @@ def collective_for(args: argparse.Namespace, group: tuple[int, ...]) -> Collecti
 
 def canonical(name: str) -> str:
     """``all-gather``, ``All_Gather`` and ``allgather`` are one name."""
-    from weft.dsl.collective import Kind
+    from weft.dsl.nouns.collective import Kind
 
     plain = {k.replace("_", ""): str(k) for k in Kind}
     return plain.get(name.lower().replace("-", "").replace("_", ""), name)
@@ -296,7 +329,7 @@ def canonical(name: str) -> str:
 
 def takes_root(text: str) -> bool:
     """Whether the text of ``-c`` names a collective that has roots."""
-    from weft.dsl.collective import MULTIROOT, ROOTED
+    from weft.dsl.nouns.collective import MULTIROOT, ROOTED
 
     return not is_file(text) and canonical(text) in {str(kind) for kind in ROOTED | MULTIROOT}
 
@@ -314,11 +347,11 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
     Raises:
         BadFile, SyntaxProblem, UserError: it holds none, or none that makes sense.
     """
-    from weft.dsl.collective_json import load
-    from weft.dsl.files import parse_json, read_text
+    from weft.dsl.base.files import parse_json, read_text
+    from weft.dsl.nouns.collective_json import load
 
     if _PYTHON.fullmatch(path):
-        from weft.dsl.recipe import load_collective
+        from weft.dsl.author.recipe import load_collective
 
         return load_collective(path)
     from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
@@ -342,7 +375,7 @@ def make_problem(
     Raises:
         UserError: the objective ``time`` without one size.
     """
-    from weft.dsl.problem import Objective, Problem
+    from weft.dsl.nouns.problem import Objective, Problem
 
     objective = Objective(args.objective)
     size = args.size

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..report.layout import table
+from weft.dsl.base.tables import table
 
 if TYPE_CHECKING:
     from ..check import Finding, Report

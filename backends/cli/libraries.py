@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.units import format_bytes
-
-from ..report.layout import facts, microseconds, table
+from weft.dsl.base.tables import facts, microseconds, table
+from weft.dsl.base.units import format_bytes
 
 if TYPE_CHECKING:
-    from weft.dsl.library import Library, Tuned
+    from weft.dsl.nouns.library import Library, Tuned
 
 
 def library_text(library: Library) -> str:
     """What it is for, and its plans."""
     timing = ", ".join(f"{k} {_plain(v)}" for k, v in library.timing.items())
-    head = facts([
-        ("library", library.name), ("topology", library.topology.name),
-        ("sizes", f"{format_bytes(library.low)} … {format_bytes(library.high)}"),
-        ("timed", timing),
-        ("made by", ", ".join(f"{k} {_plain(v)}" for k, v in library.provenance.items() if v)),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("library", library.name),
+            ("topology", library.topology.name),
+            ("sizes", f"{format_bytes(library.low)} … {format_bytes(library.high)}"),
+            ("timed", timing),
+            ("made by", ", ".join(f"{k} {_plain(v)}" for k, v in library.provenance.items() if v)),
+        ]
+    )
     return f"{head}\n\n{tables(library)}"
 
 
@@ -45,11 +47,18 @@ def tuned_text(one: Tuned) -> str:
         us = [one.chosen_us[i] for i in at]
         over = [one.chosen_us[i] / one.bound_us[i] for i in at if one.bound_us[i]]
         gain = [b / one.chosen_us[i] for i in at if (b := base[i]) is not None and one.chosen_us[i]]
-        rows.append((
-            plan.name, format_bytes(plan.low), format_bytes(plan.high), plan.candidate, plan.engine,
-            _span(us, microseconds), _span(over, lambda x: f"{x:.2f}"),
-            _span(gain, lambda x: f"{x:.2f}"),
-        ))  # fmt: skip
+        rows.append(
+            (
+                plan.name,
+                format_bytes(plan.low),
+                format_bytes(plan.high),
+                plan.candidate,
+                plan.engine,
+                _span(us, microseconds),
+                _span(over, lambda x: f"{x:.2f}"),
+                _span(gain, lambda x: f"{x:.2f}"),
+            )
+        )
     return "\n".join([table(head, rows), *one.remarks])
 
 
@@ -64,10 +73,13 @@ def _span(values: Sequence[float], show: Callable[[float], str]) -> str:
 def library_facts(library: Library) -> dict[str, Any]:
     """For ``--json``: the plans, and times at every size of the grid."""
     return {
-        "topology": library.topology.name, "ranks": library.topology.ranks,
-        "low": library.low, "high": library.high, "timing": dict(library.timing),
+        "topology": library.topology.name,
+        "ranks": library.topology.ranks,
+        "low": library.low,
+        "high": library.high,
+        "timing": dict(library.timing),
         "libraries": [_tuned_facts(one) for one in library.tuned],
-    }  # fmt: skip
+    }
 
 
 def _tuned_facts(one: Tuned) -> dict[str, Any]:
@@ -75,9 +87,17 @@ def _tuned_facts(one: Tuned) -> dict[str, Any]:
     return {
         "collective": one.name,
         "plans": [
-            {"name": p.name, "low": p.low, "high": p.high, "candidate": p.candidate,
-             "engine": p.engine, "protocol": p.protocol, "instances": p.instances,
-             "schedule": p.schedule, "files": [a.file for a in p.artefacts]}
+            {
+                "name": p.name,
+                "low": p.low,
+                "high": p.high,
+                "candidate": p.candidate,
+                "engine": p.engine,
+                "protocol": p.protocol,
+                "instances": p.instances,
+                "schedule": p.schedule,
+                "files": [a.file for a in p.artefacts],
+            }
             for p in one.plans
         ],
         "bound": dict(one.bound),
@@ -86,4 +106,4 @@ def _tuned_facts(one: Tuned) -> dict[str, Any]:
             for n, us, least, base in columns
         ],
         "remarks": list(one.remarks),
-    }  # fmt: skip
+    }

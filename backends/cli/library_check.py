@@ -8,15 +8,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import WeftError
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.tables import count, microseconds
+from weft.dsl.base.units import format_bytes
 
-from ..report.layout import count, microseconds
 from .judging import Check
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
-    from weft.dsl.library import Artefact, Library, Tuned, TunedPlan
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.library import Artefact, Library, Tuned, TunedPlan
 
     from ..check import Finding
     from .subjects import Subject
@@ -57,24 +57,29 @@ def _strangers(plans: Sequence[TunedPlan], folder: Path) -> Iterator[Check]:
 
     named = {a.file for plan in plans for a in plan.artefacts}
     loaded = {
-        (folder / a.file).parent for plan in plans for a in plan.artefacts
+        (folder / a.file).parent
+        for plan in plans
+        for a in plan.artefacts
         if a.format == XML and a.target in RUNTIMES and RUNTIMES[a.target].loads_folder
-    }  # fmt: skip
+    }
     for place in sorted(loaded):
         for file in sorted(place.iterdir()) if place.is_dir() else ():
             name = file.relative_to(folder).as_posix()
             if name not in named:
-                yield Check("folder", False, f"{name}: not of this library, and the runtime "
-                            "loads every file there")  # fmt: skip
+                yield Check(
+                    "folder",
+                    False,
+                    f"{name}: not of this library, and the runtime loads every file there",
+                )
 
 
 def _plan(
     library: Library, one: Tuned, plan: TunedPlan, folder: Path, target: str | None
 ) -> Iterator[Check]:
-    from weft.dsl.schedule import read
-    from weft.synth.verify import verify
+    from weft.dsl.nouns.schedule import read
+    from weft.synth.judge.verify import verify
 
-    from ..passes.grains import same_question
+    from ..compile.analyses.grains import same_question
 
     try:
         schedule = read(folder / plan.schedule)
@@ -93,7 +98,7 @@ def _plan(
 
 
 def _artefact(folder: Path, artefact: Artefact, collective: Collective) -> Check:
-    from weft.dsl.files import read_text
+    from weft.dsl.base.files import read_text
 
     from ..check import errors
 
@@ -114,16 +119,16 @@ def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
     Raises:
         WeftError: it is for another collective, or another placement.
     """
-    from weft.dsl.errors import CheckFailed
+    from weft.dsl.base.errors import CheckFailed
 
-    from ..passes.grains import same_question
+    from ..compile.analyses.grains import same_question
 
     where = artefact.file
     if artefact.format == "mscclpp-json":
         return _plan_findings(text, artefact, collective)
     if artefact.format == "program":
-        from weft.dsl.files import parse_json
-        from weft.dsl.program_json import load
+        from weft.dsl.base.files import parse_json
+        from weft.dsl.nouns.program_json import load
 
         from ..check import check_program
 
@@ -131,7 +136,7 @@ def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
         asked, in_place = program.collective, program.in_place
         found: Sequence[Finding] = check_program(program, artefact.target or None)
     else:
-        from ..p2p.judge import judge
+        from ..formats.p2p.judge import judge
 
         script, found = judge(text, where)
         asked, in_place = script.collective, False
@@ -148,13 +153,13 @@ def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Seq
     Raises:
         WeftError: it computes something else, or is for another placement.
     """
-    from weft.dsl.errors import CheckFailed
+    from weft.dsl.base.errors import CheckFailed
 
     from ..check import errors
-    from ..mscclpp.check import check_plan
-    from ..mscclpp.interpret import run_plan
-    from ..mscclpp.read import read_plan
-    from ..passes.grains import coarsest
+    from ..compile.analyses.grains import coarsest
+    from ..formats.mscclpp.check import check_plan
+    from ..formats.mscclpp.interpret import run_plan
+    from ..formats.mscclpp.plan.read import read_plan
 
     plan = read_plan(text, artefact.file)
     if plan.in_place != artefact.in_place:
@@ -178,11 +183,11 @@ def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
     Raises:
         WeftError: it is for another collective, or another placement.
     """
-    from weft.dsl.errors import CheckFailed
+    from weft.dsl.base.errors import CheckFailed
 
     from ..check import check_xml
-    from ..read import read_msccl_xml
-    from ..read.collective import NAMES, fit
+    from ..formats.msccl.read import read_msccl_xml
+    from ..formats.msccl.read.collective import NAMES, fit
 
     algo = read_msccl_xml(text, artefact.file)
     if NAMES.get(algo.coll, collective.kind) is not collective.kind:
@@ -197,9 +202,11 @@ def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
     kinds = {(a.format, a.target, a.in_place) for plan in one.plans for a in plan.artefacts}
     for format, target, in_place in sorted(kinds):
         files = [
-            (a.file, (plan.low, plan.high)) for plan in one.plans for a in plan.artefacts
+            (a.file, (plan.low, plan.high))
+            for plan in one.plans
+            for a in plan.artefacts
             if (a.format, a.target, a.in_place) == (format, target, in_place)
-        ]  # fmt: skip
+        ]
         try:
             ends = [_sizes_in(folder / file, format, target) for file, _ in files]
         except WeftError:
@@ -212,9 +219,10 @@ def _ranges(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
             wrong.append(f"they are for {ranges[0][0]} to {ranges[-1][1]} bytes")
         wrong += [
             f"{file} is for {end[0]} to {end[1]} bytes, and in the manifest for {said[0]} to "
-            f"{said[1]}" for (file, said), end in zip(files, ends, strict=True)
+            f"{said[1]}"
+            for (file, said), end in zip(files, ends, strict=True)
             if end is not None and end != said
-        ]  # fmt: skip
+        ]
         place = "in place" if in_place else "out of place"
         rule = f"{one.name}, {format}{f' for {target}' if target else ''}, {place}"
         told = wrong[0] if wrong else f"{ranges[0][0]} to {ranges[-1][1]} bytes without a gap"
@@ -226,9 +234,9 @@ def _divisible(files: Sequence[Path], format: str) -> str:
     """Of what messages must be multiples: a runtime passes a file over at others."""
     if format != XML:
         return ""
-    from weft.dsl.files import read_text
+    from weft.dsl.base.files import read_text
 
-    from ..read import read_msccl_xml
+    from ..formats.msccl.read import read_msccl_xml
 
     chunks = {read_msccl_xml(read_text(file), str(file)).message_chunks for file in files}
     return f", multiples of {' and '.join(map(str, sorted(chunks)))} elements"
@@ -236,17 +244,17 @@ def _divisible(files: Sequence[Path], format: str) -> str:
 
 def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
     """The least and the largest message that a runtime takes a file for; None: it does not say."""
-    from weft.dsl.files import read_text
+    from weft.dsl.base.files import read_text
 
     text = read_text(path)
     if format == XML:
         from ..check import sizes_of, target_named
-        from ..read import read_msccl_xml
+        from ..formats.msccl.read import read_msccl_xml
 
         sizes = sizes_of(read_msccl_xml(text, str(path)), target_named(target))
         return sizes.low, sizes.high or 0
     if format == "mscclpp-json":
-        from ..mscclpp.read import read_plan
+        from ..formats.mscclpp.plan.read import read_plan
 
         plan = read_plan(text, str(path))
         return plan.min_bytes, plan.max_bytes
@@ -291,11 +299,11 @@ def _late(
     library: Library, one: Tuned, folder: Path, file: Artefact, places: Sequence[int]
 ) -> Iterator[str]:
     """Sizes, by their places in the grid, at which a file takes longer than the manifest says."""
-    from weft.dsl.files import read_text
-    from weft.synth.program_time import ProgramClock, model_of
+    from weft.dsl.base.files import read_text
+    from weft.synth.time.programs import ProgramClock, model_of
 
-    from ..read import program_of, read_msccl_xml
-    from ..read.collective import fit
+    from ..formats.msccl.read import program_of, read_msccl_xml
+    from ..formats.msccl.read.collective import fit
 
     algo = read_msccl_xml(read_text(folder / file.file), file.file)
     program = program_of(algo, fit(one.collective, algo))
@@ -304,5 +312,7 @@ def _late(
     for i in places:
         us = clock.time_us(one.grid[i])
         if us > SLACK * one.chosen_us[i]:
-            yield (f"{microseconds(us)} µs at {format_bytes(one.grid[i])}, in the manifest "
-                   f"{microseconds(one.chosen_us[i])}")  # fmt: skip
+            yield (
+                f"{microseconds(us)} µs at {format_bytes(one.grid[i])}, in the manifest "
+                f"{microseconds(one.chosen_us[i])}"
+            )

@@ -8,61 +8,88 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import UnknownName, UserError, an
-from weft.dsl.registry import PASSES
+from weft.dsl.base.errors import UnknownName, UserError, an
+from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.registry import PASSES
 
-from ..fitting import Remark, fitted, sliced
-from ..telling import Telling, silent
+from ..compile.fitting import Remark, fitted, sliced
 from .inputs import valued, whole
 from .judging import require_good
 from .programs import asked_collective
 from .subjects import Kind, Subject
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
-    from weft.dsl.program import Program
-    from weft.dsl.schedule import Schedule
-    from weft.dsl.topology import Topology
-    from weft.dsl.units import SizeRange
+    from weft.dsl.base.units import SizeRange
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.schedule import Schedule
+    from weft.dsl.nouns.topology import Topology
 
-    from ..compile import CompileOptions
-    from ..msccl import Backend
-    from ..p2p.compile import Noun
+    from ..compile.compile import CompileOptions
+    from ..formats.msccl.format import Backend
+    from ..formats.p2p.compile import Noun
 
 AUTO = "auto"
 """The number of instances that is chosen by simulation."""
 
 RUNTIMES = ("msccl", "rccl", "executor", "portable")
 PROTOCOLS = ("Simple", "LL", "LL128")
-COMPILED = {Kind.SCHEDULE: "schedule", Kind.ALGORITHM: "algorithm", Kind.PROGRAM: "program",
-            Kind.XML: "program"}  # fmt: skip
+COMPILED = {
+    Kind.SCHEDULE: "schedule",
+    Kind.ALGORITHM: "algorithm",
+    Kind.PROGRAM: "program",
+    Kind.XML: "program",
+}
 """What can be compiled, and what it is to the passes."""
 
 
 def add_lowering(parser: argparse.ArgumentParser, *, auto: bool = False) -> None:
     """The flags that say how something becomes a program; ``auto``: instances may be chosen."""
     group = parser.add_argument_group("lowering")
-    group.add_argument("--target", choices=RUNTIMES, default="msccl",
-                       help="the runtime whose limits hold, or portable: all of them "
-                       "(default: msccl)")  # fmt: skip
-    group.add_argument("--instances", metavar="N",
-                       type=valued("--instances", _instances if auto else whole(1, 64)),
-                       help="copies side by side (default: 1, or what the algorithm asks for"
-                       f"{'; auto: whichever simulates fastest' if auto else ''})")  # fmt: skip
-    group.add_argument("--lanes", metavar="N", type=valued("--lanes", whole(0, 32)), default=0,
-                       help="channels per connection (default: 0, as fusing needs)")  # fmt: skip
-    group.add_argument("--segments", metavar="N", type=valued("--segments", whole(1, 1024)),
-                       default=1, help="pieces of every chunk of a schedule, one behind the "
-                       "other (default: 1, the runtime slices)")  # fmt: skip
-    group.add_argument("--protocol", choices=PROTOCOLS,
-                       help="default: Simple, or that of the algorithm or program")  # fmt: skip
+    group.add_argument(
+        "--target",
+        choices=RUNTIMES,
+        default="msccl",
+        help="the runtime whose limits hold, or portable: all of them (default: msccl)",
+    )
+    group.add_argument(
+        "--instances",
+        metavar="N",
+        type=valued("--instances", _instances if auto else whole(1, 64)),
+        help="copies side by side (default: 1, or what the algorithm asks for"
+        f"{'; auto: whichever simulates fastest' if auto else ''})",
+    )
+    group.add_argument(
+        "--lanes",
+        metavar="N",
+        type=valued("--lanes", whole(0, 32)),
+        default=0,
+        help="channels per connection (default: 0, as fusing needs)",
+    )
+    group.add_argument(
+        "--segments",
+        metavar="N",
+        type=valued("--segments", whole(1, 1024)),
+        default=1,
+        help="pieces of every chunk of a schedule, one behind the "
+        "other (default: 1, the runtime slices)",
+    )
+    group.add_argument(
+        "--protocol", choices=PROTOCOLS, help="default: Simple, or that of the algorithm or program"
+    )
     group.add_argument("--in-place", action="store_true", help="input and output are one buffer")
-    group.add_argument("-p", "--passes", metavar="PASSES",
-                       help="e.g. aggregate,channels{lanes=2},fuse,sync,prune; `weft list "
-                       "passes` (default: all)")  # fmt: skip
-    group.add_argument("--print-after", metavar="PASS", default="",
-                       help="list the program after this pass, or after all, on "
-                       "stderr")  # fmt: skip
+    group.add_argument(
+        "-p",
+        "--passes",
+        metavar="PASSES",
+        help="e.g. aggregate,channels{lanes=2},fuse,sync,prune; `weft list passes` (default: all)",
+    )
+    group.add_argument(
+        "--print-after",
+        metavar="PASS",
+        default="",
+        help="list the program after this pass, or after all, on stderr",
+    )
     group.add_argument("--name", metavar="NAME", default="", help="how the artefact calls itself")
 
 
@@ -98,8 +125,7 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
     if subject.kind is Kind.SCHEDULE:
         return _schedule(subject, args)
     if args.segments != 1:
-        raise UserError(f"--segments is for schedules, not {an(subject.kind)}",
-                        where=subject.where)  # fmt: skip
+        raise UserError(f"--segments is for schedules, not {an(subject.kind)}", where=subject.where)
     if subject.kind is Kind.ALGORITHM:
         return _algorithm(subject, args)
     if subject.kind is Kind.XML:
@@ -115,10 +141,10 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
 
 
 def _schedule(subject: Subject, args: argparse.Namespace) -> Compilable:
-    from weft.synth.verify import require_valid
+    from weft.synth.judge.verify import require_valid
 
-    from ..compile import compile_schedule
-    from ..passes.grains import coarsest
+    from ..compile.analyses.grains import coarsest
+    from ..compile.compile import compile_schedule
 
     given = subject.schedule()
     require_valid(given)
@@ -128,28 +154,34 @@ def _schedule(subject: Subject, args: argparse.Namespace) -> Compilable:
         require_valid(schedule)
     remarks += sliced(schedule, to, args.target, args.segments)
     return Compilable(
-        lambda o: compile_schedule(schedule, o), coarsest(schedule.collective).in_grains(),
-        topology=schedule.topology, schedule=given, remarks=tuple(remarks), noun=schedule,
-    )  # fmt: skip
+        lambda o: compile_schedule(schedule, o),
+        coarsest(schedule.collective).in_grains(),
+        topology=schedule.topology,
+        schedule=given,
+        remarks=tuple(remarks),
+        noun=schedule,
+    )
 
 
 def _algorithm(subject: Subject, args: argparse.Namespace) -> Compilable:
-    from ..compile import compile_algorithm
+    from ..compile.compile import compile_algorithm
 
     algorithm = subject.algorithm(in_place=args.in_place or None)
     return Compilable(
-        lambda o: compile_algorithm(algorithm, o), algorithm.collective,
-        topology=subject.machine(), noun=algorithm,
-    )  # fmt: skip
+        lambda o: compile_algorithm(algorithm, o),
+        algorithm.collective,
+        topology=subject.machine(),
+        noun=algorithm,
+    )
 
 
 def _xml(subject: Subject, args: argparse.Namespace) -> Compilable:
-    from weft.dsl.units import SizeRange
+    from weft.dsl.base.units import SizeRange
 
     from ..check import check_xml
-    from ..compile import compile_program
-    from ..read import program_of, read_msccl_xml
-    from ..read.collective import collective_of, fit
+    from ..compile.compile import compile_program
+    from ..formats.msccl.read import program_of, read_msccl_xml
+    from ..formats.msccl.read.collective import collective_of, fit
 
     algo = read_msccl_xml(subject.text, subject.where)
     if args.in_place and True not in algo.placements:
@@ -166,7 +198,7 @@ def _xml(subject: Subject, args: argparse.Namespace) -> Compilable:
 
 def _program(subject: Subject) -> Compilable:
     from ..check import check_program
-    from ..compile import compile_program
+    from ..compile.compile import compile_program
 
     program = subject.program()
     require_good(check_program(program), subject.where)
@@ -199,13 +231,13 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
     Raises:
         UserError: unknown passes, passes that say nothing here, or one thing said twice.
     """
-    from weft.dsl.program import Protocol
+    from weft.dsl.nouns.program import Protocol
 
     from ..check import check_program
-    from ..compile import CompileOptions
-    from ..pass_text import parse_passes, require_applicable
-    from ..pipeline import DEFAULT_PASSES
-    from ..target import target
+    from ..compile.compile import CompileOptions
+    from ..compile.pass_text import parse_passes, require_applicable
+    from ..compile.pipeline import DEFAULT_PASSES
+    from ..runtime.target import target
 
     def verify(program: Program) -> None:
         require_good(check_program(program), "program")
@@ -219,12 +251,18 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
             raise UserError("--instances is said twice, by -p too", where="--instances")
     lister = _Lister(args.print_after) if args.print_after else None
     return CompileOptions(
-        target=target(args.target), instances=None if args.instances == AUTO else args.instances,
+        target=target(args.target),
+        instances=None if args.instances == AUTO else args.instances,
         in_place=bool(args.in_place),
-        protocol=Protocol(args.protocol) if args.protocol else None, lanes=args.lanes,
-        segments=args.segments, name=args.name, passes=passes, verify=verify, observe=lister,
+        protocol=Protocol(args.protocol) if args.protocol else None,
+        lanes=args.lanes,
+        segments=args.segments,
+        name=args.name,
+        passes=passes,
+        verify=verify,
+        observe=lister,
         tell=tell,
-    )  # fmt: skip
+    )
 
 
 class _Lister:

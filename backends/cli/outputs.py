@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from weft.dsl.errors import UserError
-from weft.dsl.files import check_replaceable
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import check_replaceable
 
 from .console import Console
 
@@ -64,8 +64,9 @@ def check_log(args: argparse.Namespace) -> None:
         raise UserError("a log is a file: stdout is for the answer", hint="--log FILE")
     path = Path(args.log)
     if args.output not in (None, "-") and path.resolve() == Path(args.output).resolve():
-        raise UserError("the log and the output are one file", where=args.log,
-                        hint="name another for --log")  # fmt: skip
+        raise UserError(
+            "the log and the output are one file", where=args.log, hint="name another for --log"
+        )
     require_writable(path, args.log)
     if path.is_dir():
         raise UserError("the log is a directory", where=args.log, hint="name a file in it")
@@ -83,19 +84,26 @@ def check_folder_output(args: argparse.Namespace) -> None:
     if args.output is None:
         return
     if args.output == "-":
-        raise UserError("a frontier is several files: stdout takes one",
-                        hint="-o FOLDER, or --objective latency|bandwidth|time")  # fmt: skip
+        raise UserError(
+            "a frontier is several files: stdout takes one",
+            hint="-o FOLDER, or --objective latency|bandwidth|time",
+        )
     path = Path(args.output)
     if path.suffix in (".json", ".xml") and not path.is_dir():
-        raise UserError("a frontier is a folder of schedules, and this is the name of a file",
-                        where=args.output,
-                        hint="name a folder, or --objective latency|bandwidth|time")  # fmt: skip
+        raise UserError(
+            "a frontier is a folder of schedules, and this is the name of a file",
+            where=args.output,
+            hint="name a folder, or --objective latency|bandwidth|time",
+        )
     require_writable(path, args.output)
     if not path.exists():
         return
     if not path.is_dir():
-        raise UserError("a file, where the frontier's folder should be", where=args.output,
-                        hint="name a folder, or choose one --objective")  # fmt: skip
+        raise UserError(
+            "a file, where the frontier's folder should be",
+            where=args.output,
+            hint="name a folder, or choose one --objective",
+        )
     check_replaceable(path, args.output, force=args.force)
 
 
@@ -109,13 +117,18 @@ def require_writable(path: Path, text: str) -> None:
         there, parent = path.exists(), path.absolute().parent
         if not there and not parent.is_dir():
             if parent.exists():
-                raise UserError(f"{path.parent} is a file, not a folder", where=text,
-                                hint="name another")  # fmt: skip
-            raise UserError(f"the folder {path.parent} does not exist", where=text,
-                            hint="make it first")  # fmt: skip
+                raise UserError(
+                    f"{path.parent} is a file, not a folder", where=text, hint="name another"
+                )
+            raise UserError(
+                f"the folder {path.parent} does not exist", where=text, hint="make it first"
+            )
         if path.is_dir() and path.is_mount():
-            raise UserError("a mount point, which cannot be replaced as a whole", where=text,
-                            hint="name a folder in it")  # fmt: skip
+            raise UserError(
+                "a mount point, which cannot be replaced as a whole",
+                where=text,
+                hint="name a folder in it",
+            )
         if not there or path.is_file() or path.is_dir():
             TemporaryFile(dir=path.resolve().parent).close()
     except OSError as error:

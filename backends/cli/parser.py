@@ -1,4 +1,4 @@
-"""The argument parser: one module per verb, imported without the libraries it will use."""
+"""The argument parser: one module per verb; only that of the verb asked for is imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn, Protocol, cast
 
-from weft.dsl.errors import UserError, suggest
+from weft.dsl.base.errors import UserError, suggest
 
 from .console import Console
 
@@ -55,7 +55,7 @@ class Verb(Protocol):
 
 def verb_of(name: str) -> Verb:
     """The module of a verb."""
-    return cast(Verb, import_module(f"{__package__}.verb_{name}"))
+    return cast(Verb, import_module(f"{__package__}.verbs.{name}"))
 
 
 class Parser(argparse.ArgumentParser):
@@ -82,8 +82,10 @@ class Parser(argparse.ArgumentParser):
             hint = suggest(word, flags) if word.startswith("-") else f"{parser.prog} --help"
             noun = "option" if word.startswith("-") else "argument"
             if word in flags:
-                raise UserError(f"{word} stands before the verb",
-                                hint=f"options come after it: {parser.prog} … {word}")  # fmt: skip
+                raise UserError(
+                    f"{word} stands before the verb",
+                    hint=f"options come after it: {parser.prog} … {word}",
+                )
             raise UserError(f"{parser.prog}: unknown {noun} {extra[0]!r}", hint=hint)
         return cast(argparse.Namespace, parsed)
 
@@ -108,36 +110,61 @@ class Parser(argparse.ArgumentParser):
             )
 
 
+class VerbParser(Parser):
+    """The parser of a verb: its module is imported and adds its flags once it is to parse."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._name = str(self.prog).split()[-1]
+        self._configured = False
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As argparse."""
+        if not self._configured:
+            self._configured = True
+            verb = verb_of(self._name)
+            self.epilog = verb.EXAMPLES
+            # A verb with verbs of its own (`weft topo show`) takes the common flags there.
+            if self._name not in NESTED:
+                add_output(self)
+            verb.configure(self)
+        return super().parse_known_args(args, namespace)
+
+
 def build_parser() -> Parser:
     """The whole command line."""
     parser = Parser(
         prog="weft",
         description="Collective algorithms: synthesize, bound, check, compile, run.",
-        epilog="Exit codes: 0 done, 1 the answer is no, 2 the question is wrong, 3 nothing found "
+        epilog="weft help VERB lists the options of a verb.\n\n"
+        "Exit codes: 0 done, 1 the answer is no, 2 the question is wrong, 3 nothing found "
         "in time,\n4 something is missing, 70 our bug, 130 interrupted.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, title="verbs")
+    parser.add_argument("-V", "--version", action=_Version, nargs=0, help="print the version")
+    verbs = parser.add_subparsers(
+        dest="verb", metavar="VERB", required=True, title="verbs", parser_class=VerbParser
+    )
     for name, help_line in VERBS.items():
-        module = verb_of(name)
-        # A verb with verbs of its own (`weft topo show`) takes the common flags there.
-        parents = [] if name in NESTED else [common()]
-        sub = verbs.add_parser(
-            name, help=help_line, parents=parents, epilog=module.EXAMPLES,
-            description=help_line[0].upper() + help_line[1:] + ".",
-        )  # fmt: skip
-        module.configure(sub)
+        description = help_line[0].upper() + help_line[1:] + "."
+        verbs.add_parser(name, help=help_line, description=description)
     return parser
 
 
 def common() -> Parser:
-    """Flags of every verb."""
-    common = Parser(add_help=False)
-    group = common.add_argument_group("output")
+    """A parent for the verbs of a verb: the flags that every verb has."""
+    parent = Parser(add_help=False)
+    add_output(parent)
+    return parent
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of every verb."""
+    group = parser.add_argument_group("output")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary lines")
     group.add_argument("-v", "--verbose", action="count", default=0, help="more of both")
-    return common
 
 
 class _Version(argparse.Action):
@@ -146,7 +173,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         import platform
 
-        from weft.dsl.version import version
+        from weft.dsl.base.version import version
 
         print(f"weft {version()} (Python {platform.python_version()})")
         parser.exit()

@@ -6,18 +6,18 @@ import argparse
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.progress import Telling
+from weft.dsl.base.tables import count
 
-from ..report.layout import count
-from ..telling import Telling
 from .inputs import collective_for
 from .judging import Check, of_findings
 from .subjects import Subject
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
+    from weft.dsl.nouns.collective import Collective
 
-    from ..mscclpp.model import Plan
+    from ..formats.mscclpp.plan.model import Plan
 
 ORDERS = 6
 """Orders in which a plan is executed when it is checked: one of each policy of the interpreter."""
@@ -27,17 +27,19 @@ GOOD = "no wrong number, broken limit, deadlock, race, missing handshake or nop"
 
 def check_plan_file(subject: Subject, args: argparse.Namespace, _: object) -> list[Check]:
     """The checks of a plan."""
-    from ..mscclpp.check import check_plan
+    from ..formats.mscclpp.check import check_plan
 
     if args.target:
         raise UserError("a plan is for MSCCL++; --target is for MSCCL XML", where=subject.where)
     plan = read(subject)
     blocks = max((len(g.blocks) for g in plan.gpus), default=0)
-    size = ", ".join((
-        f"{plan.collective} on {count(len(plan.gpus), 'rank')}",
-        f"at most {count(blocks, 'thread block')} per rank",
-        count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
-    ))  # fmt: skip
+    size = ", ".join(
+        (
+            f"{plan.collective} on {count(len(plan.gpus), 'rank')}",
+            f"at most {count(blocks, 'thread block')} per rank",
+            count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
+        )
+    )
     wanted = _collective(args, plan)
     checks = [Check("form", True, size), *of_findings(check_plan(plan), GOOD)]
     return [*checks, _result(plan, wanted)] if all(c.ok for c in checks) else checks
@@ -49,9 +51,9 @@ def _result(plan: Plan, wanted: Collective | None) -> Check:
     Contributions are random 64-bit integers and a result is a fixed sum of some, so that a wrong
     one equals the right one with a probability of about 2^-64 per element.
     """
-    from ..mscclpp.backend import MOST_STEPS, steps
-    from ..mscclpp.check.form import SWITCH_OPS
-    from ..mscclpp.interpret import collective_of, run_plan
+    from ..formats.mscclpp.check.form import SWITCH_OPS
+    from ..formats.mscclpp.format import MOST_STEPS, steps
+    from ..formats.mscclpp.interpret import collective_of, run_plan
 
     def unjudged(why: str) -> Check:
         return Check("note", True, f"the result is not judged: {why}")
@@ -79,8 +81,8 @@ def run_plan_file(
     Raises:
         UserError: an option that says nothing about a plan, or contradicts it.
     """
-    from ..mscclpp.check import check_plan
-    from ..mscclpp.interpret import run_plan
+    from ..formats.mscclpp.check import check_plan
+    from ..formats.mscclpp.interpret import run_plan
 
     for name in given:
         if getattr(args, name) is not None:
@@ -88,15 +90,19 @@ def run_plan_file(
             raise UserError(f"--{flag} says nothing about a plan", where=subject.where)
     plan = read(subject)
     if args.in_place and not plan.in_place:
-        raise UserError("the plan is for separate buffers (inplace false)", where=subject.where,
-                        hint="compile it with --in-place")  # fmt: skip
+        raise UserError(
+            "the plan is for separate buffers (inplace false)",
+            where=subject.where,
+            hint="compile it with --in-place",
+        )
     wanted = _collective(args, plan)
     tell("check")
     checks = of_findings(check_plan(plan), "no error found")
     if all(c.ok for c in checks):
         types = tuple(t.strip() for t in args.dtype.split(",") if t.strip())
-        done = run_plan(plan, wanted, dtypes=types, orders=args.interleavings, seed=args.seed,
-                        tell=tell)  # fmt: skip
+        done = run_plan(
+            plan, wanted, dtypes=types, orders=args.interleavings, seed=args.seed, tell=tell
+        )
         checks.append(Check("execution", done.ok, done.detail))
     return checks, plan
 
@@ -110,7 +116,7 @@ def _collective(args: argparse.Namespace, plan: Plan) -> Collective | None:
 
 def read(subject: Subject) -> Plan:
     """The plan in a file."""
-    from ..mscclpp import read_plan
+    from ..formats.mscclpp import read_plan
 
     return read_plan(subject.text, subject.where)
 
@@ -121,5 +127,7 @@ def view_plan(subject: Subject) -> tuple[str, dict[str, Any]]:
 
     plan = read(subject)
     return plan_text(plan), {
-        "name": plan.name, "collective": plan.collective, "ranks": len(plan.gpus),
-    }  # fmt: skip
+        "name": plan.name,
+        "collective": plan.collective,
+        "ranks": len(plan.gpus),
+    }

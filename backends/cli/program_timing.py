@@ -11,20 +11,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError
-from weft.dsl.units import SizeRange, format_bytes
-
-from ..report.layout import microseconds, number
-from ..telling import Telling
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.progress import Telling
+from weft.dsl.base.tables import microseconds, number
+from weft.dsl.base.units import SizeRange, format_bytes
 
 if TYPE_CHECKING:
-    from weft.dsl.program import Program
-    from weft.dsl.schedule import Schedule
-    from weft.dsl.topology import Topology
-    from weft.synth.program_time import RuntimeModel
+    from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.schedule import Schedule
+    from weft.dsl.nouns.topology import Topology
+    from weft.synth.time.programs import RuntimeModel
 
-    from ..compile import CompileOptions
-    from ..msccl import Backend
+    from ..compile.compile import CompileOptions
+    from ..formats.msccl.format import Backend
     from .lowering import Compilable
 
 MOST_RANKS = 64
@@ -110,13 +109,18 @@ class Clock:
 
     def program_us(self, program: Program) -> float | None:
         """What a program takes; None where that is too much to simulate, or the model cannot."""
-        from weft.synth.program_time import simulate_program
+        from weft.synth.time.programs import simulate_program
 
         try:
             if self.operations(program) > MOST_OPERATIONS:
                 return None
-            return simulate_program(program, self.topology, self.message_bytes, self.model,
-                                    most_operations=MOST_SIMULATED).time_us  # fmt: skip
+            return simulate_program(
+                program,
+                self.topology,
+                self.message_bytes,
+                self.model,
+                most_operations=MOST_SIMULATED,
+            ).time_us
         except UserError:
             return None
 
@@ -132,7 +136,7 @@ class Clock:
 
     def schedule_us(self, schedule: Schedule | None) -> float | None:
         """What a schedule takes; None where there is none, or it is too large."""
-        from weft.synth.simulate import simulate
+        from weft.synth.time.simulate import simulate
 
         if schedule is None or len(schedule) * schedule.segments > MOST_SERVED:
             return None
@@ -143,7 +147,7 @@ def clock_for(
     source: Compilable, backend: Backend, target: str, sizes: SizeRange | None
 ) -> Clock | str:
     """The clock for what is compiled; in words what is missing, where there is none."""
-    from ..msccl import MscclXml
+    from ..formats.msccl.format import MscclXml
 
     schedule, topology = source.schedule, source.topology
     size = sizes.high if sizes else schedule.bytes if schedule else None
@@ -155,15 +159,19 @@ def clock_for(
         return "no message size is given: --size names it"
     if topology.ranks > MOST_RANKS:
         return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
-    from weft.synth.program_time import model_of
+    from weft.synth.time.programs import model_of
 
     return Clock(topology, size, model_of(target))
 
 
 def timing_of(
-    program: Program, source: Compilable, clock: Clock, options: CompileOptions,
-    tried: dict[int, float], tell: Telling,
-) -> Timing | None:  # fmt: skip
+    program: Program,
+    source: Compilable,
+    clock: Clock,
+    options: CompileOptions,
+    tried: dict[int, float],
+    tell: Telling,
+) -> Timing | None:
     """What a program takes; where that is far more than the schedule, more instances are tried.
 
     ``tried``: what was tried already.
@@ -186,7 +194,7 @@ def trials(
     counts: Iterable[int], source: Compilable, clock: Clock, options: CompileOptions, tell: Telling
 ) -> dict[int, float]:
     """What so many instances take, as far as the target has room for them."""
-    from ..msccl import MscclXml
+    from ..formats.msccl.format import MscclXml
 
     found: dict[int, float] = {}
     quiet = replace(options, verify=None, observe=None, tell=None)
@@ -217,8 +225,9 @@ def all_instances(
         found = trials((1, *TRIED), source, clock, options, tell)
     if not found:
         why = clock if isinstance(clock, str) else "the program is too large to be simulated"
-        raise UserError(f"--instances auto cannot choose: {why}", where="--instances auto",
-                        hint="name a number")  # fmt: skip
+        raise UserError(
+            f"--instances auto cannot choose: {why}", where="--instances auto", hint="name a number"
+        )
     return found
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
 
 from .inputs import collective_for
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
+    from weft.dsl.nouns.collective import Collective
 
-    from ..read import XmlAlgo
+    from ..formats.msccl.read import XmlAlgo
 
 
 def asked_collective(args: argparse.Namespace, algo: XmlAlgo) -> Collective | None:
@@ -23,7 +23,10 @@ def asked_collective(args: argparse.Namespace, algo: XmlAlgo) -> Collective | No
     """
     if args.collective is None and (args.root is not None or args.roots is not None):
         if algo.coll not in ("broadcast", "reduce"):
-            raise UserError(f"--root says nothing about the {algo.coll} of the file",
-                            where=algo.where, hint="name the collective with -c")  # fmt: skip
+            raise UserError(
+                f"--root says nothing about the {algo.coll} of the file",
+                where=algo.where,
+                hint="name the collective with -c",
+            )
         args.collective = algo.coll
     return collective_for(args, tuple(range(algo.ngpus))) if args.collective else None

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ..report.layout import count
+from weft.dsl.base.tables import count
+
 from .console import Console, live
 
 if TYPE_CHECKING:
     from rich.console import RichCast
     from rich.text import Text
 
-    from weft.synth.engine import Point
+    from weft.synth.base.engine import Point
 
     from .search_log import SearchLog
 
@@ -41,7 +42,7 @@ class Stoppable(Protocol):
 
 
 class Progress:
-    """An :class:`~weft.synth.engine.Observer` that tells a person.
+    """An :class:`~weft.synth.base.engine.Observer` that tells a person.
 
     Engines may call it from any thread. ``measure`` says which of two points is better; without
     one the latest is shown.
@@ -75,7 +76,7 @@ class Progress:
 
     def stage(self, name: str) -> None:
         """A new phase of work begins."""
-        from weft.synth.engine import COMPILING
+        from weft.synth.base.engine import COMPILING
 
         self._stage = name
         if name == COMPILING:  # half a minute of silence needs a word
@@ -146,8 +147,14 @@ def live_line(progress: RichCast, console: Console) -> Iterator[None]:
     from rich.live import Live
 
     screen = RichConsole(stderr=True, highlight=False, markup=False)
-    with Live(progress, console=screen, transient=True, refresh_per_second=4,
-              redirect_stdout=False, redirect_stderr=True):  # fmt: skip
+    with Live(
+        progress,
+        console=screen,
+        transient=True,
+        refresh_per_second=4,
+        redirect_stdout=False,
+        redirect_stderr=True,
+    ):
         yield
 
 

@@ -11,27 +11,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError
-from weft.dsl.registry import BACKENDS
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.registry import BACKENDS
+from weft.dsl.base.tables import count, microseconds, number, table
+from weft.dsl.base.units import format_bytes
 
-from ..report.layout import count, microseconds, number, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import seconds, valued, whole
 from .judging import Check, checks_text, require_good
 from .lowering import source_of
+from .machines import on_machine
 from .outputs import check_file
 from .scripts import GOOD, refuse_thread_blocks, script_of_source
 from .stages import telling
 from .subjects import Kind, Subject
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
-    from weft.dsl.schedule import Schedule
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.schedule import Schedule
 
-    from ..p2p.run.job import Case, Job, Piece, Report
-    from ..p2p.run.verdict import Result
+    from ..ranks.job import Case, Job, Piece, Report
+    from ..ranks.verdict import Result
 
 ON = ("numpy", "mpi", "torch", "nccl")
 """What executes: threads of this process, processes of a runtime, or GPUs of this process."""
@@ -52,16 +53,31 @@ LARGEST_ROUGH = 1 << 24
 def add_job(parser: argparse.ArgumentParser) -> None:
     """The flags that only real ranks know."""
     group = parser.add_argument_group("real ranks (--on mpi, --on torch; point-to-point programs)")
-    group.add_argument("-t", "--topology", metavar="TOPO",
-                       help="predict a schedule's time with the costs of this machine "
-                       "(default: those in the schedule)")  # fmt: skip
-    group.add_argument("--repeat", metavar="N", type=valued("--repeat", whole(1, 100_000)),
-                       help=f"timed calls of each size and type (default: {REPEAT})")  # fmt: skip
-    group.add_argument("--timeout", metavar="TIME", type=valued("--timeout", seconds),
-                       help="how long a rank waits for another (default: 60s)")  # fmt: skip
-    group.add_argument("--trace", metavar="OUT",
-                       help="record every rank's rounds in one call more of each size and type, "
-                       "for `weft show --measured OUT`")  # fmt: skip
+    group.add_argument(
+        "-t",
+        "--topology",
+        metavar="TOPO",
+        help="predict a schedule's time with the costs of this machine "
+        "(default: those in the schedule)",
+    )
+    group.add_argument(
+        "--repeat",
+        metavar="N",
+        type=valued("--repeat", whole(1, 100_000)),
+        help=f"timed calls of each size and type (default: {REPEAT})",
+    )
+    group.add_argument(
+        "--timeout",
+        metavar="TIME",
+        type=valued("--timeout", seconds),
+        help="how long a rank waits for another (default: 60s)",
+    )
+    group.add_argument(
+        "--trace",
+        metavar="OUT",
+        help="record every rank's rounds in one call more of each size and type, "
+        "for `weft show --measured OUT`",
+    )
     group.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
 
 
@@ -73,8 +89,11 @@ def refuse_job_flags(args: argparse.Namespace) -> None:
     """
     for name in ("topology", "repeat", "timeout", "trace"):
         if getattr(args, name) is not None:
-            raise UserError(f"--{name} is for real ranks, and point-to-point programs",
-                            where=f"--{name}", hint="--on mpi or --on torch")  # fmt: skip
+            raise UserError(
+                f"--{name} is for real ranks, and point-to-point programs",
+                where=f"--{name}",
+                hint="--on mpi or --on torch",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +107,14 @@ class _Plan:
 
 def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int:
     """Prove it, run it, compare, measure."""
-    from ..p2p.run import joined
+    from ..ranks import joined
 
     if args.on in ("mpi", "torch") and joined.is_joined(args.on):
         return joined.as_one_rank(
-            args.on, args.timeout or TIMEOUT,
+            args.on,
+            args.timeout or TIMEOUT,
             lambda crew: _as_rank(crew, subject, args, console),
-        )  # fmt: skip
+        )
     _check_trace(args)
     started = time.monotonic()
     with telling(console, "Running") as tell:
@@ -108,7 +128,7 @@ def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int
 
 def _as_rank(crew: Any, subject: Subject, args: argparse.Namespace, console: Console) -> int:
     """Be one of the ranks that somebody else started; the first of them tells."""
-    from ..p2p.run.joined import attend_joined
+    from ..ranks.joined import attend_joined
 
     started = time.monotonic()
     plan = _planned(subject, args)
@@ -118,10 +138,10 @@ def _as_rank(crew: Any, subject: Subject, args: argparse.Namespace, console: Con
 
 
 def _reports(job: Job, on: str) -> dict[int, Report]:
-    from ..p2p.run import crew, launch
-    from ..p2p.run.nccl import run_on_gpus
-    from ..p2p.run.threads import run_threads
-    from ..p2p.run.verdict import require_whole
+    from ..ranks import crew, launch
+    from ..ranks.nccl import run_on_gpus
+    from ..ranks.threads import run_threads
+    from ..ranks.verdict import require_whole
 
     if on == "numpy":
         return run_threads(job)
@@ -143,13 +163,14 @@ def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
         UserError: a file for another runtime, or a flag that says nothing here.
         CheckFailed: it is wrong.
     """
-    from ..p2p.run.job import Piece
+    from ..ranks.job import Piece
 
     refuse_thread_blocks(args, f"--on {args.on}")
     for name in ("collective", "root", "roots"):
         if subject.kind is not Kind.XML and getattr(args, name) is not None:
-            raise UserError(f"--{name} is for MSCCL XML: other files say it themselves",
-                            where=subject.where)  # fmt: skip
+            raise UserError(
+                f"--{name} is for MSCCL XML: other files say it themselves", where=subject.where
+            )
     schedule = None
     if subject.kind is Kind.SCRIPT:
         text = subject.text
@@ -177,27 +198,31 @@ def require_runtime(text: str, on: str, where: str) -> None:
     Raises:
         UserError: it is.
     """
-    from ..p2p.read import read_script, runtime_of
+    from ..formats.p2p.read import read_script, runtime_of
 
     read_script(text, where)
     made_for = runtime_of(text)
     if on != "numpy" and made_for not in (BACKEND.get(on, on), None):
         place = made_for if made_for in ON else "nccl"
-        raise UserError(f"the file is for {made_for}", where=where,
-                        hint=f"--on {place}, or compile it --to {BACKEND.get(on, on)}")  # fmt: skip
+        raise UserError(
+            f"the file is for {made_for}",
+            where=where,
+            hint=f"--on {place}, or compile it --to {BACKEND.get(on, on)}",
+        )
 
 
 def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
-    from .verb_simulate import on_machine
-
     if schedule is None:
-        raise UserError("only a schedule says over which links it goes; nothing is predicted",
-                        where=where, hint="leave -t out, or run the schedule's file")  # fmt: skip
+        raise UserError(
+            "only a schedule says over which links it goes; nothing is predicted",
+            where=where,
+            hint="leave -t out, or run the schedule's file",
+        )
     return on_machine(schedule, topology)
 
 
 def _job(plan: _Plan, args: argparse.Namespace) -> Job:
-    from ..p2p.run.job import whole_job
+    from ..ranks.job import whole_job
 
     sizes = args.size or SIZES
     if max(sizes) > LARGEST:
@@ -209,12 +234,16 @@ def _job(plan: _Plan, args: argparse.Namespace) -> Job:
 
 def _cases(plan: _Plan, args: argparse.Namespace, dtype: str, size: int) -> list[Case]:
     """The timed case of a size and type, and for sums of floats one with rough numbers."""
-    from ..p2p.data import type_named
-    from ..p2p.run.job import Case
+    from ..formats.p2p.data import type_named
+    from ..ranks.job import Case
 
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
-    more = {"length": max(1, size // unit), "dtype": dtype, "in_place": bool(args.in_place),
-            "seed": args.seed}  # fmt: skip
+    more = {
+        "length": max(1, size // unit),
+        "dtype": dtype,
+        "in_place": bool(args.in_place),
+        "seed": args.seed,
+    }
     cases = [Case(0, **more, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
     if type_named(dtype).kind not in "iu" and plan.collective.combining and size <= LARGEST_ROUGH:
         cases.append(Case(0, **more, rough=True))
@@ -225,10 +254,14 @@ def _cases(plan: _Plan, args: argparse.Namespace, dtype: str, size: int) -> list
 
 
 def _told(
-    plan: _Plan, job: Job, reports: dict[int, Report], args: argparse.Namespace, console: Console,
+    plan: _Plan,
+    job: Job,
+    reports: dict[int, Report],
+    args: argparse.Namespace,
+    console: Console,
     started: float,
-) -> int:  # fmt: skip
-    from ..p2p.run.verdict import results
+) -> int:
+    from ..ranks.verdict import results
 
     found = results(job, reports)
     checks = [Check("program", True, GOOD), _compared(found)]
@@ -237,15 +270,21 @@ def _told(
     good = all(check.ok for check in checks)
     if args.trace is not None:
         _write_recording(plan, job, reports, args, console)
-    console.result(f"{checks_text(checks)}\n\n{_timed_text(sizes)}", {
-        "status": "ok" if good else "failed", "on": args.on,
-        "topology": plan.schedule.topology.name if plan.schedule else None,
-        "collective": plan.collective.name or str(plan.collective.kind),
-        "ranks": job.ranks, "in_place": bool(args.in_place),
-        "seconds": round(time.monotonic() - started, 3),
-        "checks": [check.to_json() for check in checks], "sizes": sizes,
-        **({"trace": args.trace} if args.trace else {}),
-    })  # fmt: skip
+    console.result(
+        f"{checks_text(checks)}\n\n{_timed_text(sizes)}",
+        {
+            "status": "ok" if good else "failed",
+            "on": args.on,
+            "topology": plan.schedule.topology.name if plan.schedule else None,
+            "collective": plan.collective.name or str(plan.collective.kind),
+            "ranks": job.ranks,
+            "in_place": bool(args.in_place),
+            "seconds": round(time.monotonic() - started, 3),
+            "checks": [check.to_json() for check in checks],
+            "sizes": sizes,
+            **({"trace": args.trace} if args.trace else {}),
+        },
+    )
     return Exit.DONE if good else Exit.NO
 
 
@@ -258,8 +297,11 @@ def _check_trace(args: argparse.Namespace) -> None:
     if args.trace is None:
         return
     if args.on == "nccl":
-        raise UserError("GPUs run their rounds by themselves: nobody sees when one ends",
-                        where="--trace", hint="--on mpi, torch or numpy")  # fmt: skip
+        raise UserError(
+            "GPUs run their rounds by themselves: nobody sees when one ends",
+            where="--trace",
+            hint="--on mpi, torch or numpy",
+        )
     if args.trace == "-":
         raise UserError("the results go to stdout", where="--trace -", hint="name a file")
     check_file(args.trace, force=args.force)
@@ -268,9 +310,9 @@ def _check_trace(args: argparse.Namespace) -> None:
 def _write_recording(
     plan: _Plan, job: Job, reports: dict[int, Report], args: argparse.Namespace, console: Console
 ) -> None:
-    from weft.dsl.files import write_text
+    from weft.dsl.base.files import write_text
 
-    from ..p2p.run.recording import dumps, recorded
+    from ..ranks.recording import dumps, recorded
 
     rows = []
     for i, case in enumerate(job.cases):
@@ -302,14 +344,14 @@ def _prediction(schedule: Schedule | None) -> Predict:
     """The simulated µs of a size, where a machine is known."""
     if schedule is None:
         return lambda _: None
-    from weft.synth.simulate import simulate
+    from weft.synth.time.simulate import simulate
 
     return lambda size: simulate(schedule, size).time_us
 
 
 def _entry(collective: Collective, one: Result, predict: Predict) -> dict[str, Any]:
     """One entry of ``sizes``."""
-    from weft.synth.simulate import Timing, bus_factor
+    from weft.synth.time.simulate import Timing, bus_factor
 
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks
@@ -317,22 +359,31 @@ def _entry(collective: Collective, one: Result, predict: Predict) -> dict[str, A
     timing = Timing(message_bytes=size, time_us=one.median_us, bus_factor=bus_factor(collective))
     predicted = predict(size)
     return {
-        "bytes": size, "dtype": one.case.dtype, "us": number(round(one.median_us, 3)),
+        "bytes": size,
+        "dtype": one.case.dtype,
+        "us": number(round(one.median_us, 3)),
         "least_us": number(round(one.least_us or 0.0, 3)),
-        "algbw_GBps": number(timing.algbw_GBps), "busbw_GBps": number(timing.busbw_GBps),
+        "algbw_GBps": number(timing.algbw_GBps),
+        "busbw_GBps": number(timing.busbw_GBps),
         "predicted_us": number(predicted),
         "of_predicted": number(one.median_us / predicted) if predicted else None,
         "ok": not one.wrong,
-    }  # fmt: skip
+    }
 
 
 def _timed_text(sizes: Sequence[dict[str, Any]]) -> str:
     rows = [
-        (format_bytes(s["bytes"]), s["dtype"], microseconds(s["us"]), microseconds(s["least_us"]),
-         s["algbw_GBps"], s["busbw_GBps"],
-         "-" if s["predicted_us"] is None else microseconds(s["predicted_us"]),
-         "-" if s["of_predicted"] is None else f"{s['of_predicted']:.1f}")
+        (
+            format_bytes(s["bytes"]),
+            s["dtype"],
+            microseconds(s["us"]),
+            microseconds(s["least_us"]),
+            s["algbw_GBps"],
+            s["busbw_GBps"],
+            "-" if s["predicted_us"] is None else microseconds(s["predicted_us"]),
+            "-" if s["of_predicted"] is None else f"{s['of_predicted']:.1f}",
+        )
         for s in sizes
-    ]  # fmt: skip
+    ]
     head = ("size", "type", "µs", "least µs", "algbw GB/s", "busbw GB/s", "predicted µs", "times")
     return table(head, rows)

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import CheckFailed, UserError
-from weft.dsl.version import version
+from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.tables import count
+from weft.dsl.base.version import version
 
-from ..report.layout import count
 from .console import Console
 from .exit_codes import Exit
 from .judging import Check, of_findings, require_good
@@ -17,12 +17,11 @@ from .stages import telling
 from .subjects import Kind, Subject
 
 if TYPE_CHECKING:
-    from ..p2p.backend import ScriptFile
-    from ..p2p.model import Script
+    from ..formats.p2p.format import ScriptFile
+    from ..formats.p2p.model import Script
     from .lowering import Compilable
 
-GOOD = ("no wrong address, unmatched message or buffer in use twice; "
-        "every output is proved")  # fmt: skip
+GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
 
 MOST_EXECUTED = 128
 """Ranks beyond which a file is proved only: each is a thread."""
@@ -32,16 +31,19 @@ FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
 
 
 def compile_to_script(
-    subject: Subject, source: Compilable, backend: ScriptFile, args: argparse.Namespace,
+    subject: Subject,
+    source: Compilable,
+    backend: ScriptFile,
+    args: argparse.Namespace,
     console: Console,
-) -> int:  # fmt: skip
+) -> int:
     """Make, prove, write and execute the file of a runtime.
 
     Raises:
         UserError: a flag that says nothing here.
         CheckFailed: what was made is wrong.
     """
-    from weft.dsl.files import write_text
+    from weft.dsl.base.files import write_text
 
     refuse_thread_blocks(args, f"--to {backend.name}")
     with telling(console, "Compiling") as tell:
@@ -73,8 +75,17 @@ def compile_to_script(
     if args.output != "-":
         console.say("Wrote", args.output)
         remarks = {r.label.lower(): r.text(script) for r in source.remarks}
-        console.result("", {"status": "ok", **facts_of(script), "to": backend.name,
-                            "file": args.output, **remarks, "checks": checks})  # fmt: skip
+        console.result(
+            "",
+            {
+                "status": "ok",
+                **facts_of(script),
+                "to": backend.name,
+                "file": args.output,
+                **remarks,
+                "checks": checks,
+            },
+        )
     return Exit.DONE
 
 
@@ -88,8 +99,9 @@ def refuse_thread_blocks(args: argparse.Namespace, where: str) -> None:
         if getattr(args, name):
             raise UserError(
                 f"--{name.replace('_', '-')} says nothing about a point-to-point program",
-                where=where, hint="it has no thread blocks; leave it out",
-            )  # fmt: skip
+                where=where,
+                hint="it has no thread blocks; leave it out",
+            )
 
 
 def script_of_source(subject: Subject, source: Compilable, args: argparse.Namespace) -> Script:
@@ -98,7 +110,7 @@ def script_of_source(subject: Subject, source: Compilable, args: argparse.Namesp
     Raises:
         UserError: a program that was written for separate buffers is asked for in place.
     """
-    from ..p2p.compile import compile_script
+    from ..formats.p2p.compile import compile_script
 
     assert source.noun is not None
     script = compile_script(
@@ -128,25 +140,33 @@ def provenance_of(subject: Subject, source: Compilable) -> list[str]:
 def size_of(script: Script) -> str:
     """``14 rounds, 112 messages, at most 3 chunks of scratch memory``."""
     room = max(script.scratch, default=0)
-    return ", ".join((
-        count(script.rounds, "round"), count(script.messages, "message"),
-        f"at most {count(room, 'chunk')} of scratch memory per rank",
-    ))  # fmt: skip
+    return ", ".join(
+        (
+            count(script.rounds, "round"),
+            count(script.messages, "message"),
+            f"at most {count(room, 'chunk')} of scratch memory per rank",
+        )
+    )
 
 
 def facts_of(script: Script) -> dict[str, Any]:
     """A script for ``--json``."""
     c = script.collective
     return {
-        "name": script.name, "collective": c.name or str(c.kind), "ranks": c.ranks,
-        "in_place": script.in_place, "chunks": c.message_chunks, "rounds": script.rounds,
-        "messages": script.messages, "scratch_chunks": max(script.scratch, default=0),
-    }  # fmt: skip
+        "name": script.name,
+        "collective": c.name or str(c.kind),
+        "ranks": c.ranks,
+        "in_place": script.in_place,
+        "chunks": c.message_chunks,
+        "rounds": script.rounds,
+        "messages": script.messages,
+        "scratch_chunks": max(script.scratch, default=0),
+    }
 
 
 def read(subject: Subject) -> Script:
     """The script of a file, well formed but not proved."""
-    from ..p2p.read import read_script
+    from ..formats.p2p.read import read_script
 
     assert subject.kind is Kind.SCRIPT
     return read_script(subject.text, subject.where)
@@ -154,7 +174,7 @@ def read(subject: Subject) -> Script:
 
 def check_script_file(subject: Subject, args: argparse.Namespace, _: object) -> list[Check]:
     """The checks of a point-to-point program."""
-    from ..p2p.judge import judge
+    from ..formats.p2p.judge import judge
 
     if args.target:
         raise UserError("--target is for MSCCL XML", where=subject.where)
@@ -165,7 +185,7 @@ def check_script_file(subject: Subject, args: argparse.Namespace, _: object) -> 
 
 def view_script(subject: Subject) -> tuple[str, dict[str, Any]]:
     """The rounds of every rank."""
-    from ..p2p.text import write
+    from ..formats.p2p.text import write
 
     script = read(subject)
     lines = [f"{script.name}: {script.collective}, {size_of(script)}"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.files import SCHEMA, write_text
+from weft.dsl.base.files import SCHEMA, write_text
 
 from .progress import describe
 
 if TYPE_CHECKING:
-    from weft.dsl.problem import Problem
-    from weft.synth.engine import Point
+    from weft.dsl.nouns.problem import Problem
+    from weft.synth.base.engine import Point
 
     from .progress import Progress
 
@@ -22,20 +22,32 @@ class SearchLog:
 
     def __init__(self, problem: Problem, **facts: Any) -> None:
         machine, collective = problem.topology, problem.collective
-        self._lines: list[dict[str, Any]] = [{
-            "weft": "log", "schema": SCHEMA, **facts, "size": problem.bytes,
-            "topology": machine.name, "machine": machine.digest(),
-            "collective": collective.name or str(collective.kind), "ranks": collective.ranks,
-        }]  # fmt: skip
+        self._lines: list[dict[str, Any]] = [
+            {
+                "weft": "log",
+                "schema": SCHEMA,
+                **facts,
+                "size": problem.bytes,
+                "topology": machine.name,
+                "machine": machine.digest(),
+                "collective": collective.name or str(collective.kind),
+                "ranks": collective.ranks,
+            }
+        ]
 
     def found(self, seconds: float, point: Point) -> None:
         """A line for a schedule; numbers are floats, nothing here is a proof."""
-        self._lines.append({
-            "seconds": round(seconds, 3), "found": describe(point), "steps": point.steps,
-            "rounds_per_chunk": float(point.rounds_per_chunk),
-            "bound": float(point.bound) if point.bound else None,
-            "us": point.us, "least_us": point.least_us,
-        })  # fmt: skip
+        self._lines.append(
+            {
+                "seconds": round(seconds, 3),
+                "found": describe(point),
+                "steps": point.steps,
+                "rounds_per_chunk": float(point.rounds_per_chunk),
+                "bound": float(point.bound) if point.bound else None,
+                "us": point.us,
+                "least_us": point.least_us,
+            }
+        )
 
     def write(self, path: str, progress: Progress, status: str, *, force: bool) -> None:
         """The file, with a last line on how it ended."""

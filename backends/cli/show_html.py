@@ -7,20 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import BadFile, UserError
-from weft.dsl.files import parse_json, read_text, write_text
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import parse_json, read_text, write_text
+from weft.dsl.base.units import format_bytes
 
 from .console import Console
 from .exit_codes import Exit
 from .judging import require_good
+from .machines import on_machine
 from .outputs import check_file_output
 from .streams import is_stream
 from .subjects import Kind, Subject, is_library, read_subject
 
 if TYPE_CHECKING:
-    from weft.dsl.program import Program
-    from weft.dsl.topology import Topology
+    from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.topology import Topology
 
     from ..report.html import Make
     from ..report.html.of_schedule import Shown
@@ -44,9 +45,16 @@ def show(args: argparse.Namespace, console: Console) -> int:
     if args.output not in (None, "-"):
         write_text(args.output, text, force=args.force)
         console.say("Wrote", f"{args.output}: {about}, {format_bytes(size)}")
-    console.result("", {
-        "status": "ok", "format": "html", "file": args.output, "about": about, "bytes": size,
-    })  # fmt: skip
+    console.result(
+        "",
+        {
+            "status": "ok",
+            "format": "html",
+            "file": args.output,
+            "about": about,
+            "bytes": size,
+        },
+    )
     return Exit.DONE
 
 
@@ -55,8 +63,11 @@ def _page(args: argparse.Namespace) -> Make:
     if args.other is not None:
         return _pair(args)
     if is_stream(args.file):
-        raise UserError("a stream of transfers is too large for a page", where=args.file,
-                        hint="`weft show` prints its header")  # fmt: skip
+        raise UserError(
+            "a stream of transfers is too large for a page",
+            where=args.file,
+            hint="`weft show` prints its header",
+        )
     if Path(args.file).is_dir() and not is_library(args.file):
         return _folder(args)
     if (results := _results(args.file)) is not None:
@@ -85,10 +96,9 @@ def _shown(subject: Subject, args: argparse.Namespace, bound: Any = None) -> Sho
         CheckFailed: it is wrong.
         UserError: it is not a schedule, moves nothing, or is too large.
     """
-    from weft.synth.verify import require_valid
+    from weft.synth.judge.verify import require_valid
 
     from ..report.html.of_schedule import Shown
-    from .verb_simulate import on_machine
 
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(f"a schedule is needed here; this is: {subject.kind}", where=subject.where)
@@ -98,8 +108,10 @@ def _shown(subject: Subject, args: argparse.Namespace, bound: Any = None) -> Sho
     if schedule.topology.ranks > MOST_RANKS:
         raise UserError(
             f"{schedule.topology.ranks} ranks are more than the {MOST_RANKS} of which a page is "
-            "made", where=subject.where, hint="`weft show` tells of it in a few lines",
-        )  # fmt: skip
+            "made",
+            where=subject.where,
+            hint="`weft show` tells of it in a few lines",
+        )
     require_valid(schedule)
     name = Path(subject.where).name
     return Shown.of(name, schedule, args.size or None, bound)
@@ -129,8 +141,11 @@ def _folder(args: argparse.Namespace) -> Make:
     files = sorted(Path(args.file).glob("*.json"))
     subjects = [read_subject(str(file)) for file in files]
     if not subjects or any(one.kind is not Kind.SCHEDULE for one in subjects):
-        raise BadFile("not a folder of schedules", where=args.file,
-                      hint="weft synth --objective frontier -o FOLDER writes one")  # fmt: skip
+        raise BadFile(
+            "not a folder of schedules",
+            where=args.file,
+            hint="weft synth --objective frontier -o FOLDER writes one",
+        )
     first = _shown(subjects[0], args)
     shown = [first, *(_shown(one, args, _same(first, one)) for one in subjects[1:])]
     if len({(s.schedule.topology.digest(), str(s.schedule.collective.kind)) for s in shown}) > 1:
@@ -171,8 +186,8 @@ def _finder(folder: Path) -> Callable[[str], Any]:
     """Schedules of a library's folder, right ones, each read once."""
     from functools import cache
 
-    from weft.dsl.schedule import read
-    from weft.synth.verify import require_valid
+    from weft.dsl.nouns.schedule import read
+    from weft.synth.judge.verify import require_valid
 
     @cache
     def find(file: str) -> Any:
@@ -197,8 +212,10 @@ def _machine(args: argparse.Namespace, ranks: int) -> Topology | None:
         return None
     topology = read_topology(args.topology)
     if topology.ranks != ranks:
-        raise UserError(f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
-                        where=args.topology)  # fmt: skip
+        raise UserError(
+            f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
+            where=args.topology,
+        )
     return topology
 
 
@@ -232,8 +249,8 @@ def _of_file(subject: Subject) -> Read:
 
 def _of_xml(subject: Subject) -> Read:
     from ..check import check_xml
-    from ..read import program_of, read_msccl_xml
-    from ..read.collective import collective_of
+    from ..formats.msccl.read import program_of, read_msccl_xml
+    from ..formats.msccl.read.collective import collective_of
     from ..report.html.page import byte_words
 
     algo = read_msccl_xml(subject.text, subject.where)
@@ -250,7 +267,7 @@ def _of_xml(subject: Subject) -> Read:
 
 def _of_algorithm(subject: Subject) -> Read:
     from ..check import check_program
-    from ..compile import compile_algorithm
+    from ..compile.compile import compile_algorithm
 
     algorithm = subject.algorithm()
     program = compile_algorithm(algorithm)
@@ -279,7 +296,7 @@ def _topology(subject: Subject, _: argparse.Namespace) -> Make:
 
 def _text(subject: Subject, _: argparse.Namespace) -> Make:
     from ..report.html.of_text import text_page
-    from .verb_show import as_text
+    from .verbs.show import as_text
 
     text = as_text(subject)[0]
     page = text_page(str(subject.kind), Path(subject.named).name, text, subject.named)

@@ -6,16 +6,16 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from weft.dsl.errors import Infeasible, UserError
-from weft.dsl.spans import Source, Span
+from weft.dsl.base.errors import Infeasible, UserError
+from weft.dsl.base.spans import Source, Span
 
 from .judging import Check
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
     from weft.dsl.language.ast import SketchText
-    from weft.dsl.sketch import Sketch
-    from weft.dsl.topology import Topology
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.sketch import Sketch
+    from weft.dsl.nouns.topology import Topology
 
     from .console import Console
 
@@ -38,9 +38,10 @@ def split_arguments(text: str) -> tuple[str, dict[str, int]]:
         if one is None:
             at = text.index(part, match.start("arguments"))
             raise UserError(
-                f"{part!r} is no value of a parameter", hint="write for example nodes=2",
+                f"{part!r} is no value of a parameter",
+                hint="write for example nodes=2",
                 where=Span(Source("--sketch", text), at, at + len(part)),
-            )  # fmt: skip
+            )
         arguments[one[1]] = int(one[2])
     return match["sketch"], arguments
 
@@ -65,7 +66,7 @@ def read_sketch(text: str, topology: Topology, collective: Collective, console: 
             f"{collective.name or collective.kind}",
             where=tree.span,
             hint="remove its collective line (and its phases) to use it for any",
-        )  # fmt: skip
+        )
     for finding in lint(tree, topology, arguments):
         place = f" ({finding.span})" if finding.span else ""
         console.warn(f"{finding.message}{place}")
@@ -92,8 +93,12 @@ class ConflictingRules(Infeasible):
     """Infeasible because of rules that exclude each other; each is shown where it stands."""
 
     def __init__(self, message: str, conflict: tuple[str, ...], spans: tuple[Span, ...]) -> None:
-        super().__init__(message, conflict=conflict, where=spans[0] if spans else None,
-                         hint="drop or loosen one of these rules" if conflict else "")  # fmt: skip
+        super().__init__(
+            message,
+            conflict=conflict,
+            where=spans[0] if spans else None,
+            hint="drop or loosen one of these rules" if conflict else "",
+        )
         self.spans = spans
 
     def render(self) -> str:
@@ -125,7 +130,7 @@ def lint_sketch(
     Raises:
         UserError: it does not elaborate there.
     """
-    from weft.dsl.catalog import topology
+    from weft.dsl.catalogue import topology
     from weft.dsl.language.elaborate import elaborate, machine_of
     from weft.dsl.language.lint import lint
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import UserError, WeftError
-from weft.dsl.units import format_bytes
+from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.base.tables import count, facts, microseconds, number, table
+from weft.dsl.base.units import format_bytes
 
-from ..report.layout import count, facts, microseconds, number, table
 from .console import Console
 from .exit_codes import Exit
 from .inputs import canonical, read_topology, sizes, valued
@@ -23,9 +23,9 @@ from .judging import Check
 from .progress import Progress, watching
 
 if TYPE_CHECKING:
-    from weft.synth.engines.greedy import Greedy
-    from weft.synth.greedy.block import Block
-    from weft.synth.greedy.stream import Report, Stream
+    from weft.synth.engines.greedy.block import Block
+    from weft.synth.engines.greedy.engine import Greedy
+    from weft.synth.engines.greedy.stream import Report, Stream
 
 LARGE = 1 << 30
 """Bytes of the message where ``--size`` is not given."""
@@ -39,11 +39,18 @@ PARTS = frozenset({"header.json", "ticks.i8", "counts.i4", "links.u4", "chunks.u
 
 def add_stream(parser: argparse._ArgumentGroup) -> None:
     """The flags of streams."""
-    parser.add_argument("--stream", action="store_true",
-                        help="allgather for very many ranks, with -e greedy: written to the folder "
-                        "OUT as it is made")  # fmt: skip
-    parser.add_argument("--memory", metavar="SIZE", type=valued("--memory", sizes),
-                        help="what --stream may use (default: 8GiB)")  # fmt: skip
+    parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="allgather for very many ranks, with -e greedy: written to the folder "
+        "OUT as it is made",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        type=valued("--memory", sizes),
+        help="what --stream may use (default: 8GiB)",
+    )
 
 
 def require_holdable(args: argparse.Namespace, ranks: int) -> None:
@@ -61,9 +68,9 @@ def require_holdable(args: argparse.Namespace, ranks: int) -> None:
 
 def synth_stream(args: argparse.Namespace, console: Console) -> int:
     """Make, judge and write a stream; the folder appears whole or not at all."""
-    from weft.dsl.units import format_bytes
+    from weft.dsl.base.units import format_bytes
 
-    from .verb_topo import machine_line
+    from .machines import machine_line
 
     engine, size = _asked(args)
     _check_folder(args)
@@ -71,15 +78,17 @@ def synth_stream(args: argparse.Namespace, console: Console) -> int:
     if args.group:
         topology = topology.restricted_to(args.group)
     console.say("Read", f"{machine_line(topology)}; allgather")
-    from weft.synth.greedy.stream import run, stream
+    from weft.synth.engines.greedy.stream import run, stream
 
     memory = args.memory.high if args.memory else engine.memory << 30
     source = stream(topology, size, pieces=engine.chunks or 1, seed=args.seed, memory=memory)
     with watching(console, args.time) as progress, _Beside(args.output) as beside:
         report = run(_followed(source, progress, console), beside.folder)
         if not report.verified:
-            raise WeftError(f"a bug in the engine greedy: its stream is wrong: {report.problem}",
-                            hint="nothing was written; please report it")  # fmt: skip
+            raise WeftError(
+                f"a bug in the engine greedy: its stream is wrong: {report.problem}",
+                hint="nothing was written; please report it",
+            )
         beside.keep()
     console.say("Solved", f"greedy in {progress.seconds:.1f}s: feasible")
     console.say("Verified", count(report.transfers, "transfer"))
@@ -87,14 +96,27 @@ def synth_stream(args: argparse.Namespace, console: Console) -> int:
         console.say("Wrote", args.output)
     figures = _figures(report, size)
     head = ("size", "transfers", "µs", "bound µs", "of bound", "peak MiB")
-    row = (format_bytes(size), report.transfers, microseconds(report.time_us),
-           microseconds(report.bound_us), f"{figures['of_bound']:.1%}",
-           report.peak_bytes >> 20)  # fmt: skip
-    console.result(table(head, [row]), {
-        "status": "feasible", "topology": topology.name, "collective": "allgather",
-        "ranks": topology.ranks, "engine": args.engine, "seconds": round(progress.seconds, 3),
-        **figures, "file": args.output,
-    })  # fmt: skip
+    row = (
+        format_bytes(size),
+        report.transfers,
+        microseconds(report.time_us),
+        microseconds(report.bound_us),
+        f"{figures['of_bound']:.1%}",
+        report.peak_bytes >> 20,
+    )
+    console.result(
+        table(head, [row]),
+        {
+            "status": "feasible",
+            "topology": topology.name,
+            "collective": "allgather",
+            "ranks": topology.ranks,
+            "engine": args.engine,
+            "seconds": round(progress.seconds, 3),
+            **figures,
+            "file": args.output,
+        },
+    )
     return Exit.DONE
 
 
@@ -104,16 +126,20 @@ def _asked(args: argparse.Namespace) -> tuple[Greedy, int]:
     Raises:
         UserError: something that there are no streams for.
     """
-    from weft.dsl.registry import ENGINES
-    from weft.synth.engines.greedy import Greedy
+    from weft.dsl.base.registry import ENGINES
+    from weft.synth.engines.greedy.engine import Greedy
 
     engine = ENGINES.make(args.engine or "portfolio", "--engine")
     if not isinstance(engine, Greedy):
-        raise UserError(f"the engine {engine.name} makes no streams", where="--stream",
-                        hint="-e greedy")  # fmt: skip
+        raise UserError(
+            f"the engine {engine.name} makes no streams", where="--stream", hint="-e greedy"
+        )
     if canonical(args.collective) != "allgather":
-        raise UserError(f"{args.collective} cannot be made as a stream", where="--stream",
-                        hint="allgather can; leave --stream out for all others")  # fmt: skip
+        raise UserError(
+            f"{args.collective} cannot be made as a stream",
+            where="--stream",
+            hint="allgather can; leave --stream out for all others",
+        )
     if args.sketch:
         raise UserError("matching cannot follow a sketch", where="--stream", hint="leave out -s")
     if args.size is not None and args.size.low != args.size.high:
@@ -123,11 +149,14 @@ def _asked(args: argparse.Namespace) -> tuple[Greedy, int]:
 
 def _figures(report: Report, size: int) -> dict[str, Any]:
     return {
-        "bytes": size, "transfers": report.transfers, "value": number(report.time_us),
+        "bytes": size,
+        "transfers": report.transfers,
+        "value": number(report.time_us),
         "bound_us": number(report.bound_us),
         "of_bound": report.bound_us / report.time_us if report.time_us else 1.0,
-        "verified": report.verified, "peak_bytes": report.peak_bytes,
-    }  # fmt: skip
+        "verified": report.verified,
+        "peak_bytes": report.peak_bytes,
+    }
 
 
 def _followed(source: Stream, progress: Progress, console: Console) -> Stream:
@@ -189,19 +218,24 @@ def _check_folder(args: argparse.Namespace) -> None:
         raise UserError("a stream is a folder: stdout takes one file", hint="-o FOLDER")
     folder = Path(args.output)
     if not folder.absolute().parent.is_dir():
-        raise UserError(f"the folder {folder.parent} does not exist", where=args.output,
-                        hint="make it first")  # fmt: skip
+        raise UserError(
+            f"the folder {folder.parent} does not exist", where=args.output, hint="make it first"
+        )
     if not folder.exists():
         return
     if not folder.is_dir():
         raise UserError("a file, where the output is a folder", where=args.output)
     held = {file.name for file in folder.iterdir()}
     if held and not args.force:
-        raise UserError("the folder exists and is not empty", where=args.output,
-                        hint="-f replaces a stream")  # fmt: skip
+        raise UserError(
+            "the folder exists and is not empty", where=args.output, hint="-f replaces a stream"
+        )
     if held - PARTS:
-        raise UserError(f"the folder holds {min(held - PARTS)!r}, which is no part of a stream",
-                        where=args.output, hint="name a folder of its own")  # fmt: skip
+        raise UserError(
+            f"the folder holds {min(held - PARTS)!r}, which is no part of a stream",
+            where=args.output,
+            hint="name a folder of its own",
+        )
 
 
 def is_stream(path: str) -> bool:
@@ -218,26 +252,37 @@ def view_stream(path: str) -> tuple[str, dict[str, Any]]:
     Raises:
         BadFile: it is none.
     """
-    from weft.synth.greedy.stream import read_header
+    from weft.synth.engines.greedy.stream import read_header
 
     head = read_header(path)
     bound, machine = head.bound_us, head.topology
     of_bound = bound / head.time_us if head.time_us else 1.0
-    text = facts([
-        ("stream", f"allgather on {machine.name}"),
-        ("ranks", machine.ranks),
-        ("transfers", head.transfers),
-        ("message", f"{format_bytes(head.message_bytes)}, {count(head.pieces, 'piece')} per rank"),
-        ("time", f"{microseconds(head.time_us)} µs"),
-        ("bound", f"{microseconds(bound)} µs ({of_bound:.1%})"),
-        ("verified", head.verified),
-        ("seed", head.seed),
-    ])  # fmt: skip
+    text = facts(
+        [
+            ("stream", f"allgather on {machine.name}"),
+            ("ranks", machine.ranks),
+            ("transfers", head.transfers),
+            (
+                "message",
+                f"{format_bytes(head.message_bytes)}, {count(head.pieces, 'piece')} per rank",
+            ),
+            ("time", f"{microseconds(head.time_us)} µs"),
+            ("bound", f"{microseconds(bound)} µs ({of_bound:.1%})"),
+            ("verified", head.verified),
+            ("seed", head.seed),
+        ]
+    )
     return text, {
-        "topology": machine.name, "collective": "allgather", "ranks": machine.ranks,
-        "bytes": head.message_bytes, "transfers": head.transfers, "value": number(head.time_us),
-        "bound_us": number(bound), "of_bound": of_bound, "verified": head.verified,
-    }  # fmt: skip
+        "topology": machine.name,
+        "collective": "allgather",
+        "ranks": machine.ranks,
+        "bytes": head.message_bytes,
+        "transfers": head.transfers,
+        "value": number(head.time_us),
+        "bound_us": number(bound),
+        "of_bound": of_bound,
+        "verified": head.verified,
+    }
 
 
 def check_stream(path: str) -> list[Check]:
@@ -246,7 +291,7 @@ def check_stream(path: str) -> list[Check]:
     Raises:
         BadFile: it is none, or its files do not fit together.
     """
-    from weft.synth.greedy.stream import read
+    from weft.synth.engines.greedy.stream import read
 
     judge, blocks = read(path)
     for block in blocks:

@@ -9,9 +9,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.errors import BadFile, UnknownName, UserError, an, suggest
-from weft.dsl.files import kind_of, parse_json, read_text
-from weft.dsl.spans import Source
+from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
+from weft.dsl.base.files import kind_of, parse_json, read_text
+from weft.dsl.base.spans import Source
 
 from .sketches import split_arguments
 from .streams import is_stream
@@ -50,13 +50,13 @@ class Subject:
 
     def schedule(self) -> Any:
         """The schedule in it, well formed but not verified."""
-        from weft.dsl.schedule import load
+        from weft.dsl.nouns.schedule import load
 
         return load(self.data, self.where)
 
     def collective(self) -> Any:
         """The collective in it; a Python file describes one."""
-        from weft.dsl.collective_json import load
+        from weft.dsl.nouns.collective_json import load
 
         if self.data is None:
             from .inputs import collective_from
@@ -66,17 +66,17 @@ class Subject:
 
     def library(self) -> Any:
         """The library in it; the files that it names are beside it."""
-        from weft.dsl.library import load
+        from weft.dsl.nouns.library import load
 
         return load(self.data, self.where)
 
     def algorithm(self, *, in_place: bool | None = None) -> Any:
         """The algorithm that a Python file, or the one named in it, describes; or a classic."""
         if self.named.startswith(CLASSIC):
-            from weft.synth.classic.text import named_algorithm
+            from weft.synth.engines.classic.text import named_algorithm
 
             return named_algorithm(self.named, in_place=bool(in_place)).algorithm
-        from weft.dsl.recipe import load
+        from weft.dsl.author.recipe import load
 
         return load(self.named, in_place=in_place)
 
@@ -84,13 +84,13 @@ class Subject:
         """The machine for which a classic algorithm was named, if any."""
         if not self.named.startswith(CLASSIC):
             return None
-        from weft.synth.classic.text import named_algorithm
+        from weft.synth.engines.classic.text import named_algorithm
 
         return named_algorithm(self.named).topology
 
     def program(self) -> Any:
         """The program in it, well formed but not proved."""
-        from weft.dsl.program_json import load
+        from weft.dsl.nouns.program_json import load
 
         return load(self.data, self.where)
 
@@ -102,9 +102,10 @@ class Subject:
         """
         if self.kind is Kind.PLAN:
             raise UserError(
-                f"an MSCCL++ plan can be checked, run and shown, not {done}", where=self.where,
+                f"an MSCCL++ plan can be checked, run and shown, not {done}",
+                where=self.where,
                 hint="name the schedule, algorithm or program it was made from",
-            )  # fmt: skip
+            )
 
     def refuse_library(self, done: str) -> None:
         """A library is many files.
@@ -114,13 +115,14 @@ class Subject:
         """
         if self.kind is Kind.LIBRARY:
             raise UserError(
-                f"a library is not {done} as a whole", where=self.where,
+                f"a library is not {done} as a whole",
+                where=self.where,
                 hint="name one of the files in its folder; `weft show` lists its plans",
-            )  # fmt: skip
+            )
 
     def topology(self) -> Any:
         """The topology in it, whatever its format; a catalogue name names itself."""
-        from weft.dsl.catalog import imported, topology
+        from weft.dsl.catalogue import imported, topology
 
         return imported(self.text, self.named) if self.text else topology(self.named)
 
@@ -141,11 +143,12 @@ def _read(path: str, named: str) -> Subject:
     """What is in a file that is there."""
     if is_stream(path):
         raise BadFile(
-            "a stream of transfers, never held as a whole", where=path,
+            "a stream of transfers, never held as a whole",
+            where=path,
             hint="`weft show` prints its header, `weft check` replays it",
-        )  # fmt: skip
+        )
     if path != "-" and is_library(path):
-        from weft.dsl.library import MANIFEST
+        from weft.dsl.nouns.library import MANIFEST
 
         path = str(Path(path) / MANIFEST)
     if path != "-" and os.path.isdir(path):  # False where it is closed
@@ -155,8 +158,11 @@ def _read(path: str, named: str) -> Subject:
     if Path(path).suffix == ".py":
         return Subject(_python_kind(content, where), content, where, named=named)
     if re.match(r'\{"weft": *"log"', content):
-        raise BadFile("the log of a search", where=where,
-                      hint="weft show SCHEDULE --format html --log LOG draws it")  # fmt: skip
+        raise BadFile(
+            "the log of a search",
+            where=where,
+            hint="weft show SCHEDULE --format html --log LOG draws it",
+        )
     if re.match(r"\s*[\[{]", content):
         data = parse_json(content, where)
         return Subject(_json_kind(data, where), content, where, data, named)
@@ -168,21 +174,26 @@ def _folder(path: Path) -> BadFile:
     from ..sweep.folder import MANIFEST, SCHEDULES
 
     if (path / MANIFEST).is_file():
-        return BadFile("the folder of a sweep", where=str(path),
-                       hint="the same `weft sweep` again prints its table; its schedules are in "
-                       f"{path / SCHEDULES}")  # fmt: skip
+        return BadFile(
+            "the folder of a sweep",
+            where=str(path),
+            hint="the same `weft sweep` again prints its table; its schedules are in "
+            f"{path / SCHEDULES}",
+        )
     if (path / SCHEDULES).is_dir():
-        return BadFile("the folder of a library that has lost its manifest", where=str(path),
-                       hint="weft tune or weft resynth writes it anew")  # fmt: skip
+        return BadFile(
+            "the folder of a library that has lost its manifest",
+            where=str(path),
+            hint="weft tune or weft resynth writes it anew",
+        )
     files = sorted(file.name for file in path.glob("*.json"))
     hint = f"name one of its {len(files)} files, as {path / files[0]}" if files else ""
-    return BadFile("a folder, where a file is needed", where=str(path),
-                   hint=hint or "name a file")  # fmt: skip
+    return BadFile("a folder, where a file is needed", where=str(path), hint=hint or "name a file")
 
 
 def is_library(path: str) -> bool:
     """Whether it is the folder of a library."""
-    from weft.dsl.library import MANIFEST
+    from weft.dsl.nouns.library import MANIFEST
 
     try:
         return (Path(path) / MANIFEST).is_file()
@@ -203,7 +214,7 @@ def _named(name: str) -> Subject:
         return Subject(Kind.ALGORITHM, "", name, named=name)
     if (python := _ALGORITHM.fullmatch(name)) and _is_there(python[1]):
         return Subject(Kind.ALGORITHM, read_text(python[1]), python[1], named=name)
-    from weft.dsl.catalog import file_of, names
+    from weft.dsl.catalogue import file_of, names
 
     machines = tuple(entry.name for entry in names())
     if name.partition(":")[0] in machines:
@@ -231,13 +242,13 @@ _ALGORITHM = re.compile(r"(.+\.py)(?::\w*)?(?:\{.*\})?", re.DOTALL)
 
 def _python_kind(content: str, where: str) -> Kind:
     """A script, or an algorithm if the file defines one; else it must describe a collective."""
-    from ..p2p.read import looks_like_script
+    from ..formats.p2p.read import looks_like_script
 
     if looks_like_script(content):
         return Kind.SCRIPT
-    from weft.dsl.collective import Collective
-    from weft.dsl.python_file import run_python
-    from weft.dsl.recipe import algorithms, nothing_in
+    from weft.dsl.author.python_file import run_python
+    from weft.dsl.author.recipe import algorithms, nothing_in
+    from weft.dsl.nouns.collective import Collective
 
     names = run_python(source := Source(where, content))
     if algorithms(source, names):
@@ -260,9 +271,11 @@ def _json_kind(data: Any, where: str) -> Kind:
         return Kind.TOPOLOGY
     kind = kind_of(data, where)
     if kind == "sweep":
-        raise BadFile("the rows of a sweep, not a question or an answer", where=where,
-                      hint="the same `weft sweep` again prints its table; its schedules are "
-                      "beside it")  # fmt: skip
+        raise BadFile(
+            "the rows of a sweep, not a question or an answer",
+            where=where,
+            hint="the same `weft sweep` again prints its table; its schedules are beside it",
+        )
     known = (Kind.SCHEDULE, Kind.TOPOLOGY, Kind.COLLECTIVE, Kind.PROGRAM, Kind.LIBRARY)
     if kind not in known:
         raise BadFile(
@@ -273,9 +286,9 @@ def _json_kind(data: Any, where: str) -> Kind:
 
 def _text_kind(content: str, where: str) -> Kind:
     from weft.dsl.importers.smi_matrix import looks_like_matrix
-    from weft.dsl.machines.box_file import looks_like_box
+    from weft.dsl.machines.host_file import looks_like_box
 
-    from ..p2p.read import looks_like_script
+    from ..formats.p2p.read import looks_like_script
 
     if looks_like_script(content):
         return Kind.SCRIPT
@@ -290,7 +303,8 @@ def _text_kind(content: str, where: str) -> Kind:
     if not body.strip():
         raise BadFile("the file is empty", where=where)
     raise BadFile(
-        "neither a schedule, a topology, a collective, a sketch nor an XML program", where=where,
-        hint="weft's JSON files say what they are in their key \"weft\"; a sketch starts with "
+        "neither a schedule, a topology, a collective, a sketch nor an XML program",
+        where=where,
+        hint='weft\'s JSON files say what they are in their key "weft"; a sketch starts with '
         "`sketch NAME`",
-    )  # fmt: skip
+    )

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from weft.dsl.errors import BadFile, UnknownName, UserError
-from weft.dsl.files import Fields, read_text
-from weft.dsl.units import SizeRange
+from weft.dsl.base.errors import BadFile, UnknownName, UserError
+from weft.dsl.base.files import Fields, read_text
+from weft.dsl.base.units import SizeRange
 
 from .console import Console
 from .inputs import (
@@ -28,8 +28,8 @@ from .inputs import (
 )
 
 if TYPE_CHECKING:
-    from weft.dsl.collective import Collective
-    from weft.dsl.topology import Topology
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.topology import Topology
 
     from ..sweep.question import Question, SketchText
 
@@ -74,11 +74,16 @@ def plan_of(args: argparse.Namespace) -> Plan:
     """
     file = _read(args.file) if args.file else _File()
     axes = {**file.axes, **{k: v for k, v in _flags(args).items() if v}}
-    missing = [flag for name, flag in (("topologies", "-t"), ("collectives", "-c"))
-               if not axes.get(name) and not file.jobs]  # fmt: skip
+    missing = [
+        flag
+        for name, flag in (("topologies", "-t"), ("collectives", "-c"))
+        if not axes.get(name) and not file.jobs
+    ]
     if missing:
-        raise UserError(f"the following arguments are required: {', '.join(missing)}",
-                        hint="or a file that lists them")  # fmt: skip
+        raise UserError(
+            f"the following arguments are required: {', '.join(missing)}",
+            hint="or a file that lists them",
+        )
     product = list(_product(axes))
     settings = [s for s in product if not any(_fits(s, rule) for rule in file.exclude)]
     settings = list(dict.fromkeys([*settings, *(_completed(job, axes) for job in file.jobs)]))
@@ -87,24 +92,39 @@ def plan_of(args: argparse.Namespace) -> Plan:
     objective = args.objective or file.objective or _objective(settings)
     if objective == "time" and any(s.bytes is None for s in settings):
         raise UserError("the objective time needs message sizes", hint="--size 1KiB:1GiB")
-    return Plan(tuple(settings), objective, args.time or file.seconds or 60.0,
-                args.threads or file.threads or 2)  # fmt: skip
+    return Plan(
+        tuple(settings),
+        objective,
+        args.time or file.seconds or 60.0,
+        args.threads or file.threads or 2,
+    )
 
 
 def _flags(args: argparse.Namespace) -> dict[str, Any]:
     sizes = tuple(sorted({size for some in args.size or () for size in some}))
     return {
-        "topologies": args.topology, "collectives": args.collective, "sketches": args.sketch,
-        "engines": args.engine, "sizes": sizes, "seeds": args.seed,
-    }  # fmt: skip
+        "topologies": args.topology,
+        "collectives": args.collective,
+        "sketches": args.sketch,
+        "engines": args.engine,
+        "sizes": sizes,
+        "seeds": args.seed,
+    }
 
 
 def _product(axes: Mapping[str, Any]) -> Iterator[Setting]:
     """Every combination, the topologies slowest."""
-    parts: list[Sequence[Any]] = [axes.get(name) or default for name, default in (
-        ("topologies", ()), ("collectives", ()), ("sketches", ("",)), ("engines", ("",)),
-        ("sizes", (None,)), ("seeds", (0,)),
-    )]  # fmt: skip
+    parts: list[Sequence[Any]] = [
+        axes.get(name) or default
+        for name, default in (
+            ("topologies", ()),
+            ("collectives", ()),
+            ("sketches", ("",)),
+            ("engines", ("",)),
+            ("sizes", (None,)),
+            ("seeds", (0,)),
+        )
+    ]
     jobs = math.prod(map(len, parts))
     if jobs > MOST:
         raise UserError(f"{jobs} jobs", hint=f"at most {MOST} are done in one sweep")
@@ -118,8 +138,12 @@ def _fits(setting: Setting, rule: Mapping[str, Any]) -> bool:
 def _completed(job: Mapping[str, Any], axes: Mapping[str, Any]) -> Setting:
     """A job of the file; what it leaves out is that of the sweep, where that is one thing."""
     given = dict(job)
-    for name, axis in (("topology", "topologies"), ("collective", "collectives"),
-                       ("engine", "engines"), ("bytes", "sizes")):  # fmt: skip
+    for name, axis in (
+        ("topology", "topologies"),
+        ("collective", "collectives"),
+        ("engine", "engines"),
+        ("bytes", "sizes"),
+    ):
         values: Sequence[Any] = axes.get(axis) or ()
         if name not in given and len(values) == 1:
             given[name] = values[0]
@@ -173,8 +197,10 @@ def _read(path: str) -> _File:
         axes,
         tuple(_rule(x, where) for x in fields.get("exclude", list, [])),
         tuple(_job(x, where) for x in fields.get("job", list, [])),
-        objective, _at(where, seconds, budget) if budget else 0.0, fields.get("threads", int, 0),
-    )  # fmt: skip
+        objective,
+        _at(where, seconds, budget) if budget else 0.0,
+        fields.get("threads", int, 0),
+    )
     fields.finish(ignore=())
     return found
 
@@ -260,7 +286,7 @@ def questions_of(plan: Plan, console: Console) -> list[Question]:
 
 
 def _check_collective(text: str) -> None:
-    from weft.dsl.collective import Kind
+    from weft.dsl.nouns.collective import Kind
 
     if not is_file(text) and canonical(text) not in set(Kind):
         raise UnknownName("collective", text, Kind)
@@ -278,7 +304,7 @@ def _check_sketch(text: str) -> None:
 
 
 def _check_engine(text: str) -> None:
-    from weft.dsl.registry import ENGINES
+    from weft.dsl.base.registry import ENGINES
 
     ENGINES.make(text, "--engine")
 
@@ -289,8 +315,16 @@ def _question(
     from ..sweep.question import Label, Question
 
     more = ",".join(f"{k}={v}" for k in ("root", "roots", "group") if (v := getattr(one, k)))
-    label = Label(one.topology, one.collective, one.sketch, one.engine or "portfolio", one.bytes,
-                  plan.objective, one.seed, more)  # fmt: skip
+    label = Label(
+        one.topology,
+        one.collective,
+        one.sketch,
+        one.engine or "portfolio",
+        one.bytes,
+        plan.objective,
+        one.seed,
+        more,
+    )
     count = None
     try:
         args = _namespace(one, plan)
@@ -305,8 +339,9 @@ def _question(
             if not one.engine and sketch.engine:
                 label = replace(label, engine=sketch.engine)
         problem = make_problem(args, topology, collective, sketch)
-        return Question.of(label, problem, text, label.engine, seconds=plan.seconds,
-                           threads=plan.threads)  # fmt: skip
+        return Question.of(
+            label, problem, text, label.engine, seconds=plan.seconds, threads=plan.threads
+        )
     except UserError as error:
         console.detail(f"  refused {label.stem()}: {error.message}")
         return Question.none(label, count, plan.seconds, error.message)
@@ -315,11 +350,15 @@ def _question(
 def _namespace(one: Setting, plan: Plan) -> argparse.Namespace:
     """The arguments of ``weft synth`` for one job."""
     return argparse.Namespace(
-        topology=one.topology, collective=one.collective, sketch=one.sketch or None,
+        topology=one.topology,
+        collective=one.collective,
+        sketch=one.sketch or None,
         group=ranks(one.group) if one.group else None,
-        root=ranks(one.root) if one.root else None, roots=ranks(one.roots) if one.roots else None,
-        objective=plan.objective, size=SizeRange(one.bytes, one.bytes) if one.bytes else None,
-    )  # fmt: skip
+        root=ranks(one.root) if one.root else None,
+        roots=ranks(one.roots) if one.roots else None,
+        objective=plan.objective,
+        size=SizeRange(one.bytes, one.bytes) if one.bytes else None,
+    )
 
 
 def _sketch(text: str, topology: Topology, collective: Collective) -> tuple[SketchText, Any]:

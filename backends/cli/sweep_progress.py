@@ -7,7 +7,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ..report.layout import count
+from weft.dsl.base.tables import count
+
 from .console import Console
 
 if TYPE_CHECKING:
@@ -77,5 +78,7 @@ class SweepProgress:
         left = self._jobs - done
         about = f"  about {self.seconds / self._ended * left:.0f}s left" if self._ended else ""
         ending = "  (stopping)" if self.stopped else about
-        return f"Sweeping  {done} of {count(self._jobs, 'job')} ({self._known} known)  " \
-               f"{states}{ending}"  # fmt: skip
+        return (
+            f"Sweeping  {done} of {count(self._jobs, 'job')} ({self._known} known)  "
+            f"{states}{ending}"
+        )

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from weft.dsl.errors import UserError, WeftError
+from weft.dsl.base.errors import UserError, WeftError
 
 from .console import Console
 from .outputs import require_writable
@@ -17,8 +17,8 @@ from .progress import interruptible, live_line
 from .stages import Stages
 
 if TYPE_CHECKING:
-    from weft.dsl.library import Library
-    from weft.dsl.schedule import Schedule
+    from weft.dsl.nouns.library import Library
+    from weft.dsl.nouns.schedule import Schedule
 
     from ..jobs.executor import Executor, Step
 
@@ -98,7 +98,7 @@ def check_library_output(args: argparse.Namespace) -> None:
     Raises:
         UserError: the folder cannot be written, or holds what is not ours.
     """
-    from weft.dsl.files import check_replaceable
+    from weft.dsl.base.files import check_replaceable
 
     if args.output is None:
         return
@@ -107,14 +107,15 @@ def check_library_output(args: argparse.Namespace) -> None:
     path = Path(args.output)
     require_writable(path, args.output)
     if path.exists() and not path.is_dir():
-        raise UserError("a file, where the library's folder should be", where=args.output,
-                        hint="name a folder")  # fmt: skip
+        raise UserError(
+            "a file, where the library's folder should be", where=args.output, hint="name a folder"
+        )
     check_replaceable(path, args.output, force=args.force, replaces=replaceable(args.output))
 
 
 def replaceable(folder: str) -> frozenset[str]:
     """Files in a folder, as paths in it, that an earlier library there has written."""
-    from weft.dsl.library import MANIFEST, read
+    from weft.dsl.nouns.library import MANIFEST, read
 
     from ..tune.environment import CONFIG, SCRIPT
 
@@ -132,7 +133,7 @@ def replaceable(folder: str) -> frozenset[str]:
 
 def library_texts(library: Library, files: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """All files of a library by their path in its folder."""
-    from weft.dsl.library import MANIFEST, dumps
+    from weft.dsl.nouns.library import MANIFEST, dumps
 
     from ..tune.environment import environment
 
@@ -144,8 +145,8 @@ def library_texts(library: Library, files: Sequence[Mapping[str, str]]) -> dict[
 
 def _page(library: Library, texts: Mapping[str, str]) -> str:
     """The library's report, of its texts in memory."""
-    from weft.dsl.files import parse_json
-    from weft.dsl.schedule import load
+    from weft.dsl.base.files import parse_json
+    from weft.dsl.nouns.schedule import load
 
     from ..report.html import fitted
     from ..report.html.of_library import library_page

@@ -7,7 +7,7 @@ one whose process dies is run again, and nothing else is lost. Here is the pool 
 (:func:`~weft.backends.jobs.local.local`), and :mod:`~weft.backends.jobs.cluster` has that of many.
 
 A function that can be a job stands at the top of a module, takes one JSON value and returns one,
-and does nothing else. It may raise a :class:`~weft.dsl.errors.WeftError`: whoever asked gets that
+and does nothing else. It may raise a :class:`.WeftError`: whoever asked gets that
 error, of the same class, with its place and hint.
 
 >>> from weft.backends.jobs.local import local

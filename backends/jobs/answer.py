@@ -9,8 +9,8 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
-from weft.dsl.errors import NothingFound, WeftError
-from weft.dsl.spans import Source, Span
+from weft.dsl.base.errors import NothingFound, WeftError
+from weft.dsl.base.spans import Source, Span
 
 
 class Ending(StrEnum):

@@ -34,12 +34,26 @@ def main() -> None:
             return
         answer = carry_out(Job(request["function"], request["text"]))
         try:
-            frames.write(said, {"ending": answer.ending, "value": answer.value,
-                                "fault": answer.fault, "seconds": answer.seconds})  # fmt: skip
+            frames.write(
+                said,
+                {
+                    "ending": answer.ending,
+                    "value": answer.value,
+                    "fault": answer.fault,
+                    "seconds": answer.seconds,
+                },
+            )
         except (TypeError, ValueError) as error:  # the function returned what is no JSON
             wrong = of_error(error)
-            frames.write(said, {"ending": wrong.ending, "value": None, "fault": wrong.fault,
-                                "seconds": answer.seconds})  # fmt: skip
+            frames.write(
+                said,
+                {
+                    "ending": wrong.ending,
+                    "value": None,
+                    "fault": wrong.fault,
+                    "seconds": answer.seconds,
+                },
+            )
 
 
 def carry_out(job: Job) -> Answer:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import Missing, UserError, WeftError
+from weft.dsl.base.errors import Missing, UserError, WeftError
 
 from .answer import Answer, Ending, of_error
 from .executor import Event, Executor, Handle, Told
@@ -43,8 +43,10 @@ WORKERS = 20.0
 
 _ADDRESS = re.compile(r"(tcp|tls)://\[?(?P<host>[^/\[\]]+?)\]?:(?P<port>\d{1,5})")
 _INSTALL = "install it, and the same weft on all hosts: pip install 'weft[dask]'"
-_HOW = "on the head: dask scheduler; on every host: dask worker tcp://HEAD:8786 --nthreads 1 " \
-       "--nworkers N --memory-limit 0"  # fmt: skip
+_HOW = (
+    "on the head: dask scheduler; on every host: dask worker tcp://HEAD:8786 --nthreads 1 "
+    "--nworkers N --memory-limit 0"
+)
 
 
 def cluster(address: str, *, threads: int = 1, code: str | None = None) -> Cluster:
@@ -82,8 +84,11 @@ def _require_answer(address: str) -> None:
     """Raise if nobody listens at an address; Dask itself goes on trying for long."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
-        raise UserError("no address of a scheduler", where=f"--cluster {address}",
-                        hint="write it tcp://host:8786")  # fmt: skip
+        raise UserError(
+            "no address of a scheduler",
+            where=f"--cluster {address}",
+            hint="write it tcp://host:8786",
+        )
     try:
         socket.create_connection((found["host"], int(found["port"])), CONNECTING).close()
     except (OSError, OverflowError) as error:
@@ -92,8 +97,9 @@ def _require_answer(address: str) -> None:
 
 def _no_scheduler(address: str, error: Exception) -> UserError:
     why = str(getattr(error, "strerror", None) or error).partition("\n")[0][:200]
-    return UserError(f"no scheduler of Dask answers: {why}", where=f"--cluster {address}",
-                     hint=_HOW)  # fmt: skip
+    return UserError(
+        f"no scheduler of Dask answers: {why}", where=f"--cluster {address}", hint=_HOW
+    )
 
 
 def _check_workers(client: Any, address: str, code: str) -> None:
@@ -120,8 +126,11 @@ def _asked(client: Any, address: str) -> dict[str, dict[str, Any]]:
     found: dict[str, Any] = client.run(probe, on_error="return")
     for worker, told in found.items():
         if isinstance(told, BaseException):
-            raise UserError(f"the worker {worker} has no weft that can be asked: {told}"[:300],
-                            where=f"--cluster {address}", hint=_INSTALL)  # fmt: skip
+            raise UserError(
+                f"the worker {worker} has no weft that can be asked: {told}"[:300],
+                where=f"--cluster {address}",
+                hint=_INSTALL,
+            )
     return found
 
 
@@ -133,9 +142,12 @@ def _supervise() -> ModuleType:
 
 
 _LOGGERS = (
-    "distributed", "distributed.core", "distributed.client", "distributed.comm",
+    "distributed",
+    "distributed.core",
+    "distributed.client",
+    "distributed.comm",
     "distributed.batched",
-)  # fmt: skip
+)
 
 
 class Cluster(Executor):
@@ -166,9 +178,15 @@ class Cluster(Executor):
         with self._lock:
             self._handles[key] = handle
             future = self._submit(
-                self._tasks.perform, self._name, key, job.function, job.text, deadline, key=key,
+                self._tasks.perform,
+                self._name,
+                key,
+                job.function,
+                job.text,
+                deadline,
+                key=key,
                 pure=False,
-            )  # fmt: skip
+            )
             self._futures[key] = future
         future.add_done_callback(lambda done: self._ended(key, done))
         return handle
@@ -228,8 +246,13 @@ class Cluster(Executor):
     def _answer(self, handle: Handle, future: Any) -> Answer:
         if future.status == "finished":
             told = future.result()
-            return Answer(Ending(told["ending"]), told["value"], told["fault"], told["starts"],
-                          told["seconds"])  # fmt: skip
+            return Answer(
+                Ending(told["ending"]),
+                told["value"],
+                told["fault"],
+                told["starts"],
+                told["seconds"],
+            )
         if handle.unwanted.is_set():
             return Answer(Ending.CANCELLED, starts=handle.starts)
         if future.status != "error":
@@ -237,8 +260,10 @@ class Cluster(Executor):
             return Answer(Ending.LOST, fault=fault)
         error = future.exception()
         if type(error).__name__ == "KilledWorker":
-            fault = {"message": f"the workers that had it died: {error}"[:300],
-                     "hint": "with dask worker --memory-limit 0 Dask kills none"}  # fmt: skip
+            fault = {
+                "message": f"the workers that had it died: {error}"[:300],
+                "hint": "with dask worker --memory-limit 0 Dask kills none",
+            }
             return Answer(Ending.LOST, fault=fault)
         if isinstance(error, WeftError):
             return Answer(Ending.LOST, fault={"message": error.message, "hint": error.hint})

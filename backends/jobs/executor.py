@@ -126,16 +126,22 @@ class Executor(ABC):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.close()
 
     def map(
-        self, function: str, arguments: Iterable[Any], *, deadline: float | None = None,
+        self,
+        function: str,
+        arguments: Iterable[Any],
+        *,
+        deadline: float | None = None,
         progress: Callable[[Step], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
-    ) -> list[Any]:  # fmt: skip
+    ) -> list[Any]:
         """What a function, ``module:name``, returns for each argument, in their order.
 
         The rest as :meth:`answers`.
@@ -145,17 +151,22 @@ class Executor(ABC):
                 one was late (NothingFound), or its process died again and again.
             KeyboardInterrupt: it was cancelled.
         """
-        told = self.answers(function, arguments, deadline=deadline, progress=progress,
-                            cancelled=cancelled)  # fmt: skip
+        told = self.answers(
+            function, arguments, deadline=deadline, progress=progress, cancelled=cancelled
+        )
         if any(answer.ending is Ending.CANCELLED for answer in told):
             raise KeyboardInterrupt
         return [answer.get() for answer in told]
 
     def answers(
-        self, function: str, arguments: Iterable[Any], *, deadline: float | None = None,
+        self,
+        function: str,
+        arguments: Iterable[Any],
+        *,
+        deadline: float | None = None,
         progress: Callable[[Step], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
-    ) -> list[Answer]:  # fmt: skip
+    ) -> list[Answer]:
         """How a function's jobs ended, one per argument, in their order.
 
         Args:
@@ -174,9 +185,11 @@ class Executor(ABC):
 
 
 def follow(
-    handles: Sequence[Handle], *, progress: Callable[[Step], None] | None = None,
+    handles: Sequence[Handle],
+    *,
+    progress: Callable[[Step], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
-) -> list[Answer]:  # fmt: skip
+) -> list[Answer]:
     """The answers of jobs in their order; the rest as :meth:`Executor.answers`."""
     for step in ends(handles, cancelled):
         if progress is not None:

@@ -15,19 +15,33 @@ FOLDERS = ("dsl", "synth", "backends")
 """Whose files are the code; topologies and sketches are data, and stand in the jobs themselves."""
 
 PACKAGES = (
-    "igraph", "numba", "numpy", "ortools", "pulp", "python-flint", "scipy", "z3-solver",
-    "cplex", "gurobipy", "highspy", "mosek", "pyscipopt", "xpress",
-)  # fmt: skip
+    "igraph",
+    "numba",
+    "numpy",
+    "ortools",
+    "pulp",
+    "python-flint",
+    "scipy",
+    "z3-solver",
+    "cplex",
+    "gurobipy",
+    "highspy",
+    "mosek",
+    "pyscipopt",
+    "xpress",
+)
 """What else decides what a search finds; the second row are solvers that PuLP can drive."""
 
 
 def fingerprint() -> str:
     """A digest of weft's own files, of Python and of the solvers; some 50 ms, so ask once."""
-    return digest({
-        "weft": {folder: _files(f"weft.{folder}") for folder in FOLDERS},
-        "packages": {name: version_of(name) for name in PACKAGES},
-        "python": ".".join(platform.python_version_tuple()[:2]),
-    })  # fmt: skip
+    return digest(
+        {
+            "weft": {folder: _files(f"weft.{folder}") for folder in FOLDERS},
+            "packages": {name: version_of(name) for name in PACKAGES},
+            "python": ".".join(platform.python_version_tuple()[:2]),
+        }
+    )
 
 
 def source_of(module: str) -> str:

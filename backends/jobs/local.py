@@ -7,7 +7,7 @@ import queue
 import threading
 from dataclasses import replace
 
-from weft.dsl.errors import WeftError
+from weft.dsl.base.errors import WeftError
 
 from .answer import Answer, Ending, of_error
 from .executor import Event, Executor, Handle, Told
@@ -42,10 +42,14 @@ class Local(Executor):
         self._waiting: queue.SimpleQueue[Handle | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._threads = [
-            threading.Thread(target=self._serve, args=(Worker(threads, code),), daemon=True,
-                             name=f"weft jobs {i}")
+            threading.Thread(
+                target=self._serve,
+                args=(Worker(threads, code),),
+                daemon=True,
+                name=f"weft jobs {i}",
+            )
             for i in range(workers)
-        ]  # fmt: skip
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -97,6 +101,8 @@ def attempt(handle: Handle, worker: Worker, closed: threading.Event) -> Answer:
             return Answer(Ending.LOST, fault={"message": error.message, "hint": error.hint})
         except Exception as error:
             return of_error(error)
-    fault = {"message": f"its process died {STARTS} times: {how}",
-             "hint": "is there memory enough? fewer --jobs at a time take less"}  # fmt: skip
+    fault = {
+        "message": f"its process died {STARTS} times: {how}",
+        "hint": "is there memory enough? fewer --jobs at a time take less",
+    }
     return Answer(Ending.LOST, fault=fault, starts=starts)

@@ -9,8 +9,8 @@ from typing import Any
 from distributed import Worker as DaskWorker
 from distributed import WorkerPlugin, get_worker
 
-from weft.dsl.errors import WeftError
-from weft.dsl.version import version
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.version import version
 
 from .executor import Event, Handle
 from .fingerprint import fingerprint
@@ -90,5 +90,10 @@ def perform(name: str, key: str, function: str, text: str, deadline: float | Non
     finally:
         plugin.running.pop(key, None)
         plugin.give_back(process)
-    return {"ending": str(answer.ending), "value": answer.value, "fault": answer.fault,
-            "starts": answer.starts, "seconds": answer.seconds}  # fmt: skip
+    return {
+        "ending": str(answer.ending),
+        "value": answer.value,
+        "fault": answer.fault,
+        "starts": answer.starts,
+        "seconds": answer.seconds,
+    }

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from weft.dsl.errors import WeftError
+from weft.dsl.base.errors import WeftError
 
 from . import frames
 from .answer import Answer, Ending
@@ -52,9 +52,12 @@ class Worker:
         self._served = 0
 
     def run(
-        self, job: Job, deadline: float | None, stopped: Callable[[], bool],
+        self,
+        job: Job,
+        deadline: float | None,
+        stopped: Callable[[], bool],
         started: Callable[[str], None],
-    ) -> Answer:  # fmt: skip
+    ) -> Answer:
         """How a job ends; ``started`` hears where it begins, ``stopped`` is asked all the time.
 
         Raises:
@@ -76,8 +79,9 @@ class Worker:
             raise
         if value is not None:
             self._served += 1
-            return Answer(Ending(value["ending"]), value["value"], value["fault"],
-                          seconds=value["seconds"])  # fmt: skip
+            return Answer(
+                Ending(value["ending"]), value["value"], value["fault"], seconds=value["seconds"]
+            )
         self.kill()
         spent = time.monotonic() - start
         if stopped():
@@ -123,8 +127,9 @@ class Worker:
             self.kill()
             raise WeftError(
                 f"weft's own files on {socket.gethostname()} are not those that the command was "
-                "started with", hint="start it again, and the workers of the cluster",
-            )  # fmt: skip
+                "started with",
+                hint="start it again, and the workers of the cluster",
+            )
         return process
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -134,11 +139,14 @@ class Worker:
         self._errors = tempfile.TemporaryFile(prefix="weft-job-")
         self._reader, self._served = frames.Reader(), 0
         self._process = subprocess.Popen(
-            [sys.executable, "-c", CODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._errors, start_new_session=True,
+            [sys.executable, "-c", CODE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
             # A fixed seed of hashes: no answer may hang on the order of a set.
             env={**os.environ, **limits, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
-        )  # fmt: skip
+        )
         return self._process
 
     def _send(self, process: subprocess.Popen[bytes], job: Job) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.units import format_bytes
-
-from .layout import count, facts, microseconds, number, table
+from weft.dsl.base.tables import count, facts, microseconds, number, table
+from weft.dsl.base.units import format_bytes
 
 if TYPE_CHECKING:
     from weft.synth.explain.critical import Binding, Link
@@ -20,16 +19,23 @@ def binding_text(found: Binding) -> str:
     from weft.synth.explain.critical import gap_words
 
     s, time = found.schedule, found.simulation.time_us
-    head = facts([
-        ("schedule", f"{s.collective} on {s.topology.name}, "
-                     f"{format_bytes(found.simulation.message_bytes)}"),
-        ("time", f"{microseconds(time)} µs"),
-        ("busiest", f"{found.name}: {microseconds(found.busy_us)} µs, {found.share:.1%} of the "
-                    "time"),
-        ("bound", f"{microseconds(found.bound_us)} µs"),
-        ("", found.certificate.text),
-        *(("gap" if i == 0 else "", line) for i, line in enumerate(gap_words(found))),
-    ])  # fmt: skip
+    head = facts(
+        [
+            (
+                "schedule",
+                f"{s.collective} on {s.topology.name}, "
+                f"{format_bytes(found.simulation.message_bytes)}",
+            ),
+            ("time", f"{microseconds(time)} µs"),
+            (
+                "busiest",
+                f"{found.name}: {microseconds(found.busy_us)} µs, {found.share:.1%} of the time",
+            ),
+            ("bound", f"{microseconds(found.bound_us)} µs"),
+            ("", found.certificate.text),
+            *(("gap" if i == 0 else "", line) for i, line in enumerate(gap_words(found))),
+        ]
+    )
     if not found.chain:
         return f"{head}\n\nno single chain: each transfer is made in {count(s.segments, 'slice')}"
     rows = [_row(found, link) for link in found.chain]
@@ -42,13 +48,18 @@ def binding_text(found: Binding) -> str:
 
 def _row(found: Binding, link: Link) -> tuple[object, ...]:
     s, i = found.schedule, link.transfer
-    return (microseconds(link.start_us), microseconds(link.end_us), int(s.chunk[i]),
-            f"{s.src[i]} -> {s.dst[i]}", _why(found, link))  # fmt: skip
+    return (
+        microseconds(link.start_us),
+        microseconds(link.end_us),
+        int(s.chunk[i]),
+        f"{s.src[i]} -> {s.dst[i]}",
+        _why(found, link),
+    )
 
 
 def _why(found: Binding, link: Link) -> str:
     from weft.synth.explain.critical import Waits
-    from weft.synth.occupancy import row_name
+    from weft.synth.fabric.occupancy import row_name
 
     s, j = found.schedule, link.freed_by
     if link.waits is Waits.START:
@@ -77,12 +88,17 @@ def binding_json(found: Binding) -> dict[str, Any]:
 
 
 def _link(found: Binding, link: Link) -> dict[str, Any]:
-    from weft.synth.occupancy import row_name
+    from weft.synth.fabric.occupancy import row_name
 
     s, i = found.schedule, link.transfer
     return {
-        "transfer": i, "chunk": int(s.chunk[i]), "src": int(s.src[i]), "dst": int(s.dst[i]),
-        "start_us": number(link.start_us), "end_us": number(link.end_us),
-        "waits": str(link.waits), "for": row_name(s.topology, link.row) if link.row >= 0 else None,
+        "transfer": i,
+        "chunk": int(s.chunk[i]),
+        "src": int(s.src[i]),
+        "dst": int(s.dst[i]),
+        "start_us": number(link.start_us),
+        "end_us": number(link.end_us),
+        "waits": str(link.waits),
+        "for": row_name(s.topology, link.row) if link.row >= 0 else None,
         "after": link.freed_by if link.freed_by >= 0 else None,
-    }  # fmt: skip
+    }

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from weft.dsl.algorithm import Algorithm
-from weft.dsl.program import Instr, Program, RankProgram, Slice
-from weft.dsl.slots import NONE, slice_of
+from weft.dsl.base.tables import LONGEST, count, facts, listing
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.program import Instr, Program, RankProgram, Slice
+from weft.dsl.nouns.slots import NONE, slice_of
 
-from ..read.model import Transfer, XmlAlgo, XmlBlock
-from .layout import LONGEST, count, facts, listing
+from ..formats.msccl.read.model import Transfer, XmlAlgo, XmlBlock
 
 
 def xml_text(algo: XmlAlgo) -> str:
     """Facts, what runtimes would object to, then the code of every thread block."""
     low, high = algo.min_bytes, algo.max_bytes
-    head = facts([
-        ("program", algo.name), ("collective", algo.coll), ("ranks", algo.ngpus),
-        ("message", count(algo.message_chunks, "chunk")),
-        ("valid", " and ".join("in place" if p else "out of place" for p in algo.placements)),
-        ("sizes", f"{low} … {high} bytes" if low is not None or high is not None else ""),
-        ("protocol", algo.protocol), ("channels", algo.channels), ("steps", algo.steps),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("program", algo.name),
+            ("collective", algo.coll),
+            ("ranks", algo.ngpus),
+            ("message", count(algo.message_chunks, "chunk")),
+            ("valid", " and ".join("in place" if p else "out of place" for p in algo.placements)),
+            ("sizes", f"{low} … {high} bytes" if low is not None or high is not None else ""),
+            ("protocol", algo.protocol),
+            ("channels", algo.channels),
+            ("steps", algo.steps),
+        ]
+    )
     lines = [f"remark: {remark}" for remark in algo.remarks]
     for rank in algo.ranks:
         lines += _rank(rank.id, (rank.input_chunks, rank.output_chunks, rank.scratch_chunks))
@@ -30,13 +36,17 @@ def xml_text(algo: XmlAlgo) -> str:
 
 def program_text(program: Program) -> str:
     """Facts, then the code of every thread block; waits are block.instruction."""
-    head = facts([
-        ("program", program.name), ("collective", program.collective),
-        ("message", count(program.message_chunks, "chunk")),
-        ("valid", "in place" if program.in_place else "out of place"),
-        ("protocol", program.protocol), ("channels", program.channels),
-        ("instructions", program.instructions),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("program", program.name),
+            ("collective", program.collective),
+            ("message", count(program.message_chunks, "chunk")),
+            ("valid", "in place" if program.in_place else "out of place"),
+            ("protocol", program.protocol),
+            ("channels", program.channels),
+            ("instructions", program.instructions),
+        ]
+    )
     lines = []
     for number, rank in enumerate(program.ranks):
         lines += _rank(number, (rank.input_chunks, rank.output_chunks, rank.scratch_chunks))
@@ -57,13 +67,17 @@ def rank_lines(rank: RankProgram) -> list[str]:
 def algorithm_text(algorithm: Algorithm) -> str:
     """Facts, then a line per move, in order."""
     moves = algorithm.moves
-    head = facts([
-        ("algorithm", algorithm.name), ("collective", algorithm.collective),
-        ("valid", "in place" if algorithm.in_place else "out of place"),
-        ("protocol", algorithm.protocol), ("instances", algorithm.instances),
-        ("scratch", "at most " + count(max(algorithm.scratch, default=0), "chunk")),
-        ("moves", len(moves)),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("algorithm", algorithm.name),
+            ("collective", algorithm.collective),
+            ("valid", "in place" if algorithm.in_place else "out of place"),
+            ("protocol", algorithm.protocol),
+            ("instances", algorithm.instances),
+            ("scratch", "at most " + count(max(algorithm.scratch, default=0), "chunk")),
+            ("moves", len(moves)),
+        ]
+    )
     columns = (moves.chunk, moves.src, moves.source, moves.dst, moves.target, moves.operand)
     shown = zip(*(column[: LONGEST + 1].tolist() for column in columns), strict=True)
     lines = ["", *(move_text(*row) for row in shown)]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .layout import count, number, table
+from weft.dsl.base.tables import count, number, table
 
 Value = str | int | float | bool | None
 Sheet = Mapping[str, Value]
@@ -88,8 +88,10 @@ def differences_text(found: list[Changes], names: tuple[str, str]) -> str:
     """A table for each sheet that differs."""
     parts = []
     for changes in found:
-        rows = [(_label(row.what), _shown(row.before), _shown(row.after), row.words)
-                for row in changes.rows[:LONGEST]]  # fmt: skip
+        rows = [
+            (_label(row.what), _shown(row.before), _shown(row.after), row.words)
+            for row in changes.rows[:LONGEST]
+        ]
         text = table((changes.name, *names, "change"), rows)
         hidden = len(changes.rows) - LONGEST
         if hidden > 0:
@@ -119,9 +121,13 @@ def differences_json(found: list[Changes]) -> list[dict[str, Any]]:
         return number(value) if isinstance(value, float) else value
 
     return [
-        {"name": changes.name, "same": changes.same, "changes": [
-            {"what": row.what, "before": plain(row.before), "after": plain(row.after)}
-            for row in changes.rows
-        ]}
+        {
+            "name": changes.name,
+            "same": changes.same,
+            "changes": [
+                {"what": row.what, "before": plain(row.before), "after": plain(row.after)}
+                for row in changes.rows
+            ],
+        }
         for changes in found
-    ]  # fmt: skip
+    ]

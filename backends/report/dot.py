@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.dsl.topology import NodeKind, Topology
-from weft.synth.simulate import Floats
+from weft.dsl.base.arrays import Floats
+from weft.dsl.nouns.topology import NodeKind, Topology
 
 from .scale import shade, share_words
 

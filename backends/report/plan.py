@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from ..mscclpp.model import UNLIMITED, Gpu, Local, Multicast, Operand, Operation, Plan, ThreadBlock
-from .layout import count, facts, listing
+from weft.dsl.base.tables import count, facts, listing
+
+from ..formats.mscclpp.plan.model import (
+    UNLIMITED,
+    Gpu,
+    Local,
+    Multicast,
+    Operand,
+    Operation,
+    Plan,
+    ThreadBlock,
+)
 
 
 def plan_text(plan: Plan) -> str:
     """Facts, then the operations of every thread block, with peers instead of numbers."""
     upper = "any" if plan.max_bytes == UNLIMITED else f"{plan.max_bytes} bytes"
-    head = facts([
-        ("plan", plan.name), ("collective", plan.collective), ("ranks", len(plan.gpus)),
-        ("valid", "in place" if plan.in_place else "out of place"),
-        ("sizes", f"{plan.min_bytes} … {upper}"), ("protocol", plan.protocol),
-        ("scratch", "two halves" if plan.double_scratch else ""),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("plan", plan.name),
+            ("collective", plan.collective),
+            ("ranks", len(plan.gpus)),
+            ("valid", "in place" if plan.in_place else "out of place"),
+            ("sizes", f"{plan.min_bytes} … {upper}"),
+            ("protocol", plan.protocol),
+            ("scratch", "two halves" if plan.double_scratch else ""),
+        ]
+    )
     lines = [f"remark: {remark}" for remark in plan.remarks]
     for rank, gpu in enumerate(plan.gpus):
-        lines += ["", f"rank {rank}: input {gpu.input_chunks}, output {gpu.output_chunks}, "
-                  f"scratch {count(gpu.scratch_chunks, 'chunk')}"]  # fmt: skip
+        lines += [
+            "",
+            f"rank {rank}: input {gpu.input_chunks}, output {gpu.output_chunks}, "
+            f"scratch {count(gpu.scratch_chunks, 'chunk')}",
+        ]
         for number, block in enumerate(gpu.blocks):
             lines.append(f"  block {number}")
             lines += [f"    {k:3} {_operation(gpu, block, op)}" for k, op in enumerate(block.ops)]

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from .layout import number, rational
+from weft.dsl.base.tables import number, rational
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.dsl.problem import Problem
+    from weft.dsl.nouns.problem import Problem
+    from weft.synth.base.engine import Point
     from weft.synth.bounds import Bounds
-    from weft.synth.engine import Point
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class Figures:
     @staticmethod
     def of(point: Point) -> Figures:
         """By simulation, or from the load of the busiest link."""
-        from weft.synth.simulate import latency_us
+        from weft.synth.time.simulate import latency_us
 
         return Figures(algbw(point), latency_us(point.schedule))
 
 
 def algbw(point: Point) -> Fraction:
     """GB/s for large messages: M over the simulated time without α, as ``weft simulate`` has it."""
-    from weft.synth.occupancy import us_per_byte
-    from weft.synth.simulate import simulate
+    from weft.synth.fabric.occupancy import us_per_byte
+    from weft.synth.time.simulate import simulate
 
     schedule = point.schedule
     if point.rate is not None:  # in the limit of many segments, exactly
@@ -49,15 +49,15 @@ def algbw(point: Point) -> Fraction:
 
 def time_us(point: Point, message_bytes: int) -> float:
     """Time of one message in the documented cost model."""
-    from weft.synth.simulate import simulate
+    from weft.synth.time.simulate import simulate
 
     return float(simulate(point.schedule, message_bytes).time_us)
 
 
 def measure(problem: Problem) -> Callable[[Point], tuple[Any, ...]]:
     """What the objective asks of a point, least first: for a frontier the rate."""
-    from weft.dsl.problem import Objective
-    from weft.synth.simulate import latency_us
+    from weft.dsl.nouns.problem import Objective
+    from weft.synth.time.simulate import latency_us
 
     if problem.objective is Objective.LATENCY:
         return lambda p: (latency_us(p.schedule), p.steps, p.rounds_per_chunk)
@@ -75,9 +75,9 @@ def best(points: tuple[Point, ...], problem: Problem) -> Point:
 
 def standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict[str, Any]:
     """``value`` of the objective and ``gap``: how far it is from the proven bound, 0 for none."""
-    from weft.dsl.problem import Objective
+    from weft.dsl.nouns.problem import Objective
     from weft.synth.bounds import lower_bound_us
-    from weft.synth.simulate import latency_us
+    from weft.synth.time.simulate import latency_us
 
     if problem.objective is Objective.FRONTIER:
         if any(p.rounds_per_chunk and not p.bound for p in points):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.units import format_bytes
-
-from .layout import microseconds, number, table
+from weft.dsl.base.tables import microseconds, number, table
+from weft.dsl.base.units import format_bytes
 
 if TYPE_CHECKING:
-    from weft.dsl.sketch import Rule
+    from weft.dsl.nouns.sketch import Rule
     from weft.synth.explain.conflicts import Conflict
     from weft.synth.explain.costs import Cost, Costs
 
@@ -67,21 +66,26 @@ def cost_text(costs: Costs) -> str:
     """The bound under all rules, a line for each statement, and what the dearest one costs."""
     whole = float(costs.all_rules.us)
     rows = [
-        (named(cost.unit, 1), microseconds(float(cost.without.us)),
-         microseconds(whole - float(cost.without.us)))
+        (
+            named(cost.unit, 1),
+            microseconds(float(cost.without.us)),
+            microseconds(whole - float(cost.without.us)),
+        )
         for cost in costs.each
-    ]  # fmt: skip
+    ]
     least = float(costs.no_rules.us)
     ends = ("no rules at all", microseconds(least), microseconds(whole - least))
-    return "\n".join([
-        f"at {format_bytes(costs.bytes)} no schedule that obeys the sketch takes less than "
-        f"{microseconds(whole)} µs:",
-        f"  {costs.all_rules.certificate.text}",
-        "",
-        table(("without", "at least µs", "saves µs"), [*rows, ends]),
-        "",
-        _dearest(costs),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"at {format_bytes(costs.bytes)} no schedule that obeys the sketch takes less than "
+            f"{microseconds(whole)} µs:",
+            f"  {costs.all_rules.certificate.text}",
+            "",
+            table(("without", "at least µs", "saves µs"), [*rows, ends]),
+            "",
+            _dearest(costs),
+        ]
+    )
 
 
 def _dearest(costs: Costs) -> str:

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl import library, program_json, schedule
-from weft.dsl.algorithm import Algorithm
-from weft.dsl.library import Library
-from weft.dsl.program import Program
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
-from weft.dsl.units import format_bytes
-from weft.synth.occupancy import LinkTable, transfer_of_link
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns import library, program_json, schedule
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.library import Library
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.fabric.occupancy import LinkTable, transfer_of_link
 
-from ..read.model import XmlAlgo
+from ..formats.msccl.read.model import XmlAlgo
 from .code import instruction_text, move_text
 from .difference import Sheet, Sheets, Value
 
@@ -49,13 +49,19 @@ def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
     """Facts, the load of every link and shared resource, and all transfers."""
     made = s.provenance
     facts: dict[str, Value] = {
-        "collective": str(s.collective), "topology": s.topology.name,
-        "machine": s.topology.digest()[:16], "chunks": s.collective.factor, "steps": s.steps,
-        "rounds": sum(s.rounds) or None, "transfers": len(s), "segments": s.segments,
-        "planned order": s.priority is not None, "made for bytes": s.bytes,
+        "collective": str(s.collective),
+        "topology": s.topology.name,
+        "machine": s.topology.digest()[:16],
+        "chunks": s.collective.factor,
+        "steps": s.steps,
+        "rounds": sum(s.rounds) or None,
+        "transfers": len(s),
+        "segments": s.segments,
+        "planned order": s.priority is not None,
+        "made for bytes": s.bytes,
         **{key: _plain(made.get(key)) for key in ("engine", "found_by", "seed")},
         "digest": _digest(schedule.dumps(replace(s, provenance={}))),
-    }  # fmt: skip
+    }
     sheets: dict[str, Sheet] = {"facts": facts, f"bytes of {format_bytes(UNIT)}": _loads(s)}
     if len(s) <= MOST_LISTED:
         sheets["transfers"] = _transfers(s)
@@ -105,9 +111,14 @@ def topology_sheets(t: Topology) -> dict[str, Sheet]:
     numbers = Counter(node.name for node in t.nodes)
     return {
         "facts": {
-            "topology": t.name, "ranks": t.ranks, "nodes": len(t.nodes), "links": len(t.links),
-            "shared resources": len(t.resources), "hosts": t.hosts,
-            "symmetries": ", ".join(map(str, t.symmetries)) or None, "digest": t.digest()[:16],
+            "topology": t.name,
+            "ranks": t.ranks,
+            "nodes": len(t.nodes),
+            "links": len(t.links),
+            "shared resources": len(t.resources),
+            "hosts": t.hosts,
+            "symmetries": ", ".join(map(str, t.symmetries)) or None,
+            "digest": t.digest()[:16],
         },
         "nodes": {
             (x.name if numbers[x.name] == 1 else f"{x.name} (node {i})"): _node(x)
@@ -120,7 +131,7 @@ def topology_sheets(t: Topology) -> dict[str, Sheet]:
         "links that share": {x.name: ", ".join(links[i] for i in x.links) for x in t.resources},
         "order": {f"link {i}": name for i, name in enumerate(links)},
         "notes": dict.fromkeys(t.notes, "there"),
-    }  # fmt: skip
+    }
 
 
 def _node(x: Any) -> str:
@@ -135,39 +146,51 @@ def _node(x: Any) -> str:
 def program_sheets(p: Program) -> dict[str, Sheet]:
     """Facts, how many instructions of each kind there are, and the code."""
     facts: dict[str, Value] = {
-        "program": p.name, "collective": str(p.collective), "ranks": len(p.ranks),
-        "message chunks": p.message_chunks, "in place": p.in_place, "protocol": str(p.protocol),
-        "channels": p.channels, "thread blocks": sum(len(r.blocks) for r in p.ranks),
+        "program": p.name,
+        "collective": str(p.collective),
+        "ranks": len(p.ranks),
+        "message chunks": p.message_chunks,
+        "in place": p.in_place,
+        "protocol": str(p.protocol),
+        "channels": p.channels,
+        "thread blocks": sum(len(r.blocks) for r in p.ranks),
         "instructions": p.instructions,
         "scratch chunks": max((r.scratch_chunks for r in p.ranks), default=0),
         "digest": _digest(json.dumps(program_json.dump(p))),
-    }  # fmt: skip
+    }
     blocks = {
         f"rank {rank} block {i}": (f"channel {b.channel}, to {b.send}, from {b.recv}", b.code)
-        for rank, r in enumerate(p.ranks) for i, b in enumerate(r.blocks)
-    }  # fmt: skip
+        for rank, r in enumerate(p.ranks)
+        for i, b in enumerate(r.blocks)
+    }
     return _code_sheets(facts, blocks)
 
 
 def xml_sheets(x: XmlAlgo) -> dict[str, Sheet]:
     """The same of an MSCCL file, as it stands there."""
     facts: dict[str, Value] = {
-        "program": x.name, "collective": x.coll, "ranks": x.ngpus,
+        "program": x.name,
+        "collective": x.coll,
+        "ranks": x.ngpus,
         "message chunks": x.message_chunks,
         "in place": ", ".join("yes" if p else "no" for p in x.placements),
-        "protocol": str(x.protocol), "channels": x.channels,
+        "protocol": str(x.protocol),
+        "channels": x.channels,
         "sizes": f"{x.min_bytes} … {x.max_bytes}",
-        "thread blocks": sum(len(r.blocks) for r in x.ranks), "steps": x.steps,
+        "thread blocks": sum(len(r.blocks) for r in x.ranks),
+        "steps": x.steps,
         "scratch chunks": max((r.scratch_chunks for r in x.ranks), default=0),
         "remarks": "; ".join(remark.message for remark in x.remarks) or None,
         "digest": _digest(repr(replace(x, where="", remarks=()))),
-    }  # fmt: skip
+    }
     blocks = {
         f"rank {r.id} block {b.id}": (
-            f"channel {b.channel}, to {b.send}, from {b.recv}", b.transfers
+            f"channel {b.channel}, to {b.send}, from {b.recv}",
+            b.transfers,
         )
-        for r in x.ranks for b in r.blocks
-    }  # fmt: skip
+        for r in x.ranks
+        for b in r.blocks
+    }
     return _code_sheets(facts, blocks)
 
 
@@ -178,13 +201,15 @@ def _code_sheets(
     return {
         "facts": facts,
         "instructions of a kind": dict(sorted(kinds.items())),
-        "blocks": {name: f"{len(code)} instructions, {ends}"
-                   for name, (ends, code) in blocks.items()},
+        "blocks": {
+            name: f"{len(code)} instructions, {ends}" for name, (ends, code) in blocks.items()
+        },
         "code": {
             f"{name} step {i}": " ".join(instruction_text(one).split())
-            for name, (_, code) in blocks.items() for i, one in enumerate(code)
+            for name, (_, code) in blocks.items()
+            for i, one in enumerate(code)
         },
-    }  # fmt: skip
+    }
 
 
 def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
@@ -194,12 +219,16 @@ def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
     rows = zip(*(column.tolist() for column in columns), strict=True)
     sheets: dict[str, Sheet] = {
         "facts": {
-            "algorithm": a.name, "collective": str(a.collective), "in place": a.in_place,
-            "protocol": str(a.protocol), "instances": a.instances, "moves": len(m),
+            "algorithm": a.name,
+            "collective": str(a.collective),
+            "in place": a.in_place,
+            "protocol": str(a.protocol),
+            "instances": a.instances,
+            "moves": len(m),
             "scratch chunks": max(a.scratch, default=0),
             "digest": _digest(repr([column.tolist() for column in columns])),
         },
-    }  # fmt: skip
+    }
     if len(m) <= MOST_LISTED:
         sheets["moves"] = {
             f"move {i}": " ".join(move_text(*row).split()) for i, row in enumerate(rows)
@@ -219,22 +248,30 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
     for one in x.tuned:
         for p in one.plans:
             name = f"{one.name} {format_bytes(p.low)} … {format_bytes(p.high)}"
-            ways = [p.candidate, p.protocol, f"x{p.instances}", f"{p.segments} segments",
-                    *(f"{k} {v}" for k, v in sorted(p.options.items())),
-                    *(f"{a.format} {a.target}".strip() for a in p.artefacts)]  # fmt: skip
+            ways = [
+                p.candidate,
+                p.protocol,
+                f"x{p.instances}",
+                f"{p.segments} segments",
+                *(f"{k} {v}" for k, v in sorted(p.options.items())),
+                *(f"{a.format} {a.target}".strip() for a in p.artefacts),
+            ]
             plans[name] = ", ".join(ways)
         times = list(zip(one.grid, one.chosen_us, one.bound_us, strict=True))
         for size, us, least in [x for x in times if not x[0] & (x[0] - 1)] or times:
             chosen[f"{one.name} at {format_bytes(size)}"] = us
             bound[f"{one.name} at {format_bytes(size)}"] = least
     facts: dict[str, Value] = {
-        "library": x.name, "topology": x.topology.name, "machine": x.topology.digest()[:16],
-        "low bytes": x.low, "high bytes": x.high,
+        "library": x.name,
+        "topology": x.topology.name,
+        "machine": x.topology.digest()[:16],
+        "low bytes": x.low,
+        "high bytes": x.high,
         "timing": ", ".join(f"{k} {v}" for k, v in sorted(x.timing.items())),
         "collectives": ", ".join(one.name for one in x.tuned),
         "plans": sum(len(one.plans) for one in x.tuned),
         "digest": _digest(library.dumps(replace(x, provenance={}))),
-    }  # fmt: skip
+    }
     return {"facts": facts, "plans": plans, TIMES: chosen, "bound µs at size": bound}
 
 

@@ -13,10 +13,10 @@ from html import escape
 
 import numpy as np
 
-from weft.dsl.topology import NodeKind, Topology
-from weft.synth.simulate import Floats
+from weft.dsl.base.arrays import Floats
+from weft.dsl.nouns.topology import NodeKind, Topology
 
-from .html.places import Places, places
+from .places import Places, places
 from .scale import shade, share_words
 
 LISTED = 24
@@ -62,10 +62,13 @@ def drawing(title: str, pieces: Iterable[Piece]) -> str:
         f'viewBox="0 0 {_n(width)} {_n(y)}" font-family="Helvetica, Arial, sans-serif">'
     )
     lines = [
-        head, f"<title>{escape(title)}</title>",
+        head,
+        f"<title>{escape(title)}</title>",
         f'<rect width="{_n(width)}" height="{_n(y)}" fill="white"/>',
-        _text(10, 20, title, size=13, anchor="start"), *parts, "</svg>",
-    ]  # fmt: skip
+        _text(10, 20, title, size=13, anchor="start"),
+        *parts,
+        "</svg>",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -145,8 +148,10 @@ def _legend(topology: Topology, use: Floats | None, x: float) -> list[str]:
         words = f"{resource.name}: {float(resource.bandwidth):.4g} GB/s shared"
         if use is not None:
             share = float(use[links + at])
-            lines.append(f'<rect x="{_n(x)}" y="{_n(y + 2)}" width="{_n(180 * share)}" height="3" '
-                         f'fill="{shade(share)}"/>')  # fmt: skip
+            lines.append(
+                f'<rect x="{_n(x)}" y="{_n(y + 2)}" width="{_n(180 * share)}" height="3" '
+                f'fill="{shade(share)}"/>'
+            )
             words += f", in use {share_words(share)}"
         lines.append(_text(x, y, words, anchor="start"))
     if len(order) > LISTED:
@@ -192,9 +197,9 @@ def _ticks(time_us: float) -> list[float]:
     return [i * step for i in range(int(time_us / step + 1e-9) + 1)]
 
 
-def joined(bars: Sequence[tuple[float, float, str, str]], time_us: float) -> list[
-    tuple[float, float, str, str]
-]:  # fmt: skip
+def joined(
+    bars: Sequence[tuple[float, float, str, str]], time_us: float
+) -> list[tuple[float, float, str, str]]:
     """Bars nearer to each other than half a pixel, made one: without words, and grey."""
     least = time_us / WIDTH / 2
     found: list[tuple[float, float, str, str]] = []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.synth.occupancy import row_name
-from weft.synth.program_time import Activity, ProgramTimeline
-from weft.synth.timeline import Timeline
+from weft.dsl.base.tables import count
+from weft.synth.fabric.occupancy import row_name
+from weft.synth.time.programs import Activity, ProgramTimeline
+from weft.synth.time.timeline import Timeline
 
-from .layout import count
 from .scale import OKABE_ITO
 from .svg import MOST_ROWS, Piece, Row, gantt_piece, joined
 from .trace_schedule import transfer_name
@@ -17,9 +17,13 @@ MOST_MARKS = 5_000
 """Bars of a chart beyond which those that touch are drawn as one."""
 
 COLOURS = {
-    Activity.SENDING: OKABE_ITO[0], Activity.LOCAL: OKABE_ITO[2], Activity.LINK: OKABE_ITO[1],
-    Activity.MESSAGE: "#dddddd", Activity.SLOT: "#c8b8c8", Activity.BLOCK: "#b8c8c8",
-}  # fmt: skip
+    Activity.SENDING: OKABE_ITO[0],
+    Activity.LOCAL: OKABE_ITO[2],
+    Activity.LINK: OKABE_ITO[1],
+    Activity.MESSAGE: "#dddddd",
+    Activity.SLOT: "#c8b8c8",
+    Activity.BLOCK: "#b8c8c8",
+}
 """What a thread block does."""
 
 
@@ -65,8 +69,14 @@ def program_chart(run: ProgramTimeline) -> Piece:
             activity = Activity(run.phase[at])
             if large and activity not in (Activity.SENDING, Activity.LOCAL):
                 continue
-            bars.append((float(run.phase_start_us[at]), float(run.phase_end_us[at]),
-                         COLOURS[activity], activity.words))  # fmt: skip
+            bars.append(
+                (
+                    float(run.phase_start_us[at]),
+                    float(run.phase_end_us[at]),
+                    COLOURS[activity],
+                    activity.words,
+                )
+            )
         name = f"rank {run.table.block_rank[block]} block {run.table.block_id[block]}"
         rows.append(Row(name, joined(bars, run.time_us) if large else bars))
     hidden = len(blocks) - len(rows)

@@ -10,16 +10,15 @@ from collections import Counter
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.hops import find_hops, islands
-from weft.dsl.placement import Placement
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
-from weft.dsl.units import format_bytes
-
-from .layout import facts, table
+from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.tables import facts, table
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import find_hops, islands
+from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 
 MATRIX_RANKS = 32
 """A larger machine is shown by its kinds of links, not by a matrix."""
@@ -35,16 +34,18 @@ SHADES = " ▁▂▃▄▅▆▇█"
 def topology_text(topology: Topology) -> str:
     """Facts, kinds of links, shared resources, and who reaches whom at which bandwidth."""
     kinds = Counter(node.kind for node in topology.nodes)
-    head = facts([
-        ("topology", topology.name),
-        ("nodes", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
-        ("hosts", topology.hosts),
-        ("links", len(topology.links)),
-        ("round", f"{_short(topology.round_bandwidth())} GB/s" if topology.links else None),
-        ("symmetries", f"{len(topology.symmetries)} declared" if topology.symmetries else None),
-        ("islands", _islands(topology)),
-        ("digest", topology.digest()),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("topology", topology.name),
+            ("nodes", ", ".join(f"{count} {kind}" for kind, count in kinds.items())),
+            ("hosts", topology.hosts),
+            ("links", len(topology.links)),
+            ("round", f"{_short(topology.round_bandwidth())} GB/s" if topology.links else None),
+            ("symmetries", f"{len(topology.symmetries)} declared" if topology.symmetries else None),
+            ("islands", _islands(topology)),
+            ("digest", topology.digest()),
+        ]
+    )
     parts = [head, _link_kinds(topology)]
     if topology.resources:
         rows = [(r.name, len(r.links), _short(r.bandwidth)) for r in topology.resources]
@@ -115,12 +116,17 @@ def _matrix(topology: Topology) -> str:
 def collective_text(collective: Collective) -> str:
     """Facts, and where every chunk starts and ends while that is short."""
     c = collective
-    head = facts([
-        ("collective", c.name or c.kind), ("ranks", c.ranks), ("chunks", c.chunks),
-        ("pieces", f"{c.factor} {'grains ' if c.sizes else ''}of every unit"),
-        ("roots", ", ".join(map(str, c.roots))), ("combining", c.combining),
-        ("message", f"{c.message_chunks} {_measure(c)}"),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("collective", c.name or c.kind),
+            ("ranks", c.ranks),
+            ("chunks", c.chunks),
+            ("pieces", f"{c.factor} {'grains ' if c.sizes else ''}of every unit"),
+            ("roots", ", ".join(map(str, c.roots))),
+            ("combining", c.combining),
+            ("message", f"{c.message_chunks} {_measure(c)}"),
+        ]
+    )
     start, end = _holders(c.pre, c.chunks), _holders(c.post, c.chunks)
     rows = [(k, _ranks(start[k]), _ranks(end[k])) for k in range(c.chunks)]
     return head + "\n\n" + cut_table("", table(("chunk", "starts on", "must end on"), rows))
@@ -161,13 +167,18 @@ def schedule_text(schedule: Schedule) -> str:
     )
     rounds = sum(s.rounds)
     per_chunk = Fraction(rounds, s.collective.factor)
-    head = facts([
-        ("schedule", s.collective), ("topology", s.topology.name),
-        ("steps", s.steps),
-        ("rounds", f"{rounds} ({per_chunk} per chunk)" if rounds else ""),
-        ("transfers", len(s)), ("segments", s.segments if s.segments > 1 else ""),
-        ("made for", format_bytes(s.bytes) if s.bytes else ""), ("made by", provenance),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("schedule", s.collective),
+            ("topology", s.topology.name),
+            ("steps", s.steps),
+            ("rounds", f"{rounds} ({per_chunk} per chunk)" if rounds else ""),
+            ("transfers", len(s)),
+            ("segments", s.segments if s.segments > 1 else ""),
+            ("made for", format_bytes(s.bytes) if s.bytes else ""),
+            ("made by", provenance),
+        ]
+    )
     load = _load(s)
     parts = [head, _steps(s, load), _links(s, load)]
     if s.topology.ranks <= GANTT_RANKS and s.steps:
@@ -175,7 +186,7 @@ def schedule_text(schedule: Schedule) -> str:
     return "\n\n".join(parts)
 
 
-def _load(s: Schedule) -> npt.NDArray[np.int64]:
+def _load(s: Schedule) -> Ints:
     """Grains (a chunk is one, where all are equal) over each link in each step, (links, steps)."""
     length = np.diff(s.route_start)
     load = np.zeros((len(s.topology.links), s.steps), np.int64)
@@ -184,7 +195,7 @@ def _load(s: Schedule) -> npt.NDArray[np.int64]:
     return load
 
 
-def _busy(s: Schedule, load: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _busy(s: Schedule, load: Ints) -> Floats:
     """Share of each link's rounds in use per step, 1 for a full link; shape (links, steps)."""
     unit = s.topology.round_bandwidth()
     width = np.array([float(x.bandwidth / unit) for x in s.topology.links])
@@ -195,23 +206,28 @@ def _busy(s: Schedule, load: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     return np.asarray(per_round / rounds)
 
 
-def _steps(s: Schedule, load: npt.NDArray[np.int64]) -> str:
+def _steps(s: Schedule, load: Ints) -> str:
     busy = _busy(s, load)
     has_rounds = len(s.rounds) == s.steps
     rows = []
     for step in range(s.steps):
         mine = s.step == step
         used = load[:, step] > 0
-        rows.append((
-            step + 1, s.rounds[step] if has_rounds else None, int(mine.sum()),
-            int(s.reduce[mine].sum()), int(used.sum()),
-            f"{busy[used, step].mean():.0%}" if used.any() else "-",
-        ))  # fmt: skip
+        rows.append(
+            (
+                step + 1,
+                s.rounds[step] if has_rounds else None,
+                int(mine.sum()),
+                int(s.reduce[mine].sum()),
+                int(used.sum()),
+                f"{busy[used, step].mean():.0%}" if used.any() else "-",
+            )
+        )
     head = ("step", "rounds", "transfers", "reducing", "links in use", "their mean use")
     return cut_table("", table(head, rows))
 
 
-def _links(s: Schedule, load: npt.NDArray[np.int64]) -> str:
+def _links(s: Schedule, load: Ints) -> str:
     """The links by falling share of use, with the steps they work in."""
     busy = _busy(s, load).mean(axis=1) if s.steps else np.zeros(len(load))
     total = load.sum(axis=1)
@@ -221,12 +237,19 @@ def _links(s: Schedule, load: npt.NDArray[np.int64]) -> str:
         if total[i]:
             one, at = s.topology.links[i], np.flatnonzero(load[i]) + 1
             steps = f"{at[0]}..{at[-1]}" if len(at) > 1 else str(at[0])
-            rows.append((f"{names[one.src]} -> {names[one.dst]}", int(total[i]),
-                         _short(one.bandwidth), f"{busy[i]:.0%}", steps))  # fmt: skip
+            rows.append(
+                (
+                    f"{names[one.src]} -> {names[one.dst]}",
+                    int(total[i]),
+                    _short(one.bandwidth),
+                    f"{busy[i]:.0%}",
+                    steps,
+                )
+            )
     return cut_table("", table(("link", _measure(s.collective), "GB/s", "use", "steps"), rows))
 
 
-def _gantt(s: Schedule, load: npt.NDArray[np.int64]) -> str:
+def _gantt(s: Schedule, load: Ints) -> str:
     """A row per rank, a cell per step as wide as its rounds: how full its outgoing links are."""
     busy, n = _busy(s, load), s.topology.ranks
     width = np.array([float(x.bandwidth) for x in s.topology.links])

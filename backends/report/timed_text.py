@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.schedule import Schedule
-from weft.dsl.units import format_bytes
-from weft.synth.program_time import Activity, ProgramTimeline
-from weft.synth.simulate import Floats
-from weft.synth.timeline import Timeline
+from weft.dsl.base.arrays import Floats
+from weft.dsl.base.tables import facts, microseconds, table
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.schedule import Schedule
+from weft.synth.time.programs import Activity, ProgramTimeline
+from weft.synth.time.timeline import Timeline
 
-from .layout import facts, microseconds, table
 from .text import GANTT_RANKS, SHADES, cut_table
 
 CELLS = 64
@@ -21,12 +20,16 @@ CELLS = 64
 def run_text(run: Timeline) -> str:
     """The time, the use of every link and shared resource, and what each rank sends when."""
     s = run.schedule
-    head = facts([
-        ("time", f"{microseconds(run.time_us)} µs at {format_bytes(run.message_bytes)}"),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("time", f"{microseconds(run.time_us)} µs at {format_bytes(run.message_bytes)}"),
+        ]
+    )
     links = len(s.topology.links)
-    names = [f"{s.topology.nodes[x.src].name} -> {s.topology.nodes[x.dst].name}"
-             for x in s.topology.links]  # fmt: skip
+    names = [
+        f"{s.topology.nodes[x.src].name} -> {s.topology.nodes[x.dst].name}"
+        for x in s.topology.links
+    ]
     parts = [head, _used(run, "link", names, 0)]
     if (run.held_row >= links).any():
         shared = [r.name for r in s.topology.resources]
@@ -48,11 +51,20 @@ def _used(run: Timeline, noun: str, names: list[str], first: int) -> str:
         begin, end = run.start_us[owner[at]], run.held_until_us[at]
         busy = float((end - begin).sum())
         speed = float(capacities[first + i])
-        rows.append((-busy, (
-            name, format_bytes(round(busy * speed * 1000)), f"{speed:.4g}", microseconds(busy),
-            f"{busy / run.time_us:.0%}", microseconds(float(begin.min())),
-            microseconds(float(end.max())),
-        )))  # fmt: skip
+        rows.append(
+            (
+                -busy,
+                (
+                    name,
+                    format_bytes(round(busy * speed * 1000)),
+                    f"{speed:.4g}",
+                    microseconds(busy),
+                    f"{busy / run.time_us:.0%}",
+                    microseconds(float(begin.min())),
+                    microseconds(float(end.max())),
+                ),
+            )
+        )
     rows.sort(key=lambda row: row[0])
     head = (noun, "bytes", "GB/s", "busy µs", "use", "from µs", "to µs")
     return cut_table("", table(head, (row for _, row in rows)))
@@ -75,7 +87,7 @@ def _gantt(run: Timeline) -> str:
     return "\n".join(["use of the outgoing links of every rank over time:", *lines, axis])
 
 
-def _use(run: Timeline, s: Schedule) -> npt.NDArray[np.float64]:
+def _use(run: Timeline, s: Schedule) -> Floats:
     """Share of each part of the time in which each link is held; shape (links, parts)."""
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
     link = run.held_row < len(s.topology.links)
@@ -92,20 +104,25 @@ def _use(run: Timeline, s: Schedule) -> npt.NDArray[np.float64]:
 def program_run_text(run: ProgramTimeline) -> str:
     """The time, and what every thread block does with it."""
     repeats = f"{run.skipped} operations repeat others" if run.skipped else ""
-    head = facts([
-        ("time", f"{microseconds(run.time_us)} µs at {format_bytes(run.message_bytes)}"),
-        ("iterations", run.cut.iterations), ("left out", repeats),
-    ])  # fmt: skip
+    head = facts(
+        [
+            ("time", f"{microseconds(run.time_us)} µs at {format_bytes(run.message_bytes)}"),
+            ("iterations", run.cut.iterations),
+            ("left out", repeats),
+        ]
+    )
     shown = [a for a in Activity if a is not Activity.DONE]
     spent = np.zeros((run.table.blocks, len(Activity)))
     np.add.at(spent, (run.block[run.phase_of], run.phase), run.phase_end_us - run.phase_start_us)
     whole = _drawn_us(run)
     used = [a for a in shown if spent[:, a].any()]
     rows = [
-        (f"rank {run.table.block_rank[b]} block {run.table.block_id[b]}",
-         *(f"{spent[b, a] / whole:.0%}" if whole else "-" for a in used))
+        (
+            f"rank {run.table.block_rank[b]} block {run.table.block_id[b]}",
+            *(f"{spent[b, a] / whole:.0%}" if whole else "-" for a in used),
+        )
         for b in np.unique(run.block).tolist()
-    ]  # fmt: skip
+    ]
     title = "of the time" + (" that is not left out" if run.skipped else "")
     return head + "\n\n" + cut_table(title, table(("", *(a.words for a in used)), rows))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.synth.simulate import Floats
+from weft.dsl.base.arrays import Floats
 
 Event = dict[str, Any]
 
@@ -87,17 +87,33 @@ class Trace:
         self._named.append({"ph": "M", "name": what, "pid": process, "tid": thread, "args": args})
 
     def slice(
-        self, place: Place, start_us: float, end_us: float, name: str, kind: str,
+        self,
+        place: Place,
+        start_us: float,
+        end_us: float,
+        name: str,
+        kind: str,
         args: Mapping[str, object],
-    ) -> Mark:  # fmt: skip
+    ) -> Mark:
         """Something that takes from one time to another. Those of a track come one by one, in the
         order in which they are given where they take no time."""
         self._marks += 1
         begin = nanoseconds(start_us)
-        self._events.append(((start_us, 1, self._marks, 0), {
-            "ph": "X", "name": name, "cat": kind, "pid": place.process, "tid": place.thread,
-            "ts": begin / 1000, "dur": (nanoseconds(end_us) - begin) / 1000, "args": dict(args),
-        }))  # fmt: skip
+        self._events.append(
+            (
+                (start_us, 1, self._marks, 0),
+                {
+                    "ph": "X",
+                    "name": name,
+                    "cat": kind,
+                    "pid": place.process,
+                    "tid": place.thread,
+                    "ts": begin / 1000,
+                    "dur": (nanoseconds(end_us) - begin) / 1000,
+                    "args": dict(args),
+                },
+            )
+        )
         return Mark(self._marks, place, start_us, end_us)
 
     def arrow(self, before: Mark, after: Mark, kind: str) -> None:
@@ -114,11 +130,21 @@ class Trace:
             return
         self._arrows += 1
         for key, phase, mark in ((out, "s", before), (into, "f", after)):
-            self._events.append((key, {
-                "ph": phase, "id": self._arrows, "name": kind, "cat": kind,
-                "pid": mark.place.process, "tid": mark.place.thread,
-                "ts": nanoseconds(key[0]) / 1000, **({"bp": "e"} if phase == "f" else {}),
-            }))  # fmt: skip
+            self._events.append(
+                (
+                    key,
+                    {
+                        "ph": phase,
+                        "id": self._arrows,
+                        "name": kind,
+                        "cat": kind,
+                        "pid": mark.place.process,
+                        "tid": mark.place.thread,
+                        "ts": nanoseconds(key[0]) / 1000,
+                        **({"bp": "e"} if phase == "f" else {}),
+                    },
+                )
+            )
 
     def counter(self, process: int, name: str, unit: str, times: Floats, changes: Floats) -> None:
         """A number over time, from what is added to it at each time (µs)."""
@@ -127,10 +153,19 @@ class Trace:
         np.add.at(sums, which, changes)
         level = np.rint(np.cumsum(sums) * 1e6) / 1e6
         for tick, value in zip(ticks.tolist(), level.tolist(), strict=True):
-            self._events.append(((tick / 1000, 3, 0, 0), {
-                "ph": "C", "name": name, "pid": process, "tid": 0, "ts": tick / 1000,
-                "args": {unit: value + 0.0},
-            }))  # fmt: skip
+            self._events.append(
+                (
+                    (tick / 1000, 3, 0, 0),
+                    {
+                        "ph": "C",
+                        "name": name,
+                        "pid": process,
+                        "tid": 0,
+                        "ts": tick / 1000,
+                        "args": {unit: value + 0.0},
+                    },
+                )
+            )
 
     def events(self) -> list[Event]:
         """All events: names first, then by time."""

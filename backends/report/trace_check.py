@@ -129,8 +129,7 @@ def _slice(event: Any, state: _State) -> Iterator[str]:
     thread = (event["pid"], event["tid"])
     start, end = event["ts"], event["ts"] + event["dur"]
     if thread in state.last and start < state.last[thread][1] - TOLERANCE:
-        yield (f"begins at {start} µs on the track of one that ends at "
-               f"{state.last[thread][1]} µs")  # fmt: skip
+        yield (f"begins at {start} µs on the track of one that ends at {state.last[thread][1]} µs")
     state.last[thread] = (start, end)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ..p2p.run.recording import Call
+from ..ranks.recording import Call
 from .trace import Mark, Trace
 
 
@@ -14,16 +14,23 @@ def add_measured(trace: Trace, call: Call, group: str = "measured: ") -> None:
     for rank, watch in enumerate(call.ranks):
         process = trace.process(f"{group}rank {rank}")
         whole = trace.track(process, "the call")
-        trace.slice(whole, 0.0, watch.us, f"call of {call.bytes} bytes of {call.dtype}", "call",
-                    {"bytes": call.bytes, "rounds": len(watch.rounds)})  # fmt: skip
+        trace.slice(
+            whole,
+            0.0,
+            watch.us,
+            f"call of {call.bytes} bytes of {call.dtype}",
+            "call",
+            {"bytes": call.bytes, "rounds": len(watch.rounds)},
+        )
         place = trace.track(process, "rounds")
         marks.append([])
         for one in watch.rounds:
             facts = {"round": one.round, "to": list(one.to), "from": list(one.source)}
             marks[rank].append(
-                trace.slice(place, one.start_us, one.end_us, _name(one.to, one.source), "round",
-                            facts)
-            )  # fmt: skip
+                trace.slice(
+                    place, one.start_us, one.end_us, _name(one.to, one.source), "round", facts
+                )
+            )
     _add_arrows(trace, call, marks)
 
 
@@ -31,8 +38,9 @@ def _name(to: tuple[int, ...], source: tuple[int, ...]) -> str:
     """``to 1, from 3``; many are counted."""
     parts = [
         f"{word} {','.join(map(str, peers)) if len(peers) <= 3 else f'{len(peers)} ranks'}"
-        for word, peers in (("to", to), ("from", source)) if peers
-    ]  # fmt: skip
+        for word, peers in (("to", to), ("from", source))
+        if peers
+    ]
     return ", ".join(parts) or "nothing"
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.dsl.program import Instr, Op
-from weft.synth.occupancy import row_name
-from weft.synth.program_time import Activity, ProgramTimeline
+from weft.dsl.nouns.program import Instr, Op
+from weft.synth.fabric.occupancy import row_name
+from weft.synth.time.programs import Activity, ProgramTimeline
 
 from .code import instruction_text
 from .trace import Mark, Trace
@@ -40,9 +40,13 @@ def add_program(trace: Trace, run: ProgramTimeline, group: str = "") -> None:
 
 
 def _add_block(
-    trace: Trace, process: int, run: ProgramTimeline, block: int, phases: dict[int, list[int]],
+    trace: Trace,
+    process: int,
+    run: ProgramTimeline,
+    block: int,
+    phases: dict[int, list[int]],
     marks: dict[int, Mark],
-) -> None:  # fmt: skip
+) -> None:
     """The slices of a thread block."""
     rank, number = int(run.table.block_rank[block]), int(run.table.block_id[block])
     code = run.program.ranks[rank].blocks[number]
@@ -59,8 +63,9 @@ def _add_block(
                 trace.slice(place, *span, activity.words, "wait", _facts(run, one, code.code))
         done = run.done_us[one]
         begin = run.phase_start_us[working[-1]] if working else done
-        marks[one] = trace.slice(place, begin, done, _name(run, one, code.code), "operation",
-                                 _facts(run, one, code.code))  # fmt: skip
+        marks[one] = trace.slice(
+            place, begin, done, _name(run, one, code.code), "operation", _facts(run, one, code.code)
+        )
 
 
 def _phases(run: ProgramTimeline) -> dict[int, list[int]]:
@@ -80,13 +85,15 @@ def _facts(run: ProgramTimeline, one: int, code: tuple[Instr, ...]) -> dict[str,
     operation = int(run.operation[one])
     number = int(run.table.instruction[operation])
     return {
-        "step": number, "instruction": instruction_text(code[number]),
+        "step": number,
+        "instruction": instruction_text(code[number]),
         "does": _words(tuple(Op)[run.table.op[operation]]),
-        "iteration": int(run.turn[one]) + 1, "iterations": run.cut.iterations,
+        "iteration": int(run.turn[one]) + 1,
+        "iterations": run.cut.iterations,
         "chunks": int(run.table.chunks[operation]),
         "bytes": float(run.bytes[one]),
         "reached at µs": round(float(run.reached_us[one]), 3),
-    }  # fmt: skip
+    }
 
 
 def _words(op: Op) -> str:
@@ -100,10 +107,12 @@ def _add_links(trace: Trace, run: ProgramTimeline, group: str) -> None:
         return
     process = trace.process(f"{group}links")
     trace.counter(
-        process, "in flight", "bytes",
+        process,
+        "in flight",
+        "bytes",
         np.concatenate([run.message_start_us, run.message_end_us]),
         np.concatenate([run.bytes[run.message_of], -run.bytes[run.message_of]]),
-    )  # fmt: skip
+    )
     for row in np.unique(run.held_row).tolist():
         held = np.flatnonzero(run.held_row == row)
         place = trace.track(process, row_name(run.topology, row))
@@ -112,11 +121,19 @@ def _add_links(trace: Trace, run: ProgramTimeline, group: str) -> None:
             source, target, channel = run.table.connections[run.message_connection[message]]
             size = float(run.bytes[run.message_of[message]])
             trace.slice(
-                place, run.message_start_us[message], run.held_until_us[at],
-                f"{source} -> {target}, channel {channel}", "message",
-                {"from rank": source, "to rank": target, "channel": channel, "bytes": size,
-                 "arrives at µs": round(float(run.message_end_us[message]), 3)},
-            )  # fmt: skip
+                place,
+                run.message_start_us[message],
+                run.held_until_us[at],
+                f"{source} -> {target}, channel {channel}",
+                "message",
+                {
+                    "from rank": source,
+                    "to rank": target,
+                    "channel": channel,
+                    "bytes": size,
+                    "arrives at µs": round(float(run.message_end_us[message]), 3),
+                },
+            )
 
 
 def _add_gaps(trace: Trace, run: ProgramTimeline, group: str) -> None:
@@ -125,5 +142,11 @@ def _add_gaps(trace: Trace, run: ProgramTimeline, group: str) -> None:
         return
     place = trace.track(trace.process(f"{group}iterations"), "not drawn")
     for begin, end in run.skipped_us.tolist():
-        trace.slice(place, begin, end, "iterations that repeat those before", "gap",
-                    {"operations not drawn, in all": run.skipped})  # fmt: skip
+        trace.slice(
+            place,
+            begin,
+            end,
+            "iterations that repeat those before",
+            "gap",
+            {"operations not drawn, in all": run.skipped},
+        )

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
-from weft.synth.simulate import Floats
-from weft.synth.timeline import Timeline
+from weft.dsl.base.arrays import Floats
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.timeline import Timeline
 
 from .trace import Mark, Place, Trace, lanes
 
@@ -75,9 +75,14 @@ def _by_source(topology: Topology, used: Iterable[int]) -> Iterator[tuple[int, l
 
 
 def _add_link(
-    trace: Trace, process: int, run: Timeline, link: int, passages: np.ndarray,
-    first: dict[int, Mark], last: dict[int, Mark],
-) -> None:  # fmt: skip
+    trace: Trace,
+    process: int,
+    run: Timeline,
+    link: int,
+    passages: np.ndarray,
+    first: dict[int, Mark],
+    last: dict[int, Mark],
+) -> None:
     """The slices of a link, in as many lanes as it needs."""
     topology = run.schedule.topology
     name = link_name(topology, link)
@@ -90,9 +95,13 @@ def _add_link(
             places.append(trace.track(process, name + more))
         i = int(run.transfer[passage])
         mark = trace.slice(
-            places[lane], run.start_us[passage], run.end_us[passage],
-            transfer_name(run.schedule, i), "transfer", transfer_facts(run, passage),
-        )  # fmt: skip
+            places[lane],
+            run.start_us[passage],
+            run.end_us[passage],
+            transfer_name(run.schedule, i),
+            "transfer",
+            transfer_facts(run, passage),
+        )
         route = run.schedule.route(i)
         if link == route[0]:
             first[passage] = mark
@@ -109,13 +118,17 @@ def transfer_facts(run: Timeline, passage: int) -> dict[str, object]:
     """What a viewer shows of a passage that is clicked on."""
     s, i = run.schedule, int(run.transfer[passage])
     return {
-        "transfer": i, "chunk": int(s.chunk[i]), "from rank": int(s.src[i]),
-        "to rank": int(s.dst[i]), "step": int(s.step[i]) + 1, "reduce": bool(s.reduce[i]),
+        "transfer": i,
+        "chunk": int(s.chunk[i]),
+        "from rank": int(s.src[i]),
+        "to rank": int(s.dst[i]),
+        "step": int(s.step[i]) + 1,
+        "reduce": bool(s.reduce[i]),
         **({"slice": int(run.slice[passage])} if s.segments > 1 else {}),
         "bytes": float(run.bytes[passage]),
         "waited µs": round(float(run.start_us[passage] - run.ready_us[passage]), 3),
         "left at µs": round(float(run.left_us[passage]), 3),
-    }  # fmt: skip
+    }
 
 
 def _add_resources(trace: Trace, run: Timeline, group: str) -> None:
@@ -135,8 +148,14 @@ def _add_resources(trace: Trace, run: Timeline, group: str) -> None:
             passage = int(owner[at])
             i = int(run.transfer[passage])
             name = f"{run.schedule.src[i]}: {transfer_name(run.schedule, i)}"
-            trace.slice(place, run.start_us[passage], run.held_until_us[at], name, "resource",
-                        transfer_facts(run, passage))  # fmt: skip
+            trace.slice(
+                place,
+                run.start_us[passage],
+                run.held_until_us[at],
+                name,
+                "resource",
+                transfer_facts(run, passage),
+            )
 
 
 def _add_use(trace: Trace, process: int, run: Timeline, passages: np.ndarray, unit: str) -> None:
@@ -151,12 +170,20 @@ def _add_totals(trace: Trace, process: int, run: Timeline, s: Schedule) -> None:
     owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
     on_link = run.held_row < len(s.topology.links)
     begin, end = run.start_us[owner][on_link], run.held_until_us[on_link]
-    _counted(trace, process, "links in use", f"of {len(s.topology.links)} links", begin, end,
-             np.ones(len(begin)))  # fmt: skip
+    _counted(
+        trace,
+        process,
+        "links in use",
+        f"of {len(s.topology.links)} links",
+        begin,
+        end,
+        np.ones(len(begin)),
+    )
 
 
 def _counted(
     trace: Trace, process: int, name: str, unit: str, begin: Floats, end: Floats, amount: Floats
 ) -> None:
-    trace.counter(process, name, unit, np.concatenate([begin, end]),
-                  np.concatenate([amount, -amount]))  # fmt: skip
+    trace.counter(
+        process, name, unit, np.concatenate([begin, end]), np.concatenate([amount, -amount])
+    )

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.errors import Missing, NothingFound, UserError
-from weft.dsl.files import parse_json
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import dumps, load
+from weft.dsl.base.errors import Missing, NothingFound, UserError
+from weft.dsl.base.files import parse_json
+from weft.dsl.base.tables import number
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import dumps, load
 
-from ..report.layout import number
 from ..report.points import Figures, best, point_json, standing
 from .question import problem_of
 
 if TYPE_CHECKING:
+    from weft.synth.base.engine import Outcome, Point
     from weft.synth.bounds import Bounds
-    from weft.synth.engine import Outcome, Point
 
 FUNCTION = f"{__name__}:solve"
 
@@ -34,7 +34,7 @@ def solve(data: dict[str, Any]) -> dict[str, Any]:
         Missing: the engine cannot run here.
     """
     from weft.synth.api import synthesize
-    from weft.synth.engine import Budget
+    from weft.synth.base.engine import Budget
 
     problem = problem_of(data)
     budget = Budget(data["seconds"], data["threads"], data["seed"])
@@ -54,8 +54,16 @@ def solve(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nothing(status: str, why: str) -> dict[str, Any]:
-    return {"status": status, "why": why, "statements": [], "value": None, "bound": None,
-            "gap": None, "points": [], "schedules": []}  # fmt: skip
+    return {
+        "status": status,
+        "why": why,
+        "statements": [],
+        "value": None,
+        "bound": None,
+        "gap": None,
+        "points": [],
+        "schedules": [],
+    }
 
 
 def _blamed(problem: Problem, found: dict[str, Any]) -> dict[str, Any]:
@@ -79,10 +87,14 @@ def _told(problem: Problem, outcome: Outcome) -> dict[str, Any]:
         points = (best(points, problem),)
     bound = bounds(problem.topology, problem.collective)
     return {
-        "status": str(outcome.status), "why": "", "statements": list(outcome.statements),
-        **standing(points, problem, bound), "bound": _least(problem, bound),
-        "points": [_point(p) for p in points], "schedules": [dumps(p.schedule) for p in points],
-    }  # fmt: skip
+        "status": str(outcome.status),
+        "why": "",
+        "statements": list(outcome.statements),
+        **standing(points, problem, bound),
+        "bound": _least(problem, bound),
+        "points": [_point(p) for p in points],
+        "schedules": [dumps(p.schedule) for p in points],
+    }
 
 
 def _point(point: Point) -> dict[str, Any]:
@@ -111,8 +123,8 @@ def believable(data: dict[str, Any], result: dict[str, Any]) -> bool:
 
     Nothing else of it can be checked cheaply: that a bound holds is as good as who stored it.
     """
-    from weft.synth.simulate import latency_us, simulate
-    from weft.synth.verify import verify
+    from weft.synth.judge.verify import verify
+    from weft.synth.time.simulate import latency_us, simulate
 
     problem = problem_of(data)
     asked = problem.collective

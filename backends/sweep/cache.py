@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.errors import UserError, WeftError
-from weft.dsl.files import parse_json, read_text, require_kind, write_text
+from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.base.files import parse_json, read_text, require_kind, write_text
 
 from ..jobs.job import canonical, digest
 from .body import PROVED

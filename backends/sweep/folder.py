@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.errors import UserError
-from weft.dsl.files import write_text
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import write_text
 
 from ..jobs.job import canonical
 from .question import Question
@@ -28,9 +28,25 @@ from .question import Question
 MANIFEST, JOURNAL, SCHEDULES = "sweep.json", "journal.jsonl", "schedules"
 
 KEYS = (
-    "topology", "collective", "more", "ranks", "sketch", "engine", "bytes", "objective", "seed",
-    "budget_s", "status", "why", "value", "bound", "gap", "statements", "points", "key",
-)  # fmt: skip
+    "topology",
+    "collective",
+    "more",
+    "ranks",
+    "sketch",
+    "engine",
+    "bytes",
+    "objective",
+    "seed",
+    "budget_s",
+    "status",
+    "why",
+    "value",
+    "bound",
+    "gap",
+    "statements",
+    "points",
+    "key",
+)
 """The keys of a row."""
 
 
@@ -88,8 +104,14 @@ def row_of(
         names = [f"{stem}.json"]
     points = [{**p, "file": name} for p, name in zip(result["points"], names, strict=True)]
     more = {k: result[k] for k in ("status", "why", "value", "bound", "gap", "statements")}
-    row = {**question.label.to_json(), "ranks": question.ranks, "budget_s": question.seconds,
-           "key": key, **more, "points": points}  # fmt: skip
+    row = {
+        **question.label.to_json(),
+        "ranks": question.ranks,
+        "budget_s": question.seconds,
+        "key": key,
+        **more,
+        "points": points,
+    }
     return row, dict(zip(names, texts, strict=True))
 
 
@@ -115,9 +137,11 @@ def opened(path: Path, keys: frozenset[str], *, force: bool) -> Iterator[Folder]
         begun = [line["keys"] for line in lines if line["event"] == "sweep"]
         if begun and frozenset(begun[-1]) != keys:
             if not force:
-                raise UserError("the folder holds a sweep of other jobs, or of another weft",
-                                where=str(path), hint="name another folder; -f replaces what "
-                                "it holds")  # fmt: skip
+                raise UserError(
+                    "the folder holds a sweep of other jobs, or of another weft",
+                    where=str(path),
+                    hint="name another folder; -f replaces what it holds",
+                )
             _clear(path, journal)
             lines, begun = [], []
         folder = Folder(path, journal, dict(_finished(path, lines)))
@@ -133,8 +157,11 @@ def _lock(journal: int, path: Path) -> None:
     try:
         fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError("another weft sweep is writing there", where=str(path),
-                        hint="wait for it, or name another folder") from None  # fmt: skip
+        raise UserError(
+            "another weft sweep is writing there",
+            where=str(path),
+            hint="wait for it, or name another folder",
+        ) from None
     except OSError:  # a file system without locks
         pass
 
@@ -144,13 +171,17 @@ def _require_ours(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise UserError("a file, where the sweep's folder should be", where=str(path))
     if not path.absolute().parent.is_dir():
-        raise UserError(f"the folder {path.parent} does not exist", where=str(path),
-                        hint="make it first")  # fmt: skip
+        raise UserError(
+            f"the folder {path.parent} does not exist", where=str(path), hint="make it first"
+        )
     held = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
     strange = [name for name in held if name not in (MANIFEST, JOURNAL, SCHEDULES)]
     if strange or (held and JOURNAL not in held):
-        raise UserError(f"the folder holds {(strange or held)[0]!r}, and no sweep",
-                        where=str(path), hint="name a folder of its own")  # fmt: skip
+        raise UserError(
+            f"the folder holds {(strange or held)[0]!r}, and no sweep",
+            where=str(path),
+            hint="name a folder of its own",
+        )
 
 
 def _clear(path: Path, journal: int) -> None:

@@ -7,10 +7,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.dsl import collective_json, topology_json
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.registry import ENGINES
-from weft.dsl.spec import format_spec, options_of, text_of
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.base.spec import format_spec, options_of, text_of
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.problem import Objective, Problem
 
 from ..jobs.fingerprint import source_of
 from ..jobs.job import canonical, digest
@@ -73,9 +73,15 @@ class Question:
 
     @classmethod
     def of(
-        cls, label: Label, problem: Problem, sketch: SketchText | None, engine: str,
-        *, seconds: float, threads: int,
-    ) -> Question:  # fmt: skip
+        cls,
+        label: Label,
+        problem: Problem,
+        sketch: SketchText | None,
+        engine: str,
+        *,
+        seconds: float,
+        threads: int,
+    ) -> Question:
         """The question that a problem poses to an engine; ``sketch`` is where its rules are from.
 
         Raises:
@@ -84,15 +90,25 @@ class Question:
         chosen = ENGINES.make(engine, "--engine")
         options = {k: text_of(getattr(chosen, f.name)) for k, f in options_of(type(chosen)).items()}
         home = type(chosen).__module__
-        return cls(label, problem.topology.ranks, canonical({
-            "topology": topology_json.dump(problem.topology),
-            "collective": collective_json.dump(problem.collective),
-            "sketch": None if sketch is None else asdict(sketch),
-            "engine": format_spec(chosen), "options": options,
-            "source": None if home.startswith("weft.") else source_of(home),
-            "objective": str(problem.objective), "bytes": problem.bytes,
-            "seed": label.seed, "threads": threads,
-        }), seconds)  # fmt: skip
+        return cls(
+            label,
+            problem.topology.ranks,
+            canonical(
+                {
+                    "topology": topology_json.dump(problem.topology),
+                    "collective": collective_json.dump(problem.collective),
+                    "sketch": None if sketch is None else asdict(sketch),
+                    "engine": format_spec(chosen),
+                    "options": options,
+                    "source": None if home.startswith("weft.") else source_of(home),
+                    "objective": str(problem.objective),
+                    "bytes": problem.bytes,
+                    "seed": label.seed,
+                    "threads": threads,
+                }
+            ),
+            seconds,
+        )
 
     @classmethod
     def none(cls, label: Label, ranks: int | None, seconds: float, refused: str) -> Question:

@@ -15,9 +15,12 @@ from .folder import Folder, row_of
 from .question import Question
 
 UNKNOWN = {
-    Ending.LATE: "late", Ending.LOST: "lost", Ending.BROKEN: "broken",
-    Ending.CANCELLED: "pending", Ending.REFUSED: "unavailable",
-}  # fmt: skip
+    Ending.LATE: "late",
+    Ending.LOST: "lost",
+    Ending.BROKEN: "broken",
+    Ending.CANCELLED: "pending",
+    Ending.REFUSED: "unavailable",
+}
 """The status of a job that has no answer; it is asked again next time."""
 
 
@@ -60,10 +63,15 @@ class Result:
 
 
 def run(
-    questions: Sequence[Question], code: str, executor: Callable[[], Executor], watcher: Watcher,
-    *, deadline: float, cache: Cache | None = None,
+    questions: Sequence[Question],
+    code: str,
+    executor: Callable[[], Executor],
+    watcher: Watcher,
+    *,
+    deadline: float,
+    cache: Cache | None = None,
     folder: Folder | None = None,
-) -> Result:  # fmt: skip
+) -> Result:
     """Answer all questions.
 
     ``executor`` is made only if something must run; ``deadline``: seconds after which a job is
@@ -122,16 +130,17 @@ class _Work:
         return True
 
     def ask(
-        self, pool: Executor, questions: dict[str, Question],
+        self,
+        pool: Executor,
+        questions: dict[str, Question],
         deadline: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Run jobs, and keep their answers as they come."""
         keys = list(questions)
         handles: list[Handle] = []
         for key, question in questions.items():
             job = Job.of(FUNCTION, question.argument())
-            handles.append(pool.submit(job, deadline=deadline,
-                                       told=self._listener(key, question)))  # fmt: skip
+            handles.append(pool.submit(job, deadline=deadline, told=self._listener(key, question)))
         for step in ends(handles, self.watcher.cancelled):
             key = keys[step.place]
             self._ended(key, questions[key], step.answer)
@@ -155,8 +164,14 @@ class _Work:
         if answer.ending is Ending.DONE:
             self.ran += 1
             self._store(question, answer.value)
-            row = self._keep(question, key, answer.value, source="run", seconds=answer.seconds,
-                             starts=answer.starts)  # fmt: skip
+            row = self._keep(
+                question,
+                key,
+                answer.value,
+                source="run",
+                seconds=answer.seconds,
+                starts=answer.starts,
+            )
         else:
             row = self._failed(question, key, answer)
         self.seconds[key] = answer.seconds
@@ -171,8 +186,15 @@ class _Work:
         self.rows[key] = row
         if self.folder is not None and answer.starts:
             trace = (answer.fault or {}).get("trace")
-            self.folder.note("ended", key, row=row, files=None, starts=answer.starts,
-                             seconds=round(answer.seconds, 3), trace=trace)  # fmt: skip
+            self.folder.note(
+                "ended",
+                key,
+                row=row,
+                files=None,
+                starts=answer.starts,
+                seconds=round(answer.seconds, 3),
+                trace=trace,
+            )
         return row
 
     def _store(self, question: Question, result: dict[str, Any]) -> None:
@@ -198,5 +220,13 @@ class _Work:
 
 def _without(status: str, why: str) -> dict[str, Any]:
     """An answer of no schedules."""
-    return {"status": status, "why": why, "statements": [], "value": None, "bound": None,
-            "gap": None, "points": [], "schedules": []}  # fmt: skip
+    return {
+        "status": status,
+        "why": why,
+        "statements": [],
+        "value": None,
+        "bound": None,
+        "gap": None,
+        "points": [],
+        "schedules": [],
+    }

@@ -10,25 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.dsl.collective import Collective, Kind
-from weft.dsl.errors import CheckFailed, UserError
-from weft.dsl.library import Artefact
-from weft.dsl.registry import BACKENDS
-from weft.dsl.schedule import Schedule, load
-from weft.dsl.units import SizeRange
+from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.registry import BACKENDS
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.library import Artefact
+from weft.dsl.nouns.schedule import Schedule, load
 
 from ..check import require_good
-from ..compile import compile_schedule
-from ..fitting import fitted
-from ..msccl import ForMachine, MscclXml
-from ..p2p.backend import ScriptFile
-from ..p2p.compile import compile_script
-from ..passes.grains import coarsest
-from ..target import target as target_of
+from ..compile.analyses.grains import coarsest
+from ..compile.compile import compile_schedule
+from ..compile.fitting import fitted
+from ..formats.msccl.format import ForMachine, MscclXml
+from ..formats.p2p.compile import compile_script
+from ..formats.p2p.format import ScriptFile
+from ..runtime.target import target as target_of
 from .variants import Variant
 
 if TYPE_CHECKING:
-    from ..msccl import Backend
+    from ..formats.msccl.format import Backend
 
 ORDERS, FEW_ORDERS = 12, 3
 """Interleavings in which every artefact is executed before it is written, and one of more than
@@ -65,8 +65,11 @@ class Wanted:
 
     def to_json(self) -> dict[str, Any]:
         """For a job."""
-        return {"formats": list(self.formats), "runtime": self.runtime,
-                "in_place": list(self.in_place)}  # fmt: skip
+        return {
+            "formats": list(self.formats),
+            "runtime": self.runtime,
+            "in_place": list(self.in_place),
+        }
 
 
 def require_expressible(wanted: Wanted, collective: Collective) -> None:
@@ -75,13 +78,14 @@ def require_expressible(wanted: Wanted, collective: Collective) -> None:
     Raises:
         UserError: the runtime has no name for the collective, or none takes it in place.
     """
-    from ..emit.msccl_xml import collective_name
+    from ..formats.msccl.emit import collective_name
 
     kind = collective.kind
     collective_name(kind, target_of(wanted.runtime))
     if wanted.in_place == (True,) and kind in OUT_OF_PLACE_ONLY:
-        raise UserError(f"no runtime takes {collective.name or kind} in place",
-                        hint="--placement out")  # fmt: skip
+        raise UserError(
+            f"no runtime takes {collective.name or kind} in place", hint="--placement out"
+        )
 
 
 def make(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,8 +123,9 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
                 target = asked.runtime
                 chunks = coarsest(shaped.collective).message_chunks
                 chunks *= variant.segments * variant.instances
-            artefacts.append({"format": backend.name, "file": path, "target": target,
-                              "in_place": in_place})  # fmt: skip
+            artefacts.append(
+                {"format": backend.name, "file": path, "target": target, "in_place": in_place}
+            )
     return {"files": files, "artefacts": artefacts, "chunks": chunks}
 
 
@@ -130,9 +135,14 @@ def artefacts_of(rows: Sequence[Mapping[str, Any]]) -> tuple[Artefact, ...]:
 
 
 def _text(
-    schedule: Schedule, variant: Variant, backend: Backend, runtime: str, sizes: SizeRange,
-    name: str, in_place: bool,
-) -> str:  # fmt: skip
+    schedule: Schedule,
+    variant: Variant,
+    backend: Backend,
+    runtime: str,
+    sizes: SizeRange,
+    name: str,
+    in_place: bool,
+) -> str:
     if isinstance(backend, ScriptFile):
         return backend.write(compile_script(schedule, name), (), name.replace("-", "_"))
     target = target_of(runtime)
@@ -165,9 +175,10 @@ def _prove(
     done = backend.execute(text, where, wanted, interleavings=orders, seed=seed)
     if not done.ok:
         raise CheckFailed(
-            f"the artefact computes something else: {done.detail}", where=where,
+            f"the artefact computes something else: {done.detail}",
+            where=where,
             hint="nothing was written; this is a bug in weft, please report it",
-        )  # fmt: skip
+        )
 
 
 def require_formats(formats: Sequence[str]) -> tuple[str, ...]:

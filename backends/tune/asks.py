@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.dsl.collective import Collective, Kind
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Objective
-from weft.dsl.topology import Topology
-from weft.dsl.units import SizeRange, format_bytes
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.problem import Objective
+from weft.dsl.nouns.topology import Topology
 
 OCTAVES = 4
 """So many doublings lie between two sizes that the engines are asked about."""
@@ -82,9 +82,12 @@ class Ask:
 
 
 def asks(
-    topology: Topology, collective: Collective, sizes: SizeRange,
-    sketches: Sequence[Named] = (), engines: tuple[str, ...] = (),
-) -> list[Ask]:  # fmt: skip
+    topology: Topology,
+    collective: Collective,
+    sizes: SizeRange,
+    sketches: Sequence[Named] = (),
+    engines: tuple[str, ...] = (),
+) -> list[Ask]:
     """All questions for a collective on a machine, the cheap ones first.
 
     ``engines``: instead of those that are usual; the baseline always runs.
@@ -119,7 +122,7 @@ def _ladder(sizes: SizeRange) -> list[int]:
 
 
 def _classic(collective: Collective) -> Iterator[Ask]:
-    from weft.synth.classic.place import named, names_for
+    from weft.synth.engines.classic.place import named, names_for
 
     for name in names_for(collective.kind):
         usual = name in BASELINES.get(collective.kind, ())

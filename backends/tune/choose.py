@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from weft.dsl.base.arrays import Floats
 
 EVEN = 1 + 1e-9
 """Times that differ by less are equal."""

@@ -5,8 +5,8 @@ Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``tuning.cc``), ROCm/rccl (``msccl_
 
 from __future__ import annotations
 
-from weft.dsl.collective import Kind
-from weft.dsl.library import Library, TunedPlan
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.library import Library, TunedPlan
 
 MOST_NAMED = 4
 """So many files of ``MSCCL_XML_FILES`` microsoft/msccl loads; more need a ``MSCCL_CONFIG``."""
@@ -28,9 +28,12 @@ fi
 def environment(library: Library) -> dict[str, str]:
     """The files, by path in the library's folder; none where no plan is MSCCL XML."""
     named = [
-        (plan, a) for one in library.tuned for plan in one.plans for a in plan.artefacts
+        (plan, a)
+        for one in library.tuned
+        for plan in one.plans
+        for a in plan.artefacts
         if a.format == "msccl-xml"
-    ]  # fmt: skip
+    ]
     if not named:
         return {}
     names = ", ".join(_one_line(t.name) for t in library.tuned)
@@ -51,11 +54,12 @@ def environment(library: Library) -> dict[str, str]:
         files = ":".join(f"$WEFT_LIBRARY/{a.file}" for _, a in named)
         return {SCRIPT: head + "\n".join([*lines, f'export MSCCL_XML_FILES="{files}"', ""])}
     lines += [
-        f'# {len(named)} files are more than MSCCL_XML_FILES takes: a list of them, with their '
+        f"# {len(named)} files are more than MSCCL_XML_FILES takes: a list of them, with their "
         "paths here.",
         'export MSCCL_CONFIG="$(mktemp "${TMPDIR:-/tmp}/weft-msccl-XXXXXX")"',
-        f'sed "s|@LIBRARY@|$WEFT_LIBRARY|" "$WEFT_LIBRARY/{CONFIG}" > "$MSCCL_CONFIG"', "",
-    ]  # fmt: skip
+        f'sed "s|@LIBRARY@|$WEFT_LIBRARY|" "$WEFT_LIBRARY/{CONFIG}" > "$MSCCL_CONFIG"',
+        "",
+    ]
     rows = [_load(plan, a.file) for plan, a in named]
     config = "\n".join(["<msccl_algos>", *rows, "</msccl_algos>", ""])
     return {SCRIPT: head + "\n".join(lines), CONFIG: config}
@@ -68,8 +72,10 @@ def _one_line(name: str) -> str:
 
 
 def _load(plan: TunedPlan, file: str) -> str:
-    return (f'  <load path="@LIBRARY@/{file}" minbytes="{plan.low}" maxbytes="{plan.high + 1}" '
-            f'proto="{plan.protocol}"/>')  # fmt: skip
+    return (
+        f'  <load path="@LIBRARY@/{file}" minbytes="{plan.low}" maxbytes="{plan.high + 1}" '
+        f'proto="{plan.protocol}"/>'
+    )
 
 
 def _folder(target: str) -> str:

@@ -9,12 +9,13 @@ from functools import partial
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import NothingFound
-from weft.dsl.units import format_bytes
+from weft.dsl.base.arrays import Floats
+from weft.dsl.base.errors import NothingFound
+from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective
 
-from ..telling import Telling, silent
-from .choose import EVEN, LEAST, Floats, few, limits
+from .choose import EVEN, LEAST, few, limits
 from .measure import between, measured_race
 from .options import TuneOptions
 from .race import Entry, Interrupted, MapJobs, Runner, Track, clocked, run_race, short_race
@@ -58,8 +59,9 @@ def simulated(
         NothingFound: nothing can be compiled.
     """
     wanted = options.wanted
-    track = Track(wanted.runtime, options.raced_protocols,
-                  wanted.placements(collective.kind, FORMAT))  # fmt: skip
+    track = Track(
+        wanted.runtime, options.raced_protocols, wanted.placements(collective.kind, FORMAT)
+    )
     race = partial(short_race, forms=options.forms) if options.forms else run_race
     grid, entries = race(runners, sizes=options.sizes, track=track, jobs=jobs)
     entries = [e for e in entries if any(us is not None for us in e.us)]
@@ -70,8 +72,11 @@ def simulated(
         )
     empty = np.flatnonzero(np.isinf(_matrix(entries).min(axis=0)))
     if len(empty):
-        raise NothingFound(f"no plan for {collective} has chunks of whole elements at "
-                           f"{format_bytes(grid[empty[0]])}", hint="larger --sizes")  # fmt: skip
+        raise NothingFound(
+            f"no plan for {collective} has chunks of whole elements at "
+            f"{format_bytes(grid[empty[0]])}",
+            hint="larger --sizes",
+        )
     if options.forms:
         return Field(grid, entries, between(entries, grid))
     came = Field(grid, entries, _Clock(entries, track.runtime))
@@ -79,9 +84,12 @@ def simulated(
 
 
 def measured(
-    runners: list[Runner], collective: Collective, options: TuneOptions, jobs: MapJobs,
+    runners: list[Runner],
+    collective: Collective,
+    options: TuneOptions,
+    jobs: MapJobs,
     tell: Telling = silent,
-) -> Field:  # fmt: skip
+) -> Field:
     """The race on real ranks; ``tell`` hears which one is run."""
     assert options.measuring is not None
     grid, entries, own = measured_race(

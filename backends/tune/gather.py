@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl import collective_json, topology_json
-from weft.dsl.collective import Collective
-from weft.dsl.schedule import Schedule, load
-from weft.dsl.topology import Topology
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.schedule import Schedule, load
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.occupancy import us_per_byte
+from weft.synth.fabric.occupancy import us_per_byte
 
 from .asks import Ask, again, asks, fitting_sketches
 from .options import TuneOptions
@@ -62,9 +62,11 @@ def gather(
         questions = [q for q in questions if not _answered(q, topology, old)]
     machine = topology_json.dump(topology)
     wanted = collective_json.dump(collective)
-    answers = jobs("searching", f"{__package__}.work:solve", [
-        _given(q, machine, wanted, options) for q in questions
-    ])  # fmt: skip
+    answers = jobs(
+        "searching",
+        f"{__package__}.work:solve",
+        [_given(q, machine, wanted, options) for q in questions],
+    )
     found: dict[str, Runner] = {}
     for name, warm in options.warm.items():
         _join(found, Runner(name, usable(warm.schedule), form=warm.form))
@@ -94,11 +96,10 @@ def _answered(question: Ask, topology: Topology, old: Sequence[Schedule]) -> boo
         return False
     size = question.size
     return any(
-        size >= LARGE and us_per_byte(s) * size <= ENOUGH * lower_bound_us(
-            bounds(topology, s.collective), size
-        )
+        size >= LARGE
+        and us_per_byte(s) * size <= ENOUGH * lower_bound_us(bounds(topology, s.collective), size)
         for s in old
-    )  # fmt: skip
+    )
 
 
 def _shortly(reasons: Sequence[str]) -> str:
@@ -118,17 +119,29 @@ def _join(found: dict[str, Runner], runner: Runner) -> None:
 def _given(question: Ask, machine: Any, collective: Any, options: TuneOptions) -> dict[str, Any]:
     sketch = question.sketch
     return {
-        "topology": machine, "collective": collective, "engine": question.engine,
-        "objective": str(question.objective), "bytes": question.size,
+        "topology": machine,
+        "collective": collective,
+        "engine": question.engine,
+        "objective": str(question.objective),
+        "bytes": question.size,
         "sketch": None if sketch is None else sketch.to_json(),
-        "one_shot": question.one_shot, "seconds": options.seconds, "seed": options.seed,
-    }  # fmt: skip
+        "one_shot": question.one_shot,
+        "seconds": options.seconds,
+        "seed": options.seed,
+    }
 
 
 def _digest(schedule: Schedule) -> str:
     """Of what a program is made from: not of slices, which are the runtime's, or of who made it."""
-    parts = [schedule.chunk, schedule.src, schedule.dst, schedule.step, schedule.reduce,
-             schedule.route_links, schedule.priority]  # fmt: skip
+    parts = [
+        schedule.chunk,
+        schedule.src,
+        schedule.dst,
+        schedule.step,
+        schedule.reduce,
+        schedule.route_links,
+        schedule.priority,
+    ]
     text = b"|".join(b"" if p is None else np.ascontiguousarray(p).tobytes() for p in parts)
     shares = str((schedule.collective.factor, schedule.collective.sizes)).encode()
     return hashlib.sha256(text + shares).hexdigest()

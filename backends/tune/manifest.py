@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.library import Candidate, Tuned, TunedPlan
-from weft.dsl.schedule import dump, dumps
-from weft.dsl.units import format_bytes
+from weft.dsl.base.tables import count
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.library import Candidate, Tuned, TunedPlan
+from weft.dsl.nouns.schedule import dump, dumps
 from weft.synth.bounds import Bounds, lower_bound_us
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
-from ..fitting import binary
-from ..report.layout import count
+from ..compile.fitting import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
 from .field import Field
@@ -40,28 +40,37 @@ class Made:
 
 
 def make_files(
-    entries: Sequence[Entry], found: Sequence[Stretch], collective: Collective,
-    options: TuneOptions, jobs: MapJobs,
-) -> list[dict[str, Any]]:  # fmt: skip
+    entries: Sequence[Entry],
+    found: Sequence[Stretch],
+    collective: Collective,
+    options: TuneOptions,
+    jobs: MapJobs,
+) -> list[dict[str, Any]]:
     """The files of every stretch; an interruption is for what comes before, not for this."""
     given = [
         {
             "schedule": dump(entries[one.place].runner.schedule),
             "variant": entries[one.place].variant.to_json(),
-            "name": plan_name(collective, i), "low": one.low, "high": one.high,
-            "wanted": options.wanted.to_json(), "seed": options.seed,
+            "name": plan_name(collective, i),
+            "low": one.low,
+            "high": one.high,
+            "wanted": options.wanted.to_json(),
+            "seed": options.seed,
         }
         for i, one in enumerate(found)
-    ]  # fmt: skip
+    ]
     make = ("writing and checking", f"{__package__}.artefacts:make")
     answers = jobs(*make, given)
     return answers if None not in answers else jobs(*make, given)
 
 
 def entry_of(
-    bound: Bounds, collective: Collective, came: Field,
-    found: Sequence[Stretch], made: Sequence[Mapping[str, Any]],
-) -> Made:  # fmt: skip
+    bound: Bounds,
+    collective: Collective,
+    came: Field,
+    found: Sequence[Stretch],
+    made: Sequence[Mapping[str, Any]],
+) -> Made:
     """What the manifest says of a collective, with all files."""
     grid, entries = came.grid, came.entries
     files: dict[str, str] = {}
@@ -73,20 +82,41 @@ def entry_of(
         files |= artefacts["files"]
         known = entry.runner.schedule.provenance
         engine = str(known.get("found_by") or known.get("engine", "")).partition("{")[0]
-        plans.append(TunedPlan(
-            name, one.low, one.high, entry.name, engine, str(entry.variant.protocol),
-            entry.variant.instances, entry.variant.segments, entry.variant.passes, schedule,
-            artefacts_of(artefacts["artefacts"]),
-        ))  # fmt: skip
+        plans.append(
+            TunedPlan(
+                name,
+                one.low,
+                one.high,
+                entry.name,
+                engine,
+                str(entry.variant.protocol),
+                entry.variant.instances,
+                entry.variant.segments,
+                entry.variant.passes,
+                schedule,
+                artefacts_of(artefacts["artefacts"]),
+            )
+        )
     chosen, ideas = _columns(grid, entries, found)
     bound_us = tuple(float(lower_bound_us(bound, n)) for n in grid)
     tuned = Tuned(
-        collective, bound.to_json(), tuple(grid), bound_us, chosen, ideas,
-        (*_shown(entries, {one.place for one in found}),
-         *(Candidate(name, us, baseline=True) for name, us in came.own.items())), tuple(plans),
-        (*_remarks(grid, bound_us, chosen), *_own(grid, chosen, came.own),
-         *_odd(collective, plans, [one["chunks"] for one in made])),
-    )  # fmt: skip
+        collective,
+        bound.to_json(),
+        tuple(grid),
+        bound_us,
+        chosen,
+        ideas,
+        (
+            *_shown(entries, {one.place for one in found}),
+            *(Candidate(name, us, baseline=True) for name, us in came.own.items()),
+        ),
+        tuple(plans),
+        (
+            *_remarks(grid, bound_us, chosen),
+            *_own(grid, chosen, came.own),
+            *_odd(collective, plans, [one["chunks"] for one in made]),
+        ),
+    )
     return Made(tuned, files)
 
 
@@ -132,8 +162,10 @@ def _odd(
     """Plans that a runtime passes over at sizes that are round in binary."""
     for plan, number in zip(plans, chunks, strict=True):
         if number and not binary(collective.message_chunks, number):
-            yield (f"{plan.name} is for messages that are a multiple of {number} elements; the "
-                   "runtime passes it over at others")  # fmt: skip
+            yield (
+                f"{plan.name} is for messages that are a multiple of {number} elements; the "
+                "runtime passes it over at others"
+            )
 
 
 def _own(
@@ -143,6 +175,8 @@ def _own(
     for name, times in own.items():
         ahead = [n for n, mine, us in zip(grid, chosen, times, strict=True) if us < mine]
         if ahead:
-            yield (f"{name} by itself is quicker than any plan at {len(ahead)} of {len(grid)} "
-                   f"sizes, {format_bytes(ahead[0])} to {format_bytes(ahead[-1])}: leave those "
-                   "to it")  # fmt: skip
+            yield (
+                f"{name} by itself is quicker than any plan at {len(ahead)} of {len(grid)} "
+                f"sizes, {format_bytes(ahead[0])} to {format_bytes(ahead[-1])}: leave those "
+                "to it"
+            )

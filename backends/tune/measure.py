@@ -1,7 +1,7 @@
 """The race by measurement: schedules as point-to-point programs, run on real ranks.
 
 There is no choice of instances or protocols here: a program has rounds, not thread blocks. All
-contestants take turns, so that what disturbs one disturbs all alike (:mod:`weft.backends.bench`).
+contestants take turns, so that what disturbs one disturbs all alike (:mod:`.bench`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.errors import CheckFailed
-from weft.dsl.registry import BACKENDS
-from weft.dsl.units import SizeRange
-from weft.synth.simulate import simulate
+from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.registry import BACKENDS
+from weft.dsl.base.units import SizeRange
+from weft.synth.time.simulate import simulate
 
-from ..bench.job import Bench, Contestant
-from ..bench.results import entries as results
 from ..check import require_good
-from ..p2p.compile import compile_script
-from ..p2p.data import type_named, units_of
-from ..p2p.emit import function_of
-from ..profile.start import carry_out
+from ..formats.p2p.compile import compile_script
+from ..formats.p2p.data import type_named, units_of
+from ..formats.p2p.emit import function_of
+from ..ranks.bench.job import Bench, Contestant
+from ..ranks.bench.results import entries as results
+from ..ranks.profile.start import carry_out
 from .race import Entry, Runner, spaced
 from .variants import Variant
 
@@ -52,9 +52,12 @@ class Measuring:
 
 
 def measured_race(
-    runners: Sequence[Runner], sizes: SizeRange, how: Measuring, seed: int,
+    runners: Sequence[Runner],
+    sizes: SizeRange,
+    how: Measuring,
+    seed: int,
     tell: Callable[[str], None],
-) -> tuple[list[int], list[Entry], dict[str, tuple[float, ...]]]:  # fmt: skip
+) -> tuple[list[int], list[Entry], dict[str, tuple[float, ...]]]:
     """The sizes, the medians of schedules in µs, and those of the runtime's own collective.
 
     Raises:
@@ -71,13 +74,16 @@ def measured_race(
     units = units_of(chosen[0].schedule.collective)
     unit = type_named(DTYPE).itemsize * units.message_chunks
     top = min(sizes.high, LARGEST)
-    lengths = tuple(dict.fromkeys(
-        max(1, size // unit) for size in SizeRange(min(sizes.low, top), top).powers()
-    ))  # fmt: skip
-    bench = Bench(tuple(contestants), units, lengths, DTYPE, how.repeat, how.seconds, how.timeout,
-                  seed)  # fmt: skip
+    lengths = tuple(
+        dict.fromkeys(max(1, size // unit) for size in SizeRange(min(sizes.low, top), top).powers())
+    )
+    bench = Bench(
+        tuple(contestants), units, lengths, DTYPE, how.repeat, how.seconds, how.timeout, seed
+    )
     limit = len(lengths) * (len(contestants) * how.seconds + how.timeout)
-    rows = carry_out("weft.backends.bench.ranks", how.on, units.ranks, bench.to_json(), limit, tell)
+    rows = carry_out(
+        "weft.backends.ranks.bench.ranks", how.on, units.ranks, bench.to_json(), limit, tell
+    )
     found = results(rows, units, {})
     if wrong := [one for one in found if one.wrong]:
         raise CheckFailed(f"a wrong result: {wrong[0].wrong}", where=wrong[0].name)

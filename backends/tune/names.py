@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from weft.dsl.collective import Collective
+from weft.dsl.nouns.collective import Collective
 
 LONGEST = 40
 """Letters of a collective's name in that of a plan; MSCCL XML holds 63 in all."""

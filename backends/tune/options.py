@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from weft.dsl.schedule import Schedule
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.schedule import Schedule
 
 from .artefacts import Wanted
 from .asks import Named

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from weft.dsl.program import protocol_of
-from weft.dsl.schedule import Schedule, dump
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.program import protocol_of
+from weft.dsl.nouns.schedule import Schedule, dump
 
 from .variants import PLAIN, Variant
 
@@ -120,7 +120,7 @@ def spaced(sizes: SizeRange, per_octave: float) -> list[int]:
 
 def run_race(
     runners: Sequence[Runner], sizes: SizeRange, track: Track, jobs: MapJobs
-) -> tuple[list[int], list[Entry]]:  # fmt: skip
+) -> tuple[list[int], list[Entry]]:
     """The fine grid, and the finalists' times on it."""
     coarse = spaced(sizes, COARSE)
     texts = [dump(r.schedule) for r in runners]
@@ -136,11 +136,20 @@ def run_race(
         near = coarse if runner.baseline else _within_reach(place, times, coarse)
         if near:
             asked.append((place, near))
-    answers = jobs("timing", f"{WORK}:explore", [
-        {**stand, "schedule": texts[place], "sizes": near, "deep": True,
-         "best": [times.best.get(n) for n in near]}
-        for place, near in asked
-    ])  # fmt: skip
+    answers = jobs(
+        "timing",
+        f"{WORK}:explore",
+        [
+            {
+                **stand,
+                "schedule": texts[place],
+                "sizes": near,
+                "deep": True,
+                "best": [times.best.get(n) for n in near],
+            }
+            for place, near in asked
+        ],
+    )
     for (place, near), answer in zip(asked, answers, strict=True):
         times.add(place, near, answer)
     if not times.best and None in answers:
@@ -156,9 +165,12 @@ def run_race(
 
 
 def short_race(
-    runners: Sequence[Runner], forms: Sequence[Variant], sizes: SizeRange, track: Track,
+    runners: Sequence[Runner],
+    forms: Sequence[Variant],
+    sizes: SizeRange,
+    track: Track,
     jobs: MapJobs,
-) -> tuple[list[int], list[Entry]]:  # fmt: skip
+) -> tuple[list[int], list[Entry]]:
     """Three rounds: every schedule in one plain form at few sizes; those among the best of one of
     these in the given forms that are not plain (or the first), and all that have a form of their
     own in this, on a grid of powers of two; what leads then in plain forms.
@@ -179,8 +191,13 @@ def short_race(
         return ran
 
     def leading(count: int, *, baseline: bool = False) -> list[int]:
-        return sorted({place for n in few for place, _ in
-                       _ranked(times, n, runners, baseline=baseline)[:count]})  # fmt: skip
+        return sorted(
+            {
+                place
+                for n in few
+                for place, _ in _ranked(times, n, runners, baseline=baseline)[:count]
+            }
+        )
 
     everyone = range(len(runners))
     run([(place, simple[0]) for place in everyone], few)
@@ -189,8 +206,13 @@ def short_race(
     pairs = list(dict.fromkeys((*product(leading(PER_SIZE_SHORT) or everyone, theirs), *own)))
     ran = run(pairs, grid)
     ahead = {_ranked(times, n, runners)[0] for n in few if n in times.best}
-    plain = dict.fromkeys((*sorted(ahead), *product(leading(1) or everyone, simple[1:]),
-                           *product(leading(1, baseline=True), simple[:1])))  # fmt: skip
+    plain = dict.fromkeys(
+        (
+            *sorted(ahead),
+            *product(leading(1) or everyone, simple[1:]),
+            *product(leading(1, baseline=True), simple[:1]),
+        )
+    )
     more = [pair for pair in plain if pair not in pairs]
     with suppress(Interrupted):  # what came of the second is enough
         pairs, ran = pairs + more, ran + run(more, grid)
@@ -209,10 +231,16 @@ def clocked(
         Interrupted: before one of them was known.
     """
     given = [
-        {"schedule": dump(runner.schedule), "runtime": track.runtime, "protocols": [],
-         "in_place": list(track.in_place), "variant": variant.to_json(), "sizes": list(sizes)}
+        {
+            "schedule": dump(runner.schedule),
+            "runtime": track.runtime,
+            "protocols": [],
+            "in_place": list(track.in_place),
+            "variant": variant.to_json(),
+            "sizes": list(sizes),
+        }
         for runner, variant in forms
-    ]  # fmt: skip
+    ]
     answers = jobs("timing finalists", f"{WORK}:clock", given)
     if answers and all(answer is None for answer in answers):
         raise Interrupted
@@ -238,9 +266,10 @@ def _ranked(
 ) -> list[tuple[int, Variant]]:
     """Forms that were timed at a size, of all schedules or of the baselines, the quickest first."""
     found = sorted(
-        (known[size], place, variant) for (place, variant), known in times.of.items()
+        (known[size], place, variant)
+        for (place, variant), known in times.of.items()
         if size in known and (runners[place].baseline or not baseline)
-    )  # fmt: skip
+    )
     return [(place, variant) for _, place, variant in found]
 
 
@@ -251,8 +280,9 @@ def _finalists(
     chosen: dict[tuple[int, Variant], None] = {}
     for size in sizes:
         best = [
-            one for one in _ranked(times, size, runners)[:PER_SIZE]
+            one
+            for one in _ranked(times, size, runners)[:PER_SIZE]
             if times.of[one][size] <= NEAR * times.best[size]
-        ]  # fmt: skip
+        ]
         chosen |= dict.fromkeys((*best, *_ranked(times, size, runners, baseline=True)[:1]))
     return list(chosen)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import NothingFound, UserError
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import NothingFound, UserError
+from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.tables import count
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import bounds
 
-from ..report.layout import count
-from ..telling import Telling, silent
 from .choose import stretches
 from .field import measured, path, simulated
 from .gather import gather
@@ -21,9 +21,13 @@ from .race import MapJobs
 
 
 def tune(
-    topology: Topology, collective: Collective, options: TuneOptions, jobs: MapJobs,
-    say: Callable[[str, str], None] = lambda *_: None, tell: Telling = silent,
-) -> Made:  # fmt: skip
+    topology: Topology,
+    collective: Collective,
+    options: TuneOptions,
+    jobs: MapJobs,
+    say: Callable[[str, str], None] = lambda *_: None,
+    tell: Telling = silent,
+) -> Made:
     """The best plans for a collective; ``say`` hears what was done, as a label and a text, and
     ``tell`` what is going on where schedules are measured.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from weft.dsl.schedule import Schedule
-from weft.synth.occupancy import us_per_byte
-from weft.synth.packing.quantize import halved
+from weft.dsl.nouns.schedule import Schedule
+from weft.synth.engines.packing.trees.quantize import halved
+from weft.synth.fabric.occupancy import us_per_byte
 
-from ..fitting import MOST_GRAINS, binary
-from ..passes.grains import coarsest
+from ..compile.analyses.grains import coarsest
+from ..compile.fitting import MOST_GRAINS, binary
 
 WORTH = (Fraction(101, 100), Fraction(21, 20))
 """A schedule is rounded to a power of two of grains a chunk: to the fewest with which its busiest

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weft.dsl.errors import BadFile
-from weft.dsl.library import MANIFEST, TunedPlan
-from weft.dsl.program import Protocol, protocol_of
+from weft.dsl.base.errors import BadFile
+from weft.dsl.nouns.library import MANIFEST, TunedPlan
+from weft.dsl.nouns.program import Protocol, protocol_of
 
-from ..compile import CompileOptions
-from ..passes.channels import Spread
-from ..passes.threadblocks import Pairing
-from ..target import Target
+from ..compile.compile import CompileOptions
+from ..compile.passes.channels import Spread
+from ..compile.passes.threadblocks import Pairing
+from ..runtime.target import Target
 
 COPIES = (1, 2, 4, 8, 16)
 """Numbers of instances that are tried, as far as more are quicker."""
@@ -25,7 +25,7 @@ USUAL_COPIES = (1, 4)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Variant:
-    """One way to compile; the fields as :class:`~weft.backends.compile.CompileOptions` has them."""
+    """One way to compile; the fields as :class:`.CompileOptions` has them."""
 
     instances: int = 1
     protocol: Protocol = Protocol.SIMPLE
@@ -55,23 +55,36 @@ class Variant:
     def options(self, target: Target, *, in_place: bool = False, name: str = "") -> CompileOptions:
         """For the compiler."""
         return CompileOptions(
-            target=target, instances=self.instances, protocol=self.protocol,
-            spread=self.spread, pairing=self.pairing, segments=self.segments, in_place=in_place,
+            target=target,
+            instances=self.instances,
+            protocol=self.protocol,
+            spread=self.spread,
+            pairing=self.pairing,
+            segments=self.segments,
+            in_place=in_place,
             name=name,
-        )  # fmt: skip
+        )
 
     def to_json(self) -> dict[str, Any]:
         """For a job."""
-        return {"instances": self.instances, "protocol": str(self.protocol),
-                "spread": str(self.spread), "pairing": str(self.pairing),
-                "segments": self.segments}  # fmt: skip
+        return {
+            "instances": self.instances,
+            "protocol": str(self.protocol),
+            "spread": str(self.spread),
+            "pairing": str(self.pairing),
+            "segments": self.segments,
+        }
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Variant:
         """What :meth:`to_json` gave."""
-        return Variant(data["instances"], protocol_of(data["protocol"]),
-                       Spread(data["spread"]), Pairing(data["pairing"]),
-                       data["segments"])  # fmt: skip
+        return Variant(
+            data["instances"],
+            protocol_of(data["protocol"]),
+            Spread(data["spread"]),
+            Pairing(data["pairing"]),
+            data["segments"],
+        )
 
 
 SHAPES = (

@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from weft.dsl import collective_json, topology_json
-from weft.dsl.collective import make
-from weft.dsl.errors import NothingFound, UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.program import Program, Protocol
-from weft.dsl.schedule import Schedule, dump, load
-from weft.synth.program_time import ProgramClock, RuntimeModel, model_of
+from weft.dsl.base.errors import NothingFound, UserError
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.schedule import Schedule, dump, load
+from weft.synth.time.programs import ProgramClock, RuntimeModel, model_of
 
-from ..compile import compile_schedule
-from ..emit.msccl_xml import require_fit
-from ..fitting import fitted
-from ..target import target as target_of
+from ..compile.compile import compile_schedule
+from ..compile.fitting import fitted
+from ..formats.msccl.emit import require_fit
+from ..runtime.target import target as target_of
 from .usable import usable
 from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
 
@@ -62,11 +62,12 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
     ``sketch``, ``one_shot``, ``seconds``, ``seed``.
     """
     from weft.synth.api import synthesize
-    from weft.synth.engine import Budget
+    from weft.synth.base.engine import Budget
 
     try:
-        outcome = synthesize(_problem(given), given["engine"],
-                             Budget(given["seconds"], 1, given["seed"]))  # fmt: skip
+        outcome = synthesize(
+            _problem(given), given["engine"], Budget(given["seconds"], 1, given["seed"])
+        )
         schedules = [p.schedule for p in outcome.points]
         if given["one_shot"]:
             schedules = list(map(_one_shot, schedules))
@@ -79,8 +80,8 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_shot(gather: Schedule) -> Schedule:
-    from weft.synth.reductions.compose import one_shot_allreduce_from
-    from weft.synth.verify import require_valid
+    from weft.synth.judge.verify import require_valid
+    from weft.synth.reductions.allreduce import one_shot_allreduce_from
 
     schedule = one_shot_allreduce_from(gather)
     require_valid(schedule)
@@ -218,9 +219,12 @@ def explore(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _copies(
-    stand: Stand, base: Variant, known: Mapping[int, float | None], found: _Found,
+    stand: Stand,
+    base: Variant,
+    known: Mapping[int, float | None],
+    found: _Found,
     counts: Sequence[int],
-) -> None:  # fmt: skip
+) -> None:
     """Time more and more instances, while that helps at a size that may still be won."""
     cases = {size: list(stand.protocols) for size in found.sizes}
     last: dict[int, float] = {}
@@ -229,10 +233,13 @@ def _copies(
         if timer is None:
             return
         now = {
-            size: {p: timer.clock.time_us(size, p) for p in protocols
-                   if stand.worthwhile(timer.program, p, size)}
+            size: {
+                p: timer.clock.time_us(size, p)
+                for p in protocols
+                if stand.worthwhile(timer.program, p, size)
+            }
             for size, protocols in cases.items()
-        }  # fmt: skip
+        }
         for size, by_protocol in now.items():
             for protocol, us in by_protocol.items():
                 found.add(replace(base, instances=count, protocol=protocol), size, us)

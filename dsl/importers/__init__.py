@@ -6,16 +6,20 @@ to assume (α is in none of these formats, nor is the fabric between boxes).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from ..errors import BadFile
-from ..files import parse_json
-from ..machines.box_file import looks_like_box, read_box
-from ..machines.boxes import build
+from ..base.errors import BadFile
+from ..base.files import parse_json
+from ..base.registry import IMPORTERS
+from ..machines.host_file import looks_like_box, read_box
+from ..machines.hosts import build
 from ..machines.spec import Spec
-from ..topology import Topology
-from ..topology_json import load
+from ..nouns.topology import Topology
+from ..nouns.topology_json import load
 from .edge_list import read_edge_list
+from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from .nccl_xml import read_nccl_xml
 from .nvidia_smi import read_nvidia_smi
@@ -28,7 +32,7 @@ from .teccl import looks_like_teccl, read_teccl
 FORMATS = (
     "weft topology JSON, edge-list JSON (edges, gpu_ids), TACCL topology JSON (gpus_per_node), "
     "TE-CCL input JSON (TopologyParams), "
-    "NCCL or RCCL topology XML (<system>), the text of nvidia-smi topo -m, "
+    "NCCL or RCCL topology XML (<system>), GraphML, GML, the text of nvidia-smi topo -m, "
     "of nccl-tests or of p2pBandwidthLatencyTest, a box in TOML"
 )
 
@@ -36,32 +40,62 @@ FORMATS = (
 IMPORT_SKETCH = "weft sketch import SKETCH.json -t TOPOLOGY.json writes it in our language"
 
 
+class Importer(Protocol):
+    """A format that topologies are read from; packages add theirs as ``weft.importers``."""
+
+    def recognizes(self, text: str) -> bool:
+        """Return whether a text, without white space at its start, is in this format."""
+        ...
+
+    def read(self, text: str, where: str, options: Spec) -> Topology:
+        """Read a topology; ``where`` is the file for messages, ``options`` follow its path.
+
+        Raises:
+            BadFile: not readable. BadTopology: an impossible machine.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """An importer of our own, from two functions."""
+
+    recognizes: Callable[[str], bool]
+    read: Callable[[str, str, Spec], Topology]
+
+
 def read_any(text: str, where: str, options: Spec) -> Topology:
-    """A topology from a text of any known format.
+    """Read a topology from a text of any known format: ours first, then those of other packages.
 
     Raises:
         BadFile: none of them, or not readable. BadTopology: an impossible machine.
     """
     start = text.lstrip("\ufeff \t\r\n")
-    if start.startswith("<"):
-        return read_nccl_xml(start, where, options)
-    if looks_like_p2p_test(text):
-        return read_p2p_test(text, where, options)
-    if looks_like_nccl_tests(text):
-        return read_nccl_tests(text, where, options)
-    if looks_like_matrix(text):
-        return read_nvidia_smi(text, where, options)
-    if looks_like_box(text):
-        made = build(read_box(text, where), options)
-        return replace(made, name=options.title())
-    if start.startswith(("{", "[")):
-        return _read_json(text.lstrip("\ufeff"), where, options)
+    for importer in _importers():
+        if importer.recognizes(start):
+            # Blanks before the text count for lines and columns in messages, but XML allows none.
+            return importer.read(start if start.startswith("<") else text, where, options)
     what = "the file is empty" if not start else "the format is not known"
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 
 
+def _importers() -> Iterator[Importer]:
+    """Our own first: other packages' are looked up only for texts that none of ours reads."""
+    yield from _OURS
+    for name in IMPORTERS.names():
+        yield IMPORTERS.make(name)
+
+
+def _is_json(text: str) -> bool:
+    return text.startswith(("{", "["))
+
+
+def _read_box(text: str, where: str, options: Spec) -> Topology:
+    return replace(build(read_box(text, where), options), name=options.title())
+
+
 def _read_json(text: str, where: str, options: Spec) -> Topology:
-    data = parse_json(text, where)
+    data = parse_json(text.lstrip("\ufeff"), where)
     if isinstance(data, dict):
         if "weft" in data:
             return load(data, where)
@@ -72,6 +106,20 @@ def _read_json(text: str, where: str, options: Spec) -> Topology:
         if looks_like_teccl(data):
             return read_teccl(data, where, options)
         if looks_like_sketch(data):
-            raise BadFile("a TACCL sketch, where a topology is needed", where=where,
-                          hint=IMPORT_SKETCH)  # fmt: skip
+            raise BadFile(
+                "a TACCL sketch, where a topology is needed", where=where, hint=IMPORT_SKETCH
+            )
     raise BadFile("this JSON is no topology", where=where, hint=f"weft reads {FORMATS}")
+
+
+_OURS: tuple[Importer, ...] = (
+    _Reader(looks_like_graphml, read_graphml),
+    _Reader(lambda text: text.startswith("<"), read_nccl_xml),
+    _Reader(looks_like_gml, read_gml),
+    _Reader(looks_like_p2p_test, read_p2p_test),
+    _Reader(looks_like_nccl_tests, read_nccl_tests),
+    _Reader(looks_like_matrix, read_nvidia_smi),
+    _Reader(looks_like_box, _read_box),
+    _Reader(_is_json, _read_json),
+)
+"""In this order: the first that recognizes a text reads it."""

@@ -20,24 +20,33 @@ ALPHA_NOTE = (
 )
 
 NVLINK = {
-    "p100": Fraction(20), "v100": Fraction(25), "a100": Fraction(25), "h100": Fraction(25),
+    "p100": Fraction(20),
+    "v100": Fraction(25),
+    "a100": Fraction(25),
+    "h100": Fraction(25),
     "b200": Fraction(50),
-}  # fmt: skip
+}
 """GB/s per NVLink and direction, NVIDIA data sheets."""
 
 NVLINKS_PER_GPU = {"p100": 4, "v100": 6, "a100": 12, "h100": 18, "b200": 18}
 """NVLinks of one GPU, NVIDIA data sheets."""
 
 GENERATION_NIC = {
-    "p100": Fraction(25, 2), "v100": Fraction(25, 2), "a100": Fraction(25), "h100": Fraction(50),
+    "p100": Fraction(25, 2),
+    "v100": Fraction(25, 2),
+    "a100": Fraction(25),
+    "h100": Fraction(50),
     "b200": Fraction(50),
-}  # fmt: skip
+}
 """GB/s of the NIC that NVIDIA's own box of that generation has: EDR, HDR, NDR."""
 
 GENERATION_PCIE = {
-    "p100": Fraction(12), "v100": Fraction(12), "a100": Fraction(24), "h100": Fraction(48),
+    "p100": Fraction(12),
+    "v100": Fraction(12),
+    "a100": Fraction(24),
+    "h100": Fraction(48),
     "b200": Fraction(48),
-}  # fmt: skip
+}
 """GB/s of x16 PCIe Gen3, Gen4, Gen5 as NCCL counts it."""
 
 CPU_LINK = Fraction(10)

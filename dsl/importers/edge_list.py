@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..errors import BadFile, UserError
+from ..base.errors import BadFile, UserError
+from ..base.units import exact
 from ..machines.spec import MAX_GPUS, MAX_LINKS, Spec
-from ..symmetry import GUESSED, guess
-from ..topology import Link, Node, NodeKind, Topology
-from ..units import exact
+from ..nouns.topology import Link, Node, NodeKind, Topology
+from ..symmetry.symmetry import GUESSED, guess
 from .defaults import CABLE_ALPHA
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import median
 
-from ..errors import BadFile
+from ..base.errors import BadFile
+from ..base.units import BYTES_PER_US_PER_GBPS
 from ..machines.spec import Spec
-from ..symmetry import GUESSED, guess
-from ..topology import Link, Topology, gpu, switch
-from ..units import BYTES_PER_US_PER_GBPS
+from ..nouns.topology import Link, Topology, gpu, switch
+from ..symmetry.symmetry import GUESSED, guess
 
 _HEAD = re.compile(r"#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")
@@ -49,8 +49,11 @@ def read_nccl_tests(text: str, where: str, options: Spec) -> Topology:
     hosts = _hosts(lines, where)
     rows = [row for row in _rows(lines, where) if row.bytes and row.us > 0]
     if len({row.bytes for row in rows}) < 2:
-        raise BadFile("at least two sizes are needed to tell α from bandwidth", where=where,
-                      hint="run the test with -b 8 -e 1G -f 2")  # fmt: skip
+        raise BadFile(
+            "at least two sizes are needed to tell α from bandwidth",
+            where=where,
+            hint="run the test with -b 8 -e 1G -f 2",
+        )
     largest = max(rows, key=lambda row: row.bytes)
     factor = largest.busbw / largest.algbw if largest.algbw else 1.0
     alpha, rate, off = _line(rows, factor)
@@ -59,8 +62,10 @@ def read_nccl_tests(text: str, where: str, options: Spec) -> Topology:
     several = len(set(hosts)) > 1
     n = len(hosts)
     numbers = {host: i for i, host in enumerate(dict.fromkeys(hosts))}
-    nodes = (*(gpu(i, numbers[host] if several else None) for i, host in enumerate(hosts)),
-             switch("fabric"))  # fmt: skip
+    nodes = (
+        *(gpu(i, numbers[host] if several else None) for i, host in enumerate(hosts)),
+        switch("fabric"),
+    )
     half = Fraction(f"{alpha:.2e}") / 2
     width = Fraction(f"{rate:.2e}")
     links = tuple(x for i in range(n) for x in (Link(i, n, width, half), Link(n, i, width, half)))
@@ -70,12 +75,16 @@ def read_nccl_tests(text: str, where: str, options: Spec) -> Topology:
 
 
 def _notes(name: str, several: bool, off: float) -> Iterator[str]:
-    yield (f"measured by nccl-tests{f' ({name}_perf)' if name else ''}: a port for each GPU, and "
-           "no word about what lies between them")  # fmt: skip
+    yield (
+        f"measured by nccl-tests{f' ({name}_perf)' if name else ''}: a port for each GPU, and "
+        "no word about what lies between them"
+    )
     yield f"α + bytes ÷ bandwidth is off by {off:.0%} in the median"
     if name != "sendrecv":
-        yield ("α is that of the whole collective, the bandwidth what its algorithm reached: the "
-               "machine may be better; sendrecv_perf measures messages")  # fmt: skip
+        yield (
+            "α is that of the whole collective, the bandwidth what its algorithm reached: the "
+            "machine may be better; sendrecv_perf measures messages"
+        )
     if several:
         yield "of several hosts: GPUs of one host may reach each other quicker than that"
 
@@ -103,8 +112,11 @@ def _hosts(lines: list[str], where: str) -> list[str]:
     """The host of each rank."""
     found = {int(m[1]): m[2] for m in map(_RANK.match, lines) if m}
     if len(found) < 2 or sorted(found) != list(range(len(found))):
-        raise BadFile("the list of ranks and devices is missing, or has gaps", where=where,
-                      hint="keep the lines that begin with '#  Rank  0 …'")  # fmt: skip
+        raise BadFile(
+            "the list of ranks and devices is missing, or has gaps",
+            where=where,
+            hint="keep the lines that begin with '#  Rank  0 …'",
+        )
     return [found[rank] for rank in range(len(found))]
 
 
@@ -122,5 +134,8 @@ def _rows(lines: list[str], where: str) -> Iterator[_Row]:
                 raise ValueError
             yield _Row(int(words[0]), *map(float, words[at : at + 3]))
         except ValueError:
-            raise BadFile(f"the row is not of the {len(head)} columns in the head",
-                          where=f"{where}:{number}", hint=" ".join(head)) from None  # fmt: skip
+            raise BadFile(
+                f"the row is not of the {len(head)} columns in the head",
+                where=f"{where}:{number}",
+                hint=" ".join(head),
+            ) from None

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from ..errors import BadFile
+from ..base.errors import BadFile
 from ..machines.spec import MAX_GPUS, Spec
-from ..topology import NodeKind, Topology
+from ..nouns.topology import NodeKind, Topology
 from .defaults import ALPHA_NOTE, CABLE_ALPHA, CPU_LINK, NVSWITCH_ALPHA, PCIE_ALPHA
 from .plan import Cable, Part, Plan, Plug, boxes
 from .xml_tree import Element, parse_xml
@@ -83,9 +83,10 @@ def read_nccl_xml(text: str, where: str, options: Spec) -> Topology:
     root = parse_xml(text, where)
     if root.tag != "system":
         raise BadFile(
-            f"<{root.tag}> is not the root of a NCCL topology", where=root.where,
+            f"<{root.tag}> is not the root of a NCCL topology",
+            where=root.where,
             hint="a topology file starts with <system>",
-        )  # fmt: skip
+        )
     reading = _Reading(notes=[ALPHA_NOTE])
     for number, cpu in enumerate(root.find("cpu")):
         _read_cpu(reading, cpu, number)
@@ -171,10 +172,11 @@ def _ranked(reading: _Reading, where: str) -> list[tuple[_Gpu, int, Cable]]:
     """The GPUs in the order of their ranks."""
     if not reading.gpus:
         raise BadFile(
-            "no GPU with a rank", where=where,
+            "no GPU with a rank",
+            where=where,
             hint="a file that NCCL completes at run time names no GPUs; give the dump "
             "(NCCL_TOPO_DUMP_FILE) instead",
-        )  # fmt: skip
+        )
     if len(reading.gpus) > MAX_GPUS:
         raise BadFile(f"more than {MAX_GPUS} GPUs", where=where)
     found = sorted(reading.gpus, key=lambda g: g[0].rank)

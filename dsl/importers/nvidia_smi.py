@@ -13,10 +13,10 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build
+from ..machines.hosts import Box, BoxSwitch, Cables, Nics, build
 from ..machines.spec import Spec
-from ..symmetry import GUESSED, guess
-from ..topology import NodeKind, Topology
+from ..nouns.topology import NodeKind, Topology
+from ..symmetry.symmetry import GUESSED, guess
 from .defaults import (
     ALPHA_NOTE,
     CABLE_ALPHA,
@@ -178,8 +178,11 @@ def _nearest_gpus(matrix: Matrix, notes: list[str]) -> tuple[tuple[int, ...], ..
     n, total = matrix.gpus, len(matrix.names)
     best: dict[tuple[int, ...], list[int]] = {}
     for g in range(n):
-        classes = {c: PATHS.index(matrix.cells[g][c]) for c in range(n, total)
-                   if matrix.cells[g][c] in PATHS}  # fmt: skip
+        classes = {
+            c: PATHS.index(matrix.cells[g][c])
+            for c in range(n, total)
+            if matrix.cells[g][c] in PATHS
+        }
         if classes:
             least = min(classes.values())
             best.setdefault(tuple(c for c, k in classes.items() if k == least), []).append(g)

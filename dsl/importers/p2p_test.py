@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations
 
-from ..errors import BadFile
+from ..base.errors import BadFile
 from ..machines.spec import Spec
-from ..symmetry import guess
-from ..topology import Link, Resource, Topology, gpu
+from ..nouns.topology import Link, Resource, Topology, gpu
+from ..symmetry.symmetry import guess
 from .measured import alike
 
 BOTH_WAYS = 0.9
@@ -61,8 +61,10 @@ def read_p2p_test(text: str, where: str, options: Spec) -> Topology:
         raise BadFile("there is one GPU only: no pairs were measured", where=where)
     both = _like(matrices, "Bidirectional", "Bandwidth", enabled, gpus, where)
     delays = _like(matrices, "", "Latency", enabled, gpus, where)
-    notes = [f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}: "
-             "every pair alone, so what several pairs share is not known"]  # fmt: skip
+    notes = [
+        f"measured by p2pBandwidthLatencyTest, P2P {'enabled' if enabled else 'disabled'}: "
+        "every pair alone, so what several pairs share is not known"
+    ]
     if delays is None:
         notes.append("there is no latency in the text: α is 0")
     if both is None:
@@ -70,8 +72,13 @@ def read_p2p_test(text: str, where: str, options: Spec) -> Topology:
     flows = list(permutations(range(gpus), 2))
     width, delay = alike(one[f] for f in flows), alike((delays or {}).get(f, 0.0) for f in flows)
     links = tuple(Link(*f, width[one[f]], delay[(delays or {}).get(f, 0.0)]) for f in flows)
-    made = Topology(options.title(), tuple(map(gpu, range(gpus))), links,
-                    _shared(one, both, flows), notes=(*notes, *_cannot(lines)))  # fmt: skip
+    made = Topology(
+        options.title(),
+        tuple(map(gpu, range(gpus))),
+        links,
+        _shared(one, both, flows),
+        notes=(*notes, *_cannot(lines)),
+    )
     return replace(made, symmetries=guess(made))
 
 
@@ -102,8 +109,9 @@ def _chosen(
         for title, matrix in matrices.items():
             if (title.ways, title.what, title.enabled) == (ways, what, enabled):
                 return _written(title, matrix), enabled
-    raise BadFile(f"the {ways.lower()} bandwidths are missing", where=where,
-                  hint="is the text complete?")  # fmt: skip
+    raise BadFile(
+        f"the {ways.lower()} bandwidths are missing", where=where, hint="is the text complete?"
+    )
 
 
 def _like(
@@ -113,8 +121,10 @@ def _like(
     for title, matrix in matrices.items():
         if (title.ways, title.what, title.enabled) == (ways, what, enabled):
             if len(matrix) != gpus**2:
-                raise BadFile(f"the matrix is not of {gpus} GPUs, as the first one is",
-                              where=f"{where}:{title.line}")  # fmt: skip
+                raise BadFile(
+                    f"the matrix is not of {gpus} GPUs, as the first one is",
+                    where=f"{where}:{title.line}",
+                )
             return _written(title, matrix)
     return None
 
@@ -146,11 +156,16 @@ def _matrix(lines: list[str], at: int, where: str) -> Matrix:
         place = at + 1 + row
         words = lines[place].split() if place < len(lines) else []
         if not words or words[0] != str(row):
-            raise BadFile(f"the row of GPU {row} is missing", where=f"{where}:{place + 1}",
-                          hint="is the text complete?")  # fmt: skip
+            raise BadFile(
+                f"the row of GPU {row} is missing",
+                where=f"{where}:{place + 1}",
+                hint="is the text complete?",
+            )
         if len(words) != gpus + 1:
-            raise BadFile(f"the row of GPU {row} has {len(words) - 1} numbers for {gpus} columns",
-                          where=f"{where}:{place + 1}")  # fmt: skip
+            raise BadFile(
+                f"the row of GPU {row} has {len(words) - 1} numbers for {gpus} columns",
+                where=f"{where}:{place + 1}",
+            )
         for column, word in enumerate(words[1:]):
             if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", word) or float(word) <= 0:
                 raise BadFile(f"{word!r} is not a positive number", where=f"{where}:{place + 1}")

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from ..errors import BadTopology
-from ..machines.fabric import Port, join, parse_fabric
+from ..base.errors import BadTopology
+from ..machines.fabric_links import Port, join, parse_fabric
 from ..machines.spec import Spec, check_size
-from ..symmetry import GUESSED, Image, extend, guess
-from ..topology import Link, Node, NodeKind, Topology, both_ways, gpu
+from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
+from ..symmetry.symmetry import GUESSED, Image, extend, guess
 from .defaults import NET_ALPHA
 
 

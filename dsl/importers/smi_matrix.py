@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..errors import BadFile, BadTopology
+from ..base.errors import BadFile, BadTopology
 
 PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """Classes over PCIe, the nearest first."""
@@ -108,9 +108,10 @@ def _header(tokens: list[_Token], where: str) -> tuple[tuple[str, ...], list[_To
         if tokens[i].text == names[0]:
             return tuple(names), tokens[i:]
     raise BadFile(
-        f"the row of {names[0]} is missing", where=f"{where}:{tokens[-1].line}",
+        f"the row of {names[0]} is missing",
+        where=f"{where}:{tokens[-1].line}",
         hint="is the text complete?",
-    )  # fmt: skip
+    )
 
 
 def _rows(
@@ -124,9 +125,10 @@ def _rows(
         if at == len(tokens) or tokens[at].text != name:
             line = tokens[min(at, len(tokens) - 1)].line
             raise BadFile(
-                f"the row of {name} is missing", where=f"{where}:{line}",
+                f"the row of {name} is missing",
+                where=f"{where}:{line}",
                 hint=f"the header has {len(names)} devices, the text {r} whole rows",
-            )  # fmt: skip
+            )
         first, at = tokens[at], at + 1
         cells, at = _cells(names, tokens, at)
         if len(cells) != len(names):

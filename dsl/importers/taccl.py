@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..errors import BadFile
-from ..files import Fields
-from ..machines.box_file import load_box
-from ..machines.boxes import Box, BoxSwitch, Cables, Nics, build
+from ..base.errors import BadFile
+from ..base.files import Fields
+from ..base.units import BYTES_PER_US_PER_GBPS, exact
+from ..machines.host_file import load_box
+from ..machines.hosts import Box, BoxSwitch, Cables, Nics, build
 from ..machines.spec import MAX_GPUS, Spec
-from ..symmetry import GUESSED, Image, guess
-from ..topology import Topology
-from ..units import BYTES_PER_US_PER_GBPS, exact
+from ..nouns.topology import Topology
+from ..symmetry.symmetry import GUESSED, Image, guess
 
 KINDS = ("ndv2", "dgx2", "hub", "custom")
 
@@ -67,7 +67,7 @@ def read_taccl(data: Any, where: str, options: Spec) -> Topology:
     """A topology from the parsed JSON of a TACCL topology file.
 
     Options: ``chunk=1MiB``, ``unit=1us``, ``kind=ndv2|dgx2|hub|custom``, and those of every box
-    (``nodes=``, ``fabric=``, ``nics=`` …, :func:`weft.dsl.machines.boxes.build`).
+    (``nodes=``, ``fabric=``, ``nics=`` …, :func:`weft.dsl.machines.hosts.build`).
 
     Raises:
         BadFile: a key missing, unknown, or of the wrong shape; no units. BadTopology: boxes that
@@ -148,9 +148,10 @@ def _builtin(fields: Fields, kind: str, name: str, gpus: int, scale: Scale, wher
     alpha = exact(fields.get("alpha", Number), f"{where}: alpha") * scale.unit
     if len(betas) != wanted:
         raise BadFile(
-            f"node_betas_list has {len(betas)} entries, {kind} has {wanted}", where=where,
+            f"node_betas_list has {len(betas)} entries, {kind} has {wanted}",
+            where=where,
             hint="kind= says what the file is",
-        )  # fmt: skip
+        )
     widths = [scale.bandwidth(beta, where) for beta in betas]
     if kind != "ndv2":
         port = BoxSwitch(_SWITCH[kind], tuple(range(gpus)), widths[0], alpha / 2)
@@ -178,9 +179,10 @@ def _custom(fields: Fields, name: str, gpus: int, scale: Scale, where: str) -> B
                 raise BadFile(f"GPU {src} has a link to itself", where=f"{where}: links[{dst}]")
             if lanes != links[src][dst] or betas[dst][src] != betas[src][dst]:
                 raise BadFile(
-                    f"the link {src}-{dst} differs in its two directions", where=where,
+                    f"the link {src}-{dst} differs in its two directions",
+                    where=where,
                     hint="write it as an edge list, which has directed links",
-                )  # fmt: skip
+                )
             if lanes < 0 or lanes.denominator != 1 or lanes > 1000:
                 raise BadFile(f"{lanes} lanes", where=f"{where}: links[{dst}][{src}]")
             if lanes and src < dst:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from fractions import Fraction
 from math import floor
 
-from ..errors import BadFile, BadTopology
-from ..files import parse_json
-from ..machines.boxes import Nics, side_by_side, with_symmetries
+from ..base.errors import BadFile, BadTopology
+from ..base.files import parse_json
 from ..machines.connections import connect
+from ..machines.hosts import Nics, side_by_side, with_symmetries
 from ..machines.spec import Spec, check_size
-from ..symmetry import GUESSED, guess
-from ..topology import Topology
+from ..nouns.topology import Topology
+from ..symmetry.symmetry import GUESSED, guess
 from .taccl import TacclBox, notes_of, taccl_box
 from .taccl_sketch import TacclSketch
 
@@ -44,9 +44,10 @@ def read_pair(
     nodes = options.integer("nodes", sketch.nodes)
     if nodes != sketch.nodes:
         raise BadFile(
-            f"the sketch is for {sketch.nodes} nodes, not for {nodes}", where=options.keys["nodes"],
+            f"the sketch is for {sketch.nodes} nodes, not for {nodes}",
+            where=options.keys["nodes"],
             hint=f"leave nodes= out, or change nnodes in {sketch.where}",
-        )  # fmt: skip
+        )
     check_size(options, nodes * found.box.gpus)
     sketch.check_ranks(found.box.gpus, found.name)
     return _connected(found, options, sketch, split=split)
@@ -60,9 +61,10 @@ def _connected(found: TacclBox, options: Spec, sketch: TacclSketch, *, split: bo
         return replace(with_symmetries(inner, box, 1), notes=notes)
     if box.nics is None:
         raise BadTopology(
-            f"{found.name} has no NICs, so nothing joins its {nodes} nodes", where=sketch.where,
+            f"{found.name} has no NICs, so nothing joins its {nodes} nodes",
+            where=sketch.where,
             hint="the topology needs nics_per_node, remote_alpha and remote_beta",
-        )  # fmt: skip
+        )
     pairs = sketch.pairs(box.gpus)
     width = _split_width(found, box.nics, len(pairs)) if split else box.nics.bandwidth
     share = _ports(nodes) if split else _nics(box.nics, box.gpus)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import BadFile, UnknownName
-from ..files import Fields
+from ..base.errors import BadFile, UnknownName
+from ..base.files import Fields
 from ..machines.spec import MAX_GPUS
 
 INTRA_STRATEGIES = ("switch", "none", "minmax", "maxmin")
@@ -69,19 +69,28 @@ class TacclSketch:
         Raises:
             BadFile: it does.
         """
-        named = [(f"intranode_sketch.switches[{i}]", g)
-                 for i, one in enumerate(self.switches) for g in one]  # fmt: skip
-        for key, lists in (("internode_conn", self.connections),
-                           ("gpus_to_sender_rev_map", self.senders)):  # fmt: skip
+        named = [
+            (f"intranode_sketch.switches[{i}]", g)
+            for i, one in enumerate(self.switches)
+            for g in one
+        ]
+        for key, lists in (
+            ("internode_conn", self.connections),
+            ("gpus_to_sender_rev_map", self.senders),
+        ):
             if isinstance(lists, Mapping):
-                named += [(f"internode_sketch.{key}", g)
-                          for s, others in lists.items() for g in (s, *others)]  # fmt: skip
+                named += [
+                    (f"internode_sketch.{key}", g)
+                    for s, others in lists.items()
+                    for g in (s, *others)
+                ]
         for place, rank in named:
             if rank >= gpus:
                 raise BadFile(
                     f"there is no GPU {rank}: a node of {machine} has 0 to {gpus - 1}",
-                    where=f"{self.where}: {place}", hint="is the sketch for another machine?",
-                )  # fmt: skip
+                    where=f"{self.where}: {place}",
+                    hint="is the sketch for another machine?",
+                )
 
 
 def looks_like_sketch(data: Any) -> bool:
@@ -108,10 +117,23 @@ def read_taccl_sketch(data: Any, where: str, name: str) -> TacclSketch:
     chunks = _chunks(fields, where, remarks)
     fields.finish(ignore=())
     if nodes == 1:
-        remarks.append(Remark("nnodes", "TACCL's public program stops at a single node; weft does "
-                              "not"))  # fmt: skip
-    return TacclSketch(name, where, nodes, strategy, switches, peers, connections, senders,
-                       own_first, rotations, chunks, tuple(remarks))  # fmt: skip
+        remarks.append(
+            Remark("nnodes", "TACCL's public program stops at a single node; weft does not")
+        )
+    return TacclSketch(
+        name,
+        where,
+        nodes,
+        strategy,
+        switches,
+        peers,
+        connections,
+        senders,
+        own_first,
+        rotations,
+        chunks,
+        tuple(remarks),
+    )
 
 
 # ---- inside a node
@@ -124,11 +146,13 @@ def _inside(
     inside = Fields(fields.get("intranode_sketch", dict), place)
     strategy = _word(inside, "strategy", INTRA_STRATEGIES, place)
     if strategy in ("minmax", "maxmin"):
-        remarks.append(Remark(
-            "intranode_sketch.strategy",
-            f"TACCL's program stops at {strategy!r}, which balances the load of links; read as "
-            "'none': what is fast balances them too",
-        ))  # fmt: skip
+        remarks.append(
+            Remark(
+                "intranode_sketch.strategy",
+                f"TACCL's program stops at {strategy!r}, which balances the load of links; read as "
+                "'none': what is fast balances them too",
+            )
+        )
     if strategy != "switch":
         inside.finish(ignore=("switches", "switch_hyperedge_strategy"))
         return strategy, (), ""
@@ -138,8 +162,11 @@ def _inside(
         raise BadFile("no switch is listed", where=f"{place}.switches")
     words = inside.get("switch_hyperedge_strategy", list)
     if not words or not all(isinstance(word, str) for word in words):
-        raise BadFile("a list of words, one for each switch, is expected",
-                      where=f"{place}.switch_hyperedge_strategy", hint='["uc-min"]')  # fmt: skip
+        raise BadFile(
+            "a list of words, one for each switch, is expected",
+            where=f"{place}.switch_hyperedge_strategy",
+            hint='["uc-min"]',
+        )
     inside.finish(ignore=())
     _check_sets(switches, place, remarks)
     _remark_words(words, remarks)
@@ -155,27 +182,33 @@ def _check_sets(switches: tuple[tuple[int, ...], ...], place: str, remarks: list
             if set(one) & set(other) and set(one) != set(other):
                 shared = min(set(one) & set(other))
                 raise BadFile(
-                    f"GPU {shared} is in switches[{k}] too", where=f"{place}.switches[{i}]",
+                    f"GPU {shared} is in switches[{k}] too",
+                    where=f"{place}.switches[{i}]",
                     hint="sets are disjoint, or the same",
-                )  # fmt: skip
+                )
     for one in dict.fromkeys(switches):
         planes = switches.count(one)
         if planes > 1:
-            remarks.append(Remark(
-                "intranode_sketch.switches",
-                f"the same set stands {planes} times: TACCL takes {planes} lanes, each {planes} "
-                f"times as fast, so {planes * planes} times the bandwidth; here these planes share "
-                "the bandwidth of the port",
-            ))  # fmt: skip
+            remarks.append(
+                Remark(
+                    "intranode_sketch.switches",
+                    f"the same set stands {planes} times: TACCL takes {planes} lanes, "
+                    f"each {planes} times as fast, so {planes * planes} times the bandwidth; "
+                    "here these planes share the bandwidth of the port",
+                )
+            )
 
 
 def _remark_words(words: list[str], remarks: list[Remark]) -> None:
     place = "intranode_sketch.switch_hyperedge_strategy"
     if words[0] not in ("uc-min", "uc-max"):
-        remarks.append(Remark(
-            place, f"{words[0]!r} is neither 'uc-min' nor 'uc-max': TACCL then sets no objective "
-            "at all, not even time; here it is no rule, and time counts as always",
-        ))  # fmt: skip
+        remarks.append(
+            Remark(
+                place,
+                f"{words[0]!r} is neither 'uc-min' nor 'uc-max': TACCL then sets no objective "
+                "at all, not even time; here it is no rule, and time counts as always",
+            )
+        )
     if len(set(words)) > 1:
         remarks.append(Remark(place, "TACCL heeds the first word only, and so do we"))
 
@@ -201,8 +234,12 @@ def _between(
         senders = _senders(relays, connections, f"{place}.gpus_to_sender_rev_map")
     own_first = between.get("enforce_ordering", bool, False)
     if between.get("beta_split", dict, None) is not None:
-        remarks.append(Remark("internode_sketch.beta_split", "of older versions of TACCL, which "
-                              "now computes it; not used"))  # fmt: skip
+        remarks.append(
+            Remark(
+                "internode_sketch.beta_split",
+                "of older versions of TACCL, which now computes it; not used",
+            )
+        )
     between.finish(ignore=())
     return connections, senders, own_first
 
@@ -221,8 +258,9 @@ def _connections(given: Any, place: str) -> Lists | str:
         if count != counts[first]:
             raise BadFile(
                 f"sender {sender} has {count} receivers, sender {first} has {counts[first]}",
-                where=place, hint="TACCL wants the same number for every sender",
-            )  # fmt: skip
+                where=place,
+                hint="TACCL wants the same number for every sender",
+            )
     return found
 
 
@@ -231,8 +269,11 @@ def _senders(given: Any, connections: Lists | str, place: str) -> Lists:
     through: dict[int, tuple[int, ...]] = {}
     for sender, sources in _lists(given, place).items():
         if isinstance(connections, Mapping) and sender not in connections:
-            raise BadFile(f"GPU {sender} sends nothing to other nodes", where=place,
-                          hint="name a sender of internode_conn")  # fmt: skip
+            raise BadFile(
+                f"GPU {sender} sends nothing to other nodes",
+                where=place,
+                hint="name a sender of internode_conn",
+            )
         for source in sources:
             through[source] = (*through.get(source, ()), sender)
     return dict(sorted(through.items()))
@@ -246,8 +287,11 @@ def _rotations(fields: Fields, where: str) -> tuple[tuple[int, int], ...]:
     for i, one in enumerate(fields.get("symmetry_offsets", list)):
         place = f"{where}: symmetry_offsets[{i}]"
         if not isinstance(one, list) or len(one) != 2 or not all(map(_is_rank, one)):
-            raise BadFile("a pair [offset, block] of numbers is expected", where=place,
-                          hint="[2, 16] moves every rank by 2 in blocks of 16")  # fmt: skip
+            raise BadFile(
+                "a pair [offset, block] of numbers is expected",
+                where=place,
+                hint="[2, 16] moves every rank by 2 in blocks of 16",
+            )
         if one[1] < 1:
             raise BadFile(f"a block of {one[1]} ranks", where=place)
         found.append((one[0], one[1]))
@@ -261,8 +305,12 @@ def _chunks(fields: Fields, where: str, remarks: list[Remark]) -> int:
     if not 1 <= chunks <= 1 << 16:
         raise BadFile(f"input_chunkup is {chunks}", where=place, hint="1 or more")
     if inside.get("heuristic", int, None) is not None:
-        remarks.append(Remark("hyperparameters.heuristic", "of older versions of TACCL, which now "
-                              "chooses it; not used"))  # fmt: skip
+        remarks.append(
+            Remark(
+                "hyperparameters.heuristic",
+                "of older versions of TACCL, which now chooses it; not used",
+            )
+        )
     inside.finish(ignore=())
     return int(chunks)
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..collective import Collective, make
-from ..errors import BadFile, UnknownName, UserError
-from ..files import Fields
-from ..machines.box_file import load_box
-from ..machines.boxes import Box, BoxSwitch, Cables, side_by_side, with_symmetries
+from ..base.errors import BadFile, UnknownName, UserError
+from ..base.files import Fields
+from ..base.units import exact, format_bytes
 from ..machines.connections import connect
 from ..machines.families import mesh
+from ..machines.host_file import load_box
+from ..machines.hosts import Box, BoxSwitch, Cables, side_by_side, with_symmetries
 from ..machines.spec import Spec, check_size, parse_spec
-from ..symmetry import guess
-from ..topology import Link, Node, NodeKind, Topology, both_ways, switch
-from ..units import exact, format_bytes
+from ..nouns.collective import Collective, make
+from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, switch
+from ..symmetry.symmetry import guess
 
 NAMES = ("DGX1", "DGX2", "NDv2", "AMD", "Mesh")
 KINDS = {1: "allgather", 2: "alltoall"}
@@ -31,11 +31,27 @@ _INFINIBAND = Fraction(25, 2), Fraction(13, 10)
 """GB/s and µs of a hop of NDv2's network."""
 
 _INSTANCE = (
-    "num_chunks", "epoch_type", "epoch_duration", "epoch_multiplier", "num_epochs",
-    "alpha_threshold", "alpha_epoch_duration_ratio_max", "switch_copy", "switch_to_gpu_link_on",
-    "debug", "debug_output_file", "objective_type", "solution_method", "schedule_output_file",
-    "warmstart", "symmetry", "lower", "lower_xml", "epsilon", "collective",
-)  # fmt: skip
+    "num_chunks",
+    "epoch_type",
+    "epoch_duration",
+    "epoch_multiplier",
+    "num_epochs",
+    "alpha_threshold",
+    "alpha_epoch_duration_ratio_max",
+    "switch_copy",
+    "switch_to_gpu_link_on",
+    "debug",
+    "debug_output_file",
+    "objective_type",
+    "solution_method",
+    "schedule_output_file",
+    "warmstart",
+    "symmetry",
+    "lower",
+    "lower_xml",
+    "epsilon",
+    "collective",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +104,22 @@ def read_teccl_input(data: Any, where: str) -> TecclInput:
     if name not in NAMES:
         raise UnknownName("machine of TE-CCL", name, NAMES, where=place)
     found = TecclInput(
-        name, where, _count(shape, "chassis", 2 if name == "DGX2" else 1, place),
-        _count(shape, "side_length", 4, place), _alphas(shape, place),
-        _kind(instance, f"{where}: InstanceParams"), _chunk(shape, place),
+        name,
+        where,
+        _count(shape, "chassis", 2 if name == "DGX2" else 1, place),
+        _count(shape, "side_length", 4, place),
+        _alphas(shape, place),
+        _kind(instance, f"{where}: InstanceParams"),
+        _chunk(shape, place),
         _count(instance, "num_chunks", 1, f"{where}: InstanceParams"),
-        instance.get("switch_copy", bool, True), (),
-    )  # fmt: skip
+        instance.get("switch_copy", bool, True),
+        (),
+    )
     shape.finish(ignore=())
     idle = [key for key in asked if key not in _INSTANCE]
-    notes = tuple(f"InstanceParams: TE-CCL takes {key!r} silently and does not use it"
-                  for key in idle)  # fmt: skip
+    notes = tuple(
+        f"InstanceParams: TE-CCL takes {key!r} silently and does not use it" for key in idle
+    )
     return replace(found, notes=notes)
 
 
@@ -121,8 +143,11 @@ def _alphas(shape: Fields, place: str) -> tuple[Fraction, Fraction]:
 def _chunk(shape: Fields, place: str) -> int:
     size = exact(shape.get("chunk_size", Number, 1), f"{place}: chunk_size") * 10**9
     if not 1 <= size < 1 << 50:
-        raise BadFile(f"a chunk of {float(size):g} bytes", where=place,
-                      hint="chunk_size is in GB: 1e-6 is a kilobyte")  # fmt: skip
+        raise BadFile(
+            f"a chunk of {float(size):g} bytes",
+            where=place,
+            hint="chunk_size is in GB: 1e-6 is a kilobyte",
+        )
     return round(size)
 
 
@@ -171,8 +196,9 @@ def _dgx2(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
     nodes = (replace(n, multicast=asked.multicast and not n.stores) for n in inner.nodes)
     inner = replace(inner, nodes=tuple(nodes))
     pairs = tuple((2 * p + 1, 2 * p) for p in range(8))
-    made = _own_alphas(connect(inner, box, options, pairs, (Fraction(25, 2), Fraction(26, 10))),
-                       asked)  # fmt: skip
+    made = _own_alphas(
+        connect(inner, box, options, pairs, (Fraction(25, 2), Fraction(26, 10))), asked
+    )
     if asked.chassis != 2:
         return _noted(made, f"TE-CCL builds two DGX2, whatever chassis says ({asked.chassis})")
     return made
@@ -207,8 +233,9 @@ def _as_switch(made: Topology, multicast: bool) -> Topology:
     place = {0: last} | {r: r - 1 for r in range(1, made.ranks)}
     gpus = [replace(n, name=f"gpu{r}") for r, n in enumerate(made.nodes[1 : made.ranks])]
     first = Node("switch-gpu0", NodeKind.SWITCH, made.nodes[0].host, multicast)
-    links = tuple(replace(x, src=place.get(x.src, x.src), dst=place.get(x.dst, x.dst))
-                  for x in made.links)  # fmt: skip
+    links = tuple(
+        replace(x, src=place.get(x.src, x.src), dst=place.get(x.dst, x.dst)) for x in made.links
+    )
     nodes = (*gpus, first, *made.nodes[made.ranks :])
     return Topology(made.name, nodes, links, made.resources, notes=made.notes)
 
@@ -224,9 +251,10 @@ def _amd(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
     if shipped:
         raise UserError(
             "what TE-CCL makes of two AMD chassis is not kept: GCD 15 is a switch there, and one "
-            "switch a GPU without a network", where=options.keys["as_shipped"],
+            "switch a GPU without a network",
+            where=options.keys["as_shipped"],
             hint="leave as_shipped out",
-        )  # fmt: skip
+        )
     small = [(h, s) for h in range(asked.chassis) for s in range(8)]
     first = len(inner.nodes)
     main = first + len(small)
@@ -238,9 +266,10 @@ def _amd(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
     nodes = (*inner.nodes, *names, switch("main", multicast=asked.multicast))
     made = with_symmetries(Topology(inner.name, nodes, tuple(links)), box, asked.chassis)
     return _noted(
-        made, "TE-CCL's list of the switches of several AMD chassis is off by one, and the links "
+        made,
+        "TE-CCL's list of the switches of several AMD chassis is off by one, and the links "
         "of the first small switch are twice as fast; here all have 25 GB/s",
-    )  # fmt: skip
+    )
 
 
 def _mesh(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
@@ -252,16 +281,21 @@ def _mesh(asked: TecclInput, options: Spec, shipped: bool) -> Topology:
     slip = "TE-CCL links the last GPU of a row of the mesh with the first of the next"
     if not shipped:
         return _noted(made, f"{slip}; here it does not")
-    wraps = [x for row in range(1, side)
-             for x in both_ways(row * side - 1, row * side, 100, asked.alphas[0])]  # fmt: skip
+    wraps = [
+        x
+        for row in range(1, side)
+        for x in both_ways(row * side - 1, row * side, 100, asked.alphas[0])
+    ]
     made = replace(made, links=(*made.links, *wraps), symmetries=())
     return _noted(replace(made, symmetries=guess(made)), f"{slip}, and so does this")
 
 
 def _one_chassis(asked: TecclInput) -> None:
     if asked.chassis != 1:
-        raise BadFile(f"TE-CCL knows one {asked.name}, chassis is {asked.chassis}",
-                      where=f"{asked.where}: TopologyParams")  # fmt: skip
+        raise BadFile(
+            f"TE-CCL knows one {asked.name}, chassis is {asked.chassis}",
+            where=f"{asked.where}: TopologyParams",
+        )
 
 
 def _own_alphas(made: Topology, asked: TecclInput) -> Topology:

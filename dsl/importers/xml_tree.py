@@ -10,7 +10,7 @@ from xml.etree.ElementTree import ParseError
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
-from ..errors import BadFile
+from ..base.errors import BadFile
 
 MAX_DEPTH = 64
 MAX_ELEMENTS = 100_000

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..sketch import Measure
-from ..spans import Span
-from ..spec import Spec
+from ..base.spans import Span
+from ..base.spec import Spec
+from ..nouns.sketch import Measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,9 +442,20 @@ class PhasesRule(RuleLine):
 
 
 Rule = (
-    OnlyRule | ForbidRule | RelayRule | OwnFirstRule | SwitchRule | SymmetryRule | ChunksRule
-    | ChunksBySizeRule | MaxHopsRule | MaxStepsRule | MaxDetourRule | SendRule | PhasesRule
-)  # fmt: skip
+    OnlyRule
+    | ForbidRule
+    | RelayRule
+    | OwnFirstRule
+    | SwitchRule
+    | SymmetryRule
+    | ChunksRule
+    | ChunksBySizeRule
+    | MaxHopsRule
+    | MaxStepsRule
+    | MaxDetourRule
+    | SendRule
+    | PhasesRule
+)
 
 
 @dataclass(frozen=True, slots=True)

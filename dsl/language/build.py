@@ -13,13 +13,13 @@ from lark import Token, Tree, v_args
 from lark.tree import Meta
 from lark.visitors import Transformer_NonRecursive
 
-from ..collective import Kind
-from ..composition import PHASE_KINDS
-from ..errors import SyntaxProblem, UnknownName, UserError, WeftError
-from ..sketch import Measure
-from ..spans import Source, Span
-from ..spec import spec_at
-from ..units import parse_bytes
+from ..base.errors import SyntaxProblem, UnknownName, UserError, WeftError
+from ..base.spans import Source, Span
+from ..base.spec import spec_at
+from ..base.units import parse_bytes
+from ..nouns.collective import Kind
+from ..nouns.composition import PHASE_KINDS
+from ..nouns.sketch import Measure
 from . import ast
 from .ast import Operator
 from .tokens import Code
@@ -227,8 +227,11 @@ class Builder(Transformer_NonRecursive[Token, Anything]):
         *steps, beyond = parts
         sizes = [size for _, size in steps]
         if not all(a < b for a, b in pairwise([0, *sizes])):
-            self._complain("these sizes do not grow", self._span(meta),
-                           "chunks 1 up to 64KiB, 2 up to 1MiB, 8 beyond")  # fmt: skip
+            self._complain(
+                "these sizes do not grow",
+                self._span(meta),
+                "chunks 1 up to 64KiB, 2 up to 1MiB, 8 beyond",
+            )
         return ast.ChunksBySizeRule(tuple(steps), beyond, span=self._span(meta))
 
     def max_hops(self, meta: Meta, parts: Parts) -> ast.MaxHopsRule:

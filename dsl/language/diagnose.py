@@ -6,8 +6,8 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from ..errors import SyntaxProblem
-from ..spans import Source, Span
+from ..base.errors import SyntaxProblem
+from ..base.spans import Source, Span
 from .tokens import Rejected, spelling
 
 _HEADERS = ("machine", "collective", "size", "engine", "phases")
@@ -15,11 +15,13 @@ _EXAMPLES: tuple[tuple[set[str], str], ...] = (
     ({"SKETCH_NAME"}, "the first line is 'sketch' and a name"),
     ({"QUANTITY"}, "a size is a number and a unit: 64KiB, 1MiB, 2GB"),
     ({"PHASE_KIND"}, "rules stand outside of 'phases:', and inside collectives"),
-    ({"_ACROSS", "_ALONG", "_IN"},
-     "within node, across nodes by local rank, in blocks of 4, along x, in (0 1)(2 3)"),
+    (
+        {"_ACROSS", "_ALONG", "_IN"},
+        "within node, across nodes by local rank, in blocks of 4, along x, in (0 1)(2 3)",
+    ),
     ({"_FEW", "_MANY"}, "few peers, many peers or at most 4 peers"),
     ({"_INDENT"}, "what belongs to a line that ends in ':' is indented below it"),
-)  # fmt: skip
+)
 """What could be written, by terminals that could stand there."""
 
 _ARITHMETIC = frozenset({"+", "-", "*", "//", "%"})
@@ -49,19 +51,22 @@ def explain(source: Source, code: str, rejected: Rejected) -> SyntaxProblem:
     word = span.text
     if rejected.found == "_DEDENT":
         return SyntaxProblem(
-            "the indentation matches no line above", where=span,
+            "the indentation matches no line above",
+            where=span,
             hint="indent a line like its neighbours in the block",
-        )  # fmt: skip
+        )
     if rejected.found == "_INDENT":
         return SyntaxProblem(
-            "this line is indented, but no block begins above it", where=span,
+            "this line is indented, but no block begins above it",
+            where=span,
             hint="blocks begin with 'between nodes:', 'within node:', 'for … in …:' or 'phases:'",
-        )  # fmt: skip
+        )
     if word == '"':
         return SyntaxProblem(
-            "a quotation mark that is not closed, or quotes nothing", where=span,
+            "a quotation mark that is not closed, or quotes nothing",
+            where=span,
             hint="quotes open and close on one line",
-        )  # fmt: skip
+        )
     found = _found(rejected, word)
     wanted = _wanted(rejected.accepted)
     return SyntaxProblem(

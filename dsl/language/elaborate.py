@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..catalog import topology
-from ..errors import BadSketch, SeveralErrors, UnknownName, UserError, WeftError
-from ..registry import ENGINES
-from ..sketch import (
+from ..base.arrays import Bools
+from ..base.errors import BadSketch, SeveralErrors, UnknownName, UserError, WeftError
+from ..base.registry import ENGINES
+from ..base.spec import parse_spec
+from ..catalogue import topology
+from ..nouns.sketch import (
     Chunks,
     ChunksBySize,
     FixedSend,
@@ -33,12 +35,11 @@ from ..sketch import (
     SwitchPolicy,
     Symmetry,
 )
-from ..spec import parse_spec
-from ..topology import Topology
+from ..nouns.topology import Topology
 from . import ast
 from .evaluate import Meaning, Reach, number_of
 from .format import generator_text, ranks_text, rule_text
-from .machine import Machine, Mask
+from .machine import Machine
 from .moves import image_of
 from .parse import MAX_ERRORS, raise_all
 from .phases import phases_of
@@ -118,7 +119,7 @@ def machine_of(tree: ast.SketchText, arguments: Mapping[str, int] | None = None)
     """The machine that a sketch names, None if it names none.
 
     Raises:
-        As :func:`weft.dsl.catalog.topology` and :func:`machine_text`, at the line of the machine.
+        As :func:`weft.dsl.catalogue.topology` and :func:`machine_text`, at the line of the machine.
     """
     text = machine_text(tree, arguments)
     try:
@@ -148,9 +149,10 @@ def parameters_of(
         elif one.name not in machine_numbers:
             if one.default is None:
                 raise BadSketch(
-                    f"the parameter {one.name!r} has no value", where=one.span,
+                    f"the parameter {one.name!r} has no value",
+                    where=one.span,
                     hint=f"give it a default: sketch {tree.name}({one.name} = 2)",
-                )  # fmt: skip
+                )
             numbers[one.name] = number_of(one.default, numbers)
     return numbers
 
@@ -175,9 +177,10 @@ def _collective(tree: ast.SketchText, rules: Sequence[Rule]) -> str:
             continue
         if named not in ("", rule.kind):
             raise BadSketch(
-                f"these phases make {rule.kind}, and the sketch is for {named}", where=rule.span,
+                f"these phases make {rule.kind}, and the sketch is for {named}",
+                where=rule.span,
                 hint=f"collective {rule.kind}, or leave that line out",
-            )  # fmt: skip
+            )
         return str(rule.kind)
     return named
 
@@ -243,7 +246,7 @@ class _Elaborator:
                 f"a block about links {meaning.inside(head).reach} inside one {meaning.reach}",
                 where=head.span,
                 hint="end the outer block first",
-            )  # fmt: skip
+            )
         inner = meaning.inside(head)
         for one in block.body:
             self.statement(one, inner, loops)
@@ -254,15 +257,17 @@ class _Elaborator:
         if head.variable in loops:
             raise BadSketch(
                 f"{head.variable!r} is already the variable of a loop around this one",
-                where=head.span, hint="choose another letter",
-            )  # fmt: skip
+                where=head.span,
+                hint="choose another letter",
+            )
         values = meaning.values(head.values)
         self.turns += len(values)
         if self.turns > MAX_TURNS:
             raise BadSketch(
-                f"the loops turn more than {MAX_TURNS} times", where=head.span,
+                f"the loops turn more than {MAX_TURNS} times",
+                where=head.span,
                 hint="ranges, groups and 'any' say the same in one rule",
-            )  # fmt: skip
+            )
         self.loops[id(head)] = head, self.loops.get(id(head), (head, False))[1] or bool(values)
         for value in values:
             for one in block.body:
@@ -301,9 +306,10 @@ class _Translation:
                 found = meaning.selection(selection)
                 if found.empty and (meaning.speaks_of() & meaning.machine.hops).any():
                     raise BadSketch(
-                        "this allows no link at all", where=span,
+                        "this allows no link at all",
+                        where=span,
                         hint="an 'only' that matches nothing leaves nothing to send over",
-                    )  # fmt: skip
+                    )
                 yield Only(found.pair_set(), found.link_set(), label=label, span=span)
             case ast.ForbidRule(selection=selection):
                 found = meaning.selection(selection)
@@ -348,10 +354,12 @@ class _Translation:
                 fits = (Reach.MACHINE,)
         if reach not in fits:
             raise BadSketch(
-                f"this line means nothing in a block about links {reach}", where=self.line.span,
-                hint=f"it may stand in a block about links {fits[1]}" if len(fits) > 1
+                f"this line means nothing in a block about links {reach}",
+                where=self.line.span,
+                hint=f"it may stand in a block about links {fits[1]}"
+                if len(fits) > 1
                 else "move it out of the block",
-            )  # fmt: skip
+            )
 
     def _relay(self, line: ast.RelayRule) -> Iterator[Relay | OwnFirst]:
         meaning, machine = self.meaning, self.meaning.machine
@@ -379,7 +387,7 @@ class _Translation:
         if line.own_first and not ordered:
             yield OwnFirst(frozenset(through), label=label, span=span)
 
-    def _free_ways_out(self) -> Mask:
+    def _free_ways_out(self) -> Bools:
         """Hops out of the boxes of this block to boxes that it does not speak of: left alone."""
         machine, meaning = self.meaning.machine, self.meaning
         free = np.zeros_like(machine.hops)
@@ -401,9 +409,10 @@ class _Translation:
         more = 0 if line.more is None else self.meaning.number(line.more)
         if more < 0:
             raise BadSketch(
-                f"a detour of {more} hops is shorter than the shortest path", where=line.span,
+                f"a detour of {more} hops is shorter than the shortest path",
+                where=line.span,
                 hint="max detour 0 hops allows shortest paths only",
-            )  # fmt: skip
+            )
         return MaxDetour(line.measure, more, line.percent, label=self._label(), span=line.span)
 
     def _switches(self, line: ast.SwitchRule) -> Iterator[SwitchPolicy]:
@@ -456,12 +465,18 @@ class _Translation:
             target = None if line.target is None else meaning.rank(line.target, box)
             suffix = f", node {box}" if box is not None and len(meaning.places()) > 1 else ""
             yield FixedSend(
-                owner, pair, not line.never, step, piece, target,
-                label=self._label(suffix=suffix), span=line.span,
-            )  # fmt: skip
+                owner,
+                pair,
+                not line.never,
+                step,
+                piece,
+                target,
+                label=self._label(suffix=suffix),
+                span=line.span,
+            )
 
 
-def _pairs(mask: Mask) -> tuple[Pair, ...]:
+def _pairs(mask: Bools) -> tuple[Pair, ...]:
     return tuple((int(a), int(b)) for a, b in np.argwhere(mask))
 
 
@@ -472,7 +487,7 @@ def _with_free_rest(machine: Machine, written: Sequence[Written]) -> Iterator[Wr
     one at the margin speaks of all.
     """
     reaches = {w.meaning.reach for w in written if isinstance(w.line, ast.OnlyRule)}
-    free: Mask = machine.hops.copy()
+    free: Bools = machine.hops.copy()
     for one in written:
         if isinstance(one.line, ast.OnlyRule):
             free &= ~one.meaning.speaks_of()

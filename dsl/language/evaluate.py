@@ -13,12 +13,13 @@ from enum import StrEnum
 
 import numpy as np
 
-from ..errors import BadSketch, UnknownName
-from ..spans import Span
+from ..base.arrays import Bools
+from ..base.errors import BadSketch, UnknownName
+from ..base.spans import Span
 from . import ast
 from .ast import Operator
 from .format import expression_text, ranks_text, selector_text
-from .machine import Machine, Mask, Selected
+from .machine import Machine, Selected
 
 MAX_VALUE = 1 << 40
 """Index arithmetic beyond this is a slip of the keyboard."""
@@ -140,9 +141,10 @@ class Meaning:
         sources, targets = self._box_numbers(boxes.src), self._box_numbers(boxes.dst)
         if len(sources) == 1 and sources == targets and len(self.machine.boxes) > 1:
             raise BadSketch(
-                f"nothing is between node {sources[0]} and itself", where=boxes.span,
+                f"nothing is between node {sources[0]} and itself",
+                where=boxes.span,
                 hint="within node, links are named by 'within node'",
-            )  # fmt: skip
+            )
         pairs = [(a, b) for a in sources for b in targets if a != b]
         yield from pairs
         if boxes.both_ways:
@@ -157,13 +159,14 @@ class Meaning:
         beyond = next((v for v in found if not 0 <= v < count), None)
         if beyond is not None:
             raise BadSketch(
-                f"there is no node {beyond} on {self.machine.topology.name}", where=boxes.span,
+                f"there is no node {beyond} on {self.machine.topology.name}",
+                where=boxes.span,
                 hint=f"nodes are 0 … {count - 1}" if count > 1 else "it has one node, number 0",
-            )  # fmt: skip
+            )
         return found
 
     @property
-    def joined(self) -> Mask:
+    def joined(self) -> Bools:
         """Which box goes with which in this block, shape (boxes, boxes)."""
         count = len(self.machine.boxes)
         if self.reach is Reach.MACHINE:
@@ -209,9 +212,10 @@ class Meaning:
         if not 0 <= value < size:
             kind = "rank" if box is None else "local rank"
             raise BadSketch(
-                f"there is no {kind} {value} on {machine.topology.name}", where=where,
+                f"there is no {kind} {value} on {machine.topology.name}",
+                where=where,
                 hint=f"{kind}s are 0 … {size - 1}",
-            )  # fmt: skip
+            )
         if box is None:
             return (value,)
         return machine.boxes[box][value : value + 1]
@@ -221,8 +225,9 @@ class Meaning:
         nodes = self.machine.topology.nodes
         found = self.machine.nodes_named(text)
         if not found:
-            names = (n.name if n.name.replace(".", "_").isidentifier() else f'"{n.name}"'
-                     for n in nodes)  # fmt: skip
+            names = (
+                n.name if n.name.replace(".", "_").isidentifier() else f'"{n.name}"' for n in nodes
+            )
             raise UnknownName("node", text, {*names, *self.numbers}, where=where)
         if box is None or nodes[found[0]].name == text:
             return found
@@ -258,10 +263,10 @@ class Meaning:
                 found = self.pair(selector, src, dst)
                 return found | self.pair(selector, dst, src) if selector.both_ways else found
 
-    def _within_reach(self, pairs: Mask) -> Selected:
+    def _within_reach(self, pairs: Bools) -> Selected:
         return replace(self.machine.nothing(), pairs=pairs & self.machine.hops & self.speaks_of())
 
-    def speaks_of(self) -> Mask:
+    def speaks_of(self) -> Bools:
         """The pairs that a line in this block speaks of."""
         box = self.machine.box_of
         return self.joined[box[:, None], box[None, :]]
@@ -279,14 +284,18 @@ class Meaning:
             & self.speaks_of()
         )
         links = machine.nothing().links
-        if any(not machine.is_gpu(n) for side in (sources, targets) for nodes in side.values()
-               for n in nodes):  # fmt: skip
+        if any(
+            not machine.is_gpu(n)
+            for side in (sources, targets)
+            for nodes in side.values()
+            for n in nodes
+        ):
             links = self._links(sources, targets)
         if _is_single(src) and _is_single(dst):
             self._must_exist(written, named, links)
         return Selected(named & machine.hops, links)
 
-    def _outer(self, sources: Iterable[Nodes], targets: Iterable[Nodes]) -> Mask:
+    def _outer(self, sources: Iterable[Nodes], targets: Iterable[Nodes]) -> Bools:
         """Everything on the one side with everything on the other, shape (nodes, nodes)."""
         size = len(self.machine.topology.nodes)
         one, other = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -296,7 +305,7 @@ class Meaning:
 
     def _links(
         self, sources: Mapping[int | None, Nodes], targets: Mapping[int | None, Nodes]
-    ) -> Mask:
+    ) -> Bools:
         """The links that touch a switch, from the sources of a box to the targets that it reaches.
 
         A switch may stand for several boxes, so here the boxes are taken pair by pair.
@@ -308,10 +317,10 @@ class Meaning:
             for other, reached in targets.items():
                 if box is None or other is None or joined[box, other]:
                     found |= np.isin(ends[:, 0], nodes) & np.isin(ends[:, 1], reached)
-        touches: Mask = found & (ends >= self.machine.ranks).any(axis=1)
+        touches: Bools = found & (ends >= self.machine.ranks).any(axis=1)
         return touches
 
-    def _must_exist(self, pair: ast.Pair, named: Mask, links: Mask) -> None:
+    def _must_exist(self, pair: ast.Pair, named: Bools, links: Bools) -> None:
         missing = np.argwhere(named & ~self.machine.hops)
         if len(missing):
             raise self.no_hop(int(missing[0, 0]), int(missing[0, 1]), pair.span)
@@ -319,8 +328,9 @@ class Meaning:
         if not (alone or named.any() or links.any()):
             raise BadSketch(
                 f"there is no link {selector_text(pair)} on {self.machine.topology.name}",
-                where=pair.span, hint=self._linked_to(pair),
-            )  # fmt: skip
+                where=pair.span,
+                hint=self._linked_to(pair),
+            )
 
     def no_hop(self, src: int, dst: int, where: Span | None) -> BadSketch:
         """The error for two ranks that are not one hop apart; its hint says which are."""
@@ -369,9 +379,10 @@ def number_of(
         case ast.Name(text=text) | ast.Quoted(text=text):
             if nodes_named(text):
                 raise BadSketch(
-                    f"{text!r} is a node, where a number is needed", where=expression.span,
+                    f"{text!r} is a node, where a number is needed",
+                    where=expression.span,
                     hint="ranks and variables are numbers",
-                )  # fmt: skip
+                )
             raise UnknownName("variable", text, numbers, where=expression.span)
         case ast.Binary():
             left = number_of(expression.left, numbers, nodes_named)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..units import format_bytes, parse_bytes
+from ..base.units import format_bytes, parse_bytes
 from . import ast
 from .ast import Operator
 

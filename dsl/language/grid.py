@@ -6,15 +6,13 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from ..errors import BadSketch
+from ..base.arrays import Ints
+from ..base.errors import BadSketch
 from . import ast
 from .evaluate import Meaning
 
 Shape = tuple[int, ...]
-Places = npt.NDArray[np.int64]
-"""The rank at each place of the grid; axis 0 is x, whose coordinate is the fastest."""
 
 _LETTERS = "xyz"
 
@@ -32,7 +30,7 @@ def shape_of(name: str) -> Shape | None:
     return (2,) * sides[0] if found[1] == "hypercube" else sides
 
 
-def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Places, int]:
+def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Ints, int]:
     """The grid of ranks, and the number of the dimension that is meant.
 
     Raises:
@@ -42,9 +40,10 @@ def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Places, int]:
     shape = shape_of(topology.name)
     if shape is None or int(np.prod(shape)) != topology.ranks:
         raise BadSketch(
-            f"{topology.name} has no dimensions", where=axis.span,
+            f"{topology.name} has no dimensions",
+            where=axis.span,
             hint="mesh, torus, hypercube, ring and line machines of the catalogue have",
-        )  # fmt: skip
+        )
     if isinstance(axis.which, str):
         number = _LETTERS.find(axis.which) if len(axis.which) == 1 else -1
     else:
@@ -52,9 +51,10 @@ def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Places, int]:
     if not 0 <= number < len(shape):
         known = [*_LETTERS[: len(shape)], *(f"dimension {i}" for i in range(3, len(shape)))]
         raise BadSketch(
-            f"{topology.name} has no such dimension", where=axis.span,
+            f"{topology.name} has no such dimension",
+            where=axis.span,
             hint=f"it has {', '.join(known)}; x is dimension 0",
-        )  # fmt: skip
+        )
     # The first coordinate is the fastest: column-major.
     return np.arange(topology.ranks).reshape(shape, order="F"), number
 
@@ -67,7 +67,7 @@ def lines_along(axis: ast.Axis, meaning: Meaning) -> tuple[tuple[int, ...], ...]
 
 
 def moved_along(
-    axis: ast.Axis, meaning: Meaning, move: Callable[[Places, int], Places]
+    axis: ast.Axis, meaning: Meaning, move: Callable[[Ints, int], Ints]
 ) -> tuple[int, ...]:
     """The image of each rank: ``move`` puts at every place the rank that this place goes to."""
     places, number = places_of(axis, meaning)
@@ -85,12 +85,13 @@ def swapped(one: ast.Axis, other: ast.Axis, meaning: Meaning) -> tuple[int, ...]
     if places.shape[a] != places.shape[b]:
         raise BadSketch(
             f"these dimensions have {places.shape[a]} and {places.shape[b]} places",
-            where=other.span, hint="only dimensions of equal size can be swapped",
-        )  # fmt: skip
+            where=other.span,
+            hint="only dimensions of equal size can be swapped",
+        )
     return _image(places, np.swapaxes(places, a, b))
 
 
-def _image(places: Places, targets: Places) -> tuple[int, ...]:
+def _image(places: Ints, targets: Ints) -> tuple[int, ...]:
     image = np.empty(places.size, np.int64)
     image[places.ravel()] = targets.ravel()
     return tuple(map(int, image))

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from ..catalog import names, topology
-from ..errors import UserError, suggest
-from ..hops import find_hops
-from ..sketch import (
+from ..base.arrays import Bools, Floats
+from ..base.errors import UserError, suggest
+from ..base.spans import Span
+from ..catalogue import names, topology
+from ..nouns.hops import find_hops
+from ..nouns.sketch import (
     Chunks,
     ChunksBySize,
     FixedSend,
@@ -33,13 +34,12 @@ from ..sketch import (
     Sketch,
     Symmetry,
 )
-from ..spans import Span
-from ..topology import Topology
+from ..nouns.topology import Topology
 from . import ast
 from .elaborate import Elaboration, Written, trace
 from .evaluate import Reach
 from .format import selector_text
-from .machine import Machine, Mask
+from .machine import Machine
 
 # In these every rank must hear every other one.
 _ALL = ("", "allgather", "reduce_scatter", "allreduce", "alltoall")
@@ -220,7 +220,7 @@ def _contradictions(done: Elaboration) -> Iterator[Finding]:
     yield from _blocked_relays(sketch, allowed)
 
 
-def allowed_pairs(sketch: Sketch, machine: Machine) -> Mask:
+def allowed_pairs(sketch: Sketch, machine: Machine) -> Bools:
     """Which ordered pairs of ranks have a hop that ``only`` and ``forbid`` leave."""
     only = [r for r in sketch.rules if isinstance(r, Only)]
     forbid = [r for r in sketch.rules if isinstance(r, Forbid)]
@@ -233,7 +233,7 @@ def allowed_pairs(sketch: Sketch, machine: Machine) -> Mask:
     return allowed & ~_union(machine, forbid)
 
 
-def _union(machine: Machine, rules: list[Only] | list[Forbid]) -> Mask:
+def _union(machine: Machine, rules: list[Only] | list[Forbid]) -> Bools:
     table = np.zeros_like(machine.hops)
     for rule in rules:
         if rule.pairs:
@@ -241,13 +241,13 @@ def _union(machine: Machine, rules: list[Only] | list[Forbid]) -> Mask:
     return table
 
 
-def _distances(allowed: Mask) -> npt.NDArray[np.float64]:
+def _distances(allowed: Bools) -> Floats:
     """Least number of hops between ranks, infinite where there is no way."""
-    found: npt.NDArray[np.float64] = shortest_path(csr_array(allowed), unweighted=True)
+    found: Floats = shortest_path(csr_array(allowed), unweighted=True)
     return found
 
 
-def _sends(sketch: Sketch, allowed: Mask, distance: npt.NDArray[np.float64]) -> Iterator[Finding]:
+def _sends(sketch: Sketch, allowed: Bools, distance: Floats) -> Iterator[Finding]:
     """Sends that must be and cannot."""
     steps = min((r.count for r in sketch.rules if isinstance(r, MaxSteps)), default=None)
     counts = [n for r in sketch.rules if isinstance(r, Chunks | ChunksBySize) for n in r.counts]
@@ -270,8 +270,8 @@ def _sends(sketch: Sketch, allowed: Mask, distance: npt.NDArray[np.float64]) -> 
 def _cannot_send(
     rule: FixedSend,
     sketch: Sketch,
-    allowed: Mask,
-    distance: npt.NDArray[np.float64],
+    allowed: Bools,
+    distance: Floats,
     steps: int | None,
 ) -> str:
     """Why a send that must be cannot be; empty if nothing is known against it."""
@@ -307,7 +307,7 @@ def _covers(never: FixedSend, must: FixedSend) -> bool:
     return same and all(a is None or a == b for a, b in details)
 
 
-def _lost(sketch: Sketch, machine: Machine, distance: npt.NDArray[np.float64]) -> Iterator[Finding]:
+def _lost(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Finding]:
     """Ranks that the machine connects and the rules cut off."""
     lost = np.isinf(distance) & ~np.isinf(_distances(machine.hops))
     if sketch.collective not in _ALL:
@@ -337,7 +337,7 @@ def _first_cut(sketch: Sketch, machine: Machine, pair: Pair) -> Rule:
     return order[-1]
 
 
-def _too_far(sketch: Sketch, distance: npt.NDArray[np.float64]) -> Iterator[Finding]:
+def _too_far(sketch: Sketch, distance: Floats) -> Iterator[Finding]:
     """Limits on hops or steps below the longest way that the collective needs."""
     if sketch.collective not in _ALL[1:] or np.isinf(distance).any():
         return
@@ -349,9 +349,7 @@ def _too_far(sketch: Sketch, distance: npt.NDArray[np.float64]) -> Iterator[Find
             yield Finding(Concern.CONTRADICTION, message, rule.span)
 
 
-def _detours(
-    sketch: Sketch, machine: Machine, distance: npt.NDArray[np.float64]
-) -> Iterator[Finding]:
+def _detours(sketch: Sketch, machine: Machine, distance: Floats) -> Iterator[Finding]:
     """Detour limits that the links left by other rules do not allow."""
     if sketch.collective not in _ALL[1:] or np.isinf(distance).any():
         return
@@ -369,7 +367,7 @@ def _detours(
             yield Finding(Concern.CONTRADICTION, message, rule.span)
 
 
-def _torn_phases(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
+def _torn_phases(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
     """Groups whose ranks cannot reach each other inside the group."""
     for rule in sketch.rules:
         if not isinstance(rule, Phases):
@@ -385,11 +383,11 @@ def _torn_phases(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
                 yield Finding(Concern.CONTRADICTION, message, rule.span)
 
 
-def _is_torn(allowed: Mask, group: tuple[int, ...]) -> bool:
+def _is_torn(allowed: Bools, group: tuple[int, ...]) -> bool:
     return len(group) > 1 and bool(np.isinf(_distances(allowed[np.ix_(group, group)])).any())
 
 
-def _asymmetric(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
+def _asymmetric(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
     """A symmetry that the other rules do not have: what they forbid, it forbids elsewhere too."""
     relays = {_relay_key(r, None) for r in sketch.rules if isinstance(r, Relay)}
     for rule in sketch.rules:
@@ -431,7 +429,7 @@ def _relay_key(
     return frozenset(image[r] for r in rule.sources), through, rule.own_first
 
 
-def _blocked_relays(sketch: Sketch, allowed: Mask) -> Iterator[Finding]:
+def _blocked_relays(sketch: Sketch, allowed: Bools) -> Iterator[Finding]:
     for rule in sketch.rules:
         if isinstance(rule, Relay) and rule.through and not any(allowed[p] for p in rule.through):
             a, b = rule.through[0]

@@ -6,9 +6,9 @@ import os
 from functools import cache
 from importlib import resources
 
-from ..errors import BadFile, UnknownName
-from ..files import read_text
-from ..spans import Source
+from ..base.errors import BadFile, UnknownName
+from ..base.files import read_text
+from ..base.spans import Source
 from .ast import SketchText
 from .parse import parse
 

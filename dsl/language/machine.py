@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from ..hops import gpu_neighbours
-from ..topology import Topology
-
-Mask = npt.NDArray[np.bool_]
+from ..base.arrays import Bools, Ints
+from ..nouns.hops import gpu_neighbours
+from ..nouns.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selected:
     """Some ordered pairs of ranks, shape (ranks, ranks), and some links, shape (links,)."""
 
-    pairs: Mask
-    links: Mask
+    pairs: Bools
+    links: Bools
 
     def __or__(self, other: Selected) -> Selected:
         return Selected(self.pairs | other.pairs, self.links | other.links)
@@ -69,7 +67,7 @@ class Machine:
         return tuple(map(tuple, found.values()))
 
     @cached_property
-    def box_of(self) -> npt.NDArray[np.int64]:
+    def box_of(self) -> Ints:
         """The box of each rank."""
         table = np.empty(self.ranks, np.int64)
         for box, members in enumerate(self.boxes):
@@ -77,7 +75,7 @@ class Machine:
         return table
 
     @cached_property
-    def place_of(self) -> npt.NDArray[np.int64]:
+    def place_of(self) -> Ints:
         """The local rank of each rank."""
         table = np.empty(self.ranks, np.int64)
         for members in self.boxes:
@@ -85,19 +83,19 @@ class Machine:
         return table
 
     @cached_property
-    def same_box(self) -> Mask:
+    def same_box(self) -> Bools:
         """Which pairs are within one box."""
-        same: Mask = self.box_of[:, None] == self.box_of[None, :]
+        same: Bools = self.box_of[:, None] == self.box_of[None, :]
         return same
 
     @cached_property
-    def same_place(self) -> Mask:
+    def same_place(self) -> Bools:
         """Which pairs have the same local rank."""
-        same: Mask = self.place_of[:, None] == self.place_of[None, :]
+        same: Bools = self.place_of[:, None] == self.place_of[None, :]
         return same
 
     @cached_property
-    def hops(self) -> Mask:
+    def hops(self) -> Bools:
         """Which ordered pairs are one hop apart: at[src, dst]."""
         table = np.zeros((self.ranks, self.ranks), np.bool_)
         for src, near in enumerate(gpu_neighbours(self.topology)):
@@ -105,7 +103,7 @@ class Machine:
         return table
 
     @cached_property
-    def link_ends(self) -> npt.NDArray[np.int64]:
+    def link_ends(self) -> Ints:
         """Source and destination node of every link, shape (links, 2)."""
         return self.topology.link_ends()
 

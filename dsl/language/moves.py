@@ -6,8 +6,8 @@ from collections import Counter
 
 import numpy as np
 
-from ..errors import BadSketch
-from ..symmetry import extend
+from ..base.errors import BadSketch
+from ..symmetry.symmetry import extend
 from . import ast
 from .evaluate import Meaning
 from .format import generator_text

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..errors import SeveralErrors, WeftError
-from ..spans import Source
+from ..base.errors import SeveralErrors, WeftError
+from ..base.spans import Source
 from .ast import SketchText
 from .build import Builder
 from .comments import attach

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ..collective import Kind
-from ..composition import NoComposition, composed
-from ..errors import BadSketch
-from ..sketch import Phase
+from ..base.errors import BadSketch
+from ..nouns.collective import Kind
+from ..nouns.composition import NoComposition, composed
+from ..nouns.sketch import Phase
 from . import ast
 from .evaluate import Meaning
 from .grid import lines_along
@@ -20,7 +20,7 @@ def phases_of(line: ast.PhasesRule, meaning: Meaning) -> tuple[tuple[Phase, ...]
 
     Raises:
         BadSketch: a rank in two groups, blocks that do not divide the ranks, no such dimension, or
-            phases that make no collective (``weft.dsl.composition`` says which do).
+            phases that make no collective (``weft.dsl.nouns.composition`` says which do).
     """
     phases = tuple(Phase(Kind(one.kind), groups_of(one.place, meaning)) for one in line.phases)
     try:

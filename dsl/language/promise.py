@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..errors import UserError
-from ..units import parse_bytes, parse_microseconds
+from ..base.errors import UserError
+from ..base.units import parse_bytes, parse_microseconds
 from .ast import SketchText
 from .load import about
 
@@ -49,6 +49,9 @@ def promised(tree: SketchText) -> Promise | None:
     if match is None:
         raise UserError("this promise cannot be read", where=tree.span, hint=f"write it: {FORM}")
     return Promise(
-        match["collective"], parse_bytes(match["size"]), Fraction(match["percent"]) / 100,
-        float(parse_microseconds(match["time"]) / 10**6), match["ruled"] is not None,
-    )  # fmt: skip
+        match["collective"],
+        parse_bytes(match["size"]),
+        Fraction(match["percent"]) / 100,
+        float(parse_microseconds(match["time"]) / 10**6),
+        match["ruled"] is not None,
+    )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from itertools import permutations, product
 
-from ..topology import Link, Resource, Topology
-from .boxes import Box, with_symmetries
+from ..nouns.topology import Link, Resource, Topology
+from .hosts import Box, with_symmetries
 from .spec import Spec, check_size
 
 Pairs = tuple[tuple[int, int], ...]

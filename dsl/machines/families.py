@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 
-from ..errors import UserError
-from ..topology import Link, Topology, both_ways, gpu, switch
+from ..base.errors import UserError
+from ..nouns.topology import Link, Topology, both_ways, gpu, switch
 from .spec import Spec, check_size
 
 BANDWIDTH = Fraction(25)
@@ -190,11 +190,16 @@ FAMILIES = (
     Family("mesh", "mesh:XxY[xZ…]", "a grid without wrap-around", mesh),
     Family("torus", "torus:XxY[xZ…]", "a grid with wrap-around", torus),
     Family("hypercube", "hypercube:D", "2^D GPUs, neighbours differ in one bit", hypercube),
-    Family("fat-tree", "fat-tree:k=K[,oversub=1]", "K³/4 GPUs under three layers of switches",
-           fat_tree),
-    Family("dragonfly", "dragonfly:p=P,a=A,h=H", "A·H+1 groups of A routers with P GPUs each",
-           dragonfly),
-)  # fmt: skip
+    Family(
+        "fat-tree", "fat-tree:k=K[,oversub=1]", "K³/4 GPUs under three layers of switches", fat_tree
+    ),
+    Family(
+        "dragonfly",
+        "dragonfly:p=P,a=A,h=H",
+        "A·H+1 groups of A routers with P GPUs each",
+        dragonfly,
+    ),
+)
 
 
 def _numbers(spec: Spec, alpha: Fraction) -> tuple[Fraction, Fraction]:

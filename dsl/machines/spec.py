@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ..errors import UnknownName, UserError
-from ..spans import Source, Span
-from ..units import parse_bandwidth, parse_bytes, parse_microseconds
+from ..base.errors import UnknownName, UserError
+from ..base.spans import Source, Span
+from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds
 
 MAX_GPUS = 1 << 16
 """More GPUs than this are a slip of the keyboard, not a machine."""
@@ -219,8 +219,9 @@ def parse_options(name: str, source: Source, start: int) -> Spec:
         if equals:
             key = before.strip()
             if key in spec.keys:
-                raise UserError(f"{key}= is given twice", where=span,
-                                hint=f"where it takes several: {key}=A,B")  # fmt: skip
+                raise UserError(
+                    f"{key}= is given twice", where=span, hint=f"where it takes several: {key}=A,B"
+                )
             spec.keys[key] = Span(source, start, start + len(before))
             spec.options[key] = ()
             item, span = after, Span(source, end - len(after), end)
@@ -256,8 +257,10 @@ def _integer(text: str, value: Value, least: int) -> int:
 
 def _quantity(value: Value, what: str) -> Fraction:
     parsers: dict[str, Callable[[str], Fraction | int]] = {
-        "bandwidth": parse_bandwidth, "time": parse_microseconds, "size": parse_bytes
-    }  # fmt: skip
+        "bandwidth": parse_bandwidth,
+        "time": parse_microseconds,
+        "size": parse_bytes,
+    }
     try:
         return Fraction(parsers[what](value.text))
     except UserError as error:

@@ -4,8 +4,8 @@ One file per argument: paths (:mod:`.distance`), cuts (:mod:`.cut`), link prices
 partitions (:mod:`.partition`), trees (:mod:`.tree_prices`), latency before and after a cut
 (:mod:`.composite`); what trees attain for allreduce is in :mod:`.trees`.
 
->>> from weft.dsl.collective import make
->>> from weft.dsl.topology import Topology, both_ways, gpu
+>>> from weft.dsl.nouns.collective import make
+>>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
 >>> ring = Topology("ring", tuple(gpu(i) for i in range(4)),
 ...     tuple(x for i in range(4) for x in both_ways(i, (i + 1) % 4, 25, "0.7")))
 >>> found = bounds(ring, make("allgather", 4))

@@ -11,17 +11,14 @@ was taken off before. So one contraction serves all roots, O(N²) array operatio
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Matrix = npt.NDArray[Any]
+from weft.dsl.base.arrays import AnyArray, Bools
 
 _NONE = -1
 
 
-def tree_costs(cost: Matrix) -> list[int]:
+def tree_costs(cost: AnyArray) -> list[int]:
     """For every root the least cost of an arborescence that spans all vertices.
 
     ``cost[u, v]`` is a non-negative integer (int64 or Python integers), the cost of the arc
@@ -46,7 +43,7 @@ def tree_costs(cost: Matrix) -> list[int]:
     return [total - depth_paid[r] for r in range(n)]
 
 
-def _contract(cost: Matrix, n: int) -> tuple[list[int], list[int]]:
+def _contract(cost: AnyArray, n: int) -> tuple[list[int], list[int]]:
     """Contract until one vertex is left.
 
     Returns what every vertex (the n given ones, then the contracted) paid for its cheapest
@@ -93,7 +90,7 @@ def _contract(cost: Matrix, n: int) -> tuple[list[int], list[int]]:
     return paid, parent
 
 
-def _merge(enter: Matrix, alive: npt.NDArray[np.bool_], cycle: list[int], inf: int) -> None:
+def _merge(enter: AnyArray, alive: Bools, cycle: list[int], inf: int) -> None:
     """The slots of a cycle become the first of them."""
     head, others = cycle[0], cycle[1:]
     enter[head] = enter[cycle].min(axis=0)

@@ -7,14 +7,15 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import BadTopology
-from weft.dsl.topology import Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.errors import BadTopology
+from weft.dsl.base.kept import kept
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
+from ..base.engine import Certificate
 from . import distance, report
 from .composite import Composite, Wants, always, average, envelope, of_cut
 from .cut import Cut, CutFinder, best_cut, best_of, host_cuts
@@ -28,8 +29,6 @@ from .partition import best_partition, least_cut, plain_partition
 from .sides import sides
 from .trees import tree_time
 from .windows import Lengths
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +114,7 @@ class Bounds:
         }
 
 
+@kept()
 def fewest_steps(topology: Topology, collective: Collective) -> int:
     """Hops of the farthest required pair, ``Bounds.steps``, without all other bounds."""
     whole = collective.plain() if collective.sizes else collective
@@ -138,6 +138,7 @@ def binding(found: Bounds, message_bytes: int) -> tuple[Fraction, Certificate]:
     return max(terms, key=lambda term: term[0])
 
 
+@kept()
 def bounds(topology: Topology, collective: Collective) -> Bounds:
     """All lower bounds of a collective on a machine.
 
@@ -197,8 +198,15 @@ def _composites(
             for line in of_cut(machine, turned, side, wants, latency):
                 us, slope = line.us(machine), _per_byte(collective, line.time)
                 shown = line.turned()
-                found.append(Composite(us, slope, report.line_certificate(
-                    topology, shown, collective.message_chunks, us, slope)))  # fmt: skip
+                found.append(
+                    Composite(
+                        us,
+                        slope,
+                        report.line_certificate(
+                            topology, shown, collective.message_chunks, us, slope
+                        ),
+                    )
+                )
     return envelope((one for one in found if one.us), latency, flow.us_per_byte)
 
 
@@ -443,7 +451,7 @@ def _any_cut(topology: Topology, collective: Collective) -> _Bandwidth:
     if not len(chunk):
         return _NOTHING
 
-    def across(inside: npt.NDArray[np.bool_]) -> int:
+    def across(inside: Bools) -> int:
         return len(np.unique(chunk[inside[holder] & ~inside[dest]]))
 
     finder = CutFinder.of(topology, across)
@@ -452,9 +460,7 @@ def _any_cut(topology: Topology, collective: Collective) -> _Bandwidth:
     return _of_cut(topology, collective, best_of(*cuts), False, "")
 
 
-def _pair_cuts(
-    topology: Topology, holder: npt.NDArray[np.int64], dest: npt.NDArray[np.int64]
-) -> list[npt.NDArray[np.bool_]]:
+def _pair_cuts(topology: Topology, holder: Ints, dest: Ints) -> list[Bools]:
     """Source sides of minimum cuts for every required pair (at most 4096 of them)."""
     from .network import Flow, network
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def _fractional_cover(
 ) -> tuple[tuple[int, Fraction], ...]:
     from scipy.sparse import csr_array
 
-    from ..rational_lp import LinearProgram, certified_minimum
-    from .scaling import small
+    from ..fabric.scaling import small
+    from ..lp.certified import LinearProgram, certified_minimum
 
     place = {link: i for i, link in enumerate(links)}
     rows = [(i, frozenset([i])) for i in links] + shared
@@ -107,9 +107,11 @@ def _fractional_cover(
     bandwidth = topology.capacities()
     cost, _, _ = small([bandwidth[row] for row, _ in rows])
     lp = LinearProgram(
-        cost, csr_array((-np.ones(len(cells), np.int64), at), shape=(len(links), len(rows))),
-        -np.ones(len(links), np.int64), upper=np.ones(len(rows), np.int64),
-    )  # fmt: skip
+        cost,
+        csr_array((-np.ones(len(cells), np.int64), at), shape=(len(links), len(rows))),
+        -np.ones(len(links), np.int64),
+        upper=np.ones(len(rows), np.int64),
+    )
     answer = certified_minimum(lp)
     if answer.x_numerators is None:  # an integral cover is always one: every link for itself
         return tuple((i, Fraction(1)) for i in links)

@@ -38,17 +38,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
+from ..base.engine import Certificate
 from .cut import Cut, CutFinder
 from .demand import Demand
 from .windows import Lengths
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 MAX_ENTRIES = 64
 """GPUs behind a cut that are told apart; with more, copies are not counted."""
@@ -131,8 +128,10 @@ class Line:
 
     def us(self, topology: Topology) -> Fraction:
         """The constant a, in µs."""
-        w, v = (average(topology, self.cut.crossing.cover, x, self.unit)
-                for x in (self.early, self.late))  # fmt: skip
+        w, v = (
+            average(topology, self.cut.crossing.cover, x, self.unit)
+            for x in (self.early, self.late)
+        )
         return v if not self.copies else ((self.copies - 1) * v + w) / self.copies
 
 
@@ -211,9 +210,14 @@ class _Model:
     """Heads and tails at one cut, by store and forward or (``through``) by cut through."""
 
     def __init__(
-        self, topology: Topology, cut: Cut, targets: Ints, wants: Wants, lengths: Lengths,
+        self,
+        topology: Topology,
+        cut: Cut,
+        targets: Ints,
+        wants: Wants,
+        lengths: Lengths,
         through: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._topology, self._cut, self._wants, self._lengths = topology, cut, wants, lengths
         self._through = through
         self._links = np.array(cut.crossing.links, np.int64)
@@ -288,9 +292,16 @@ class _Model:
         for rho, copies in [(0, 1), *self._spread]:
             early, late = (np.minimum(head + np.maximum(tail, least), limit) for least in (0, rho))
             one = Line(
-                self._cut, chunks, away, rho, copies, early, late, self._lengths.unit,
+                self._cut,
+                chunks,
+                away,
+                rho,
+                copies,
+                early,
+                late,
+                self._lengths.unit,
                 self._wants.backwards,
-            )  # fmt: skip
+            )
             if best is None or one.us(self._topology) > best.us(self._topology):
                 best = one
         assert best is not None

@@ -16,16 +16,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.topology import Topology
 
 from .capacity import Crossing, crossing
 from .demand import Demand
 from .network import Flow, Network, network
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +156,12 @@ class Supply:
         own = net.vertices + 1 + np.arange(len(self._many))
         start = demand.holder_start
         fans = [demand.holders[start[k] : start[k + 1]] for k in self._many]
-        tails = np.concatenate([np.full(len(self._ranks) + len(own), self._source),
-                                np.repeat(own, [len(f) for f in fans])])  # fmt: skip
+        tails = np.concatenate(
+            [
+                np.full(len(self._ranks) + len(own), self._source),
+                np.repeat(own, [len(f) for f in fans]),
+            ]
+        )
         heads = np.concatenate([self._ranks, own, *fans])
         self._fan = sum(map(len, fans))
         vertices = net.vertices + 1 + len(own)

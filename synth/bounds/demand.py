@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.distinct import rows_of
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-_Column = npt.NDArray[np.int32]
+from weft.dsl.base.arrays import AnyArray, Bools, Ints, Ints32, Words
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.nouns.collective import Collective
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +41,13 @@ class Demand:
         others = (rank[:, None] + np.arange(1, ranks)) % ranks
         each = ranks - 1
         return Demand(
-            ranks, np.ones(ranks, np.int64), rank, np.arange(ranks + 1),
-            np.sort(others, axis=1).ravel(), np.arange(ranks + 1) * each,
-        )  # fmt: skip
+            ranks,
+            np.ones(ranks, np.int64),
+            rank,
+            np.arange(ranks + 1),
+            np.sort(others, axis=1).ravel(),
+            np.arange(ranks + 1) * each,
+        )
 
     @property
     def classes(self) -> int:
@@ -82,7 +81,7 @@ class Demand:
         keys = self.reach_keys()
         return bool(len(keys) and (keys == keys[0]).all())
 
-    def reach_keys(self) -> npt.NDArray[np.uint64]:
+    def reach_keys(self) -> Words:
         """A hash, per class, of who has the chunks in the end: destinations and holders."""
         key = _set_hash(self.holders, self.holder_start, self.ranks)
         return key + _set_hash(self.dests, self.dest_start, self.ranks)
@@ -159,9 +158,14 @@ class Demand:
         than here, because one of the new holders is enough.
         """
         return Demand(
-            self.ranks, self.weight, self.dests, self.dest_start,
-            self.holders, self.holder_start, not self.backwards,
-        )  # fmt: skip
+            self.ranks,
+            self.weight,
+            self.dests,
+            self.dest_start,
+            self.holders,
+            self.holder_start,
+            not self.backwards,
+        )
 
 
 def copying_demand(collective: Collective) -> Demand | None:
@@ -203,7 +207,7 @@ def wanted_items(collective: Collective) -> tuple[Ints, Ints, Ints, Ints]:
     return key // collective.ranks, key % collective.ranks, holder[at], dest
 
 
-def _items(c: Collective, chunks: _Column, sets: _Column) -> tuple[Ints, Ints]:
+def _items(c: Collective, chunks: Ints32, sets: Ints32) -> tuple[Ints, Ints]:
     """Keys chunk * ranks + contribution, and the placement row of each."""
     members = [sorted(s) for s in c.contributions]
     sizes = np.array([len(m) for m in members], np.int64)
@@ -233,7 +237,7 @@ def _reduces_to_one(c: Collective) -> bool:
     return _disjoint(c, np.bincount(c.pre.chunks, sizes[c.pre.sets], c.chunks))
 
 
-def _disjoint(c: Collective, shares: npt.NDArray[Any]) -> bool:
+def _disjoint(c: Collective, shares: AnyArray) -> bool:
     """Whether each wanted set is as large as all shares of its chunk together.
 
     What is wanted starts somewhere, so equal sizes mean: disjoint shares, and all of them.
@@ -243,9 +247,13 @@ def _disjoint(c: Collective, shares: npt.NDArray[Any]) -> bool:
 
 
 def _classes(
-    c: Collective, from_chunk: _Column, from_rank: _Column, to_chunk: _Column, to_rank: _Column,
+    c: Collective,
+    from_chunk: Ints32,
+    from_rank: Ints32,
+    to_chunk: Ints32,
+    to_rank: Ints32,
     backwards: bool,
-) -> Demand:  # fmt: skip
+) -> Demand:
     n = c.ranks
     held = np.sort(from_chunk.astype(np.int64) * n + from_rank)
     wanted = np.sort(to_chunk.astype(np.int64) * n + to_rank)
@@ -275,7 +283,7 @@ def _classes(
     )
 
 
-def _set_hash(flat: Ints, start: Ints, ranks: int) -> npt.NDArray[np.uint64]:
+def _set_hash(flat: Ints, start: Ints, ranks: int) -> Words:
     """One 64-bit sum of random words per row: equal for equal sets."""
     words = np.random.default_rng(0x5E7).integers(1, 1 << 63, ranks, np.uint64)
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(words[flat], dtype=np.uint64)])

@@ -8,16 +8,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.problem import cut_off
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import AnyArray, Bools, Ints
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.problem import cut_off
+from weft.dsl.nouns.topology import Topology
 
+from ..fabric.scaling import whole
 from .demand import Demand, is_allreduce, wanted_items
-from .scaling import whole
 
-Ints = npt.NDArray[np.int64]
 _EXACT = 1 << 53
 
 
@@ -30,10 +29,10 @@ class Path:
     length: Fraction
 
 
-def required_matrix(collective: Collective, demand: Demand | None) -> npt.NDArray[np.bool_]:
+def required_matrix(collective: Collective, demand: Demand | None) -> Bools:
     """Entry (s, d): something that starts on s only must arrive on d; shape (ranks, ranks).
 
-    The same pairs as :func:`weft.dsl.problem.required_pairs`, as an array. ``demand`` is that of
+    The same pairs as :func:`.required_pairs`, as an array. ``demand`` is that of
     the collective, if it has one: its classes are far fewer than the items.
     """
     if demand is not None:
@@ -52,7 +51,7 @@ def required_matrix(collective: Collective, demand: Demand | None) -> npt.NDArra
 
 def farthest(
     topology: Topology,
-    needs: npt.NDArray[np.bool_],
+    needs: Bools,
     lengths: Ints,
     unit: Fraction,
     speakers: Ints,
@@ -88,14 +87,14 @@ def farthest(
     return Path(tuple(nodes), links, unit * sum(int(lengths[i]) for i in links))
 
 
-def latency_path(topology: Topology, needs: npt.NDArray[np.bool_], speakers: Ints) -> Path | None:
+def latency_path(topology: Topology, needs: Bools, speakers: Ints) -> Path | None:
     """The farthest pair by α, in µs."""
     room = _EXACT // (len(topology.nodes) + 1) ** 2
     lengths, unit = floored([x.latency for x in topology.links], room)
     return farthest(topology, needs, lengths, unit, speakers)
 
 
-def step_path(topology: Topology, needs: npt.NDArray[np.bool_], speakers: Ints) -> Path | None:
+def step_path(topology: Topology, needs: Bools, speakers: Ints) -> Path | None:
     """The farthest pair by hops: a transfer of one step ends at the first GPU it meets."""
     into_gpu = [int(topology.nodes[x.dst].stores) for x in topology.links]
     return farthest(topology, needs, np.array(into_gpu, np.int64), Fraction(1), speakers)
@@ -123,9 +122,7 @@ def _graph(topology: Topology, lengths: Ints) -> tuple[Any, dict[tuple[int, int]
     return csr_array((cells, (at[:, 0], at[:, 1])), shape=(n, n)), link_of, base
 
 
-def _check_reached(
-    topology: Topology, sources: Ints, needed: npt.NDArray[np.bool_], reach: npt.NDArray[Any]
-) -> None:
+def _check_reached(topology: Topology, sources: Ints, needed: Bools, reach: AnyArray) -> None:
     lost = needed & np.isinf(reach)
     if not lost.any():
         return

@@ -17,16 +17,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.errors import WeftError
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.errors import WeftError
+from weft.dsl.nouns.topology import Topology
 
-from ..rational_lp import Certified, LinearProgram, certified_minimum
+from ..fabric.scaling import small, usage_pairs
+from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .demand import Demand
-from .scaling import small, usage_pairs
-
-Ints = npt.NDArray[np.int64]
 
 MAX_COLUMNS = 400_000
 """Flow programs larger than this are not tried; cuts alone bound them."""
@@ -133,11 +131,15 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     load_col = column[order[np.repeat(start[cap_link], reps) + inner]]
     load_row = np.repeat(cap_row, reps)
     a_ub: Any = coo_array(
-        (np.concatenate([np.ones(len(load_col), np.int64), -size]),
-         (np.concatenate([load_row, np.arange(len(size))]),
-          np.concatenate([load_col, np.full(len(size), last)]))),
+        (
+            np.concatenate([np.ones(len(load_col), np.int64), -size]),
+            (
+                np.concatenate([load_row, np.arange(len(size))]),
+                np.concatenate([load_col, np.full(len(size), last)]),
+            ),
+        ),
         shape=(len(size), last + 1),
-    ).tocsr()  # fmt: skip
+    ).tocsr()
     values = np.concatenate([np.ones(last, np.int64), -np.ones(last, np.int64)])
     row = np.concatenate([at * n + ends[1][link], at * n + ends[0][link]])
     a_eq: Any = coo_array(
@@ -153,7 +155,7 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     return LinearProgram(cost, a_ub, np.zeros(len(size), np.int64), a_eq[rows], need.ravel()[rows])
 
 
-def level_sets(topology: Topology, prices: Prices) -> list[npt.NDArray[np.bool_]]:
+def level_sets(topology: Topology, prices: Prices) -> list[Bools]:
     """Nodes that a rank reaches free of charge: an optimum that is a cut is often one of these."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra

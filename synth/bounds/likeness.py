@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.symmetry import orbits, verified
-from weft.dsl.topology import Topology
-
-Ints = npt.NDArray[np.int64]
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.symmetry import orbits, verified
 
 FEW = 8
 """Machines with fewer ranks are not worth the comparison."""

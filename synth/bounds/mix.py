@@ -18,18 +18,16 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.errors import WeftError
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import WeftError
+from weft.dsl.nouns.topology import Topology
 
-from ..rational_lp import Certified, LinearProgram, certified_minimum
+from ..fabric.scaling import small, usage_pairs
+from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .cut import Cut, CutFinder, Supply
 from .demand import Demand
 from .network import network
-from .scaling import small, usage_pairs
-
-Ints = npt.NDArray[np.int64]
 
 MAX_ROUNDS = 40
 """Rounds of adding violated cuts; each round adds at most one for every destination."""
@@ -80,8 +78,9 @@ def best_mix(topology: Topology, demand: Demand, first: Sequence[Cut]) -> Mix | 
             answer = _solve(topology, chosen, size)
         except WeftError:
             return best
-        new = [c for c in _violated(topology, demand, finder, answer)
-               if c.inside.tobytes() not in cuts]  # fmt: skip
+        new = [
+            c for c in _violated(topology, demand, finder, answer) if c.inside.tobytes() not in cuts
+        ]
         mix = _mix(topology, chosen, answer, complete=exact and not new and answer.exact)
         if mix is not None and (best is None or mix.time >= best.time):
             best = mix
@@ -101,11 +100,15 @@ def _solve(topology: Topology, cuts: tuple[Cut, ...], size: Ints) -> Certified:
     cut_link = np.concatenate([np.array(c.crossing.links, np.int64) for c in cuts])
     ones = np.ones(len(link), np.int64)
     a_ub: Any = coo_array(
-        (np.concatenate([ones, -size, -np.ones(len(cut_link), np.int64)]),
-         (np.concatenate([row, np.arange(len(size)), cut_row]),
-          np.concatenate([link, np.full(len(size), last), cut_link]))),
+        (
+            np.concatenate([ones, -size, -np.ones(len(cut_link), np.int64)]),
+            (
+                np.concatenate([row, np.arange(len(size)), cut_row]),
+                np.concatenate([link, np.full(len(size), last), cut_link]),
+            ),
+        ),
         shape=(len(size) + len(cuts), last + 1),
-    ).tocsr()  # fmt: skip
+    ).tocsr()
     right = np.concatenate([np.zeros(len(size), np.int64), -np.array([c.chunks for c in cuts])])
     cost = np.zeros(last + 1, np.int64)
     cost[last] = 1

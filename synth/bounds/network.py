@@ -13,14 +13,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.topology import Topology
 
-from .scaling import whole
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from ..fabric.scaling import whole
 
 _ROOM = 1 << 61
 

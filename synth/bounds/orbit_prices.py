@@ -15,20 +15,17 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.errors import NothingFound, WeftError
-from weft.dsl.structure import structure_of
-from weft.dsl.symmetry import orbits
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import AnyArray, Floats, Ints
+from weft.dsl.base.errors import NothingFound, WeftError
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.structure import structure_of
+from weft.dsl.symmetry.symmetry import orbits
 
+from ..fabric.scaling import usage_pairs
 from .demand import Demand
 from .flow import Prices
 from .likeness import alike
-from .scaling import usage_pairs
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 ROUNDS = 40
 """Of column generation; transitive machines need two or three."""
@@ -67,7 +64,7 @@ class _Orbits:
         source, size = np.unique(alike(topology), return_counts=True)
         return _Orbits(topology, row, tuple(width), source, size, usage_pairs(topology))
 
-    def link_prices(self, price: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def link_prices(self, price: AnyArray) -> AnyArray:
         """What one crossing of each link costs, resources counted, from prices per orbit."""
         row, link = self.use
         total = np.zeros(len(self.topology.links), price.dtype)
@@ -140,7 +137,7 @@ def _rounded(price: Floats) -> list[Ints]:
     return [p for p in found if 0 < p.max() < 1 << 24]
 
 
-def _graph(topology: Topology, weight: npt.NDArray[Any]) -> tuple[Any, dict[tuple[int, int], int]]:
+def _graph(topology: Topology, weight: AnyArray) -> tuple[Any, dict[tuple[int, int], int]]:
     """A sparse graph of the cheapest parallel links, and which link that is."""
     from scipy.sparse import csr_array
 

@@ -22,16 +22,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Bools
+from weft.dsl.nouns.topology import Topology
 
 from .capacity import Crossing, crossing
 from .cut import Cut, CutFinder
 from .network import Flow, Network, network
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +101,11 @@ def plain_partition(topology: Topology, start: Fraction) -> Partition | None:
 
 
 def evaluate(
-    topology: Topology, groups: Sequence[Sequence[int]], shells: Sequence[Sequence[int]],
+    topology: Topology,
+    groups: Sequence[Sequence[int]],
+    shells: Sequence[Sequence[int]],
     outward: bool,
-) -> Partition | None:  # fmt: skip
+) -> Partition | None:
     """The bound of given groups with given shells; None for fewer than two groups."""
     if len(groups) < 2:
         return None
@@ -120,9 +119,11 @@ def evaluate(
     if not chosen.any():
         return None
     return Partition(
-        tuple(tuple(g) for g in groups), tuple(tuple(s) for s in shells), outward,
+        tuple(tuple(g) for g in groups),
+        tuple(tuple(s) for s in shells),
+        outward,
         crossing(topology, np.flatnonzero(chosen).tolist()),
-    )  # fmt: skip
+    )
 
 
 def _better(found: Sequence[Partition | None], start: Fraction) -> Partition | None:

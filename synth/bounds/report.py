@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
+from ..base.engine import Certificate
 from .capacity import Crossing
 from .composite import Line
 from .cut import Cut
@@ -86,9 +86,12 @@ def cut_certificate(
         + time_words(_share(cut.chunks, message_chunks), cut.crossing.capacity, us_per_byte)
     )
     data = {
-        "inside": inside, "chunks": cut.chunks, "message_chunks": message_chunks,
-        "us_per_byte": str(us_per_byte), **cut.crossing.to_json(),
-    }  # fmt: skip
+        "inside": inside,
+        "chunks": cut.chunks,
+        "message_chunks": message_chunks,
+        "us_per_byte": str(us_per_byte),
+        **cut.crossing.to_json(),
+    }
     return Certificate("cut", text, data)
 
 
@@ -115,15 +118,20 @@ def partition_certificate(
         f"{capacity_words(topology, partition.crossing)}. "
         + time_words(
             _share(partition.messages * chunks, message_chunks),
-            partition.crossing.capacity, us_per_byte,
+            partition.crossing.capacity,
+            us_per_byte,
         )
-    )  # fmt: skip
+    )
     data = {
-        "groups": [list(g) for g in groups], "shells": [list(s) for s in partition.shells],
-        "outward": partition.outward, "messages": partition.messages, "chunks": chunks,
-        "message_chunks": message_chunks, "us_per_byte": str(us_per_byte),
+        "groups": [list(g) for g in groups],
+        "shells": [list(s) for s in partition.shells],
+        "outward": partition.outward,
+        "messages": partition.messages,
+        "chunks": chunks,
+        "message_chunks": message_chunks,
+        "us_per_byte": str(us_per_byte),
         **partition.crossing.to_json(),
-    }  # fmt: skip
+    }
     return Certificate("partition", text, data)
 
 
@@ -139,10 +147,12 @@ def price_certificate(
         + time_words(_share(prices.spent, message_chunks), prices.worth, us_per_byte)
     )
     data = {
-        "prices": [list(x) for x in listed], "spent": prices.spent,
-        "worth_GBps": str(prices.worth), "message_chunks": message_chunks,
+        "prices": [list(x) for x in listed],
+        "spent": prices.spent,
+        "worth_GBps": str(prices.worth),
+        "message_chunks": message_chunks,
         "us_per_byte": str(us_per_byte),
-    }  # fmt: skip
+    }
     return Certificate("prices", text, data)
 
 
@@ -160,10 +170,13 @@ def tree_certificate(
         + time_words(_share(found.spent, message_chunks), found.worth, us_per_byte)
     )
     data = {
-        "prices": [list(x) for x in listed], "trees": [list(x) for x in found.costs],
-        "spent": found.spent, "worth_GBps": str(found.worth), "message_chunks": message_chunks,
+        "prices": [list(x) for x in listed],
+        "trees": [list(x) for x in found.costs],
+        "spent": found.spent,
+        "worth_GBps": str(found.worth),
+        "message_chunks": message_chunks,
         "us_per_byte": str(us_per_byte),
-    }  # fmt: skip
+    }
     return Certificate("trees", text, data)
 
 
@@ -187,9 +200,11 @@ def mix_certificate(
             {"weight": w, "inside": [int(i) for i in c.inside.nonzero()[0]], "chunks": c.chunks}
             for w, c in zip(mix.weights, mix.cuts, strict=True)
         ],
-        "prices": [list(x) for x in mix.prices], "worth_GBps": str(mix.worth),
-        "message_chunks": message_chunks, "us_per_byte": str(us_per_byte),
-    }  # fmt: skip
+        "prices": [list(x) for x in mix.prices],
+        "worth_GBps": str(mix.worth),
+        "message_chunks": message_chunks,
+        "us_per_byte": str(us_per_byte),
+    }
     return Certificate("cuts", text, data)
 
 
@@ -230,12 +245,18 @@ def line_certificate(
         + line_words(us, us_per_byte)
     )
     data = {
-        "inside": inside, "chunks": line.chunks, "message_chunks": message_chunks,
-        "us": str(us), "us_per_byte": str(us_per_byte), "backwards": line.backwards,
+        "inside": inside,
+        "chunks": line.chunks,
+        "message_chunks": message_chunks,
+        "us": str(us),
+        "us_per_byte": str(us_per_byte),
+        "backwards": line.backwards,
         "early_us": [str(x * line.unit) for x in line.early.tolist()],
         "late_us": [str(x * line.unit) for x in line.late.tolist()],
-        "threshold_us": str(rho), "copies": line.copies, **cut.crossing.to_json(),
-    }  # fmt: skip
+        "threshold_us": str(rho),
+        "copies": line.copies,
+        **cut.crossing.to_json(),
+    }
     return Certificate("composite", text, data)
 
 
@@ -249,9 +270,11 @@ def waiting_certificate(
         "bandwidth. " + line_words(us, us_per_byte)
     )
     data = of.data | {
-        "us": str(us), "us_per_byte": str(us_per_byte), "waits_us": [str(x) for x in waits],
+        "us": str(us),
+        "us_per_byte": str(us_per_byte),
+        "waits_us": [str(x) for x in waits],
         "of": of.kind,
-    }  # fmt: skip
+    }
     return Certificate("composite", text, data)
 
 

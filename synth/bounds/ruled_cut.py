@@ -12,23 +12,21 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.hops import route_latency
-from weft.dsl.topology import Hop, Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.arrays import Bools
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import route_latency
+from weft.dsl.nouns.topology import Hop, Topology
 
-from ..engine import Certificate
-
-Flags = npt.NDArray[np.bool_]
+from ..base.engine import Certificate
 
 
 def ruled_cut(
     topology: Topology,
     collective: Collective,
     hops: tuple[Hop, ...],
-    usable: Flags,
+    usable: Bools,
     message_bytes: int,
 ) -> tuple[Fraction, Certificate]:
     """The best bound in µs of one box, for a copying collective; 0 where there is only one.
@@ -43,7 +41,7 @@ def _cuts(
     topology: Topology,
     collective: Collective,
     hops: tuple[Hop, ...],
-    usable: Flags,
+    usable: Bools,
     message_bytes: int,
 ) -> Iterator[tuple[Fraction, Certificate]]:
     hosts = np.array([str(h) for h in topology.host_of])

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.topology import Topology
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.topology import Topology
 
 MAX_RANKS = 8
 """Ranks whose own cuts are looked at, with those of their hosts."""

@@ -23,17 +23,17 @@ from fractions import Fraction
 from heapq import heappop, heappush
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.topology import Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
-from .arborescence import Matrix, tree_costs
+from ..base.engine import Certificate
+from ..fabric.scaling import usage_pairs
+from .arborescence import tree_costs
 from .demand import Demand, copying_demand
-from .scaling import usage_pairs
 
 _EXACT = 1 << 53
 
@@ -111,7 +111,7 @@ def _checked(topology: Topology, prices: Sequence[int]) -> tuple[int, ...]:
     return rows
 
 
-def route_costs(topology: Topology, rows: Sequence[int]) -> Matrix:
+def route_costs(topology: Topology, rows: Sequence[int]) -> AnyArray:
     """The cheapest route between every two ranks over nodes that do not store; -1: none.
 
     Shape (ranks, ranks), exact: int64, or Python integers where the prices are large.
@@ -142,7 +142,7 @@ def route_costs(topology: Topology, rows: Sequence[int]) -> Matrix:
     return table
 
 
-def _by_scipy(least: dict[tuple[int, int], int], n: int, count: int, base: int) -> Matrix:
+def _by_scipy(least: dict[tuple[int, int], int], n: int, count: int, base: int) -> AnyArray:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
@@ -150,9 +150,7 @@ def _by_scipy(least: dict[tuple[int, int], int], n: int, count: int, base: int) 
     cells = np.array(list(least.values()), float) * base + 1
     graph = csr_array((cells, (at[:, 0], at[:, 1])), shape=(2 * count, 2 * count))
     reach = dijkstra(graph, indices=np.arange(n))[:, count : count + n]
-    found: npt.NDArray[np.int64] = np.where(np.isinf(reach), -1, np.floor(reach / base)).astype(
-        np.int64
-    )
+    found: Ints = np.where(np.isinf(reach), -1, np.floor(reach / base)).astype(np.int64)
     return found
 
 

@@ -14,16 +14,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.errors import WeftError
-from weft.dsl.hops import find_hops
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import WeftError
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.topology import Topology
 
-from ..rational_lp import Certified, LinearProgram, certified_minimum
-from .scaling import small
-
-Ints = npt.NDArray[np.int64]
+from ..fabric.scaling import small
+from ..lp.certified import Certified, LinearProgram, certified_minimum
 
 MAX_COLUMNS = 20_000
 """Tree programs larger than this are not tried."""

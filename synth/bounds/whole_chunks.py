@@ -17,20 +17,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.topology import Topology
-from weft.dsl.units import format_bytes
+from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 
-from ..engine import Certificate
-from ..greedy.machine import Ints, Machine, machine_of
-
-Flags = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+from ..base.engine import Certificate
+from ..fabric.greedy_machine import Machine, machine_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class WholeChunks:
 
 
 def whole_chunk_bound(
-    topology: Topology, collective: Collective, chunk_bytes: Fraction, usable: Flags | None = None
+    topology: Topology, collective: Collective, chunk_bytes: Fraction, usable: Bools | None = None
 ) -> WholeChunks:
     """The best bound of paths and cuts for a copying collective in its chunks.
 
@@ -60,10 +57,14 @@ def whole_chunk_bound(
     held[collective.pre.chunks, collective.pre.ranks] = True
     wanted[collective.post.chunks, collective.post.ranks] = True
     field = _Field(
-        topology, machine, kinds, np.broadcast_to(kind.reshape(-1), (collective.chunks,)),
+        topology,
+        machine,
+        kinds,
+        np.broadcast_to(kind.reshape(-1), (collective.chunks,)),
         np.stack([_distances(machine, np.flatnonzero(row)) for row in kinds]),
-        held, wanted & ~held,
-    )  # fmt: skip
+        held,
+        wanted & ~held,
+    )
     ticks, certificate = max(field.bounds(chunk_bytes), key=lambda x: x[0])
     return WholeChunks(Fraction(ticks, machine.unit), certificate)
 
@@ -87,11 +88,11 @@ class _Field:
 
     topology: Topology
     machine: Machine
-    usable: Flags
+    usable: Bools
     kind: Ints
     distance: Floats
-    held: Flags
-    wanted: Flags
+    held: Bools
+    wanted: Bools
 
     def bounds(self, chunk_bytes: Fraction) -> Iterator[tuple[int, Certificate]]:
         """One path, and one cut for every set of ranks that is looked at."""
@@ -126,7 +127,7 @@ class _Field:
                 )
         return worst, Certificate("chunk path", text)
 
-    def _sets(self) -> Iterator[Flags]:
+    def _sets(self) -> Iterator[Bools]:
         """Boxes, what is outside of each, and single ranks."""
         hosts = self.topology.host_of
         for host in dict.fromkeys(hosts):
@@ -136,7 +137,7 @@ class _Field:
                 yield ~inside
         yield from np.eye(self.machine.ranks, dtype=bool)
 
-    def _cut(self, inside: Flags, size: str) -> tuple[int, Certificate] | None:
+    def _cut(self, inside: Bools, size: str) -> tuple[int, Certificate] | None:
         m = self.machine
         entering = np.asarray(
             (self.wanted & inside).any(axis=1) & ~(self.held & inside).any(axis=1)
@@ -184,7 +185,7 @@ class _Field:
         most = int(m.hold[mine].max())
         return {int(r): most for r, t in zip(m.row[mine], m.hold[mine], strict=True) if t == most}
 
-    def _wanting(self, inside: Flags, entering: Flags) -> Ints:
+    def _wanting(self, inside: Bools, entering: Bools) -> Ints:
         """The ranks of a set that want every chunk that must come into it."""
         return np.flatnonzero((self.wanted[entering] & inside).all(axis=0))
 
@@ -206,7 +207,7 @@ class _Field:
     def _us(self, ticks: int) -> str:
         return f"{self.machine.us(ticks):,.10g}"
 
-    def _names(self, inside: Flags) -> str:
+    def _names(self, inside: Bools) -> str:
         names = [self.topology.nodes[v].name for v in np.flatnonzero(inside).tolist()]
         return ", ".join(names[:16]) + (", …" if len(names) > 16 else "")
 

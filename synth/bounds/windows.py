@@ -20,14 +20,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.topology import Topology
 
 from .distance import floored
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 _EXACT = 1 << 53
 
@@ -64,8 +61,9 @@ class Lengths:
         cost = np.zeros(len(at), np.int64) if offset is None else offset
         tail = np.concatenate([self.src[links], np.full(len(at), origin)])
         head = np.concatenate([self.dst[links], at])
-        return _dijkstra(origin + 1, tail, head, np.concatenate([self.alpha[links], cost]),
-                         [origin])[0, :origin]  # fmt: skip
+        return _dijkstra(
+            origin + 1, tail, head, np.concatenate([self.alpha[links], cost]), [origin]
+        )[0, :origin]
 
     def from_each(self, links: Ints | Bools, starts: Ints) -> Ints:
         """Least α from each start to every node over some links, shape (starts, nodes)."""

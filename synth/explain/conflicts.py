@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.sketch import Only, Rule, Sketch
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Only, Rule, Sketch
+from weft.dsl.nouns.topology import Topology
 
-from ..conflict import smallest_conflict
+from ..base.conflict import smallest_conflict
 from .ways import Ways
 
 Unit = tuple[Rule, ...]
@@ -59,9 +59,10 @@ def find_conflict(topology: Topology, collective: Collective, sketch: Sketch) ->
     units = smallest_conflict([part for line in lines for part in _single(line)], _impossible(ways))
     rules = _flat(units)
     cures = [
-        unit for unit in units
+        unit
+        for unit in units
         if not ways.obstacle([r for r in sketch.rules if not any(r is x for x in unit)])
-    ]  # fmt: skip
+    ]
     return Conflict(rules, ways.obstacle(rules), _flat(cures))
 
 
@@ -86,9 +87,9 @@ def prove_conflict(
 ) -> Conflict | None:
     """Rules that exclude each other though each chunk by itself has a way, as the engine ``exact``
     proves it; None where it does not, or the machine is too large for that."""
-    from ..api import solve
-    from ..engine import Budget, Silent, Status
+    from ..base.engine import Budget, Silent, Status
     from ..engines.exact import Exact
+    from ..reductions.solve import solve
 
     if collective.chunks * collective.ranks > PROVABLE:
         return None

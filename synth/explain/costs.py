@@ -8,18 +8,19 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.sketch import Chunks, Rule, Sketch
-from weft.dsl.topology import Hop, Topology
+from weft.dsl.base.arrays import Bools
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.sketch import Chunks, Rule, Sketch
+from weft.dsl.nouns.topology import Hop, Topology
 
+from ..base.engine import Certificate
 from ..bounds import binding, bounds
 from ..bounds.ruled_cut import ruled_cut
 from ..bounds.whole_chunks import whole_chunk_bound
-from ..engine import Certificate
-from ..greedy.machine import machine_of
+from ..fabric.greedy_machine import machine_of
 from .conflicts import Unit, statements
-from .ways import Flags, Ways
+from .ways import Ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +94,19 @@ def least_time(ways: Ways, rules: Sequence[Rule], message_bytes: int) -> Least:
     return Least(us, certificate)
 
 
-def usable_hops(ways: Ways, rules: Sequence[Rule]) -> tuple[tuple[Hop, ...], Flags]:
+def usable_hops(ways: Ways, rules: Sequence[Rule]) -> tuple[tuple[Hop, ...], Bools]:
     """The hops of :func:`machine_of`, and which of them each chunk may take: (chunks, hops)."""
     hops = tuple(machine_of(ways.topology, Fraction(1)).each_hop())
     sketch = Sketch("", tuple(rules))
     pairs = ways.pairs(rules)[:, [h.src for h in hops], [h.dst for h in hops]]
-    usable: Flags = pairs & np.array([sketch.allows(h) for h in hops], bool)
+    usable: Bools = pairs & np.array([sketch.allows(h) for h in hops], bool)
     return hops, usable
 
 
-def _without_unused(topology: Topology, hops: tuple[Hop, ...], usable: Flags) -> Topology:
+def _without_unused(topology: Topology, hops: tuple[Hop, ...], usable: Bools) -> Topology:
     """The machine without the links that only hops need which nobody may take."""
 
-    def links(which: Flags) -> set[int]:
+    def links(which: Bools) -> set[int]:
         return {i for hop, ok in zip(hops, which, strict=True) if ok for i in hop.route}
 
     dead = links(~usable) - links(usable)

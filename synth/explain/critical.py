@@ -14,19 +14,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.errors import UserError
-from weft.dsl.schedule import Schedule
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.schedule import Schedule
 
+from ..base.engine import Certificate
 from ..bounds import Bounds, binding, bounds
-from ..engine import Certificate
-from ..occupancy import Ints, LinkTable, row_name, transfer_of_link
-from ..replay import replay
-from ..simulate import Simulation, simulate
-
-Floats = npt.NDArray[np.float64]
+from ..fabric.occupancy import LinkTable, row_name, transfer_of_link
+from ..judge.replay import replay
+from ..time.simulate import Simulation, simulate
 
 EQUAL = 1e-9
 """Times are exact before they are rounded; two that differ by no more parts are one."""
@@ -99,8 +97,9 @@ def what_binds(schedule: Schedule, message_bytes: int, bound: Bounds | None = No
     run = simulate(schedule, message_bytes, bound_us=float(least))
     busiest = int(run.busy_us.argmax())
     chain = tuple(_Chain(schedule, run).links()) if schedule.segments == 1 else ()
-    return Binding(schedule, run, busiest, float(run.busy_us[busiest]), float(least), certificate,
-                   chain)  # fmt: skip
+    return Binding(
+        schedule, run, busiest, float(run.busy_us[busiest]), float(least), certificate, chain
+    )
 
 
 class _Chain:

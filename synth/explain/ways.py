@@ -13,13 +13,13 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.hops import find_hops, hop_distances, latency_units
-from weft.dsl.placement import Placement
-from weft.dsl.sketch import (
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import find_hops, hop_distances, latency_units
+from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
     MaxDetour,
@@ -32,13 +32,10 @@ from weft.dsl.sketch import (
     SwitchPolicy,
     Symmetry,
 )
-from weft.dsl.topology import Hop, Topology
+from weft.dsl.nouns.topology import Hop, Topology
 
-from ..paths import UNREACHED, longest_paths
-from ..permitted import off_relays
-
-Flags = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
+from ..judge.paths import UNREACHED, longest_paths
+from ..judge.permitted import off_relays
 
 LARGEST = 1 << 27
 """Chunks times pairs of ranks that are looked at."""
@@ -63,7 +60,7 @@ class Ways:
         """Why no schedule obeys these rules, in words; empty if nothing is in the way."""
         return next(_Question(self, tuple(rules)).obstacles(), "")
 
-    def pairs(self, rules: Sequence[Rule]) -> Flags:
+    def pairs(self, rules: Sequence[Rule]) -> Bools:
         """The pairs of ranks that each chunk (of the collective as it is) may cross: (chunks,
         ranks, ranks)."""
         asked = _Question(self, tuple(rules))
@@ -144,11 +141,11 @@ class _Question:
         return plain.split(self.pieces) if self.pieces > 1 else plain
 
     @cached_property
-    def holds(self) -> Flags:
+    def holds(self) -> Bools:
         return _table(self.collective, self.collective.pre)
 
     @cached_property
-    def wants(self) -> Flags:
+    def wants(self) -> Bools:
         return _table(self.collective, self.collective.post)
 
     def chosen(self, rule: FixedSend) -> Ints:
@@ -201,13 +198,13 @@ class _Question:
         return self.ways.rates(self.rules)
 
     @cached_property
-    def allowed(self) -> Flags:
+    def allowed(self) -> Bools:
         """Pairs of ranks that each chunk may cross: (chunks, ranks, ranks)."""
         topology, sketch = self.ways.topology, Sketch("", self.rules)
         open_pairs = self.rates < UNREACHED
         kinds, kind = np.unique(self.holds, axis=0, return_inverse=True)
         by_kind = np.array([open_pairs & ~off_relays(topology, sketch, row) for row in kinds])
-        found: Flags = by_kind[kind.reshape(-1)]
+        found: Bools = by_kind[kind.reshape(-1)]
         for rule in self.rules:
             if isinstance(rule, FixedSend) and not rule.must and rule.step is None:
                 found[self.chosen(rule), rule.pair[0], rule.pair[1]] = False
@@ -225,7 +222,7 @@ class _Question:
         moves = [np.array(r.image) for r in self.rules if isinstance(r, Symmetry)]
         return [_moved(self.holds, self.wants, move) for move in moves]
 
-    def _symmetric(self, allowed: Flags) -> Flags:
+    def _symmetric(self, allowed: Bools) -> Bools:
         """A send is possible if all its images are."""
         if self.collective.combining and self.pieces > 1:
             return allowed  # pieces of a sum may be moved to any other
@@ -240,7 +237,7 @@ class _Question:
     # -- ways ------------------------------------------------------------------------------------
 
     @cached_property
-    def items(self) -> tuple[Ints, Flags]:
+    def items(self) -> tuple[Ints, Bools]:
         """(chunk, where it starts): chunks, or of sums every contribution by itself."""
         if not self.collective.combining:
             return np.arange(len(self.holds)), self.holds
@@ -265,9 +262,9 @@ class _Question:
         return found[Measure.HOPS], found[Measure.ALPHA]
 
     @property
-    def reached(self) -> Flags:
+    def reached(self) -> Bools:
         """Which ranks each item reaches."""
-        found: Flags = self.least < UNREACHED
+        found: Bools = self.least < UNREACHED
         return found
 
     @cached_property
@@ -389,7 +386,7 @@ class _Question:
                     f"{spread} peers each, {hops} hops reach {told - 1}"
                 )
 
-    def _through(self, switch: int) -> Flags:
+    def _through(self, switch: int) -> Bools:
         """Pairs all of whose hops pass a switch."""
         topology = self.ways.topology
         found = np.ones((topology.ranks, topology.ranks), bool)
@@ -399,13 +396,13 @@ class _Question:
         return found
 
 
-def _table(collective: Collective, where: Placement) -> Flags:
+def _table(collective: Collective, where: Placement) -> Bools:
     found = np.zeros((collective.chunks, collective.ranks), bool)
     found[where.chunks, where.ranks] = True
     return found
 
 
-def _moved(holds: Flags, wants: Flags, move: Ints) -> tuple[Ints, Ints] | None:
+def _moved(holds: Bools, wants: Bools, move: Ints) -> tuple[Ints, Ints] | None:
     """The images of ranks and chunks under a move: the k-th of those that start and end alike."""
     here: dict[bytes, list[int]] = {}
     ends = np.concatenate([holds, wants], axis=1)

@@ -13,37 +13,54 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any, ClassVar
 
-from weft.dsl.collective import make
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.sketch import Chunks, Rule, Sketch
-from weft.dsl.topology import Topology
+import numpy as np
 
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Kind, make, one_shot_allreduce
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import Chunks, Rule, Sketch
+from weft.dsl.nouns.topology import Topology
+
+from ..base.engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..bounds import bounds
-from ..engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..engines.exact.demands import demands, reach
 from ..engines.exact.flow_bound import flow_bound
 from ..engines.exact.orbits import find_orbits
-from ..frontier import meets_bound, pareto
-from ..occupancy import rounds_per_chunk
-from ..order import LARGE, arranged, counted_us
-from ..simulate import simulate
-from ..verify import verify
-from .compose import compose_allreduce, one_shot_allreduce_from
+from ..fabric.occupancy import rounds_per_chunk
+from ..frontier.objective import meets_bound, pareto
+from ..judge.verify import verify
+from ..time.order import LARGE, arranged, counted_us
+from ..time.simulate import simulate
+from .reduction import Quiet, Steps, Subproblem
 from .refine import refine
 
 ATTEMPTS = 4
 """Seeds tried for halves that go well together."""
 
-Solve = Callable[[Problem, Budget, Observer], Outcome]
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """An allreduce from a reduce_scatter and an allgather."""
+
+    name: ClassVar[str] = "compose"
+
+    def fits(self, problem: Problem) -> bool:
+        """Every allreduce in which something is added."""
+        return problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining
+
+    def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
+        """As :func:`composed_allreduce`."""
+        return composed_allreduce(problem, budget, observer)
 
 
-def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Observer) -> Outcome:
-    """Solve the two halves with ``solve`` and combine their points into one frontier.
+def composed_allreduce(problem: Problem, budget: Budget, observer: Observer) -> Steps:
+    """Solve the two halves and combine their points into one frontier.
 
     Halves that are perfect alone can hold each other up where they overlap in time; then other
     seeds give other halves, and the quickest combination is kept.
@@ -61,7 +78,7 @@ def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Ob
         if attempt and left < budget.seconds / 2:
             break
         seeded = replace(budget, seed=budget.seed + attempt, seconds=left)
-        gathers, scatters = _halves(problem, solve, seeded, Quiet(observer))
+        gathers, scatters = yield from _halves(problem, seeded, Quiet(observer))
         if not gathers.points:
             return gathers
         found = [*map(_direct, gathers.points)]
@@ -78,19 +95,21 @@ def solve_allreduce(problem: Problem, solve: Solve, budget: Budget, observer: Ob
 
 
 def _halves(
-    problem: Problem, solve: Solve, budget: Budget, observer: Observer
-) -> tuple[Outcome, Outcome]:
+    problem: Problem, budget: Budget, observer: Observer
+) -> Generator[Subproblem, Outcome, tuple[Outcome, Outcome]]:
     """The allgather and, unless only the fewest steps are wanted, the reduce_scatter."""
     n, size = problem.collective.ranks, problem.bytes or LARGE
     problem = replace(problem, sketch=_for_blocks(problem.sketch, n))
     share = replace(budget, seconds=budget.seconds / 2)
-    gathers = solve(replace(problem, collective=make("allgather", n)), share, observer)
+    gather = replace(problem, collective=make("allgather", n))
+    gathers = yield Subproblem(gather, share, observer)
     if problem.objective is Objective.LATENCY:
         return gathers, Outcome(Status.NOTHING)
     points = tuple(
         replace(p, schedule=arranged(p.schedule, size, budget.seed)) for p in gathers.points
     )
-    scatters = solve(replace(problem, collective=make("reduce_scatter", n)), share, observer)
+    scatter = replace(problem, collective=make("reduce_scatter", n))
+    scatters = yield Subproblem(scatter, share, observer)
     return replace(gathers, points=points), scatters
 
 
@@ -160,24 +179,6 @@ def _outcome(problem: Problem, points: list[Point], gathers: Outcome, scatters: 
     return Outcome(status, tuple(points), (*gaps, *halves))
 
 
-@dataclass(frozen=True, slots=True)
-class Quiet:
-    """Passes on all but incumbents: those of the halves are none of the whole."""
-
-    inner: Observer
-
-    def stage(self, name: str) -> None:
-        """Pass it on."""
-        self.inner.stage(name)
-
-    def incumbent(self, point: Point) -> None:
-        """Not a schedule of the allreduce."""
-
-    def cancelled(self) -> bool:
-        """Pass it on."""
-        return self.inner.cancelled()
-
-
 def _direct(gather: Point) -> Point:
     schedule = one_shot_allreduce_from(gather.schedule)
     return replace(gather, schedule=schedule, bandwidth_optimal=False)
@@ -194,9 +195,14 @@ def _composed(scatters: Sequence[Point], gathers: Sequence[Point], ranks: int) -
             # Halves of engines that know times, not rounds: what the busiest link carries.
             rate = None if rounds else rounds_per_chunk(schedule)
             yield Point(
-                schedule, a.steps + b.steps, rounds, factor * ranks, Fraction(0), a.certificate,
+                schedule,
+                a.steps + b.steps,
+                rounds,
+                factor * ranks,
+                Fraction(0),
+                a.certificate,
                 rate=rate,
-            )  # fmt: skip
+            )
 
 
 def _certified(point: Point, problem: Problem, static: Fraction, certificate: Certificate) -> Point:
@@ -214,9 +220,11 @@ def _certified(point: Point, problem: Problem, static: Fraction, certificate: Ce
             {"root": root, "steps": point.steps, "rounds_per_chunk": str(bound)},
         )
     return replace(
-        point, bound=bound, certificate=certificate,
+        point,
+        bound=bound,
+        certificate=certificate,
         bandwidth_optimal=point.rounds_per_chunk == static,
-    )  # fmt: skip
+    )
 
 
 def _broadcast_bound(topology: Topology, steps: int) -> tuple[Fraction, int]:
@@ -229,3 +237,68 @@ def _broadcast_bound(topology: Topology, steps: int) -> tuple[Fraction, int]:
         flow = flow_bound(topology, wanted, near, steps, orbits)
         best = max(best, (flow.rounds_per_chunk, root))
     return best
+
+
+def compose_allreduce(scatter: Schedule, gather: Schedule) -> Schedule:
+    """The reduce_scatter schedule followed by the allgather schedule, as one allreduce.
+
+    Chunk j of block b is chunk ``b * k + j`` in all three collectives. Rounds are concatenated
+    where both schedules have them.
+
+    Raises:
+        UserError: not these two collectives, different cuts, or different machines.
+    """
+    first, second = scatter.collective, gather.collective
+    if first.kind is not Kind.REDUCE_SCATTER or second.kind is not Kind.ALLGATHER:
+        raise UserError(f"a reduce_scatter and an allgather are needed, not {first} and {second}")
+    if first.factor != second.factor:
+        raise UserError(f"blocks are cut in {first.factor} chunks here, in {second.factor} there")
+    if scatter.topology != gather.topology:
+        raise UserError("the two halves of an allreduce are on different machines")
+    if first.sizes != second.sizes:
+        raise UserError("the blocks are cut in other shares here than there")
+    if scatter.segments != 1 or gather.segments != 1:
+        raise UserError("the halves of an allreduce are put together before they are segmented")
+    n = first.ranks
+    whole = make(Kind.ALLREDUCE, n)
+    cut = whole.cut([first.sizes]) if first.sizes else whole.split(n * first.factor)
+    offset = len(scatter.rounds) or scatter.steps
+    one, two = scatter.columns(), gather.columns()
+    two["step"] = two["step"] + offset
+    if "priority" in one and "priority" in two:  # what is summed goes before what is handed out
+        two["priority"] = two["priority"].astype(np.int64) + one["priority"].max(initial=-1) + 1
+    joined: dict[str, Any] = {
+        name: np.concatenate([one[name], two[name]]) for name in one if name in two
+    }
+    rounds = scatter.rounds + gather.rounds
+    return Schedule.from_columns(
+        scatter.topology,
+        cut,
+        **joined,
+        rounds=rounds if scatter.rounds and gather.rounds else (),
+        provenance={
+            "reduction": "compose",
+            "parts": [dict(scatter.provenance), dict(gather.provenance)],
+        },
+    )
+
+
+def one_shot_allreduce_from(gather: Schedule) -> Schedule:
+    """An allgather schedule as the allreduce in which every rank sums at home.
+
+    Chunk j of rank r is chunk ``r * k + j`` in both; the transfers are the same.
+
+    Raises:
+        UserError: the schedule is no allgather, or its chunks are not equal.
+    """
+    c = gather.collective
+    if c.kind is not Kind.ALLGATHER:
+        raise UserError(f"a one-shot allreduce is made from an allgather, not {c}")
+    if c.sizes:
+        raise UserError("a one-shot allreduce is made of equal chunks; these have unequal sizes")
+    return replace(
+        gather,
+        collective=one_shot_allreduce(c.ranks, chunks=c.factor),
+        bytes=None,
+        provenance={"reduction": "one-shot", "parts": [dict(gather.provenance)]},
+    )

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.collective import Collective, make
-from weft.dsl.distinct import rows_of
-from weft.dsl.errors import UserError
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 
-from ..occupancy import Ints
-from .group_machine import GroupMachine
-from .phase_parts import Part
+from .groups import GroupMachine, Part
 
 FINEST = 1 << 24
 """Grains of a cell; shares without a common denominator below are refused."""
@@ -59,9 +58,12 @@ def in_turn(
     routes, at = rows_of(start, order)
     columns: dict[str, Any] = {name: column[order] for name, column in joined.items()}
     return Schedule.from_columns(
-        topology, grid.cut(collective, cells), **columns, route_lengths=np.diff(routes),
+        topology,
+        grid.cut(collective, cells),
+        **columns,
+        route_lengths=np.diff(routes),
         route_links=links[at],
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, eq=False)

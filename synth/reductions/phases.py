@@ -2,7 +2,7 @@
 other are a schedule of the whole (as BlueConnect, Cho et al., SysML 2019, puts rings together).
 
 Applying gives one problem for all groups of a phase that are wired alike, on their share of what
-they have in common; undoing gives each cell (:mod:`.phase_parts`) its pieces, and the transfers of
+they have in common; undoing gives each cell (:mod:`.groups`) its pieces, and the transfers of
 all groups their places. Phases of different slices of the message then run at once: as many slices
 are taken as are quickest.
 """
@@ -10,29 +10,27 @@ are taken as are quickest.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
-from weft.dsl.collective import make
-from weft.dsl.errors import BadTopology, UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule
-from weft.dsl.sketch import Phases, Sketch
+from weft.dsl.base.errors import BadTopology, UserError
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import Phases, Sketch
 
+from ..base.engine import Budget, Observer, Outcome, Point, Status
 from ..bounds import bounds
-from ..engine import Budget, Observer, Outcome, Point, Status
-from ..frontier import pareto
-from ..occupancy import rounds_per_chunk
-from ..order import LARGE, arranged
-from ..simulate import simulate
-from ..verify import verify
-from .allreduce import Quiet
-from .group_machine import GroupMachine, group_machines
-from .group_rules import group_sketch
+from ..fabric.occupancy import rounds_per_chunk
+from ..frontier.objective import pareto
+from ..judge.verify import verify
+from ..time.order import LARGE, arranged
+from ..time.simulate import simulate
+from .groups import GroupMachine, Part, cells_of, group_machines, group_sketch, parts_of
 from .in_turn import Placed, in_turn, planned, whole_sums
-from .phase_parts import Part, cells_of, parts_of
+from .reduction import Quiet, Steps, Subproblem
 
 FRONTIER = (1 << 10, 1 << 20, 1 << 30)
 """Message sizes in bytes that a frontier is put together for."""
@@ -49,7 +47,20 @@ LEAST_CUT = 1 << 18
 MOST_SENDS = 1_000_000
 """Transfers times slices that are simulated; more take too long."""
 
-Solve = Callable[[Problem, Budget, Observer], Outcome]
+
+@dataclass(frozen=True, slots=True)
+class Phased:
+    """The collectives of the groups in the phases of a sketch, one after the other."""
+
+    name: ClassVar[str] = "phases"
+
+    def fits(self, problem: Problem) -> bool:
+        """Sketches with phases that make the collective."""
+        return phases_of(problem) is not None
+
+    def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
+        """As :func:`in_phases`."""
+        return in_phases(problem, budget, observer, solver)
 
 
 def phases_of(problem: Problem) -> Phases | None:
@@ -68,22 +79,20 @@ def _required(problem: Problem) -> Phases:
     return rule
 
 
-def solve_phases(
-    problem: Problem, solve: Solve, budget: Budget, observer: Observer, solver: str
-) -> Outcome:
-    """Solve what the groups do in each phase with ``solve``, and put the answers together.
+def in_phases(problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
+    """Solve what the groups do in each phase, and put the answers together.
 
-    ``solver``: who that is, for schedules that do not say who found them.
+    ``solver``: the engine to name where a schedule does not name its finder.
 
     Raises:
         UserError: a part cannot be solved, or what is put together breaks a rule.
     """
-    run = _Run(problem, _tasks(problem), solve, budget, observer, solver)
+    run = _Run(problem, _tasks(problem), budget, observer, solver)
     plan = run.plan()
     for place, (size, finer) in enumerate(plan):
         if run.found and (observer.cancelled() or run.left() <= 0):
             break
-        run.look_at(size, finer, run.left() / (len(plan) - place))
+        yield from run.look_at(size, finer, run.left() / (len(plan) - place))
     return run.outcome()
 
 
@@ -148,7 +157,6 @@ class _Run:
 
     problem: Problem
     tasks: list[_Task]
-    solve: Solve
     budget: Budget
     observer: Observer
     solver: str
@@ -170,7 +178,9 @@ class _Run:
                 size = self.problem.bytes or LARGE
                 return [(size, 1), *([(size, FINER)] if size >= LEAST_CUT else [])]
 
-    def look_at(self, size: int, finer: int, seconds: float) -> None:
+    def look_at(
+        self, size: int, finer: int, seconds: float
+    ) -> Generator[Subproblem, Outcome, None]:
         """Solve the parts for a slice of the message, and put them together for the message."""
         cells = self._cells()
         placed: list[Placed] = []
@@ -179,7 +189,7 @@ class _Run:
         for turn, task in enumerate(self.tasks):
             part = task.at(self.problem, max(1, size // finer), cells)
             share = max(0.1, (end - time.monotonic()) / (len(self.tasks) - turn))
-            point = self._part(part, task, share)
+            point = yield from self._part(part, task, share)
             if point is None:
                 return
             finder = point.schedule.provenance.get("found_by", self.solver)
@@ -197,11 +207,13 @@ class _Run:
         rule = _required(self.problem)
         return cells_of(rule.phases, rule.kind, self.problem.collective.ranks)
 
-    def _part(self, problem: Problem, task: _Task, seconds: float) -> Point | None:
+    def _part(
+        self, problem: Problem, task: _Task, seconds: float
+    ) -> Generator[Subproblem, Outcome, Point | None]:
         """The quickest point of a part in which nobody sums at home."""
         self.observer.stage(task.name)
         share = replace(self.budget, seconds=seconds)
-        outcome = self.solve(problem, share, Quiet(self.observer))
+        outcome = yield Subproblem(problem, share, Quiet(self.observer))
         size = problem.bytes or 1
         usable = []
         for point in outcome.points:
@@ -230,10 +242,17 @@ class _Run:
         limit = bounds(self.problem.topology, self.problem.collective)
         rate = rounds_per_chunk(schedule)
         return Point(
-            schedule, schedule.steps, 0, schedule.collective.factor, limit.rounds_per_chunk,
-            limit.certificate, step_optimal=schedule.steps == limit.steps,
-            bandwidth_optimal=rate == limit.rounds_per_chunk, rate=rate, words=words,
-        )  # fmt: skip
+            schedule,
+            schedule.steps,
+            0,
+            schedule.collective.factor,
+            limit.rounds_per_chunk,
+            limit.certificate,
+            step_optimal=schedule.steps == limit.steps,
+            bandwidth_optimal=rate == limit.rounds_per_chunk,
+            rate=rate,
+            words=words,
+        )
 
     def outcome(self) -> Outcome:
         """What is best for the objective."""

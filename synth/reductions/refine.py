@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl.collective import Collective, Kind
-from weft.dsl.distinct import rows_of
-from weft.dsl.errors import UserError
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.schedule import Schedule
 
 
 def refine(schedule: Schedule, pieces: int) -> Schedule:
@@ -29,11 +29,15 @@ def refine(schedule: Schedule, pieces: int) -> Schedule:
     row = np.repeat(np.arange(len(schedule)), pieces)
     columns["chunk"] = columns["chunk"] * pieces + np.tile(np.arange(pieces), len(schedule))
     made = Schedule.from_columns(
-        schedule.topology, _finer(schedule.collective, pieces), **columns,
+        schedule.topology,
+        _finer(schedule.collective, pieces),
+        **columns,
         route_links=schedule.route_links[rows_of(schedule.route_start, row)[1]],
-        rounds=tuple(r * pieces for r in schedule.rounds), provenance=schedule.provenance,
-        stride=schedule.stride, segments=schedule.segments,
-    )  # fmt: skip
+        rounds=tuple(r * pieces for r in schedule.rounds),
+        provenance=schedule.provenance,
+        stride=schedule.stride,
+        segments=schedule.segments,
+    )
     return replace(made, bytes=schedule.bytes)
 
 

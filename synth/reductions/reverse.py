@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective, Kind
-from weft.dsl.errors import Infeasible, UserError
-from weft.dsl.placement import Placement
-from weft.dsl.problem import Problem
-from weft.dsl.schedule import Schedule
-from weft.dsl.sketch import (
+from weft.dsl.base.arrays import Bools, Ints32
+from weft.dsl.base.errors import Infeasible, UserError
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import (
     FixedSend,
     Forbid,
     Only,
@@ -36,10 +37,13 @@ from weft.dsl.sketch import (
     Rule,
     Sketch,
 )
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
-from ..permitted import off_relays
-from ..prune import prune
+from ..base.engine import Budget, Observer, Point
+from ..judge.permitted import off_relays
+from ..judge.prune import prune
+from ..time.order import LARGE, arranged, mirrored
+from .reduction import Steps, Subproblem, Translated
 
 _DUAL = {
     Kind.REDUCE: Kind.BROADCAST,
@@ -49,6 +53,29 @@ _DUAL = {
     Kind.MULTIROOT_GATHER: Kind.MULTIROOT_SCATTER,
     Kind.MULTIROOT_SCATTER: Kind.MULTIROOT_GATHER,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Reversed:
+    """A collective that adds, as its copying dual on the reversed machine."""
+
+    name: ClassVar[str] = "reverse"
+
+    def fits(self, problem: Problem) -> bool:
+        """Collectives that add; :func:`reverse` says which of them have a dual."""
+        return problem.collective.combining
+
+    def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
+        """Solve the dual; every schedule is turned round in the order that suits the message."""
+        dual, undo = reverse(problem)
+        size = problem.bytes or LARGE
+
+        def back(point: Point) -> Point:
+            forth = arranged(point.schedule, size, budget.seed)
+            return replace(point, schedule=mirrored(forth, undo(forth), size))
+
+        outcome = yield Subproblem(dual, budget, Translated(observer, back))
+        return replace(outcome, points=tuple(map(back, outcome.points)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +105,17 @@ class Undo:
         step = steps - 1 - columns["step"][::-1]
         # Last transfer first, and every route from its end: the links simply come backwards.
         turned = Schedule.from_columns(
-            self.problem.topology, collective, chunk, columns["dst"][::-1], target, step,
-            _adds(collective, chunk, target, step), lengths[::-1], columns["route_links"][::-1],
+            self.problem.topology,
+            collective,
+            chunk,
+            columns["dst"][::-1],
+            target,
+            step,
+            _adds(collective, chunk, target, step),
+            lengths[::-1],
+            columns["route_links"][::-1],
             provenance={**schedule.provenance, "reduction": "reverse"},
-        )  # fmt: skip
+        )
         # An idle first step of the dual would be an idle last one: it falls off.
         rounds = schedule.rounds[::-1][: turned.steps]
         return replace(turned, rounds=rounds, bytes=schedule.bytes, segments=schedule.segments)
@@ -109,14 +143,14 @@ def reverse(problem: Problem, *, steps: int | None = None) -> tuple[Problem, Und
 
 def _adds(
     c: Collective,
-    chunk: npt.NDArray[np.int32],
-    rank: npt.NDArray[np.int32],
-    step: npt.NDArray[np.int32],
-) -> npt.NDArray[np.bool_]:
+    chunk: Ints32,
+    rank: Ints32,
+    step: Ints32,
+) -> Bools:
     """Which arrivals (sorted by step) are added to what the rank holds.
 
     All, but the first at a place that starts empty; if several come first in one step, all.
-    """  # fmt: skip
+    """
     holds = np.zeros(c.chunks * c.ranks, bool)
     holds[c.pre.chunks.astype(np.int64) * c.ranks + c.pre.ranks] = True
     place = chunk.astype(np.int64) * c.ranks + rank
@@ -132,7 +166,7 @@ def _adds(
 # --- the collective -------------------------------------------------------------------------------
 
 
-def _ends(c: Collective) -> npt.NDArray[np.int32]:
+def _ends(c: Collective) -> Ints32:
     """The destination of each chunk (-1: nobody wants it), having checked that there is a dual."""
     if c.local_reduce:
         raise UserError(f"{c}: groups that are summed at home cannot be turned round")
@@ -176,7 +210,7 @@ def _check_contributions(c: Collective) -> None:
         )
 
 
-def _dual_collective(c: Collective, ends: npt.NDArray[np.int32]) -> Collective:
+def _dual_collective(c: Collective, ends: Ints32) -> Collective:
     """Every chunk from its destination to where its parts start."""
     sets, single = _with_singles(c)
     wanted = ends[c.pre.chunks] >= 0
@@ -188,14 +222,16 @@ def _dual_collective(c: Collective, ends: npt.NDArray[np.int32]) -> Collective:
         contributions=sets,
         pre=Placement(after.ranks, after.chunks, single[after.ranks], after.offsets),
         post=Placement(
-            *(np.ascontiguousarray(x) for x in (before[:, 0], before[:, 1], single[source],
-                                                before[:, 3]))
+            *(
+                np.ascontiguousarray(x)
+                for x in (before[:, 0], before[:, 1], single[source], before[:, 3])
+            )
         ),
         name=f"{c.name} reversed" if c.name else "",
-    )  # fmt: skip
+    )
 
 
-def _with_singles(c: Collective) -> tuple[tuple[frozenset[int], ...], npt.NDArray[np.int32]]:
+def _with_singles(c: Collective) -> tuple[tuple[frozenset[int], ...], Ints32]:
     """The sets of a collective and one for each rank alone; and where the latter are."""
     index = {s: i for i, s in reversed(list(enumerate(c.contributions)))}
     sets = list(c.contributions)
@@ -216,16 +252,14 @@ def _dual_sketch(
     sketch: Sketch,
     problem: Problem,
     dual: Collective,
-    ends: npt.NDArray[np.int32],
+    ends: Ints32,
     steps: int | None,
 ) -> Sketch:
     rules = tuple(x for rule in sketch.rules for x in _dual_rule(rule, problem, ends, steps))
     return replace(sketch, rules=rules, collective=str(dual.kind) if sketch.collective else "")
 
 
-def _dual_rule(
-    rule: Rule, problem: Problem, ends: npt.NDArray[np.int32], steps: int | None
-) -> Iterator[Rule]:
+def _dual_rule(rule: Rule, problem: Problem, ends: Ints32, steps: int | None) -> Iterator[Rule]:
     """What a rule means for the dual. Peers, symmetry, chunks and limits mean the same."""
     match rule:
         case Only() | Forbid():
@@ -237,8 +271,9 @@ def _dual_rule(
         case OwnFirst():
             raise UserError(
                 f"the rule {rule.label!r} has no meaning for {problem.collective} turned round",
-                where=rule.span, hint="an order of sends is for data that is copied",
-            )  # fmt: skip
+                where=rule.span,
+                hint="an order of sends is for data that is copied",
+            )
         case FixedSend():
             yield from _dual_send(rule, problem.collective, ends, steps)
         case _:
@@ -250,9 +285,7 @@ _TURNED = {Kind.REDUCE_SCATTER: Kind.ALLGATHER, Kind.ALLGATHER: Kind.REDUCE_SCAT
 
 def _dual_phases(rule: Phases) -> Phases:
     """The last phase first; what was scattered is gathered."""
-    turned = tuple(
-        Phase(_TURNED.get(p.kind, p.kind), p.groups) for p in reversed(rule.phases)
-    )  # fmt: skip
+    turned = tuple(Phase(_TURNED.get(p.kind, p.kind), p.groups) for p in reversed(rule.phases))
     return replace(rule, phases=turned, kind=_TURNED.get(rule.kind, rule.kind))
 
 
@@ -260,7 +293,7 @@ def _swap(pair: Pair) -> Pair:
     return pair[1], pair[0]
 
 
-def _dual_relay(rule: Relay, problem: Problem, ends: npt.NDArray[np.int32]) -> Iterator[Rule]:
+def _dual_relay(rule: Relay, problem: Problem, ends: Ints32) -> Iterator[Rule]:
     """Chunks that leave home by some pairs become chunks that come home by them.
 
     Where every chunk starts on every source, that is a rule on pairs alone. Where a chunk starts
@@ -280,16 +313,21 @@ def _dual_relay(rule: Relay, problem: Problem, ends: npt.NDArray[np.int32]) -> I
         return
     if c.combining or rule.own_first:
         raise UserError(
-            f"the rule {rule.label!r} has no meaning for {c} turned round", where=rule.span,
+            f"the rule {rule.label!r} has no meaning for {c} turned round",
+            where=rule.span,
             hint="relays for data that is summed can be written as forbidden links",
-        )  # fmt: skip
+        )
     for rank in sources:
         for owner in sorted({int(ends[k]) for k in started[rank] & wanted}):
             for pair in sorted(around[rank]):
                 yield FixedSend(
-                    label=rule.label, span=rule.span, owner=owner, pair=_swap(pair), must=False,
+                    label=rule.label,
+                    span=rule.span,
+                    owner=owner,
+                    pair=_swap(pair),
+                    must=False,
                     target=rank,
-                )  # fmt: skip
+                )
 
 
 def _barred(problem: Problem, ranks: tuple[int, ...]) -> set[Pair]:
@@ -309,23 +347,23 @@ def _leaving(topology: Topology, rank: int) -> set[Pair]:
     return {(u, v) for u in inside for v in outside}
 
 
-def _dual_send(
-    rule: FixedSend, c: Collective, ends: npt.NDArray[np.int32], steps: int | None
-) -> Iterator[Rule]:
+def _dual_send(rule: FixedSend, c: Collective, ends: Ints32, steps: int | None) -> Iterator[Rule]:
     step = rule.step
     if step is not None:
         if steps is None:
             raise UserError(
                 f"the rule {rule.label!r} names a step; {c} is solved backwards, where steps "
-                "cannot be counted from the beginning", where=rule.span,
+                "cannot be counted from the beginning",
+                where=rule.span,
                 hint="leave the step out",
-            )  # fmt: skip
+            )
         step = steps + 1 - step
         if step < 1 and rule.must:
             raise Infeasible(
-                f"the rule {rule.label!r} names step {rule.step} of {steps}", where=rule.span,
+                f"the rule {rule.label!r} names step {rule.step} of {steps}",
+                where=rule.span,
                 conflict=(rule.label,),
-            )  # fmt: skip
+            )
         if step < 1:
             return
     mine = c.pre.chunks[c.pre.ranks == rule.owner]

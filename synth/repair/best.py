@@ -8,14 +8,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.errors import UserError
-from weft.dsl.failures import Degraded
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import UserError
+from weft.dsl.machines.failures import Degraded
+from weft.dsl.nouns.schedule import Schedule
 
-from ..occupancy import us_per_byte
-from ..order import LARGE
-from ..prepare import prepare
+from ..fabric.occupancy import us_per_byte
 from ..reductions.refine import refine
+from ..time.order import LARGE
+from ..time.prepare import prepare
 from .even import even
 from .shares import balanced
 from .whole import repair

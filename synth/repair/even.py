@@ -12,22 +12,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.distinct import rows_of
-from weft.dsl.errors import UserError
-from weft.dsl.failures import Degraded
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.arrays import Bools, Floats
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.machines.failures import Degraded
+from weft.dsl.nouns.schedule import Schedule
 
-from ..occupancy import LinkTable
-from ..order import LARGE
+from ..fabric.occupancy import LinkTable
+from ..time.order import LARGE
 from .loads import load_matrix
 from .market import Market
 from .torn import Torn
 from .trees import Way, other_way
 from .whole import assembled
-
-Floats = npt.NDArray[np.float64]
 
 _PIECES = 96  # at least, so that one less costs little
 _LEAVE = 0.08  # of the pieces, at most
@@ -45,8 +43,9 @@ def even(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -
     """
     c = schedule.collective
     if len(set(c.grains.tolist())) != 1 or c.local_reduce or c.plain().chunks != 1:
-        raise UserError(f"{c} is not made of equal pieces of one chunk",
-                        hint="repair it as a whole")  # fmt: skip
+        raise UserError(
+            f"{c} is not made of equal pieces of one chunk", hint="repair it as a whole"
+        )
     torn = Torn.of(_finer(schedule), left)
     c = torn.schedule.collective
     size = message_bytes or schedule.bytes or LARGE
@@ -86,7 +85,7 @@ class _Try:
         return float(self.load.max(initial=0.0)) / len(self.ways)
 
 
-def _tried(torn: Torn, stay: npt.NDArray[np.bool_], size: int) -> _Try:
+def _tried(torn: Torn, stay: Bools, size: int) -> _Try:
     """Torn pieces that stay, grown one by one, and again when all of them are there."""
     schedule = torn.schedule
     kept = stay[schedule.chunk] & ~torn.hit
@@ -153,10 +152,12 @@ def _finer(schedule: Schedule) -> Schedule:
     which = np.repeat(np.arange(len(schedule)), each)
     cut = np.ones(each * pieces, np.int64)
     made = Schedule.from_columns(
-        schedule.topology, schedule.collective.plain().cut_in(cut, np.array([each * pieces])),
+        schedule.topology,
+        schedule.collective.plain().cut_in(cut, np.array([each * pieces])),
         **{**columns, "chunk": columns["chunk"] * each + copy},
         route_links=schedule.route_links[rows_of(schedule.route_start, which)[1]],
-        stride=schedule.stride * each, segments=schedule.segments,
+        stride=schedule.stride * each,
+        segments=schedule.segments,
         provenance=schedule.provenance,
-    )  # fmt: skip
+    )
     return replace(made, bytes=schedule.bytes)

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.distinct import rows_of
+from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.unique_rows import rows_of
 
-from ..occupancy import LinkTable
+from ..fabric.occupancy import LinkTable
 from .torn import Torn
 from .trees import Way
-
-Floats = npt.NDArray[np.float64]
 
 
 def load_matrix(torn: Torn, ways: Sequence[Way]) -> Any:
@@ -24,12 +22,14 @@ def load_matrix(torn: Torn, ways: Sequence[Way]) -> Any:
 
     topology, start = torn.left.topology, torn.schedule.route_start
     links = [
-        np.concatenate([
-            torn.moved[rows_of(start, way.kept)[1]],
-            np.array([i for new in way.fresh for i in new.transfer.route], np.int64),
-        ])
+        np.concatenate(
+            [
+                torn.moved[rows_of(start, way.kept)[1]],
+                np.array([i for new in way.fresh for i in new.transfer.route], np.int64),
+            ]
+        )
         for way in ways
-    ]  # fmt: skip
+    ]
     way = np.repeat(np.arange(len(ways)), [len(x) for x in links])
     position, row = LinkTable.of(topology).rows_of(np.concatenate([np.zeros(0, np.int64), *links]))
     capacity = np.array([float(b) for b in topology.capacities()])
@@ -40,14 +40,17 @@ def load_matrix(torn: Torn, ways: Sequence[Way]) -> Any:
 def heights(torn: Torn, ways: Sequence[Way]) -> Floats:
     """Steps of each way, shape (ways,)."""
     step = torn.schedule.step
-    return np.array([
-        max([int(step[way.kept].max(initial=-1)), *(new.transfer.step for new in way.fresh)]) + 1.0
-        for way in ways
-    ])  # fmt: skip
+    return np.array(
+        [
+            max([int(step[way.kept].max(initial=-1)), *(new.transfer.step for new in way.fresh)])
+            + 1.0
+            for way in ways
+        ]
+    )
 
 
-def plain_of(torn: Torn) -> npt.NDArray[np.int64]:
+def plain_of(torn: Torn) -> Ints:
     """The chunk of the plain collective that each chunk is a piece of."""
     c = torn.schedule.collective
-    found: npt.NDArray[np.int64] = (np.cumsum(c.grains) - c.grains) // c.factor
+    found: Ints = (np.cumsum(c.grains) - c.grains) // c.factor
     return found

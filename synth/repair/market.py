@@ -6,16 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.schedule import Schedule
-from weft.dsl.structure import IntArray
-from weft.dsl.topology import Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 
-from ..occupancy import LinkTable
-
-Flags = npt.NDArray[np.bool_]
+from ..fabric.occupancy import LinkTable
 
 IDLE = 1e-3
 """What any link costs, of the busiest row's load: short ways among those that are free."""
@@ -41,9 +38,7 @@ class Market:
     hop: float = 1.0
 
     @staticmethod
-    def of(
-        topology: Topology, schedule: Schedule, moved: IntArray, kept: Flags, size: int
-    ) -> Market:
+    def of(topology: Topology, schedule: Schedule, moved: Ints, kept: Bools, size: int) -> Market:
         """Loaded with some transfers of a schedule, of which nothing is dead."""
         links = len(topology.links)
         out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
@@ -66,9 +61,7 @@ class Market:
         load = np.bincount(row, weights=carried[at], minlength=len(capacity)) * per_grain
         busiest = max(float(load.max(initial=0.0)), float(per_grain.max(initial=0.0)))
         alpha = [float(x.latency) for x in topology.links]
-        return Market(
-            topology, out, back, rows, per_grain.tolist(), load.tolist(), alpha, busiest
-        )  # fmt: skip
+        return Market(topology, out, back, rows, per_grain.tolist(), load.tolist(), alpha, busiest)
 
     def price(self, link: int, grains: float) -> float:
         """α, and what its fullest row will carry with one more: µs of the whole where that is as

@@ -12,16 +12,16 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Kind
-from weft.dsl.errors import UserError
-from weft.dsl.failures import Degraded
-from weft.dsl.placement import LARGEST_OFFSET
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.machines.failures import Degraded
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.placement import LARGEST_OFFSET
+from weft.dsl.nouns.schedule import Schedule
 
-from ..order import LARGE
-from ..packing.plan_shares import largest_remainder
+from ..engines.packing.trees.shares import largest_remainder
+from ..time.order import LARGE
 from .loads import heights, load_matrix, plain_of
 from .market import Market
 from .torn import Torn
@@ -80,9 +80,7 @@ def _ways(torn: Torn, size: int) -> list[Way]:
     return ways
 
 
-def _shares(
-    torn: Torn, ways: list[Way], group: npt.NDArray[np.int64], chunks: int
-) -> npt.NDArray[np.float64]:
+def _shares(torn: Torn, ways: list[Way], group: Ints, chunks: int) -> Floats:
     """The share of its plain chunk that goes each way: the busiest row is done as soon as can be,
     and trees are low where that costs nothing."""
     from scipy.optimize import linprog
@@ -101,5 +99,5 @@ def _shares(
     )
     if found.x is None:
         raise AssertionError(f"shares of ways: {found.message}")
-    share: npt.NDArray[np.float64] = np.where(found.x[:-1] > 1e-6, found.x[:-1], 0.0)
+    share: Floats = np.where(found.x[:-1] > 1e-6, found.x[:-1], 0.0)
     return share

@@ -5,20 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.errors import UserError
-from weft.dsl.failures import Degraded
-from weft.dsl.schedule import Schedule
-from weft.dsl.structure import IntArray
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.machines.failures import Degraded
+from weft.dsl.nouns.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByChunk:
     """The rows of each chunk, in their order."""
 
-    order: IntArray
-    start: IntArray
+    order: Ints
+    start: Ints
 
     @staticmethod
     def of(schedule: Schedule) -> ByChunk:
@@ -27,9 +26,9 @@ class ByChunk:
         ends = np.searchsorted(schedule.chunk[order], np.arange(schedule.collective.chunks + 1))
         return ByChunk(order, ends)
 
-    def of_chunk(self, chunk: int) -> IntArray:
+    def of_chunk(self, chunk: int) -> Ints:
         """The rows of a chunk."""
-        rows: IntArray = self.order[self.start[chunk] : self.start[chunk + 1]]
+        rows: Ints = self.order[self.start[chunk] : self.start[chunk + 1]]
         return rows
 
 
@@ -47,8 +46,8 @@ class Torn:
 
     schedule: Schedule
     left: Degraded
-    moved: IntArray
-    hit: npt.NDArray[np.bool_]
+    moved: Ints
+    hit: Bools
     rows: ByChunk
     broken: tuple[int, ...]
 
@@ -58,8 +57,9 @@ class Torn:
         UserError: ranks are gone, so that it would be another collective.
         """
         if left.dead_ranks:
-            raise UserError("ranks are gone, so this is another collective",
-                            hint="synthesize it anew")  # fmt: skip
+            raise UserError(
+                "ranks are gone, so this is another collective", hint="synthesize it anew"
+            )
         moved = left.link_image[schedule.route_links]
         hit = np.zeros(len(schedule), bool)
         hit[np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))[moved < 0]] = True

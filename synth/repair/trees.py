@@ -15,10 +15,10 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import BadTopology, UserError
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.structure import IntArray
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import BadTopology, UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.schedule import Schedule, Transfer
 
 from .market import Market
 from .torn import Torn
@@ -37,7 +37,7 @@ class Way:
     """How one chunk goes: rows of the old schedule that stay, and new transfers."""
 
     chunk: int
-    kept: IntArray
+    kept: Ints
     fresh: tuple[New, ...] = ()
 
 
@@ -61,14 +61,14 @@ def other_way(torn: Torn, chunk: int, market: Market, grains: float) -> Way:
 # --- other ways for single hops -------------------------------------------------------------------
 
 
-def _bent(torn: Torn, mine: IntArray, market: Market, grains: float) -> list[New] | None:
+def _bent(torn: Torn, mine: Ints, market: Market, grains: float) -> list[New] | None:
     """The chunk's dead hops by other ways through switches; None if one has none."""
     found = []
     for row in mine[torn.hit[mine]].tolist():
         one = torn.schedule[row]
         tree, end = _dijkstra(
             market, {one.src: 0.0}, {one.dst}, grains, turned=False, through=False
-        )  # fmt: skip
+        )
         if end is None:
             return None
         route = _route(market, tree, one.dst, turned=False)[1]
@@ -81,7 +81,7 @@ def _bent(torn: Torn, mine: IntArray, market: Market, grains: float) -> list[New
 # --- trees ----------------------------------------------------------------------------------------
 
 
-def _grown(torn: Torn, mine: IntArray, market: Market, chunk: int, grains: float) -> list[New]:
+def _grown(torn: Torn, mine: Ints, market: Market, chunk: int, grains: float) -> list[New]:
     """The chunk's tree, or its sums and their tree, grown again around what is alive."""
     schedule = torn.schedule
     holders, wanted, parts = _ends(schedule.collective, chunk)
@@ -119,11 +119,13 @@ def _ends(c: Collective, chunk: int) -> tuple[list[int], list[int], bool]:
     whole = frozenset().union(*held)
     if asked == {whole} and sum(map(len, held)) == len(whole):
         return holders, wanted, True
-    raise UserError(f"chunk {chunk} is neither copied whole nor summed of single parts",
-                    hint="synthesize it anew")  # fmt: skip
+    raise UserError(
+        f"chunk {chunk} is neither copied whole nor summed of single parts",
+        hint="synthesize it anew",
+    )
 
 
-def _centre(schedule: Schedule, mine: IntArray, wanted: list[int]) -> int:
+def _centre(schedule: Schedule, mine: Ints, wanted: list[int]) -> int:
     """Where the sums of a chunk met: where its first copy starts, or who alone wants it."""
     copies = mine[~schedule.reduce[mine]]
     if len(wanted) > 1 and len(copies):
@@ -133,7 +135,7 @@ def _centre(schedule: Schedule, mine: IntArray, wanted: list[int]) -> int:
 
 def _tree(
     torn: Torn,
-    alive: IntArray,
+    alive: Ints,
     market: Market,
     roots: list[int],
     leaves: list[int],
@@ -163,8 +165,10 @@ def _tree(
         found, end = _dijkstra(market, reached, loose, grains, turned=turned, through=True)
         if end is None:
             name = market.topology.nodes[min(loose)].name
-            raise BadTopology(f"{market.topology.name}: {name} is cut off",
-                              hint="leave out what is cut off: --down-rank")  # fmt: skip
+            raise BadTopology(
+                f"{market.topology.name}: {name} is cut off",
+                hint="leave out what is cut off: --down-rank",
+            )
         fresh, at = [], end
         while at not in reached:
             hops[at] = _route(market, found, at, turned=turned)
@@ -256,7 +260,7 @@ def _route(market: Market, found: _Found, node: int, *, turned: bool) -> _Hop:
 
 def _copied(
     schedule: Schedule,
-    mine: IntArray,
+    mine: Ints,
     chunk: int,
     hops: dict[int, _Hop],
     roots: list[int],
@@ -279,7 +283,7 @@ def _copied(
     ]
 
 
-def _summed(schedule: Schedule, mine: IntArray, chunk: int, hops: dict[int, _Hop]) -> list[New]:
+def _summed(schedule: Schedule, mine: Ints, chunk: int, hops: dict[int, _Hop]) -> list[New]:
     """The transfers of a tree of sums, from its leaves inwards."""
     heirs = {int(schedule.src[r]): r for r in mine[schedule.reduce[mine]].tolist()}
     height: dict[int, int] = defaultdict(int)

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.distinct import rows_of
-from weft.dsl.failures import Degraded
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.machines.failures import Degraded
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.schedule import Schedule
 
-from ..order import LARGE
+from ..time.order import LARGE
 from .market import Market
 from .torn import Torn
 from .trees import Way, other_way
@@ -50,29 +50,57 @@ def assembled(torn: Torn, ways: Sequence[Way], collective: Collective) -> Schedu
     old = torn.schedule
     fresh = [(i, new) for i, way in enumerate(ways) for new in way.fresh]
     new = np.array(
-        [(i, n.transfer.src, n.transfer.dst, n.transfer.step, n.transfer.reduce,
-          len(n.transfer.route), n.heir) for i, n in fresh], np.int64,
-    ).reshape(-1, 7)  # fmt: skip
+        [
+            (
+                i,
+                n.transfer.src,
+                n.transfer.dst,
+                n.transfer.step,
+                n.transfer.reduce,
+                len(n.transfer.route),
+                n.heir,
+            )
+            for i, n in fresh
+        ],
+        np.int64,
+    ).reshape(-1, 7)
     kept = np.concatenate([np.zeros(0, np.int64), *(way.kept for way in ways)])
     chunk = np.repeat(np.arange(len(ways)), [len(way.kept) for way in ways])
-    columns = np.stack([
-        chunk, old.src[kept], old.dst[kept], old.step[kept], old.reduce[kept],
-        np.diff(old.route_start)[kept], kept,
-    ], axis=1)  # fmt: skip
+    columns = np.stack(
+        [
+            chunk,
+            old.src[kept],
+            old.dst[kept],
+            old.step[kept],
+            old.reduce[kept],
+            np.diff(old.route_start)[kept],
+            kept,
+        ],
+        axis=1,
+    )
     table = np.concatenate([columns, new])
-    links = np.concatenate([
-        torn.moved[rows_of(old.route_start, kept)[1]],
-        np.array([i for _, n in fresh for i in n.transfer.route], np.int64),
-    ])  # fmt: skip
+    links = np.concatenate(
+        [
+            torn.moved[rows_of(old.route_start, kept)[1]],
+            np.array([i for _, n in fresh for i in n.transfer.route], np.int64),
+        ]
+    )
     starts = np.concatenate([[0], np.cumsum(table[:, 5])])
     order = np.argsort(table[:, 6], kind="stable")
     table = table[order]
     made = Schedule.from_columns(
-        torn.left.topology, collective, table[:, 0], table[:, 1], table[:, 2], table[:, 3],
-        table[:, 4].astype(bool), table[:, 5],
+        torn.left.topology,
+        collective,
+        table[:, 0],
+        table[:, 1],
+        table[:, 2],
+        table[:, 3],
+        table[:, 4].astype(bool),
+        table[:, 5],
         links[rows_of(starts, order)[1]],
         priority=None if old.priority is None else old.priority[table[:, 6]],
-        stride=old.stride, segments=old.segments,
+        stride=old.stride,
+        segments=old.segments,
         provenance={**old.provenance, "repaired": True},
-    )  # fmt: skip
+    )
     return replace(made, bytes=old.bytes)

@@ -23,12 +23,12 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.check import check_program, errors
-from weft.backends.compile import CompileOptions, compile_schedule
-from weft.backends.emit.msccl_xml import emit
-from weft.backends.pipeline import DEFAULT_PASSES, Pass, of_form
-from weft.backends.target import MSCCL, Target
-from weft.dsl.program import Program
-from weft.dsl.schedule import Schedule
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.pipeline import DEFAULT_PASSES, Pass, of_form
+from weft.backends.formats.msccl.emit import emit
+from weft.backends.runtime.target import MSCCL, Target
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
 
 LINES = (
     *(("all-pairs allreduce", (n,)) for n in (16, 32, 64)),
@@ -120,10 +120,14 @@ def main() -> int:
         found = json.loads(run.stdout)
         seconds = [found.get(stage, 0.0) for stage in stages]
         table.add_row(
-            name, "x".join(map(str, sizes)), f"{found['instructions']:,}",
-            *(f"{s:.1f}" for s in seconds), f"{sum(seconds):.1f}",
-            f"{1e6 * sum(seconds) / found['instructions']:.0f}", f"{found['peak']:.0f}",
-        )  # fmt: skip
+            name,
+            "x".join(map(str, sizes)),
+            f"{found['instructions']:,}",
+            *(f"{s:.1f}" for s in seconds),
+            f"{sum(seconds):.1f}",
+            f"{1e6 * sum(seconds) / found['instructions']:.0f}",
+            f"{found['peak']:.0f}",
+        )
     Console(width=150).print(table)
     return 0
 

@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.failures import degraded, find
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
-from weft.dsl.units import format_bytes
+from weft.dsl.base.units import format_bytes
+from weft.dsl.catalogue import topology
+from weft.dsl.machines.failures import degraded, find
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engine import Budget
+from weft.synth.judge.verify import require_valid
 from weft.synth.repair import quickest_repair
-from weft.synth.simulate import simulate
-from weft.synth.verify import require_valid
+from weft.synth.time.simulate import simulate
 
 SECONDS = 30.0
 """The budget of a search."""
@@ -79,8 +79,15 @@ def row(case: Case, kind: str, size: int) -> tuple[str, ...]:
         found, seconds = measured(lambda: packed(left.topology, kind, size))
     least = float(lower_bound_us(bounds(left.topology, make(kind, whole.ranks)), size))
     value = simulate(found, size).time_us
-    return (case.machine, ", ".join(case.dead), kind, format_bytes(size), case.how,
-            f"{seconds:.1f}", f"{value / least:.4f}")  # fmt: skip
+    return (
+        case.machine,
+        ", ".join(case.dead),
+        kind,
+        format_bytes(size),
+        case.how,
+        f"{seconds:.1f}",
+        f"{value / least:.4f}",
+    )
 
 
 def main() -> None:

@@ -49,8 +49,21 @@ def classics(collective: str, ranks: int) -> list[str]:
 def synthesized(machine: Path, collective: str, size: int, folder: Path, seconds: str) -> Path:
     """The best schedule for a size, by its predicted time."""
     file = folder / f"weft-{size}.json"
-    weft("synth", "-t", machine, "-c", collective, "--objective", "time", "--size", f"{size}B",
-         "--time", seconds, "-o", file)  # fmt: skip
+    weft(
+        "synth",
+        "-t",
+        machine,
+        "-c",
+        collective,
+        "--objective",
+        "time",
+        "--size",
+        f"{size}B",
+        "--time",
+        seconds,
+        "-o",
+        file,
+    )
     return file
 
 
@@ -70,8 +83,9 @@ def main() -> None:
         machine = args.topology or folder / "machine.json"
         overhead = args.overhead
         if not args.topology:
-            found = weft("profile", "--on", "mpi", "--ranks", args.ranks, "--time", args.time,
-                         "-o", machine)  # fmt: skip
+            found = weft(
+                "profile", "--on", "mpi", "--ranks", args.ranks, "--time", args.time, "-o", machine
+            )
             for note in found["notes"]:
                 print(f"* {note}")
             overhead = f"{found['overhead_us']}us"
@@ -87,8 +101,21 @@ def tell(args: argparse.Namespace, machine: Path, overhead: str, folder: Path) -
     lost = 0
     for size in SIZES:
         plan = synthesized(machine, args.collective, size, folder, args.synthesis)
-        rows = weft("bench", plan, *others, "--on", "mpi", "--sizes", f"{size}B", "--repeat",
-                    args.repeat, "-t", machine, "--overhead", overhead)["sizes"]  # fmt: skip
+        rows = weft(
+            "bench",
+            plan,
+            *others,
+            "--on",
+            "mpi",
+            "--sizes",
+            f"{size}B",
+            "--repeat",
+            args.repeat,
+            "-t",
+            machine,
+            "--overhead",
+            overhead,
+        )["sizes"]
         own = next((x["us"] for x in rows if x["name"] == "MPI"), None)
         for x in rows:
             cells = ["", ""]
@@ -96,15 +123,20 @@ def tell(args: argparse.Namespace, machine: Path, overhead: str, folder: Path) -
                 errors.append(abs(x["error"]))
                 cells = [f"{x['predicted_us']:.1f}", f"{x['error']:+.0%}"]
             ratio = f"{own / x['us']:.2f}" if own else ""
-            print(f"| {x['bytes']} | {x['name']} | {cells[0]} | {x['us']:.1f} | {cells[1]} "
-                  f"| {ratio} |", flush=True)  # fmt: skip
+            print(
+                f"| {x['bytes']} | {x['name']} | {cells[0]} | {x['us']:.1f} | {cells[1]} "
+                f"| {ratio} |",
+                flush=True,
+            )
         ours = [x for x in rows if x["name"] != "MPI"]
         # Synthesis knows no overhead of messages; the prediction does, and so chooses among all.
         chosen = min(ours, key=lambda x: x["predicted_us"])
         lost += chosen["us"] >= max(x["us"] for x in ours if x is not chosen)
-    print(f"\nPredictions are off by {statistics.median(errors):.0%} in the median, at most by "
-          f"{max(errors):.0%}. The plan with the least predicted time was "
-          f"the slowest of all plans at {lost} of {len(SIZES)} sizes.")  # fmt: skip
+    print(
+        f"\nPredictions are off by {statistics.median(errors):.0%} in the median, at most by "
+        f"{max(errors):.0%}. The plan with the least predicted time was "
+        f"the slowest of all plans at {lost} of {len(SIZES)} sizes."
+    )
 
 
 if __name__ == "__main__":

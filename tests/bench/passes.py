@@ -17,15 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.check import check_program, errors
-from weft.backends.compile import CompileOptions, compile_schedule
-from weft.backends.passes.channels import Spread
-from weft.backends.passes.threadblocks import Pairing
-from weft.backends.pipeline import DEFAULT_PASSES, of_form
-from weft.backends.target import RCCL
-from weft.dsl.errors import CheckFailed
-from weft.dsl.program import Program
-from weft.dsl.schedule import Schedule
-from weft.synth.program_time import simulate_program
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.compile.passes.channels import Spread
+from weft.backends.compile.passes.threadblocks import Pairing
+from weft.backends.compile.pipeline import DEFAULT_PASSES, of_form
+from weft.backends.runtime.target import RCCL
+from weft.dsl.base.errors import CheckFailed
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
+from weft.synth.time.programs import simulate_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
@@ -33,9 +33,17 @@ import contenders
 from proof import steps
 
 MESSAGES = {"4 KiB": 4 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
-SHOWN = ("ring 8", "ring 8, 2 chunks", "tree 8", "tree 8, 4 chunks", "all-pairs 8",
-         "all-pairs 8, 2 chunks", "hierarchical 2x8", "hierarchical 4x4",
-         "hierarchical 4x4, rings")  # fmt: skip
+SHOWN = (
+    "ring 8",
+    "ring 8, 2 chunks",
+    "tree 8",
+    "tree 8, 4 chunks",
+    "all-pairs 8",
+    "all-pairs 8, 2 chunks",
+    "hierarchical 2x8",
+    "hierarchical 4x4",
+    "hierarchical 4x4, rings",
+)
 
 
 def stages(schedule: Schedule) -> Iterator[tuple[str, Program]]:
@@ -72,9 +80,13 @@ def row(program: Program, schedule: Schedule) -> list[str]:
     table = steps(program)
     waits = sum(len(i.waits) for rank in program.ranks for block in rank for i in block.code)
     numbers = (
-        program.instructions, waits, max(map(len, table)), program.channels, max(map(max, table)),
+        program.instructions,
+        waits,
+        max(map(len, table)),
+        program.channels,
+        max(map(max, table)),
         max(rank.scratch_chunks for rank in program.ranks),
-    )  # fmt: skip
+    )
     return [*map(str, numbers), *(_time(program, schedule, m) for m in MESSAGES.values())]
 
 
@@ -104,9 +116,16 @@ def main() -> int:
     for name in SHOWN:
         schedule = contenders.CASES[name]()
         table = Table(
-            name, "instructions", "waits", "blocks", "channels", "steps", "scratch",
-            *(f"{size}, µs" for size in MESSAGES), title_justify="left",
-        )  # fmt: skip
+            name,
+            "instructions",
+            "waits",
+            "blocks",
+            "channels",
+            "steps",
+            "scratch",
+            *(f"{size}, µs" for size in MESSAGES),
+            title_justify="left",
+        )
         for stage, program in stages(schedule):
             wrong += bool(errors(check_program(program)))
             table.add_row(stage, *row(program, schedule))

@@ -13,16 +13,16 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from weft.backends.compile import CompileOptions, compile_algorithm
-from weft.dsl.catalog import topology
-from weft.dsl.program import Program
-from weft.dsl.topology import Topology
-from weft.synth.classic.catalog import classic_algorithm
-from weft.synth.program_time import MSCCL
-from weft.synth.program_time.compiled import CompiledMachine
-from weft.synth.program_time.events import Machine
-from weft.synth.program_time.precedence import precedence
-from weft.synth.program_time.prepared import Prepared
+from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.topology import Topology
+from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.time.programs import MSCCL
+from weft.synth.time.programs.compiled import CompiledMachine
+from weft.synth.time.programs.events import Machine
+from weft.synth.time.programs.precedence import precedence
+from weft.synth.time.programs.prepared import Prepared
 
 MESSAGE = 1 << 20
 CASES = (
@@ -40,8 +40,9 @@ def programs() -> Iterator[tuple[str, Program, Topology]]:
         made = classic_algorithm(name, kind, machine.ranks)
         yield (
             f"{name} {kind}, {where}",
-            compile_algorithm(made, CompileOptions(instances=instances)), machine,
-        )  # fmt: skip
+            compile_algorithm(made, CompileOptions(instances=instances)),
+            machine,
+        )
 
 
 def seconds(what: Callable[[], T]) -> tuple[T, float]:
@@ -78,9 +79,13 @@ def row(name: str, program: Program, machine: Topology) -> list[str]:
     assert slow.finished == quick.finished.tolist()
     each = 1e6 / (operations.size * turns)
     return [
-        name, f"{operations.size}", f"{python * each:.2f}", f"{compiled * each:.3f}",
-        f"{python / compiled:.0f}", f"{ready * 1e3:.1f}",
-    ]  # fmt: skip
+        name,
+        f"{operations.size}",
+        f"{python * each:.2f}",
+        f"{compiled * each:.3f}",
+        f"{python / compiled:.0f}",
+        f"{ready * 1e3:.1f}",
+    ]
 
 
 def main() -> None:

@@ -24,18 +24,18 @@ from published_numbers import PUBLISHED, Published, Rival
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.collective import make
 from weft.dsl.importers import read_any
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
 from weft.dsl.machines.spec import parse_spec
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.sketch import Sketch
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Sketch
+from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engine import Budget
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 UNITS = {"GB": 10**9, "MB": 10**6, "KB": 10**3}
 _ON = {True: "on", False: "off"}
@@ -83,10 +83,12 @@ class Question:
 def machine_of(asked: Published) -> Topology:
     """The machine of TE-CCL's input, with or without its slip."""
     number = {"allgather": 1, "alltoall": 2}[asked.collective]
-    text = json.dumps({
-        "TopologyParams": {"name": asked.machine, "chassis": asked.chassis},
-        "InstanceParams": {"collective": number, "switch_copy": False},
-    })  # fmt: skip
+    text = json.dumps(
+        {
+            "TopologyParams": {"name": asked.machine, "chassis": asked.chassis},
+            "InstanceParams": {"collective": number, "switch_copy": False},
+        }
+    )
     return read_any(text, "teccl.json", parse_spec(f"x:as_shipped={_ON[asked.shipped]}"))
 
 
@@ -141,10 +143,14 @@ class Line:
     def cells(self) -> list[str]:
         """For the table."""
         return [
-            self.size, number(self.bound_us), number(self.ours.us), f"{self.ours.seconds:.1f}",
-            number(self.whole.us), f"{self.whole.seconds:.1f}",
+            self.size,
+            number(self.bound_us),
+            number(self.ours.us),
+            f"{self.ours.seconds:.1f}",
+            number(self.whole.us),
+            f"{self.whole.seconds:.1f}",
             *(cell(rival, self.place, self.ours) for rival in self.asked.rivals),
-        ]  # fmt: skip
+        ]
 
     def losses(self) -> Iterator[str]:
         """Where others are quicker."""
@@ -186,8 +192,9 @@ def main() -> int:
             continue
         question.answer("portfolio", 1 << 10, 1.0)  # kernels are compiled before the clock runs
         names = [f"{r.name}: µs, /ours · s, /ours" for r in one.rivals]
-        table = Table("size", "bound µs", "ours µs", "CPU s", "unsplit µs", "CPU s", *names,
-                      title=head)  # fmt: skip
+        table = Table(
+            "size", "bound µs", "ours µs", "CPU s", "unsplit µs", "CPU s", *names, title=head
+        )
         losses: list[str] = []
         for line in lines(one, question, asked.seconds):
             table.add_row(*line.cells())

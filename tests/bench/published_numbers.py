@@ -104,32 +104,53 @@ def _outputs(low: float, high: float, *times: float) -> tuple[Rival, ...]:
 
 PUBLISHED = (
     Published(
-        "NDv2", "allgather", SIZES,
-        (_GATHERED, _GATHERED_EARLY, _GATHERED_FAST, _GATHERED_BY_TACCL), sketch="ndv2_gates",
-    ),
-    Published(
-        "NDv2", "alltoall", SIZES, (_EXCHANGED, _EXCHANGED_FAST, _EXCHANGED_BY_TACCL),
+        "NDv2",
+        "allgather",
+        SIZES,
+        (_GATHERED, _GATHERED_EARLY, _GATHERED_FAST, _GATHERED_BY_TACCL),
         sketch="ndv2_gates",
     ),
     Published(
-        "NDv2", "allgather", FEW,
-        _outputs(4, 773, 43750, 700, 48.75, 14.72, 6.08, 4.44, 4.135), shipped=True,
-    ),
-    Published(
-        "NDv2", "alltoall", FEW,
-        _outputs(460, 1540, 283750, 4540, 290, 77.12, 21.68, 7.94, 4.239), shipped=True,
-    ),
-    Published(
-        "NDv2", "allgather", FEW,
-        _outputs(140, 30900, 65000, 1040, 69.38, 20.96, 8.32, 5.81, 5.45), chassis=4,
+        "NDv2",
+        "alltoall",
+        SIZES,
+        (_EXCHANGED, _EXCHANGED_FAST, _EXCHANGED_BY_TACCL),
         sketch="ndv2_gates",
     ),
     Published(
-        "DGX2", "allgather", FEW,
-        _outputs(12, 18400, 7750, 124, 10.75, 5.376, 4.32, 4.084, 4.006), sketch="dgx2_pairs",
+        "NDv2",
+        "allgather",
+        FEW,
+        _outputs(4, 773, 43750, 700, 48.75, 14.72, 6.08, 4.44, 4.135),
+        shipped=True,
     ),
     Published(
-        "DGX2", "alltoall", FEW,
-        _outputs(500, 1590, 80500, 1292, 84.25, 24, 8.464, 4.704, 4.06), sketch="dgx2_anybody",
+        "NDv2",
+        "alltoall",
+        FEW,
+        _outputs(460, 1540, 283750, 4540, 290, 77.12, 21.68, 7.94, 4.239),
+        shipped=True,
     ),
-)  # fmt: skip
+    Published(
+        "NDv2",
+        "allgather",
+        FEW,
+        _outputs(140, 30900, 65000, 1040, 69.38, 20.96, 8.32, 5.81, 5.45),
+        chassis=4,
+        sketch="ndv2_gates",
+    ),
+    Published(
+        "DGX2",
+        "allgather",
+        FEW,
+        _outputs(12, 18400, 7750, 124, 10.75, 5.376, 4.32, 4.084, 4.006),
+        sketch="dgx2_pairs",
+    ),
+    Published(
+        "DGX2",
+        "alltoall",
+        FEW,
+        _outputs(500, 1590, 80500, 1292, 84.25, 24, 8.464, 4.704, 4.06),
+        sketch="dgx2_anybody",
+    ),
+)

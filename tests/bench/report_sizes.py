@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.cli import main
-from weft.dsl.schedule import write
+from weft.dsl.nouns.schedule import write
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
@@ -27,9 +27,11 @@ from pages import classic, library, written
 
 def cases(folder: Path) -> Iterator[tuple[str, list[Path]]]:
     """What pages are made of."""
-    for spec, name, kind in (("ndv2:nodes=2", "ring", "allgather"),
-                             ("dgx-a100:nodes=8", "ring", "allgather"),
-                             ("dgx-a100:nodes=8", "pairwise", "alltoall")):  # fmt: skip
+    for spec, name, kind in (
+        ("ndv2:nodes=2", "ring", "allgather"),
+        ("dgx-a100:nodes=8", "ring", "allgather"),
+        ("dgx-a100:nodes=8", "pairwise", "alltoall"),
+    ):
         path = folder / f"{kind}-{spec.partition(':')[0]}.json"
         write(path, classic(spec, name, kind))
         yield f"{kind} on {spec}", [path]
@@ -38,8 +40,9 @@ def cases(folder: Path) -> Iterator[tuple[str, list[Path]]]:
     yield "three schedules on dgx1", [front]
     yield "two side by side on dgx1", [front / "ring.json", front / "direct.json"]
     for spec in ("dgx1", "dgx-a100:nodes=8"):
-        made = library(folder / spec.replace(":", "-"), spec, "allreduce",
-                       ("recursive_doubling", "ring"))  # fmt: skip
+        made = library(
+            folder / spec.replace(":", "-"), spec, "allreduce", ("recursive_doubling", "ring")
+        )
         yield f"library, allreduce on {spec}", [made]
 
 

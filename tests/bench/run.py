@@ -18,23 +18,32 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.hops import find_hops
-from weft.synth.engine import Budget, Silent
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.hops import find_hops
+from weft.synth.base.engine import Budget, Silent
 from weft.synth.engines.exact import paper, realize
 from weft.synth.engines.exact.demands import demands, reach
 from weft.synth.engines.exact.instance import Question, build_space
 
 INSTANCES = (
-    ("dgx1", "allgather", 1, 2, 2), ("dgx1", "allgather", 2, 2, 3), ("dgx1", "allgather", 3, 2, 4),
-    ("dgx1", "allgather", 3, 3, 4), ("dgx1", "allgather", 6, 3, 7), ("dgx1", "alltoall", 1, 2, 2),
-    ("dgx1", "alltoall", 1, 2, 3), ("dgx1", "alltoall", 3, 2, 8), ("dgx1", "gather", 6, 2, 7),
-    ("dgx1", "broadcast", 6, 3, 3), ("dgx1", "broadcast", 12, 4, 4),
+    ("dgx1", "allgather", 1, 2, 2),
+    ("dgx1", "allgather", 2, 2, 3),
+    ("dgx1", "allgather", 3, 2, 4),
+    ("dgx1", "allgather", 3, 3, 4),
+    ("dgx1", "allgather", 6, 3, 7),
+    ("dgx1", "alltoall", 1, 2, 2),
+    ("dgx1", "alltoall", 1, 2, 3),
+    ("dgx1", "alltoall", 3, 2, 8),
+    ("dgx1", "gather", 6, 2, 7),
+    ("dgx1", "broadcast", 6, 3, 3),
+    ("dgx1", "broadcast", 12, 4, 4),
     ("ring:8", "allgather", 2, 4, 7),
-    ("ring:8", "alltoall", 1, 4, 8), ("hub:8", "allgather", 1, 1, 7),
-    ("dgx2", "allgather", 1, 1, 15), ("torus:4x4", "allgather", 4, 4, 15),
-)  # fmt: skip
+    ("ring:8", "alltoall", 1, 4, 8),
+    ("hub:8", "allgather", 1, 1, 7),
+    ("dgx2", "allgather", 1, 1, 15),
+    ("torus:4x4", "allgather", 4, 4, 15),
+)
 
 
 @dataclass(frozen=True)
@@ -81,9 +90,15 @@ def main() -> int:
         agree = agree and (a.verdict == b.verdict or b.verdict == "unknown")
         ratio = b.seconds / max(a.seconds, 1e-3)
         table.add_row(
-            machine, collective, f"{chunks},{steps},{rounds}", a.verdict, f"{a.seconds:.2f}",
-            b.verdict, f"{b.seconds:.2f}", f"{'>' if b.verdict == 'unknown' else ''}{ratio:.0f}x",
-        )  # fmt: skip
+            machine,
+            collective,
+            f"{chunks},{steps},{rounds}",
+            a.verdict,
+            f"{a.seconds:.2f}",
+            b.verdict,
+            f"{b.seconds:.2f}",
+            f"{'>' if b.verdict == 'unknown' else ''}{ratio:.0f}x",
+        )
     console.print(table)
     return 0 if agree else 1
 

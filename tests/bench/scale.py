@@ -163,14 +163,14 @@ class Row:
 
 def solved(line: Line) -> Row:
     """A schedule by an engine, verified, on disk."""
-    from weft.dsl.catalog import topology
-    from weft.dsl.collective import make
-    from weft.dsl.problem import Objective, Problem
-    from weft.dsl.schedule import write
+    from weft.dsl.catalogue import topology
+    from weft.dsl.nouns.collective import make
+    from weft.dsl.nouns.problem import Objective, Problem
+    from weft.dsl.nouns.schedule import write
     from weft.synth.api import synthesize
+    from weft.synth.base.engine import Budget
     from weft.synth.bounds import bounds, lower_bound_us
-    from weft.synth.engine import Budget
-    from weft.synth.simulate import simulate
+    from weft.synth.time.simulate import simulate
 
     for small in ("ring:4", "dgx-a100:nodes=2"):
         warm = topology(small)
@@ -192,16 +192,21 @@ def solved(line: Line) -> Row:
         least = float(lower_bound_us(bounds(machine, collective), line.size))
         of_bound = least / simulate(schedule, line.size).time_us
     return Row(
-        machine.ranks, clock.wall, clock.cpu, len(schedule), schedule.segments,
-        of_bound, float(point.bound / point.rounds_per_chunk),
-    )  # fmt: skip
+        machine.ranks,
+        clock.wall,
+        clock.cpu,
+        len(schedule),
+        schedule.segments,
+        of_bound,
+        float(point.bound / point.rounds_per_chunk),
+    )
 
 
 def packed(line: Line) -> Row:
     """The optimum and its trees alone, or the front of few and low trees."""
-    from weft.dsl.catalog import topology
-    from weft.dsl.collective import make
-    from weft.synth.packing.trees import front, pack
+    from weft.dsl.catalogue import topology
+    from weft.dsl.nouns.collective import make
+    from weft.synth.engines.packing.trees.trees import front, pack
 
     pack(topology("dgx-a100:nodes=2"), make(line.collective, 16))
     clock = Clock()
@@ -224,8 +229,8 @@ def packed(line: Line) -> Row:
 
 def streamed(line: Line) -> Row:
     """A stream: made, judged and written in blocks."""
-    from weft.dsl.catalog import topology
-    from weft.synth.greedy.stream import run, stream
+    from weft.dsl.catalogue import topology
+    from weft.synth.engines.greedy.stream import run, stream
 
     run(stream(topology("torus:4x4"), GB))
     clock = Clock()
@@ -237,9 +242,13 @@ def streamed(line: Line) -> Row:
     if not report.verified:
         raise AssertionError(report.problem)
     return Row(
-        machine.ranks, clock.wall, clock.cpu, report.transfers, of_bound=1 / report.of_bound,
+        machine.ranks,
+        clock.wall,
+        clock.cpu,
+        report.transfers,
+        of_bound=1 / report.of_bound,
         rate=1 / report.of_bound,
-    )  # fmt: skip
+    )
 
 
 KINDS: dict[str, Callable[[Line], Row]] = {"pack": packed, "front": packed, "stream": streamed}
@@ -260,8 +269,21 @@ def in_child(line: Line) -> Row | None:
 
 def scale_table(console: Console, lines: tuple[Line, ...]) -> bool:
     """One line per machine; whether all limits hold."""
-    table = Table("machine", "collective", "engine", "ranks", "transfers", "n", "rate/bound",
-                  "time/bound", "wall s", "CPU s", "limit s", "GiB", "")  # fmt: skip
+    table = Table(
+        "machine",
+        "collective",
+        "engine",
+        "ranks",
+        "transfers",
+        "n",
+        "rate/bound",
+        "time/bound",
+        "wall s",
+        "CPU s",
+        "limit s",
+        "GiB",
+        "",
+    )
     good = True
     for line in lines:
         row = in_child(line)
@@ -273,10 +295,18 @@ def scale_table(console: Console, lines: tuple[Line, ...]) -> bool:
         ok = row.seconds <= line.limit_s and row.gib <= line.limit_gib
         good = good and ok
         table.add_row(
-            *what, str(row.ranks), f"{row.transfers:,}", str(row.segments), f"{row.rate:.4f}",
-            f"{row.of_bound:.4f}" if row.of_bound else "", f"{row.wall_s:.2f}",
-            f"{row.cpu_s:.2f}", f"{line.limit_s:g}", f"{row.gib:.2f}", "ok" if ok else "OVER",
-        )  # fmt: skip
+            *what,
+            str(row.ranks),
+            f"{row.transfers:,}",
+            str(row.segments),
+            f"{row.rate:.4f}",
+            f"{row.of_bound:.4f}" if row.of_bound else "",
+            f"{row.wall_s:.2f}",
+            f"{row.cpu_s:.2f}",
+            f"{line.limit_s:g}",
+            f"{row.gib:.2f}",
+            "ok" if ok else "OVER",
+        )
     console.print(table)
     return good
 
@@ -290,9 +320,11 @@ def growth_table(console: Console) -> None:
         last = rows[-1]
         parts = ", ".join(f"{k} {s / last.cpu_s:.0%}" for k, s in last.cpu.items())
         table.add_row(
-            family, "  ".join(f"{r.ranks}: {r.cpu_s:.2f}" for r in rows), f"{_slope(rows):.2f}",
+            family,
+            "  ".join(f"{r.ranks}: {r.cpu_s:.2f}" for r in rows),
+            f"{_slope(rows):.2f}",
             parts,
-        )  # fmt: skip
+        )
     console.print(table)
 
 

@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
+from weft.dsl.base.units import format_bytes
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.units import format_bytes
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget, Point
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engine import Budget, Point
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 KIB, GB = 1 << 10, 10**9
 CASES = (
@@ -106,9 +106,18 @@ def main() -> int:
         f"{platform.python_version()}, {platform.system()}; {seconds:g} s each"
     )
     table = Table(
-        "machine", "collective", "size", "sketch", "bound µs", "without µs", "CPU s", "with µs",
-        "CPU s", "sooner", "quicker",
-    )  # fmt: skip
+        "machine",
+        "collective",
+        "size",
+        "sketch",
+        "bound µs",
+        "without µs",
+        "CPU s",
+        "with µs",
+        "CPU s",
+        "sooner",
+        "quicker",
+    )
     for name, kind, size, rules in CASES:
         machine = topology(name)
         collective = make(kind, machine.ranks)
@@ -123,11 +132,18 @@ def main() -> int:
         second = under.seconds_to(best)
         sooner = f"{first / max(second, 0.01):.1f}x" if second is not None else ""
         table.add_row(
-            name, kind, format_bytes(size), rules,
+            name,
+            kind,
+            format_bytes(size),
+            rules,
             f"{float(lower_bound_us(bounds(machine, collective), size)):,.3f}",
-            f"{without.us:,.3f}", f"{first:.2f}", f"{under.us:,.3f}",
-            "" if second is None else f"{second:.2f}", sooner, f"{1 - under.us / without.us:.2%}",
-        )  # fmt: skip
+            f"{without.us:,.3f}",
+            f"{first:.2f}",
+            f"{under.us:,.3f}",
+            "" if second is None else f"{second:.2f}",
+            sooner,
+            f"{1 - under.us / without.us:.2%}",
+        )
     console.print(table)
     return 0
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from pages import classic, library, sharing, written
 
-from weft.dsl.schedule import write
+from weft.dsl.nouns.schedule import write
 
 RELAYED = "ndv2:nodes=2"
 

@@ -3,8 +3,9 @@
 In a ``console`` block every line that starts with ``$ weft`` is run (the others, ``$ make …``,
 are for readers). The lines below it are the expected output, compared as doctest does with
 ELLIPSIS (``...`` matches anything) and white space folded; a command followed by no output is
-only run. ``$ cat > NAME <<'EOF'`` writes a file. A block that says ``<!-- exit 1 -->`` on the line
-before it expects that exit code from its last command. All of a page runs in one folder.
+only run. ``$ cat > NAME <<'EOF'`` writes a file. ``$ pip install -e .`` makes the modules of that
+folder importable and its entry points known, as pip would. A block that says ``<!-- exit 1 -->`` on
+the line before it expects that exit code from its last command. All of a page runs in one folder.
 
 The ``python`` blocks of a page are one doctest.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +65,22 @@ def here_document(command: Command) -> tuple[str, str] | None:
     return (match[1], command.output.removesuffix("EOF")) if match else None
 
 
+def install_editable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave what ``pip install -e .`` leaves: modules on the path, entry points in metadata."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    groups = project.get("entry-points", {})
+    lines = [
+        line
+        for group, points in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {target}" for name, target in points.items()))
+    ]
+    info = folder / f"{project['name']}-{project['version']}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(folder)
+
+
 def test_every_page_has_commands() -> None:
     assert sum(1 for page in PAGES for _ in commands(page.read_text())) > 10
 
@@ -74,6 +92,8 @@ def test_page(page, tmp_path, monkeypatch, capsys):
         if (document := here_document(command)) is not None:
             Path(document[0]).write_text(document[1])
             continue
+        if command.line == "pip install -e .":
+            install_editable(tmp_path, monkeypatch)
         if not command.line.startswith("weft "):
             continue
         code = main(shlex.split(command.line, comments=True)[1:])

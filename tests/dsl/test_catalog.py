@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.catalog import names, topology
-from weft.dsl.errors import BadFile, BadTopology, UnknownName, UserError
-from weft.dsl.hops import hop_distances, islands
-from weft.dsl.machines.box_file import box_names, load_box
-from weft.dsl.symmetry import generate, is_semiregular, orbits, verified
-from weft.dsl.topology import NodeKind, Topology
+from weft.dsl.base.errors import BadFile, BadTopology, UnknownName, UserError
+from weft.dsl.catalogue import names, topology
+from weft.dsl.machines.host_file import box_names, load_box
+from weft.dsl.nouns.hops import hop_distances, islands
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.symmetry.symmetry import generate, is_semiregular, orbits, verified
 
 SHARED = Path(os.environ.get("WEFT_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 CASES = SHARED / "facts" / "grade-cases.json"
@@ -40,10 +40,24 @@ GRADE_CASES = {
 }
 
 FAMILY_SAMPLES = (
-    "ring:2", "ring:8", "line:5", "line:6", "star:5", "hub:8", "full:6", "mesh:4x5", "mesh:3",
-    "torus:4x4", "torus:3x3x3", "torus:2x4", "hypercube:3", "fat-tree:k=2", "fat-tree:k=6",
-    "dragonfly:p=1,a=2,h=1", "dragonfly:p=2,a=4,h=2",
-)  # fmt: skip
+    "ring:2",
+    "ring:8",
+    "line:5",
+    "line:6",
+    "star:5",
+    "hub:8",
+    "full:6",
+    "mesh:4x5",
+    "mesh:3",
+    "torus:4x4",
+    "torus:3x3x3",
+    "torus:2x4",
+    "hypercube:3",
+    "fat-tree:k=2",
+    "fat-tree:k=6",
+    "dragonfly:p=1,a=2,h=1",
+    "dragonfly:p=2,a=4,h=2",
+)
 
 
 def machine_samples() -> list[str]:
@@ -109,9 +123,19 @@ def test_every_entry_is_connected_and_its_symmetries_hold(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["ring:8", "hub:8", "full:6", "torus:4x4x2", "hypercube:4", "fat-tree:k=4", "dgx2",
-     "dgx-a100:nodes=4", "dgx2:nodes=2", "dgx-a100:nodes=2,fabric=planes:2"],
-)  # fmt: skip
+    [
+        "ring:8",
+        "hub:8",
+        "full:6",
+        "torus:4x4x2",
+        "hypercube:4",
+        "fat-tree:k=4",
+        "dgx2",
+        "dgx-a100:nodes=4",
+        "dgx2:nodes=2",
+        "dgx-a100:nodes=2,fabric=planes:2",
+    ],
+)
 def test_one_rank_stands_for_all_where_the_machine_is_vertex_transitive(text: str) -> None:
     made = topology(text)
     assert set(orbits(made.symmetries, made.ranks).tolist()) == {0}
@@ -123,12 +147,20 @@ def test_one_rank_stands_for_all_where_the_machine_is_vertex_transitive(text: st
 @pytest.mark.parametrize(
     ("text", "ranks", "links", "diameter"),
     [
-        ("ring:2", 2, 2, 1), ("ring:9", 9, 18, 4), ("line:9", 9, 16, 8), ("star:9", 9, 16, 2),
-        ("full:7", 7, 42, 1), ("hub:7", 7, 14, 1), ("mesh:3x4", 12, 34, 5),
-        ("torus:4x4", 16, 64, 4), ("torus:2x2", 4, 8, 2), ("hypercube:4", 16, 64, 4),
-        ("fat-tree:k=4", 16, 96, 1), ("dragonfly:p=2,a=4,h=2", 72, 324, 1),
+        ("ring:2", 2, 2, 1),
+        ("ring:9", 9, 18, 4),
+        ("line:9", 9, 16, 8),
+        ("star:9", 9, 16, 2),
+        ("full:7", 7, 42, 1),
+        ("hub:7", 7, 14, 1),
+        ("mesh:3x4", 12, 34, 5),
+        ("torus:4x4", 16, 64, 4),
+        ("torus:2x2", 4, 8, 2),
+        ("hypercube:4", 16, 64, 4),
+        ("fat-tree:k=4", 16, 96, 1),
+        ("dragonfly:p=2,a=4,h=2", 72, 324, 1),
     ],
-)  # fmt: skip
+)
 def test_families_have_the_size_and_diameter_of_the_textbook(
     text: str, ranks: int, links: int, diameter: int
 ) -> None:
@@ -210,9 +242,14 @@ def test_sharp_is_for_switches_that_can() -> None:
 
 @pytest.mark.parametrize(
     ("fabric", "switches", "reach"),
-    [("star", 1, True), ("rails", 8, False), ("rails+spine,oversub=2", 9, True),
-     ("planes:2", 2, False), ("pods:2", 3, True)],
-)  # fmt: skip
+    [
+        ("star", 1, True),
+        ("rails", 8, False),
+        ("rails+spine,oversub=2", 9, True),
+        ("planes:2", 2, False),
+        ("pods:2", 3, True),
+    ],
+)
 def test_fabrics_join_the_nics_as_they_say(fabric: str, switches: int, reach: bool) -> None:
     made = topology(f"dgx-a100:nodes=4,fabric={fabric}")
     outside = [i for i, n in enumerate(made.nodes) if n.kind is NodeKind.SWITCH and n.host is None]

@@ -28,22 +28,26 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from weft.backends.p2p.backend import CupyNccl
-from weft.backends.p2p.compile import compile_script
-from weft.backends.p2p.data import Exam, type_named, units_of
-from weft.backends.p2p.emit import function_of
-from weft.backends.p2p.execute import aliases, arguments, loaded
-from weft.backends.p2p.model import Script
-from weft.backends.p2p.run.gpu_arrays import on_gpu
-from weft.backends.p2p.run.nccl import SETTINGS, unusable
-from weft.synth.classic.text import named_algorithm
+from weft.backends.formats.p2p.compile import compile_script
+from weft.backends.formats.p2p.data import Exam, type_named, units_of
+from weft.backends.formats.p2p.emit import function_of
+from weft.backends.formats.p2p.execute import aliases, arguments, loaded
+from weft.backends.formats.p2p.format import CupyNccl
+from weft.backends.formats.p2p.model import Script
+from weft.backends.ranks.gpu_arrays import on_gpu
+from weft.backends.ranks.nccl import SETTINGS, unusable
+from weft.synth.engines.classic.text import named_algorithm
 
 PROGRAMS = (
-    "ring{collective=allreduce,ranks=N}", "one_shot{ranks=N}", "two_shot{ranks=N}",
-    "swing{ranks=N}", "ring{collective=allgather,ranks=N}",
-    "ring{collective=reduce_scatter,ranks=N}", "spread_out{ranks=N}",
+    "ring{collective=allreduce,ranks=N}",
+    "one_shot{ranks=N}",
+    "two_shot{ranks=N}",
+    "swing{ranks=N}",
+    "ring{collective=allgather,ranks=N}",
+    "ring{collective=reduce_scatter,ranks=N}",
+    "spread_out{ranks=N}",
     "binomial{collective=broadcast,ranks=N}",
-)  # fmt: skip
+)
 
 
 @dataclass(eq=False)
@@ -214,10 +218,16 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8], help="of NCCL")
     parser.add_argument("--virtual", type=int, default=16, help="virtual ranks")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[1, 1000, 100_003],
-                        help="elements of a unit")  # fmt: skip
-    parser.add_argument("--timed", type=int, nargs="*", default=[256, 1 << 18, 1 << 24],
-                        help="elements of timed calls")  # fmt: skip
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=[1, 1000, 100_003], help="elements of a unit"
+    )
+    parser.add_argument(
+        "--timed",
+        type=int,
+        nargs="*",
+        default=[256, 1 << 18, 1 << 24],
+        help="elements of timed calls",
+    )
     parser.add_argument("--limit", type=float, default=600, help="seconds after which it is ended")
     parser.add_argument("--stand-in", action="store_true", help="no GPU is needed")
     args = parser.parse_args(argv)

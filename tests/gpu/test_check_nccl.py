@@ -13,8 +13,9 @@ SCRIPT = Path(__file__).with_name("check_nccl.py")
 
 def ran(*args: str) -> subprocess.CompletedProcess[str]:
     """The script, as a program of its own."""
-    return subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True,
-                          timeout=900, check=False)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, SCRIPT, *args], capture_output=True, text=True, timeout=900, check=False
+    )
 
 
 @pytest.mark.gpu
@@ -34,8 +35,9 @@ def test_without_a_gpu_it_says_so():
 
 
 def test_all_of_it_on_the_stand_in():
-    done = ran("--stand-in", "--ranks", "2", "4", "--virtual", "4", "--lengths", "1", "11",
-               "--timed", "6")  # fmt: skip
+    done = ran(
+        "--stand-in", "--ranks", "2", "4", "--virtual", "4", "--lengths", "1", "11", "--timed", "6"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All programs are right." in done.stdout
     assert done.stdout.count(" right\n") == 3 * 8

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from classics import Case, numbers, off_by, wrong
 
-from weft.dsl.program import Protocol
-from weft.synth.classic.flat import FLAT
-from weft.synth.classic.model import Flat
+from weft.dsl.nouns.program import Protocol
+from weft.synth.engines.classic.flat import FLAT
+from weft.synth.engines.classic.model import Flat
 
 PIECES = ((1,), (1, 4))
 """Chunks of an algorithm without, and with, a pipeline."""

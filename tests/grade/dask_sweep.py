@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from dask_cluster import DaskCluster, dask_cluster
 
 from weft.backends.jobs.processes import descendants
-from weft.backends.report.layout import table
+from weft.dsl.base.tables import table
 
 PLAN = """
 topologies = ["line:3", "ring:4", "ring:5", "torus:2x2", "torus:2x3"]
@@ -56,9 +56,12 @@ def main() -> int:
     text = args.plan.read_text() if args.plan else PLAN
     with tempfile.TemporaryDirectory(prefix="weft-grade-") as name:
         rows = graded(Path(name), text)
-    print(table(("what", "found", "wanted", ""), [
-        (what, found, wanted, "ok" if ok else "WRONG") for what, found, wanted, ok in rows
-    ]))  # fmt: skip
+    print(
+        table(
+            ("what", "found", "wanted", ""),
+            [(what, found, wanted, "ok" if ok else "WRONG") for what, found, wanted, ok in rows],
+        )
+    )
     return 0 if all(ok for *_, ok in rows) else 1
 
 
@@ -81,11 +84,16 @@ def graded(folder: Path, plan: str) -> list[Row]:
         cluster_seconds = time.monotonic() - begin
         rows += compared(here, there, jobs)
         rows += [
-            equal("jobs kept, and not run again, by the last run", last["kept"],
-                  jobs - last["ran"]),
-            ("seconds of the local pool, and of the last run on the cluster",
-             f"{local_seconds:.0f}, {cluster_seconds:.0f}", "-", True),
-        ]  # fmt: skip
+            equal(
+                "jobs kept, and not run again, by the last run", last["kept"], jobs - last["ran"]
+            ),
+            (
+                "seconds of the local pool, and of the last run on the cluster",
+                f"{local_seconds:.0f}, {cluster_seconds:.0f}",
+                "-",
+                True,
+            ),
+        ]
         rows += stopped(folder, cluster)
     return rows
 
@@ -101,11 +109,15 @@ def interrupted(plan: Path, out: Path, cluster: DaskCluster, jobs: int) -> list[
     told = finished(client)
     cluster.add_worker()
     return [
-        ("jobs that had ended when a worker was killed", killed_at, f"{jobs // 3} or some more",
-         jobs // 3 <= killed_at < 2 * jobs // 3),
+        (
+            "jobs that had ended when a worker was killed",
+            killed_at,
+            f"{jobs // 3} or some more",
+            jobs // 3 <= killed_at < 2 * jobs // 3,
+        ),
         equal("status of the run that was stopped", told["status"], "interrupted"),
         ("jobs that it left", told["pending"], "some", 0 < told["pending"] < jobs),
-    ]  # fmt: skip
+    ]
 
 
 def compared(here: Path, there: Path, jobs: int) -> list[Row]:
@@ -124,15 +136,23 @@ def compared(here: Path, there: Path, jobs: int) -> list[Row]:
     twice = sum(n > 1 for n in begun.values())
     states = Counter(x["row"]["status"] for x in lines if x["event"] == "ended")
     return [
-        ("jobs, by how they ended", ", ".join(f"{n} {s}" for s, n in states.most_common()), jobs,
-         len(ends) == jobs),
+        (
+            "jobs, by how they ended",
+            ", ".join(f"{n} {s}" for s, n in states.most_common()),
+            jobs,
+            len(ends) == jobs,
+        ),
         ("files compared with the local pool's", len(ours), len(theirs), len(ours) == len(theirs)),
         equal("files that differ", len(different), 0),
         equal("jobs with more than one answer", sum(n > 1 for n in ends.values()), 0),
         equal("jobs started after they had ended", again, 0),
-        ("jobs started twice: the one that was killed, and those that Ctrl-C ended", twice,
-         "at most 3", twice <= 3),
-    ]  # fmt: skip
+        (
+            "jobs started twice: the one that was killed, and those that Ctrl-C ended",
+            twice,
+            "at most 3",
+            twice <= 3,
+        ),
+    ]
 
 
 def stopped(folder: Path, cluster: DaskCluster) -> list[Row]:
@@ -157,8 +177,14 @@ def stopped(folder: Path, cluster: DaskCluster) -> list[Row]:
     client.send_signal(signal.SIGINT)
     seconds = gone(solvers)
     client.communicate()
-    rows.append((f"seconds until {len(solvers)} solvers of the local pool were gone",
-                 f"{seconds:.2f}", "at most 2", seconds <= 2.0 and len(solvers) >= 2))  # fmt: skip
+    rows.append(
+        (
+            f"seconds until {len(solvers)} solvers of the local pool were gone",
+            f"{seconds:.2f}",
+            "at most 2",
+            seconds <= 2.0 and len(solvers) >= 2,
+        )
+    )
     return rows
 
 

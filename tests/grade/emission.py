@@ -90,13 +90,31 @@ def judge(case: Case, folder: Path, seconds: int) -> tuple[list[str], str]:
     schedule, xml = folder / "schedule.json", folder / "program.xml"
     head = [str(case.ranks), case.topology, case.collective]
     steps: Sequence[tuple[str, Sequence[str | Path]]] = (
-        ("synth", ("synth", "-t", case.topology, "-c", case.collective, "-e", case.engine,
-                   "--objective", "time", "--size", "1GB", "--time", f"{seconds}s",
-                   "-o", schedule, "--force")),
+        (
+            "synth",
+            (
+                "synth",
+                "-t",
+                case.topology,
+                "-c",
+                case.collective,
+                "-e",
+                case.engine,
+                "--objective",
+                "time",
+                "--size",
+                "1GB",
+                "--time",
+                f"{seconds}s",
+                "-o",
+                schedule,
+                "--force",
+            ),
+        ),
         ("compile", ("compile", schedule, "--no-run", "-o", xml, "--force")),
         ("check", ("check", xml, "--target", "msccl")),
         ("run", ("run", xml, "--target", "msccl", "--interleavings", "24")),
-    )  # fmt: skip
+    )
     ran: dict[str, Ran] = {}
     for verb, args in steps:
         if verb == "run" and case.ranks > MOST_EXECUTED:
@@ -107,11 +125,17 @@ def judge(case: Case, folder: Path, seconds: int) -> tuple[list[str], str]:
     made = ran["compile"]
     loss = made.facts.get("quantized", {}).get("loss")
     row = [
-        *head, str(made.facts["instructions"]), str(made.facts["thread_blocks"]),
-        str(made.facts["chunks"]), "exact" if loss is None else f"{loss:.2%} slower",
-        f"{ran['synth'].seconds:.1f}", f"{made.seconds:.1f}", f"{ran['check'].seconds:.1f}",
-        f"{made.gib:.2f}", "right" if "run" in ran else "proved only",
-    ]  # fmt: skip
+        *head,
+        str(made.facts["instructions"]),
+        str(made.facts["thread_blocks"]),
+        str(made.facts["chunks"]),
+        "exact" if loss is None else f"{loss:.2%} slower",
+        f"{ran['synth'].seconds:.1f}",
+        f"{made.seconds:.1f}",
+        f"{ran['check'].seconds:.1f}",
+        f"{made.gib:.2f}",
+        "right" if "run" in ran else "proved only",
+    ]
     over = made.seconds > case.limit_s or made.gib > case.limit_gib
     return row, f"over {case.limit_s} s or {case.limit_gib} GiB" if over else ""
 
@@ -125,9 +149,19 @@ def main() -> int:
     args = parser.parse_args()
     console = Console(width=170)
     table = Table(
-        "ranks", "machine", "collective", "instructions", "blocks", "chunks", "shares", "synth s",
-        "compile s", "prove s", "compile GiB", "executed",
-    )  # fmt: skip
+        "ranks",
+        "machine",
+        "collective",
+        "instructions",
+        "blocks",
+        "chunks",
+        "shares",
+        "synth s",
+        "compile s",
+        "prove s",
+        "compile GiB",
+        "executed",
+    )
     failed = False
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES + LARGE * args.large:

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from classics import wrong
 from hierarchies import Case, exact, off_by, shapes
 
-from weft.dsl.program import Protocol
-from weft.synth.classic.hierarchical import HIERARCHICAL, Hierarchical
+from weft.dsl.nouns.program import Protocol
+from weft.synth.engines.classic.hierarchical import HIERARCHICAL, Hierarchical
 
 
 def judge(
@@ -28,8 +28,9 @@ def judge(
     """One line of the table."""
     begin, bad = time.monotonic(), []
     off = {True: (0.0, ""), False: (0.0, "")}
-    cases = [Case(one, *rest) for rest in product(shapes(one, most), (False, True), instances,
-                                                  Protocol)]  # fmt: skip
+    cases = [
+        Case(one, *rest) for rest in product(shapes(one, most), (False, True), instances, Protocol)
+    ]
     for case in cases:
         sides = "x".join(map(str, case.shape))
         place = "in" if case.in_place else "out"
@@ -57,8 +58,10 @@ def main() -> None:
     instances = [int(text) for text in options.instances.split(",")]
     for one in HIERARCHICAL:
         if not options.names or one.name in options.names:
-            print(judge(one, options.most, instances, options.interleavings,
-                        not options.only_time), flush=True)  # fmt: skip
+            print(
+                judge(one, options.most, instances, options.interleavings, not options.only_time),
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

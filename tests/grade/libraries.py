@@ -24,20 +24,26 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.cli import main as weft
-from weft.backends.read import program_of, read_msccl_xml
-from weft.backends.read.collective import collective_of
+from weft.backends.formats.msccl.read import program_of, read_msccl_xml
+from weft.backends.formats.msccl.read.collective import collective_of
 from weft.backends.tune.asks import asks
 from weft.backends.tune.variants import COPIES, SHAPES, Variant
 from weft.backends.tune.work import clock, solve
-from weft.dsl import collective_json, topology_json
-from weft.dsl.library import Library, Tuned, read
-from weft.dsl.program import Protocol
-from weft.dsl.units import SizeRange, format_bytes
+from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.library import Library, Tuned, read
+from weft.dsl.nouns.program import Protocol
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.program_time import ProgramClock
+from weft.synth.time.programs import ProgramClock
 
-MACHINES = ("dgx1", "ndv2:nodes=2", "dgx-a100:nodes=4", "mi250:nodes=2", "torus:8x8",
-            "dgx-h100:nodes=8")  # fmt: skip
+MACHINES = (
+    "dgx1",
+    "ndv2:nodes=2",
+    "dgx-a100:nodes=4",
+    "mi250:nodes=2",
+    "torus:8x8",
+    "dgx-h100:nodes=8",
+)
 COLLECTIVES = ("allreduce", "allgather", "alltoall", "reduce_scatter")
 SIZES = 200
 LOW, HIGH = 1 << 10, 1 << 30
@@ -68,10 +74,14 @@ def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.nda
     named = {c.name for c in one.candidates if c.baseline}
     found = np.full(len(sizes), np.inf)
     given = {
-        "topology": topology_json.dump(library.topology), "bytes": None, "sketch": None,
-        "collective": collective_json.dump(one.collective), "one_shot": False,
-        "seconds": 10.0, "seed": 0,
-    }  # fmt: skip
+        "topology": topology_json.dump(library.topology),
+        "bytes": None,
+        "sketch": None,
+        "collective": collective_json.dump(one.collective),
+        "one_shot": False,
+        "seconds": 10.0,
+        "seed": 0,
+    }
     for ask in asks(library.topology, one.collective, SizeRange(LOW, HIGH)):
         if not ask.baseline:
             continue
@@ -79,9 +89,16 @@ def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.nda
         for schedule in solve({**given, **more})["schedules"]:
             for variant in forms():
                 if f"{ask.name}, {variant.words}" in named:
-                    us = clock({"schedule": schedule, "runtime": "msccl", "protocols": [],
-                                "in_place": [False], "variant": variant.to_json(),
-                                "sizes": sizes})  # fmt: skip
+                    us = clock(
+                        {
+                            "schedule": schedule,
+                            "runtime": "msccl",
+                            "protocols": [],
+                            "in_place": [False],
+                            "variant": variant.to_json(),
+                            "sizes": sizes,
+                        }
+                    )
                     found = np.minimum(found, [np.inf if x is None else x for x in us])
     return found
 
@@ -90,8 +107,10 @@ def forms() -> list[Variant]:
     """All ways to compile that tuning tries."""
     return [
         replace(shape, instances=count, protocol=protocol)
-        for shape in SHAPES for count in COPIES for protocol in Protocol
-    ]  # fmt: skip
+        for shape in SHAPES
+        for count in COPIES
+        for protocol in Protocol
+    ]
 
 
 def judge(folder: Path, taken: float) -> tuple[str, ...]:
@@ -106,11 +125,18 @@ def judge(folder: Path, taken: float) -> tuple[str, ...]:
     base = times_of_baselines(library, one, sizes)
     worst = int(over.argmax())
     return (
-        library.topology.name, one.name, f"{taken:.0f}", str(len(one.plans)),
-        f"{(over <= NEAR).mean():.0%}", f"{np.median(over):.3f}", f"{over[0]:.3f}",
-        f"{over[-1]:.3f}", f"{over[worst]:.2f} at {format_bytes(sizes[worst])}",
-        f"{(base / us).min():.2f}..{(base / us).max():.2f}", f"{int((us > base * 1.001).sum())}",
-    )  # fmt: skip
+        library.topology.name,
+        one.name,
+        f"{taken:.0f}",
+        str(len(one.plans)),
+        f"{(over <= NEAR).mean():.0%}",
+        f"{np.median(over):.3f}",
+        f"{over[0]:.3f}",
+        f"{over[-1]:.3f}",
+        f"{over[worst]:.2f} at {format_bytes(sizes[worst])}",
+        f"{(base / us).min():.2f}..{(base / us).max():.2f}",
+        f"{int((us > base * 1.001).sum())}",
+    )
 
 
 def main() -> int:
@@ -120,8 +146,19 @@ def main() -> int:
     parser.add_argument("--keep", help="a folder for the libraries")
     args = parser.parse_args()
     table = Table(title=f"libraries, 1 KiB to 1 GiB ({os.cpu_count()} cores, {platform.machine()})")
-    for head in ("machine", "collective", "s", "plans", "≤ 1.1 bound", "median", "1 KiB", "1 GiB",
-                 "farthest", "baseline/plan", "slower than baseline"):  # fmt: skip
+    for head in (
+        "machine",
+        "collective",
+        "s",
+        "plans",
+        "≤ 1.1 bound",
+        "median",
+        "1 KiB",
+        "1 GiB",
+        "farthest",
+        "baseline/plan",
+        "slower than baseline",
+    ):
         table.add_column(head, overflow="fold")
     wrong = 0
     out = Console(width=170)

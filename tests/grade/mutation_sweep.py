@@ -43,8 +43,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    tasks = [(first, min(BATCH, args.seed + args.mutants - first), args.interleavings)
-             for first in range(args.seed, args.seed + args.mutants, BATCH)]  # fmt: skip
+    tasks = [
+        (first, min(BATCH, args.seed + args.mutants - first), args.interleavings)
+        for first in range(args.seed, args.seed + args.mutants, BATCH)
+    ]
     seen: Counter[str] = Counter()
     bad: list[str] = []
     started = time.monotonic()

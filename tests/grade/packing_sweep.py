@@ -17,18 +17,18 @@ from fractions import Fraction
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Kind, make
-from weft.dsl.errors import BadTopology
-from weft.dsl.problem import check_connected
-from weft.dsl.topology import Resource, Topology, both_ways, gpu, link, switch
+from weft.dsl.base.errors import BadTopology
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import Kind, make
+from weft.dsl.nouns.problem import check_connected
+from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth.bounds import bounds
 from weft.synth.bounds.trees import tree_bound
-from weft.synth.packing.model import Packing
-from weft.synth.packing.paths import pack_paths
-from weft.synth.packing.plan import to_schedule
-from weft.synth.packing.trees import pack
-from weft.synth.verify import require_valid
+from weft.synth.engines.packing.order.plan import to_schedule
+from weft.synth.engines.packing.paths.paths import pack_paths
+from weft.synth.engines.packing.trees.model import Packing
+from weft.synth.engines.packing.trees.trees import pack
+from weft.synth.judge.verify import require_valid
 
 KINDS = ("broadcast", "allgather", "reduce_scatter", "allreduce", "alltoall")
 
@@ -52,12 +52,32 @@ def machine(seed: int) -> Topology:
 def _named(rng: random.Random) -> Topology:
     a, b = rng.randint(2, 4), rng.randint(2, 4)
     nics = ",".join(str(rng.choice([8, 8, 4, 2, 1])) for _ in range(2))
-    return topology(rng.choice([
-        f"ring:{a + b}", f"line:{a + b}", f"star:{a + b}", f"hub:{a + b}", f"full:{a + b}",
-        f"mesh:{a}x{b}", f"torus:{a}x{b}", f"hypercube:{a}", f"dragonfly:p=1,a={a},h=1",
-        "fat-tree:k=4,oversub=2", "dgx1", "dgx2", "dgx-a100", "mi250", "mi300x", "z52", "amd8",
-        "ndv2:nodes=2", f"dgx-a100:nodes=2,nics={nics}", "dgx-a100:nodes=2,fabric=planes:2",
-    ]))  # fmt: skip
+    return topology(
+        rng.choice(
+            [
+                f"ring:{a + b}",
+                f"line:{a + b}",
+                f"star:{a + b}",
+                f"hub:{a + b}",
+                f"full:{a + b}",
+                f"mesh:{a}x{b}",
+                f"torus:{a}x{b}",
+                f"hypercube:{a}",
+                f"dragonfly:p=1,a={a},h=1",
+                "fat-tree:k=4,oversub=2",
+                "dgx1",
+                "dgx2",
+                "dgx-a100",
+                "mi250",
+                "mi300x",
+                "z52",
+                "amd8",
+                "ndv2:nodes=2",
+                f"dgx-a100:nodes=2,nics={nics}",
+                "dgx-a100:nodes=2,fabric=planes:2",
+            ]
+        )
+    )
 
 
 def _drawn(rng: random.Random) -> Topology:

@@ -15,19 +15,19 @@ from cases import CASES, Case
 from rich.console import Console
 from rich.table import Table
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Collective, make
+from weft.dsl.base.units import format_bytes
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.sketch import Sketch
-from weft.dsl.topology import Topology
-from weft.dsl.units import format_bytes
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Sketch
+from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget, Outcome
 from weft.synth.bounds import Bounds, bounds, lower_bound_us
-from weft.synth.engine import Budget, Outcome
 from weft.synth.engines.exact.engine import Exact
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 SKETCHES = Path(__file__).parent / "sketches"
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "nccl-topo"
@@ -81,9 +81,15 @@ def _line(
     ok = ok and plain <= published * (1 + 1e-6)
     what = f"{case.collective} ({case.note})" if case.note else case.collective
     table.add_row(
-        case.name, what, format_bytes(size), f"{best:,.3f}", f"{bound:,.3f}",
-        f"{limit:,.3f}", f"{seconds:.2f}", "pass" if ok else "FAIL",
-    )  # fmt: skip
+        case.name,
+        what,
+        format_bytes(size),
+        f"{best:,.3f}",
+        f"{bound:,.3f}",
+        f"{limit:,.3f}",
+        f"{seconds:.2f}",
+        "pass" if ok else "FAIL",
+    )
     return ok
 
 
@@ -103,9 +109,15 @@ def _points(case: Case, outcome: Outcome, seconds: float, table: Table) -> bool:
         ok = any(s == steps and ratio * chunks == rounds for s, ratio in found) and seconds < 10
         good = good and ok
         table.add_row(
-            case.name, case.collective, f"{steps} steps", f"{rounds} rounds / {chunks}", "", "",
-            f"{seconds:.2f}", "pass" if ok else "FAIL",
-        )  # fmt: skip
+            case.name,
+            case.collective,
+            f"{steps} steps",
+            f"{rounds} rounds / {chunks}",
+            "",
+            "",
+            f"{seconds:.2f}",
+            "pass" if ok else "FAIL",
+        )
     return good
 
 

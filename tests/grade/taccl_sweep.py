@@ -21,21 +21,21 @@ from rich.console import Console
 from rich.table import Table
 from xml_sweep import judge
 
-from weft.dsl.catalog import paired
-from weft.dsl.collective import make
-from weft.dsl.errors import WeftError
-from weft.dsl.importers.taccl_rules import translate
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.units import format_bytes, parse_bytes
+from weft.dsl.catalogue import paired
+from weft.dsl.importers.sketches.taccl_rules import translate
 from weft.dsl.importers.taccl_sketch import read_taccl_sketch
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.sketch import Sketch
-from weft.dsl.topology import Topology
-from weft.dsl.units import format_bytes, parse_bytes
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Sketch
+from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engine import Budget
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "taccl"
 MACHINES = ("dgx2", "ndv2")
@@ -90,9 +90,14 @@ class Sweep:
         bound = float(lower_bound_us(bounds(machine, collective), size))
         verdict = judge(point.schedule, False, 1, self.interleavings)
         return [
-            format_bytes(size), str(point.schedule.provenance["found_by"]), str(point.factor),
-            f"{took:,.1f}", f"{bound:,.1f}", f"{spent:.1f}", verdict,
-        ]  # fmt: skip
+            format_bytes(size),
+            str(point.schedule.provenance["found_by"]),
+            str(point.factor),
+            f"{took:,.1f}",
+            f"{bound:,.1f}",
+            f"{spent:.1f}",
+            verdict,
+        ]
 
     def line(self, pair: Pair, kind: str) -> list[str]:
         """As :meth:`cells`; what goes wrong is the verdict."""
@@ -112,9 +117,17 @@ def main() -> int:
     sweep = Sweep(asked.seconds, asked.interleavings)
     console = Console(width=150)
     table = Table(
-        "sketch", "topology", "collective", "size", "found by", "chunks", "µs", "bound µs",
-        "CPU s", "XML",
-    )  # fmt: skip
+        "sketch",
+        "topology",
+        "collective",
+        "size",
+        "found by",
+        "chunks",
+        "µs",
+        "bound µs",
+        "CPU s",
+        "XML",
+    )
     failed = False
     for pair in (p for p in pairs() if asked.only in p.sketch.stem):
         for kind in COLLECTIVES:

@@ -15,28 +15,36 @@ from rich.console import Console
 from rich.table import Table
 
 from weft.backends.check import check_program, check_xml, errors
-from weft.backends.compile import CompileOptions, compile_schedule
-from weft.backends.emit.msccl_xml import emit
-from weft.backends.interpret import run_xml
-from weft.backends.read import read_msccl_xml
-from weft.backends.target import EXECUTOR, MSCCL
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Kind, make
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Problem
-from weft.dsl.schedule import Schedule
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.execute import run_xml
+from weft.backends.formats.msccl.emit import emit
+from weft.backends.formats.msccl.read import read_msccl_xml
+from weft.backends.runtime.target import EXECUTOR, MSCCL
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import Kind, make
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.schedule import Schedule
 from weft.synth.api import synthesize
-from weft.synth.engine import Budget
+from weft.synth.base.engine import Budget
 
 FRONTIERS = {
-    "dgx1": ("allgather", "reduce_scatter", "gather", "scatter", "alltoall", "broadcast", "reduce",
-             "allreduce"),
+    "dgx1": (
+        "allgather",
+        "reduce_scatter",
+        "gather",
+        "scatter",
+        "alltoall",
+        "broadcast",
+        "reduce",
+        "allreduce",
+    ),
     "ring:8": ("allgather", "alltoall"),
     "hub:8": ("allgather",),
     "dgx2": ("allgather", "alltoall", "allreduce"),
     "dgx-a100": ("allreduce",),
     "torus:4x4": ("allgather", "alltoall"),
-}  # fmt: skip
+}
 
 
 def schedules() -> Iterator[tuple[str, Schedule]]:

@@ -18,7 +18,7 @@ import pytest
 
 import weft
 from sources import CODE_FOLDERS, DATA_FOLDERS, ROOT, code, imports
-from weft.backends.cli.verb_doctor import NEEDED
+from weft.backends.cli.verbs.doctor import NEEDED
 
 FOLDERS = {*CODE_FOLDERS, *DATA_FOLDERS}
 

@@ -10,10 +10,10 @@ from fractions import Fraction
 from itertools import combinations
 from math import inf, lcm
 
-from weft.dsl.collective import Collective
-from weft.dsl.hops import hop_distances
-from weft.dsl.problem import required_pairs
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.problem import required_pairs
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds
 
 Cover = list[tuple[int, Fraction]]

@@ -8,15 +8,15 @@ from fractions import Fraction
 
 from weft.backends.check import check_program
 from weft.backends.check.findings import errors
-from weft.backends.compile import CompileOptions, compile_algorithm
-from weft.backends.interpret import run_program
-from weft.backends.pipeline import DEFAULT_PASSES
-from weft.dsl.catalog import topology
-from weft.dsl.program import Program, Protocol
-from weft.dsl.topology import Topology
-from weft.synth.classic.catalog import classic_algorithm
-from weft.synth.classic.model import Flat
-from weft.synth.program_time import MSCCL, simulate_program
+from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.backends.compile.pipeline import DEFAULT_PASSES
+from weft.backends.execute import run_program
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.topology import Topology
+from weft.synth.engines.classic.catalog import classic_algorithm
+from weft.synth.engines.classic.model import Flat
+from weft.synth.time.programs import MSCCL, simulate_program
 
 SIZES = {Protocol.SIMPLE: 500_000, Protocol.LL: 32_000, Protocol.LL128: 500_000}
 """Messages that one turn of the runtime's loop takes: the formulas know of no second one."""
@@ -38,9 +38,14 @@ class Case:
     def program(self) -> Program:
         """Compiled for MSCCL, by default."""
         made = classic_algorithm(
-            self.one.name, self.one.kind, self.ranks, in_place=self.in_place, chunks=self.chunks,
-            instances=self.instances, protocol=self.protocol,
-        )  # fmt: skip
+            self.one.name,
+            self.one.kind,
+            self.ranks,
+            in_place=self.in_place,
+            chunks=self.chunks,
+            instances=self.instances,
+            protocol=self.protocol,
+        )
         return compile_algorithm(made, CompileOptions(in_place=self.in_place))
 
 

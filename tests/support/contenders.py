@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import patterns
 from msccl_rules import ChunkOp, Outcome, Slot, published
 
-from weft.dsl.collective import Collective, make
-from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
-from weft.dsl.schedule import Schedule
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.dsl.nouns.schedule import Schedule
 
 
 def binary_tree(n: int) -> list[tuple[int, int]]:
@@ -49,26 +49,42 @@ def hierarchical_allreduce(nodes: int, gpus: int, inside: str = "pairs") -> Sche
             for m in range(nodes):
                 chunk = g * nodes + m
                 if inside == "ring":
-                    rows += [(chunk, rank(node, g + 1 + t), rank(node, g + 2 + t), t, 1)
-                             for t in range(gpus - 1)]  # fmt: skip
+                    rows += [
+                        (chunk, rank(node, g + 1 + t), rank(node, g + 2 + t), t, 1)
+                        for t in range(gpus - 1)
+                    ]
                 else:
-                    rows += [(chunk, rank(node, q), rank(node, g), 0, 1)
-                             for q in range(gpus) if q != g]  # fmt: skip
+                    rows += [
+                        (chunk, rank(node, q), rank(node, g), 0, 1) for q in range(gpus) if q != g
+                    ]
     for g in range(gpus):
         for m in range(nodes):
-            rows += [(g * nodes + m, rank(m + 1 + t, g), rank(m + 2 + t, g), spread + t,
-                      int(t < nodes - 1)) for t in range(2 * nodes - 2)]  # fmt: skip
+            rows += [
+                (
+                    g * nodes + m,
+                    rank(m + 1 + t, g),
+                    rank(m + 2 + t, g),
+                    spread + t,
+                    int(t < nodes - 1),
+                )
+                for t in range(2 * nodes - 2)
+            ]
     late = spread + 2 * nodes - 2
     for node in range(nodes):
         for g in range(gpus):
             for m in range(nodes):
                 chunk = g * nodes + m
                 if inside == "ring":
-                    rows += [(chunk, rank(node, g + t), rank(node, g + 1 + t), late + t, 0)
-                             for t in range(gpus - 1)]  # fmt: skip
+                    rows += [
+                        (chunk, rank(node, g + t), rank(node, g + 1 + t), late + t, 0)
+                        for t in range(gpus - 1)
+                    ]
                 else:
-                    rows += [(chunk, rank(node, g), rank(node, q), late, 0)
-                             for q in range(gpus) if q != g]  # fmt: skip
+                    rows += [
+                        (chunk, rank(node, g), rank(node, q), late, 0)
+                        for q in range(gpus)
+                        if q != g
+                    ]
     edges = sorted({(s, d) for _, s, d, *_ in rows})
     return patterns.schedule(n, edges, make("allreduce", n, chunks=n), rows)
 
@@ -110,9 +126,11 @@ def chunk_ops(schedule: Schedule, together: int = 1) -> Iterator[ChunkOp]:
     while at < len(rows):
         step, src, dst, adds, chunk = rows[at]
         size = 1
-        while size < together and at + size < len(rows) and rows[at + size] == (
-            step, src, dst, adds, chunk + size
-        ):  # fmt: skip
+        while (
+            size < together
+            and at + size < len(rows)
+            and rows[at + size] == (step, src, dst, adds, chunk + size)
+        ):
             size += 1
         yield ChunkOp(adds, (src, "i", chunk), (dst, "i", chunk), size)
         at += size
@@ -131,10 +149,14 @@ def as_program(outcome: Outcome, collective: Collective) -> Program:
     ranks = []
     for own in outcome.code:
         blocks = tuple(
-            Block(b.channel, peer(b.send), peer(b.recv), tuple(
-                Instr(Op(x.op), part(x.src), part(x.dst), x.size, x.waits) for x in b.code
-            )) for b in own
-        )  # fmt: skip
+            Block(
+                b.channel,
+                peer(b.send),
+                peer(b.recv),
+                tuple(Instr(Op(x.op), part(x.src), part(x.dst), x.size, x.waits) for x in b.code),
+            )
+            for b in own
+        )
         ranks.append(RankProgram(blocks, size, size, 0))
     return Program("published rules", collective, tuple(ranks), size, True)
 

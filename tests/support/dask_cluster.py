@@ -28,11 +28,23 @@ class DaskCluster:
 
     def add_worker(self) -> None:
         with (self.folder / f"worker{len(self.workers)}.log").open("wb") as log:
-            self.workers.append(_start(
-                ["distributed.cli.dask_worker", self.address, "--nthreads", "1", "--no-dashboard",
-                 "--memory-limit", "0", "--local-directory", str(self.folder)],
-                self.environment, log,
-            ))  # fmt: skip
+            self.workers.append(
+                _start(
+                    [
+                        "distributed.cli.dask_worker",
+                        self.address,
+                        "--nthreads",
+                        "1",
+                        "--no-dashboard",
+                        "--memory-limit",
+                        "0",
+                        "--local-directory",
+                        str(self.folder),
+                    ],
+                    self.environment,
+                    log,
+                )
+            )
 
     def kill_worker(self, place: int) -> None:
         """The worker itself and its nanny, which would start it again, but not what runs in it."""
@@ -57,8 +69,18 @@ def dask_cluster(folder: Path, workers: int = 2) -> Iterator[DaskCluster]:
         port = free.getsockname()[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (folder / "scheduler.log").open("wb") as log:
-        scheduler = _start(["distributed.cli.dask_scheduler", "--host", "127.0.0.1",
-                            "--port", str(port), "--no-dashboard"], environment, log)  # fmt: skip
+        scheduler = _start(
+            [
+                "distributed.cli.dask_scheduler",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+                "--no-dashboard",
+            ],
+            environment,
+            log,
+        )
     cluster = DaskCluster(f"tcp://127.0.0.1:{port}", folder, environment)
     try:
         _wait_for_port(port)
@@ -72,8 +94,13 @@ def dask_cluster(folder: Path, workers: int = 2) -> Iterator[DaskCluster]:
 
 
 def _start(words: list[str], environment: dict[str, str], log: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", *words], env=environment, stdout=log,  # type: ignore[call-overload, no-any-return]
-                            stderr=log, start_new_session=True)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", *words],
+        env=environment,
+        stdout=log,  # type: ignore[call-overload, no-any-return]
+        stderr=log,
+        start_new_session=True,
+    )
 
 
 def _wait_for_port(port: int) -> None:

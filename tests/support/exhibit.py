@@ -12,14 +12,14 @@ from weft.backends.check.clocks import levels
 from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import FULL, _suspects, _unordered
-from weft.backends.interpret.layout import data, layout
-from weft.backends.interpret.machine import Shape, assemble
-from weft.backends.interpret.memory import Memory
-from weft.backends.listing import Listing, of_program, of_xml
-from weft.backends.read import collective_of, read_msccl_xml
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.program import Program
+from weft.backends.execute.layout import data, layout
+from weft.backends.execute.machine import Shape, assemble
+from weft.backends.execute.memory import Memory
+from weft.backends.formats.msccl.read import collective_of, read_msccl_xml
+from weft.backends.program.listing import Listing, of_program, of_xml
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Program
 
 DEEP = 512
 

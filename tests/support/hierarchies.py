@@ -8,19 +8,19 @@ from math import prod
 
 from classics import SIZES, planes
 
-from weft.backends.compile import CompileOptions, compile_algorithm
-from weft.dsl.algorithm import Algorithm
-from weft.dsl.builder import Builder
-from weft.dsl.catalog import topology
-from weft.dsl.collective import ROOTED, make
-from weft.dsl.program import Program, Protocol
-from weft.dsl.topology import Topology
-from weft.synth.classic.grid import Grid, plain_grid
-from weft.synth.classic.hierarchical import Hierarchical, Shape, Structure
-from weft.synth.classic.leaders import Levels
-from weft.synth.classic.model import Cost
-from weft.synth.classic.routes import Routes
-from weft.synth.program_time import MSCCL, simulate_program
+from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.dsl.author.builder import Builder
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.collective import ROOTED, make
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.topology import Topology
+from weft.synth.engines.classic.grid import Grid, plain_grid
+from weft.synth.engines.classic.hierarchical import Hierarchical, Shape, Structure
+from weft.synth.engines.classic.leaders import Levels
+from weft.synth.engines.classic.model import Cost
+from weft.synth.engines.classic.routes import Routes
+from weft.synth.time.programs import MSCCL, simulate_program
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,12 @@ class Case:
         roots = (root,) if self.one.kind in ROOTED else ()
         factor = self.one.parts(self.shape) * self.chunks
         p = Builder(
-            make(self.one.kind, prod(self.shape), chunks=factor, roots=roots), name=self.one.name,
-            in_place=self.in_place, instances=self.instances, protocol=self.protocol,
-        )  # fmt: skip
+            make(self.one.kind, prod(self.shape), chunks=factor, roots=roots),
+            name=self.one.name,
+            in_place=self.in_place,
+            instances=self.instances,
+            protocol=self.protocol,
+        )
         grid = plain_grid(self.shape)
         where = levels_of(grid) if self.one.structure is Structure.LEVELS else grid
         self.one.write(p, where, **self.one.options(self.shape))

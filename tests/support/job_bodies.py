@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.errors import Infeasible, Refusal, UserError
-from weft.dsl.spans import Source, Span
+from weft.dsl.base.errors import Infeasible, Refusal, UserError
+from weft.dsl.base.spans import Source, Span
 
 
 def double(number: int) -> int:

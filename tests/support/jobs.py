@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from weft.backends.p2p.backend import Mpi, ScriptFile, Torch
-from weft.backends.p2p.compile import Noun, compile_script
-from weft.backends.p2p.run import launch
-from weft.backends.p2p.run.crew import Launcher, carry_out
-from weft.backends.p2p.run.job import Case, Job, Piece, Report
-from weft.backends.p2p.run.verdict import require_whole, results
-from weft.dsl.algorithm import Algorithm
-from weft.synth.classic.text import named_algorithm
+from weft.backends.formats.p2p.compile import Noun, compile_script
+from weft.backends.formats.p2p.format import Mpi, ScriptFile, Torch
+from weft.backends.ranks import launch
+from weft.backends.ranks.crew import Launcher, carry_out
+from weft.backends.ranks.job import Case, Job, Piece, Report
+from weft.backends.ranks.verdict import require_whole, results
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.synth.engines.classic.text import named_algorithm
 
 WRITERS: Mapping[str, ScriptFile] = {"numpy": Mpi(), "mpi": Mpi(), "torch": Torch()}
 LAUNCHERS: Mapping[str, Launcher] = {"mpi": launch.mpi, "torch": launch.torch}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective, make
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology, gpu, link
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology, gpu, link
 
-Ints = npt.NDArray[np.int64]
 Rows = tuple[Ints, Ints, Ints, int, bool]
 """Chunks, sources, destinations of one step, and whether they are added."""
 
@@ -60,9 +59,11 @@ def hierarchical_allreduce(nodes: int, g: int) -> Schedule:
 
     step = 0
     for move, hops, first, reduce in (
-        (inside, g - 1, 1, True), (across, nodes - 1, 1, True),
-        (across, nodes - 1, 0, False), (inside, g - 1, 0, False),
-    ):  # fmt: skip
+        (inside, g - 1, 1, True),
+        (across, nodes - 1, 1, True),
+        (across, nodes - 1, 0, False),
+        (inside, g - 1, 0, False),
+    ):
         for t in range(hops):
             move(first + t, step, reduce)
             step += 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from weft.dsl.algorithm import Algorithm
-from weft.dsl.program import Buffer
-from weft.dsl.slots import slice_of
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.program import Buffer
+from weft.dsl.nouns.slots import slice_of
 
 Place = tuple[int, str, int]
 

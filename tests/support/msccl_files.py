@@ -21,9 +21,15 @@ class Tb:
     steps: list[str] = field(default_factory=list)
 
     def step(
-        self, kind: str, src: str = "i0", dst: str = "i0", cnt: int = 1,
-        dep: tuple[int, int] = (-1, -1), hasdep: int = 0, s: int | None = None,
-    ) -> Tb:  # fmt: skip
+        self,
+        kind: str,
+        src: str = "i0",
+        dst: str = "i0",
+        cnt: int = 1,
+        dep: tuple[int, int] = (-1, -1),
+        hasdep: int = 0,
+        s: int | None = None,
+    ) -> Tb:
         """One step; ``src`` and ``dst`` are a letter and an offset."""
         number = len(self.steps) if s is None else s
         self.steps.append(
@@ -47,10 +53,17 @@ class Gpu:
 def algo(gpus: Sequence[Gpu], coll: str, chunks: int, **changes: object) -> str:
     """The text of a file; ``changes`` replace attributes of ``<algo>``, None drops one."""
     attributes: dict[str, object] = {
-        "name": "test", "proto": "Simple", "nchannels": 1, "nchunksperloop": chunks,
-        "ngpus": len(gpus), "coll": coll, "inplace": 0, "outofplace": 1, "minBytes": 0,
+        "name": "test",
+        "proto": "Simple",
+        "nchannels": 1,
+        "nchunksperloop": chunks,
+        "ngpus": len(gpus),
+        "coll": coll,
+        "inplace": 0,
+        "outofplace": 1,
+        "minBytes": 0,
         "maxBytes": 1 << 30,
-    }  # fmt: skip
+    }
     attributes |= changes
     head = " ".join(f'{k}="{v}"' for k, v in attributes.items() if v is not None)
     lines = [f"<algo {head}>"]
@@ -134,13 +147,19 @@ def pairs_allreduce(n: int, **changes: object) -> str:
 def both_send_first(cnt: int, **changes: object) -> str:
     """Alltoall of two ranks that send all before they receive; right while few operations."""
     gpus = [
-        Gpu(2 * cnt, 2 * cnt, 0, [
-            Tb(1 - r, 1 - r).step("s", f"i{cnt * (1 - r)}", "o0", cnt)
-            .step("r", "i0", f"o{cnt * (1 - r)}", cnt),
-            Tb().step("cpy", f"i{cnt * r}", f"o{cnt * r}", cnt),
-        ])
+        Gpu(
+            2 * cnt,
+            2 * cnt,
+            0,
+            [
+                Tb(1 - r, 1 - r)
+                .step("s", f"i{cnt * (1 - r)}", "o0", cnt)
+                .step("r", "i0", f"o{cnt * (1 - r)}", cnt),
+                Tb().step("cpy", f"i{cnt * r}", f"o{cnt * r}", cnt),
+            ],
+        )
         for r in range(2)
-    ]  # fmt: skip
+    ]
     return algo(gpus, "alltoall", 2 * cnt, **changes)
 
 

@@ -18,13 +18,13 @@ from right import RIGHT
 from xml_edit import File
 
 from weft.backends.check import Finding, check_program, check_xml, errors
-from weft.backends.compile import CompileOptions, compile_schedule
-from weft.backends.emit.msccl_xml import emit
-from weft.backends.interpret import run_algo, run_program
-from weft.backends.read import read_msccl_xml
-from weft.backends.target import EXECUTOR, RCCL
-from weft.dsl.errors import UserError
-from weft.dsl.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.execute import run_algo, run_program
+from weft.backends.formats.msccl.emit import emit
+from weft.backends.formats.msccl.read import read_msccl_xml
+from weft.backends.runtime.target import EXECUTOR, RCCL
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
 
 # --- what is mutated ------------------------------------------------------------------------------
 
@@ -33,20 +33,29 @@ from weft.dsl.program import Block, Buffer, Instr, Op, Program, Protocol, RankPr
 def programs() -> tuple[Program, ...]:
     """Compiled schedules of several families, placements, protocols, targets."""
     schedules = [
-        patterns.ring_allgather(4, 1), patterns.ring_reduce_scatter(3, 1),
-        patterns.ring_allreduce(3, 1), patterns.doubling_allgather(4, 1),
-        patterns.doubling_allreduce(4, 1), patterns.halving_doubling_allreduce(4, 1),
-        patterns.tree_broadcast(4, patterns.hub(4), 2), patterns.tree_reduce(4, patterns.hub(4), 2),
-        patterns.trees_allreduce(3, patterns.full(3), 1), patterns.direct_alltoall(3, 1),
-        patterns.one_shot(3, 1), patterns.random_allreduce(3, 2, 7), patterns.rotation(3),
+        patterns.ring_allgather(4, 1),
+        patterns.ring_reduce_scatter(3, 1),
+        patterns.ring_allreduce(3, 1),
+        patterns.doubling_allgather(4, 1),
+        patterns.doubling_allreduce(4, 1),
+        patterns.halving_doubling_allreduce(4, 1),
+        patterns.tree_broadcast(4, patterns.hub(4), 2),
+        patterns.tree_reduce(4, patterns.hub(4), 2),
+        patterns.trees_allreduce(3, patterns.full(3), 1),
+        patterns.direct_alltoall(3, 1),
+        patterns.one_shot(3, 1),
+        patterns.random_allreduce(3, 2, 7),
+        patterns.rotation(3),
         patterns.routed("gather", 3, patterns.both(patterns.ring(3)), 1),
-    ]  # fmt: skip
+    ]
     found = []
     for number, schedule in enumerate(schedules):
         options = CompileOptions(
-            RCCL if number % 3 == 1 else EXECUTOR, instances=1 + number % 2,
-            in_place=number % 2 == 0, protocol=list(Protocol)[number % 3],
-        )  # fmt: skip
+            RCCL if number % 3 == 1 else EXECUTOR,
+            instances=1 + number % 2,
+            in_place=number % 2 == 0,
+            protocol=list(Protocol)[number % 3],
+        )
         found.append(compile_schedule(schedule, options))
         found.append(compile_schedule(schedule, replace(options, in_place=not options.in_place)))
     return tuple(found)
@@ -161,9 +170,15 @@ def _set_head(file: File, dice: random.Random) -> None:
 
 
 XML_EDITS: tuple[tuple[Callable[[File, random.Random], None], int], ...] = (
-    (_set_step, 8), (_copy_attribute, 4), (_swap_steps, 4), (_drop_step, 1), (_repeat_step, 2),
-    (_drop_wait, 3), (_set_tb, 2), (_set_head, 2),
-)  # fmt: skip
+    (_set_step, 8),
+    (_copy_attribute, 4),
+    (_swap_steps, 4),
+    (_drop_step, 1),
+    (_repeat_step, 2),
+    (_drop_wait, 3),
+    (_set_tb, 2),
+    (_set_head, 2),
+)
 
 
 def mutate_text(text: str, dice: random.Random) -> str:
@@ -242,8 +257,19 @@ def mutate_program(program: Program, dice: random.Random) -> Program:
 
 # --- what must be true ----------------------------------------------------------------------------
 
-PROVABLE = frozenset({"result", "deadlock", "wait", "wait-nowhere", "message-number",
-                      "message-count", "offset-beyond", "shared", "peer-beyond"})  # fmt: skip
+PROVABLE = frozenset(
+    {
+        "result",
+        "deadlock",
+        "wait",
+        "wait-nowhere",
+        "message-number",
+        "message-count",
+        "offset-beyond",
+        "shared",
+        "peer-beyond",
+    }
+)
 """Kinds of errors that every execution shows."""
 
 
@@ -266,8 +292,9 @@ def judge_text(text: str, interleavings: int, seed: int) -> Verdict:
         return Verdict("unreadable", True)
 
     def execute(number: int) -> tuple[bool, str]:
-        done = run_algo(algo, dtypes=("int32",), elements_per_chunk=2, interleavings=number,
-                        seed=seed)  # fmt: skip
+        done = run_algo(
+            algo, dtypes=("int32",), elements_per_chunk=2, interleavings=number, seed=seed
+        )
         return done.ok, done.detail
 
     return _judge(errors(check_xml(algo)), execute, interleavings, text)
@@ -277,17 +304,20 @@ def judge_program(program: Program, interleavings: int, seed: int) -> Verdict:
     """As :func:`judge_text`."""
 
     def execute(number: int) -> tuple[bool, str]:
-        done = run_program(program, dtypes=("int32",), elements_per_chunk=2, interleavings=number,
-                           seed=seed)  # fmt: skip
+        done = run_program(
+            program, dtypes=("int32",), elements_per_chunk=2, interleavings=number, seed=seed
+        )
         return done.ok, done.detail
 
     return _judge(errors(check_program(program)), execute, interleavings, program)
 
 
 def _judge(
-    wrong: tuple[Finding, ...], execute: Callable[[int], tuple[bool, str]], number: int,
+    wrong: tuple[Finding, ...],
+    execute: Callable[[int], tuple[bool, str]],
+    number: int,
     subject: object,
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     if not wrong:
         ok, detail = execute(number)
         return Verdict("right" if ok else "ACCEPTED AND WRONG", ok, detail, subject)

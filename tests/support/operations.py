@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.backends.check.graph import Edge, Graph
 from weft.backends.check.layers import Successors, layers
-from weft.backends.listing import Ints
+from weft.dsl.base.arrays import Ints
 
 
 def topological_order(graph: Graph, *, credit: bool = False) -> Ints:

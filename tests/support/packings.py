@@ -8,13 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl import symmetry
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Collective, make
-from weft.dsl.topology import Topology
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry import symmetry
 from weft.synth.bounds import bounds
-from weft.synth.packing.model import Packing
-from weft.synth.packing.plan_quick import Group, load_us_per_byte, quick_packing
+from weft.synth.engines.packing.order.plan_quick import Group, load_us_per_byte, quick_packing
+from weft.synth.engines.packing.trees.model import Packing
 
 MACHINES = ("ring:8", "dgx1", "torus:4x4", "dgx-a100", "dgx-a100:nodes=2")
 COPYING = ("allgather", "alltoall")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from weft.backends.compile import CompileOptions, compile_schedule
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.library import MANIFEST, Candidate, Library, Tuned, TunedPlan, dumps
-from weft.dsl.program import Protocol
-from weft.dsl.schedule import Schedule, write
-from weft.dsl.topology import Resource, Topology, both_ways, gpu, switch
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import MANIFEST, Candidate, Library, Tuned, TunedPlan, dumps
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.schedule import Schedule, write
+from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, switch
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.classic.place import Site
-from weft.synth.classic.schedule import to_schedule
-from weft.synth.program_time import simulate_program
-from weft.synth.simulate import simulate
+from weft.synth.engines.classic.place import Site
+from weft.synth.engines.classic.schedule import to_schedule
+from weft.synth.time.programs import simulate_program
+from weft.synth.time.simulate import simulate
 
 GRID = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)
 
@@ -31,8 +31,12 @@ def classic(spec: str, name: str, kind: str, chunks: int = 1) -> Schedule:
 
 def sharing() -> Schedule:
     """A ring on two boxes of four GPUs, in which pairs of GPUs share what leads to their switch."""
-    nodes = (*(gpu(i, i // 4) for i in range(8)), switch("pcie0", 0), switch("pcie1", 1),
-             switch("fabric"))  # fmt: skip
+    nodes = (
+        *(gpu(i, i // 4) for i in range(8)),
+        switch("pcie0", 0),
+        switch("pcie1", 1),
+        switch("fabric"),
+    )
     links = [x for i in range(8) for x in both_ways(i, 8 + i // 4, 20, "0.8")]
     links += [x for box in (8, 9) for x in both_ways(box, 10, "12.5", "1.5")]
     bridges = tuple(
@@ -67,19 +71,37 @@ def library(folder: Path, spec: str, kind: str, names: tuple[str, str]) -> Path:
         for size in GRID
     )
     tuned = Tuned(
-        collective, bound.to_json(), GRID,
-        tuple(float(lower_bound_us(bound, size)) for size in GRID), chosen, ideas,
+        collective,
+        bound.to_json(),
+        GRID,
+        tuple(float(lower_bound_us(bound, size)) for size in GRID),
+        chosen,
+        ideas,
         tuple(Candidate(f"classic:{name}", times[name], name == "ring", name) for name in names),
         (
-            TunedPlan("small", 1, (1 << 18) - 1, f"classic:{names[0]}", "classic", "LL",
-                      schedule=f"schedules/{names[0]}.json"),
-            TunedPlan("large", 1 << 18, 1 << 30, f"classic:{names[1]}", "classic",
-                      schedule=f"schedules/{names[1]}.json"),
+            TunedPlan(
+                "small",
+                1,
+                (1 << 18) - 1,
+                f"classic:{names[0]}",
+                "classic",
+                "LL",
+                schedule=f"schedules/{names[0]}.json",
+            ),
+            TunedPlan(
+                "large",
+                1 << 18,
+                1 << 30,
+                f"classic:{names[1]}",
+                "classic",
+                schedule=f"schedules/{names[1]}.json",
+            ),
         ),
         ("made by hand",),
-    )  # fmt: skip
-    value = Library(spec.partition(":")[0], machine, 1, 1 << 30, {"by": "simulation"}, (tuned,),
-                    {"seed": 0})  # fmt: skip
+    )
+    value = Library(
+        spec.partition(":")[0], machine, 1, 1 << 30, {"by": "simulation"}, (tuned,), {"seed": 0}
+    )
     (folder / MANIFEST).write_text(dumps(value), encoding="utf-8")
     return folder
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from fractions import Fraction
 
-from weft.synth.packing.model import Packing, Tree
+from weft.synth.engines.packing.trees.model import Packing, Tree
 
 
 def check_paths(packing: Packing) -> None:

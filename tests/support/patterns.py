@@ -5,12 +5,28 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from weft.dsl.collective import Collective, custom, make, one_shot_allreduce
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.topology import Topology, gpu, link
+from weft.dsl.nouns.collective import Collective, custom, make, one_shot_allreduce
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology, gpu, link
 
-DGX1 = [(0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 5), (2, 3), (2, 6), (3, 7),
-        (4, 5), (4, 6), (4, 7), (5, 6), (5, 7), (6, 7)]  # fmt: skip
+DGX1 = [
+    (0, 1),
+    (0, 2),
+    (0, 3),
+    (0, 4),
+    (1, 2),
+    (1, 3),
+    (1, 5),
+    (2, 3),
+    (2, 6),
+    (3, 7),
+    (4, 5),
+    (4, 6),
+    (4, 7),
+    (5, 6),
+    (5, 7),
+    (6, 7),
+]
 
 
 def ring(n: int) -> list[tuple[int, int]]:
@@ -46,8 +62,12 @@ def schedule(
 
 
 def ring_allgather(n: int, k: int) -> Schedule:
-    rows = [(c * k + j, (c + t) % n, (c + t + 1) % n, t)
-            for c in range(n) for j in range(k) for t in range(n - 1)]  # fmt: skip
+    rows = [
+        (c * k + j, (c + t) % n, (c + t + 1) % n, t)
+        for c in range(n)
+        for j in range(k)
+        for t in range(n - 1)
+    ]
     return schedule(n, ring(n), make("allgather", n, chunks=k), rows)
 
 
@@ -56,22 +76,35 @@ def ring_reduce_scatter(n: int, k: int) -> Schedule:
 
 
 def _ring_sums(n: int, k: int) -> list[tuple[int, ...]]:
-    return [(c * k + j, (c + 1 + t) % n, (c + 2 + t) % n, t, 1)
-            for c in range(n) for j in range(k) for t in range(n - 1)]  # fmt: skip
+    return [
+        (c * k + j, (c + 1 + t) % n, (c + 2 + t) % n, t, 1)
+        for c in range(n)
+        for j in range(k)
+        for t in range(n - 1)
+    ]
 
 
 def ring_allreduce(n: int, k: int) -> Schedule:
     rows = _ring_sums(n, k)
-    rows += [(c * k + j, (c + t) % n, (c + t + 1) % n, n - 1 + t)
-             for c in range(n) for j in range(k) for t in range(n - 1)]  # fmt: skip
+    rows += [
+        (c * k + j, (c + t) % n, (c + t + 1) % n, n - 1 + t)
+        for c in range(n)
+        for j in range(k)
+        for t in range(n - 1)
+    ]
     return schedule(n, ring(n), make("allreduce", n, chunks=n * k), rows)
 
 
 def doubling_allgather(n: int, k: int) -> Schedule:
     rows, step = [], 0
     while 1 << step < n:
-        rows += [(c * k + j, r, r ^ 1 << step, step) for r in range(n)
-                 for c in range(n) if c >> step == r >> step for j in range(k)]  # fmt: skip
+        rows += [
+            (c * k + j, r, r ^ 1 << step, step)
+            for r in range(n)
+            for c in range(n)
+            if c >> step == r >> step
+            for j in range(k)
+        ]
         step += 1
     return schedule(n, full(n), make("allgather", n, chunks=k), rows)
 
@@ -141,8 +174,7 @@ def trees_allreduce(n: int, edges: list[tuple[int, int]], k: int) -> Schedule:
 
 
 def direct_alltoall(n: int, k: int) -> Schedule:
-    rows = [((s * n + d) * k + j, s, d, (d - s) % n - 1)
-            for s, d in full(n) for j in range(k)]  # fmt: skip
+    rows = [((s * n + d) * k + j, s, d, (d - s) % n - 1) for s, d in full(n) for j in range(k)]
     return schedule(n, full(n), make("alltoall", n, chunks=k), rows)
 
 
@@ -172,8 +204,12 @@ def one_shot(n: int, k: int) -> Schedule:
 
 
 def one_shot_ring(n: int, k: int) -> Schedule:
-    rows = [(c * k + j, (c + t) % n, (c + t + 1) % n, t)
-            for c in range(n) for j in range(k) for t in range(n - 1)]  # fmt: skip
+    rows = [
+        (c * k + j, (c + t) % n, (c + t + 1) % n, t)
+        for c in range(n)
+        for j in range(k)
+        for t in range(n - 1)
+    ]
     return schedule(n, ring(n), one_shot_allreduce(n, chunks=k), rows)
 
 

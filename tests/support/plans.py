@@ -9,14 +9,14 @@ from functools import cache
 import patterns
 
 from weft import Objective, Problem, synthesize
-from weft.backends.compile import CompileOptions, compile_algorithm, compile_schedule
-from weft.backends.mscclpp.model import Gpu, Op, Operation, Plan, ThreadBlock
-from weft.dsl.builder import Builder
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.program import Program, Protocol
-from weft.dsl.schedule import Schedule
-from weft.synth.classic.grid import plain_grid, write_allreduce
+from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
+from weft.backends.formats.mscclpp.plan.model import Gpu, Op, Operation, Plan, ThreadBlock
+from weft.dsl.author.builder import Builder
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.schedule import Schedule
+from weft.synth.engines.classic.grid import plain_grid, write_allreduce
 
 DGX1 = patterns.both(patterns.DGX1)
 
@@ -24,9 +24,11 @@ DGX1 = patterns.both(patterns.DGX1)
 @cache
 def synthesized(machine: str, kind: str) -> Schedule:
     found = topology(machine)
-    return synthesize(
-        Problem(found, make(kind, found.ranks), objective=Objective.LATENCY)
-    ).points[0].schedule  # fmt: skip
+    return (
+        synthesize(Problem(found, make(kind, found.ranks), objective=Objective.LATENCY))
+        .points[0]
+        .schedule
+    )
 
 
 def hierarchical(in_place: bool, protocol: Protocol) -> Program:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from weft.backends.check import check_program, errors
-from weft.backends.interpret import run_program
-from weft.backends.target import Target
-from weft.dsl.program import Program
+from weft.backends.execute import run_program
+from weft.backends.runtime.target import Target
+from weft.dsl.nouns.program import Program
 
 
 def good(program: Program) -> None:

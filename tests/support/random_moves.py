@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 
-from weft.dsl.algorithm import Algorithm, Moves
-from weft.dsl.collective import custom
-from weft.dsl.slots import INPUT, NONE, OUTPUT, SCRATCH
+from weft.dsl.nouns.algorithm import Algorithm, Moves
+from weft.dsl.nouns.collective import custom
+from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH
 
 
 def moves(*rows: tuple[int, ...]) -> Moves:
@@ -62,8 +62,19 @@ class Author:
         value = self.held[src][source]
         if operand != NONE:
             value = (value[0], value[1] | self.held[dst][operand][1])
-        self.rows.append([value[0], src, self.named(source), dst, self.named(target),
-                          self.named(operand), NONE, NONE, NONE])  # fmt: skip
+        self.rows.append(
+            [
+                value[0],
+                src,
+                self.named(source),
+                dst,
+                self.named(target),
+                self.named(operand),
+                NONE,
+                NONE,
+                NONE,
+            ]
+        )
         self.held[dst][target] = value
         return True
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from timed_programs import instr, program
 
-from weft.dsl.program import Block, Instr, Program
+from weft.dsl.nouns.program import Block, Instr, Program
 
 
 @dataclass

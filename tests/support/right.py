@@ -21,8 +21,11 @@ def alltoall(n: int, **changes: object) -> str:
     """Each pair a block that sends and receives; the own chunk is copied."""
     gpus = []
     for rank in range(n):
-        tbs = [Tb(p, p).step("s", f"i{p}", f"o{rank}").step("r", f"i{rank}", f"o{p}")
-               for p in range(n) if p != rank]  # fmt: skip
+        tbs = [
+            Tb(p, p).step("s", f"i{p}", f"o{rank}").step("r", f"i{rank}", f"o{p}")
+            for p in range(n)
+            if p != rank
+        ]
         gpus.append(Gpu(n, n, 0, [*tbs, Tb().step("cpy", f"i{rank}", f"o{rank}")]))
     return algo(gpus, "alltoall", n, **changes)
 

@@ -8,14 +8,15 @@ from random import Random
 
 import numpy as np
 
-from weft.dsl.collective import make
-from weft.dsl.schedule import Schedule, Transfer
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer
 
 
 def with_sizes(schedule: Schedule, sizes: Sequence[int]) -> Schedule:
     """A schedule of a cut allreduce (or broadcast …) whose chunks have these grains."""
-    plain = make(schedule.collective.kind, schedule.collective.ranks,
-                 roots=schedule.collective.roots)  # fmt: skip
+    plain = make(
+        schedule.collective.kind, schedule.collective.ranks, roots=schedule.collective.roots
+    )
     assert plain.chunks == 1
     return replace(schedule, collective=plain.cut([list(sizes)]))
 

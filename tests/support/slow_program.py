@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 
-from weft.dsl.hops import find_hops
-from weft.dsl.program import Op, Program
-from weft.dsl.topology import Topology
-from weft.synth.program_time import RuntimeModel
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.programs import RuntimeModel
 
 Operation = tuple[int, int, int, int]  # rank, block, instruction, piece
 

@@ -33,7 +33,7 @@ class Source:
 
     @property
     def module(self) -> str:
-        """The import name: backends/emit/xml.py is weft.backends.emit.xml."""
+        """The import name: backends/emit/xml.py is weft.backends.formats.msccl.xml."""
         parts = self.path.parent.parts if self.is_package else self.path.with_suffix("").parts
         return ".".join(("weft", *parts))
 
@@ -98,9 +98,7 @@ def _walk(source: Source, node: ast.AST, *, lazy: bool, typing: bool) -> Iterato
             target = _absolute(source, node)
             for alias in node.names:
                 yield Import(target, alias.name, node.level, node.lineno, eager, typing)
-        case ast.If(
-            test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")
-        ):
+        case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
             for statement in node.body:
                 yield from _walk(source, statement, lazy=lazy, typing=True)
             for statement in node.orelse:

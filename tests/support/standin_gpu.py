@@ -324,8 +324,13 @@ class Array:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"data": (self.data.ptr, False), "shape": self.shape, "typestr": self.dtype.str,
-                "strides": self._host.strides, "version": 3}  # fmt: skip
+        return {
+            "data": (self.data.ptr, False),
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "strides": self._host.strides,
+            "version": 3,
+        }
 
 
 class Device:
@@ -402,8 +407,9 @@ class ElementwiseKernel:
     def __init__(
         self, reads: str, writes: str, code: str, name: str = "", preamble: str = ""
     ) -> None:
-        self.reads, self.writes = ([x.split()[-1] for x in text.split(",") if x]
-                                   for text in (reads, writes))  # fmt: skip
+        self.reads, self.writes = (
+            [x.split()[-1] for x in text.split(",") if x] for text in (reads, writes)
+        )
         self.steps = [line.strip().split(" = ", 1) for line in code.split(";") if line.strip()]
         self.preamble, self.name = preamble, name
 
@@ -437,7 +443,10 @@ class ElementwiseKernel:
             text = f"where(({a} {way} {b}) | ({c} != {d}), {yes}, {no})"
         if ("wide" in text) and "wide(" not in self.preamble:
             raise Violation("wide is not defined")
-        known = {"where": np.where, "__builtins__": {},
-                 "wide": lambda x: x.view(ml_dtypes.bfloat16).astype(np.float32)}  # fmt: skip
+        known = {
+            "where": np.where,
+            "__builtins__": {},
+            "wide": lambda x: x.view(ml_dtypes.bfloat16).astype(np.float32),
+        }
         value = eval(text, known, seen)
         return value.astype(ml_dtypes.bfloat16).view(np.uint16) if small else value

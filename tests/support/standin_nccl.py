@@ -35,7 +35,7 @@ from standin_gpu import (
     Violation,
     asarray,
     empty,
-)  # fmt: skip
+)
 
 TYPES = {"NCCL_UINT8": 1, "NCCL_INT32": 2, "NCCL_FLOAT16": 6, "NCCL_FLOAT32": 7, "NCCL_FLOAT64": 8}
 BYTES = {1: 1, 2: 4, 6: 2, 7: 4, 8: 8}
@@ -310,24 +310,40 @@ def standin(seed: int = 0) -> Standin:
 
     fake = types.SimpleNamespace(
         nccl=_module(
-            "cupy.cuda.nccl", available=True, get_version=lambda: 23203, groupStart=nccl.start,
-            groupEnd=nccl.end, get_unique_id=nccl.unique_id, NCCL_SUM=0,
-            NcclCommunicator=nccl.communicator(), **TYPES,
+            "cupy.cuda.nccl",
+            available=True,
+            get_version=lambda: 23203,
+            groupStart=nccl.start,
+            groupEnd=nccl.end,
+            get_unique_id=nccl.unique_id,
+            NCCL_SUM=0,
+            NcclCommunicator=nccl.communicator(),
+            **TYPES,
         ),
         core=_module("nccl.core", group_start=nccl.start, group_end=nccl.end, Communicator=_Comm4),
-    )  # fmt: skip
+    )
     cuda = _module(
-        "cupy.cuda", Stream=OwnStream, Device=Device, Event=Event, nccl=fake.nccl,
-        get_current_stream=lambda: machine.stream, is_available=lambda: True,
+        "cupy.cuda",
+        Stream=OwnStream,
+        Device=Device,
+        Event=Event,
+        nccl=fake.nccl,
+        get_current_stream=lambda: machine.stream,
+        is_available=lambda: True,
         runtime=types.SimpleNamespace(getDeviceCount=lambda: 1),
-    )  # fmt: skip
+    )
     cupy = _module(
-        "cupy", __version__="14.2.0", cuda=cuda,
-        empty=lambda n, dtype: empty(machine, n, dtype), zeros=zeros,
-        asarray=lambda value: asarray(machine, value), asnumpy=lambda array: array.get(),
-        byte_bounds=lambda array: array.span, ndarray=Array,
+        "cupy",
+        __version__="14.2.0",
+        cuda=cuda,
+        empty=lambda n, dtype: empty(machine, n, dtype),
+        zeros=zeros,
+        asarray=lambda value: asarray(machine, value),
+        asnumpy=lambda array: array.get(),
+        byte_bounds=lambda array: array.span,
+        ndarray=Array,
         ElementwiseKernel=type("ElementwiseKernel", (ElementwiseKernel,), {"machine": machine}),
-    )  # fmt: skip
+    )
     own = _module("nccl", core=fake.core)
     made = (cupy, cuda, fake.nccl, own, fake.core)
     return Standin(machine, nccl, {module.__name__: module for module in made})

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from weft.dsl.collective import Collective, Kind, custom, make, one_shot_allreduce
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.topology import Link, Node, NodeKind, Resource, Topology, both_ways, gpu, switch
+from weft.dsl.nouns.collective import Collective, Kind, custom, make, one_shot_allreduce
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Link, Node, NodeKind, Resource, Topology, both_ways, gpu, switch
 
 BANDWIDTHS = tuple(map(Fraction, ("1", "2", "12.5", "25", "50")))
 LATENCIES = tuple(map(Fraction, ("0", "0.35", "0.7", "1.3")))
@@ -138,8 +138,11 @@ class _Planner:
         queue = deque(sorted(roots))
         while queue:
             u = queue.popleft()
-            near = [v for v in range(self.topology.ranks)
-                    if ((u, v) if outward else (v, u)) in self.routes]  # fmt: skip
+            near = [
+                v
+                for v in range(self.topology.ranks)
+                if ((u, v) if outward else (v, u)) in self.routes
+            ]
             self.rng.shuffle(near)
             for v in near:
                 if v not in parent and v not in roots:

@@ -9,12 +9,12 @@ import patterns
 from hypothesis import strategies as st
 from strategies import schedules
 
-from weft.backends.compile import CompileOptions, compile_schedule
-from weft.dsl.catalog import topology
-from weft.dsl.program import Program, Protocol
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
-from weft.synth.program_time import MSCCL
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.programs import MSCCL
 
 MODELS = (MSCCL, replace(MSCCL, overhead_us=Fraction(1, 2), local_GBps=200))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from weft.dsl.collective import make
-from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 
 Code = tuple[Instr, ...]
 

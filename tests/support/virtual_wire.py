@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weft.backends.p2p.wires.arrays import Arrays
-from weft.backends.profile.probe import BACK, THERE
-from weft.dsl.topology import Topology
+from weft.backends.formats.p2p.embedded.arrays import Arrays
+from weft.backends.ranks.profile.probe import BACK, THERE
+from weft.dsl.nouns.topology import Topology
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from weft.dsl.collective import make
-from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 
 COPY = (Op.COPY, Slice(Buffer.INPUT, 0), Slice(Buffer.OUTPUT, 0))
 

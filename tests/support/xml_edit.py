@@ -93,8 +93,18 @@ def add_step(rank: int, at: int, index: int, kind: str, **changes: object) -> Ed
     def edit(text: str) -> str:
         file = File(text)
         block = file.tb(rank, at)
-        plain = {"s": "0", "type": kind, "srcbuf": "i", "srcoff": "0", "dstbuf": "o",
-                 "dstoff": "0", "cnt": "1", "depid": "-1", "deps": "-1", "hasdep": "0"}  # fmt: skip
+        plain = {
+            "s": "0",
+            "type": kind,
+            "srcbuf": "i",
+            "srcoff": "0",
+            "dstbuf": "o",
+            "dstoff": "0",
+            "cnt": "1",
+            "depid": "-1",
+            "deps": "-1",
+            "hasdep": "0",
+        }
         new = ElementTree.Element("step", plain)
         _change(new, changes)
         _renumber(file, rank, at, index, 1)

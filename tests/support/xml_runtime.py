@@ -76,8 +76,13 @@ def transfers(rank: int, tb: int, steps: list[dict[str, str]]) -> list[Transfer]
             continue
         src, dst = (s["srcbuf"], int(s["srcoff"])), (s["dstbuf"], int(s["dstoff"]))
         t = Transfer(rank, tb, s["type"], src, dst, int(s["cnt"]), pending, s["hasdep"] == "1")
-        if (t.kind == "re" and chain and chain.dst == dst and chain.src[0] == src[0]
-                and s["depid"] == "-1"):  # fmt: skip
+        if (
+            t.kind == "re"
+            and chain
+            and chain.dst == dst
+            and chain.src[0] == src[0]
+            and s["depid"] == "-1"
+        ):
             assert chain.count == t.count, "the last count would win"
             chain.more.append(src)
             assert len(chain.more) <= 14, "more than 15 fused reductions"
@@ -153,8 +158,9 @@ def run(m: Machine, collective: str, memory: list[dict[tuple[str, int], int]], s
     flags: dict[tuple[int, int], int] = {}
     threads = [
         _thread(m, collective, rank, tb, memory[rank], queues, flags)
-        for rank, blocks in enumerate(m.blocks) for tb in range(len(blocks))
-    ]  # fmt: skip
+        for rank, blocks in enumerate(m.blocks)
+        for tb in range(len(blocks))
+    ]
     idle = 0
     while threads:
         at = dice.randrange(len(threads))

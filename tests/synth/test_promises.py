@@ -6,17 +6,17 @@ from fractions import Fraction
 
 import pytest
 
-from weft.dsl.collective import Kind, make
 from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.load import load_sketch, sketch_names
 from weft.dsl.language.promise import Promise, promised
-from weft.dsl.problem import Objective, Problem
+from weft.dsl.nouns.collective import Kind, make
+from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engine import Budget
 from weft.synth.explain.costs import least_time
 from weft.synth.explain.ways import Ways
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 LOOSE = Fraction(3, 20)
 """More than this is no promise."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
 from weft.synth.api import synthesize
-from weft.synth.engine import Budget
-from weft.synth.verify import verify
+from weft.synth.base.engine import Budget
+from weft.synth.judge.verify import verify
 
 
 def classic(machine: str, collective: str, algorithm: str) -> Schedule:

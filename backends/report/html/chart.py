@@ -57,20 +57,34 @@ def chart(title: str, x: Axis, y: Axis, series: Sequence[Series], note: str = ""
         kind = one.style or f"s{other % STYLES}"
         other += not one.style
         spots = [(across.place(a), up.place(b)) for a, b in one.points]
-        drawn.append({
-            "name": one.name, "kind": kind, "path": "" if one.marks else _path(spots, one.stairs),
-            "marks": [
-                {"x": round(a, 1), "y": round(b, 1), "label": label}
-                for (a, b), label in zip(spots, one.labels or [""] * len(spots), strict=True)
-            ] if one.marks or len(spots) <= 40 else [],
-            "points": [list(p) for p in one.points], "named": bool(one.labels),
-        })  # fmt: skip
+        drawn.append(
+            {
+                "name": one.name,
+                "kind": kind,
+                "path": "" if one.marks else _path(spots, one.stairs),
+                "marks": [
+                    {"x": round(a, 1), "y": round(b, 1), "label": label}
+                    for (a, b), label in zip(spots, one.labels or [""] * len(spots), strict=True)
+                ]
+                if one.marks or len(spots) <= 40
+                else [],
+                "points": [list(p) for p in one.points],
+                "named": bool(one.labels),
+            }
+        )
     return {
-        "title": title, "note": note, "width": WIDTH, "height": HEIGHT,
-        "left": LEFT, "right": WIDTH - RIGHT, "top": TOP, "bottom": HEIGHT - BOTTOM,
+        "title": title,
+        "note": note,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": LEFT,
+        "right": WIDTH - RIGHT,
+        "top": TOP,
+        "bottom": HEIGHT - BOTTOM,
         "x": {"label": x.label, "ticks": across.ticks(9)},
-        "y": {"label": y.label, "ticks": up.ticks(6)}, "series": drawn,
-    }  # fmt: skip
+        "y": {"label": y.label, "ticks": up.ticks(6)},
+        "series": drawn,
+    }
 
 
 def _path(spots: Sequence[tuple[float, float]], stairs: bool) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from weft.dsl.collective import Collective
-from weft.dsl.placement import Placement
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.placement import Placement
 
 MOST_NAMED = 6_000
 """Chunks that are described; of more, the first. The others have a number only."""

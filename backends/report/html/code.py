@@ -11,10 +11,10 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from weft.dsl.program import Buffer, Program, Slice
+from weft.dsl.nouns.program import Buffer, Program, Slice
 
-from ...passes.code import Code
-from ...passes.order import Order
+from ...compile.analyses.code import Code
+from ...compile.analyses.order import Order
 
 NOTHING = -1
 

@@ -26,10 +26,13 @@ def compare_section(
         for name in names
     ]
     return {
-        "id": "facts", "title": "Facts", "part": "table",
+        "id": "facts",
+        "title": "Facts",
+        "part": "table",
         "head": ["", f"A: {first}", f"B: {second}", "same"],
-        "rows": rows, "numbers": False,
-    }  # fmt: skip
+        "rows": rows,
+        "numbers": False,
+    }
 
 
 def _same(one: str | None, other: str | None) -> str:
@@ -42,19 +45,27 @@ def difference_section(one: Look, other: Look) -> dict[str, Any]:
     change = b.moved - a.moved
     order = [int(i) for i in np.argsort(-np.abs(change), kind="stable") if change[i]]
     rows = [
-        [short_name(a.topology, i), byte_words(a.moved[i]), byte_words(b.moved[i]),
-         _signed(change[i])]
+        [
+            short_name(a.topology, i),
+            byte_words(a.moved[i]),
+            byte_words(b.moved[i]),
+            _signed(change[i]),
+        ]
         for i in order[:SHOWN]
-    ]  # fmt: skip
+    ]
     same = len(a.moved) - len(order)
     after = f"{same} of {len(a.moved)} links and resources carry the same in both."
     if len(order) > SHOWN:
         after = f"{len(order) - SHOWN} more differ by less. " + after
     return {
-        "id": "links", "title": "Bytes per link", "part": "table",
-        "head": ["link or resource", "A", "B", "B − A"], "rows": rows, "numbers": True,
+        "id": "links",
+        "title": "Bytes per link",
+        "part": "table",
+        "head": ["link or resource", "A", "B", "B − A"],
+        "rows": rows,
+        "numbers": True,
         "after": after,
-    }  # fmt: skip
+    }
 
 
 def _signed(value: float) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.dsl.errors import BadFile
-from weft.dsl.files import parse_json
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import BadFile
+from weft.dsl.base.files import parse_json
+from weft.dsl.nouns.schedule import Schedule
 
 from .chart import Axis, Series, chart
 from .page import figure
@@ -24,32 +24,44 @@ def convergence_section(text: str, where: str, schedule: Schedule) -> dict[str, 
     first, rest = lines[0], lines[1:]
     machine, collective = schedule.topology.digest(), schedule.collective
     name = collective.name or str(collective.kind)
-    told = (first.get("machine", machine), first.get("collective", name),
-            first.get("ranks", collective.ranks))  # fmt: skip
+    told = (
+        first.get("machine", machine),
+        first.get("collective", name),
+        first.get("ranks", collective.ranks),
+    )
     if told != (machine, name, collective.ranks):
-        raise BadFile(f"the log of a search for {told[1]} on {first.get('topology')}, where the "
-                      f"schedule is {name} on {schedule.topology.name}", where=where,
-                      hint="name the log that was written with the schedule")  # fmt: skip
+        raise BadFile(
+            f"the log of a search for {told[1]} on {first.get('topology')}, where the "
+            f"schedule is {name} on {schedule.topology.name}",
+            where=where,
+            hint="name the log that was written with the schedule",
+        )
     try:
         found = [one for one in rest if "found" in one]
         timed = any(one.get("us") is not None for one in found)
         keys = ("us", "least_us") if timed else ("rounds_per_chunk", "bound")
         spots = [
             (float(one["seconds"]), float(one[keys[0]]), float(one.get(keys[1]) or 0))
-            for one in found if one.get(keys[0]) is not None
-        ]  # fmt: skip
+            for one in found
+            if one.get(keys[0]) is not None
+        ]
         end = float(rest[-1]["seconds"]) if rest else 0.0
     except (KeyError, TypeError, ValueError):
         raise BadFile("a line says something else", where=where, hint="weft synth --log") from None
     engine = str(first.get("engine", ""))
     drawn = any(value > 0 for _, value, _ in spots)
     return {
-        "id": "search", "title": "How the search went", "part": "charts",
+        "id": "search",
+        "title": "How the search went",
+        "part": "charts",
         "charts": [_chart(spots, end, "µs" if timed else "rounds per chunk")] if drawn else [],
-        "table": {"first": "seconds", "names": ["found"],
-                  "rows": [[figure(float(x["seconds"])), str(x["found"])] for x in found]},
+        "table": {
+            "first": "seconds",
+            "names": ["found"],
+            "rows": [[figure(float(x["seconds"])), str(x["found"])] for x in found],
+        },
         "after": f"{len(found)} schedules were found by {engine} in {figure(end)} s.",
-    }  # fmt: skip
+    }
 
 
 def _chart(spots: list[tuple[float, float, float]], end: float, unit: str) -> dict[str, Any]:
@@ -68,5 +80,9 @@ def _chart(spots: list[tuple[float, float, float]], end: float, unit: str) -> di
         series.append(Series("proved bound", least, "bound", stairs=True))
     values = [b for one in series for _, b in one.points if b]
     room = 0.08 * (max(values) - min(values)) or 0.05 * max(values)
-    return chart("Best schedule and bound", Axis("seconds", [0.0, max(end, best[-1][0])]),
-                 Axis(unit, [min(values) - room, max(values) + room]), series)  # fmt: skip
+    return chart(
+        "Best schedule and bound",
+        Axis("seconds", [0.0, max(end, best[-1][0])]),
+        Axis(unit, [min(values) - room, max(values) + room]),
+        series,
+    )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import BadAlgorithm, UserError
-from weft.dsl.program import Program
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import BadAlgorithm, UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, lower_bound_us
-from weft.synth.classic.place import Site
-from weft.synth.classic.schedule import to_schedule
-from weft.synth.program_time import MSCCL, RuntimeModel, simulate_program
-from weft.synth.simulate import simulate
-from weft.synth.verify import verify
+from weft.synth.engines.classic.place import Site
+from weft.synth.engines.classic.schedule import to_schedule
+from weft.synth.judge.verify import verify
+from weft.synth.time.programs import MSCCL, RuntimeModel, simulate_program
+from weft.synth.time.simulate import simulate
 
 from .chart import Series, against_bound, over_size
 
@@ -35,8 +35,9 @@ def bound_curve(bound: Bounds, sizes: Sequence[int] = SIZES) -> Series:
     return Series("lower bound", [(n, float(lower_bound_us(bound, n))) for n in sizes], "bound")
 
 
-def schedule_curve(schedule: Schedule, name: str, style: str = "",
-                   sizes: Sequence[int] = SIZES) -> Series | None:  # fmt: skip
+def schedule_curve(
+    schedule: Schedule, name: str, style: str = "", sizes: Sequence[int] = SIZES
+) -> Series | None:
     """What a schedule takes by simulation; None where that takes too long."""
     if len(schedule) * schedule.segments > MOST_SERVED:
         return None
@@ -44,18 +45,30 @@ def schedule_curve(schedule: Schedule, name: str, style: str = "",
 
 
 def program_curve(
-    program: Program, topology: Topology, name: str, style: str = "",
-    sizes: Sequence[int] = SIZES, model: RuntimeModel = MSCCL,
-) -> Series | None:  # fmt: skip
+    program: Program,
+    topology: Topology,
+    name: str,
+    style: str = "",
+    sizes: Sequence[int] = SIZES,
+    model: RuntimeModel = MSCCL,
+) -> Series | None:
     """What a program takes by simulation; None where it is too large, or does not run."""
     if program.instructions > MOST_OPERATIONS // 4:
         return None
     try:
-        return Series(name, [
-            (n, simulate_program(program, topology, n, model,
-                                 most_operations=MOST_OPERATIONS).time_us)
-            for n in sizes
-        ], style)  # fmt: skip
+        return Series(
+            name,
+            [
+                (
+                    n,
+                    simulate_program(
+                        program, topology, n, model, most_operations=MOST_OPERATIONS
+                    ).time_us,
+                )
+                for n in sizes
+            ],
+            style,
+        )
     except UserError:
         return None
 

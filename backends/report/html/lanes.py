@@ -12,17 +12,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from weft.dsl.base.arrays import Bools, Floats, Ints
 
 TICKS = 20_000
 CELLS = 160
 """Of a row that is only drawn as how full it is."""
 
-WORDS = ("copy", "sum at the receiver", "waits for a message", "waits for a slot",
-         "waits for a block", "queues for links", "sends", "works locally")  # fmt: skip
+WORDS = (
+    "copy",
+    "sum at the receiver",
+    "waits for a message",
+    "waits for a slot",
+    "waits for a block",
+    "queues for links",
+    "sends",
+    "works locally",
+)
 """What bars mean, by their kind."""
 
 MOST_BARS = 26_000
@@ -42,10 +48,11 @@ class Bars:
     item: Ints
     kind: Ints
 
-    def of(self, kept: Ints | npt.NDArray[np.bool_]) -> Bars:
+    def of(self, kept: Ints | Bools) -> Bars:
         """Only some of them, or all in another order."""
-        return Bars(self.row[kept], self.start[kept], self.length[kept], self.item[kept],
-                    self.kind[kept])  # fmt: skip
+        return Bars(
+            self.row[kept], self.start[kept], self.length[kept], self.item[kept], self.kind[kept]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +64,15 @@ class Row:
     busy: float
 
 
-def lane(title: str, what: str, rows: Sequence[Row], bars: Bars, span: float,
-         most: int = MOST_BARS, order: Sequence[int] = ()) -> dict[str, Any]:  # fmt: skip
+def lane(
+    title: str,
+    what: str,
+    rows: Sequence[Row],
+    bars: Bars,
+    span: float,
+    most: int = MOST_BARS,
+    order: Sequence[int] = (),
+) -> dict[str, Any]:
     """The facts of a chart; of too many bars only those of the first items stay, of too many rows
     the busiest.
 
@@ -83,18 +97,24 @@ def lane(title: str, what: str, rows: Sequence[Row], bars: Bars, span: float,
     for i in shown:
         part = slice(int(edges[i]), int(edges[i + 1]))
         line: dict[str, Any] = {
-            "n": rows[i].name, "l": rows[i].link, "u": round(rows[i].busy, 4),
+            "n": rows[i].name,
+            "l": rows[i].link,
+            "u": round(rows[i].busy, 4),
             "b": _packed(few, part, scale),
-        }  # fmt: skip
+        }
         if not whole:
             line["d"] = density(bars, i, span)
         lines.append(line)
     return {
-        "title": title, "what": what, "rows": lines, "whole": whole,
+        "title": title,
+        "what": what,
+        "rows": lines,
+        "whole": whole,
         "kinds": [[int(k), WORDS[int(k)]] for k in np.unique(bars.kind)],
-        "items": len(np.unique(bars.item)), "kept": len(kept),
+        "items": len(np.unique(bars.item)),
+        "kept": len(kept),
         "hidden": max(0, hidden),
-    }  # fmt: skip
+    }
 
 
 def first_items(bars: Bars, most: int) -> Ints:
@@ -118,7 +138,11 @@ def _packed(bars: Bars, part: slice, scale: float) -> list[int]:
     """(start since the last one's, length, item, kind) of each bar, one after the other."""
     start = np.rint(bars.start[part] * scale).astype(np.int64)
     end = np.rint((bars.start[part] + bars.length[part]) * scale).astype(np.int64)
-    columns = (np.diff(start, prepend=0), np.maximum(end - start, 1), bars.item[part],
-               bars.kind[part])  # fmt: skip
+    columns = (
+        np.diff(start, prepend=0),
+        np.maximum(end - start, 1),
+        bars.item[part],
+        bars.kind[part],
+    )
     packed: list[int] = np.stack(columns, axis=1).ravel().tolist()
     return packed

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from weft.dsl.program import Block, Buffer, Instr, Program, RankProgram, Slice
+from weft.dsl.nouns.program import Block, Buffer, Instr, Program, RankProgram, Slice
 
 from ..code import rank_lines
 from .chunks import runs

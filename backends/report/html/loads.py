@@ -7,12 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.topology import Topology
-from weft.synth.engine import Certificate
-
-Floats = npt.NDArray[np.float64]
+from weft.dsl.base.arrays import Floats
+from weft.dsl.nouns.topology import Topology
+from weft.synth.base.engine import Certificate
 
 SHOWN = 40
 """Rows of the table; the others are only counted."""
@@ -27,8 +25,9 @@ class Loads:
     busy_us: Floats
 
 
-def load_facts(loads: Loads, time_us: float, bound_us: float, certificate: Certificate
-               ) -> dict[str, Any]:  # fmt: skip
+def load_facts(
+    loads: Loads, time_us: float, bound_us: float, certificate: Certificate
+) -> dict[str, Any]:
     """The busiest rows, and the rows of the bottleneck with what all of them carry together.
 
     ``share``: of the time, how much a row is busy; ``at``: the bound, on the same scale.
@@ -39,21 +38,25 @@ def load_facts(loads: Loads, time_us: float, bound_us: float, certificate: Certi
     capacity = loads.topology.capacities()
     rows = [
         {
-            "row": i, "name": short_name(loads.topology, i), "GBps": float(capacity[i]),
+            "row": i,
+            "name": short_name(loads.topology, i),
+            "GBps": float(capacity[i]),
             "shared": i >= len(loads.topology.links),
-            "bytes": float(loads.moved[i]), "us": float(loads.busy_us[i]),
+            "bytes": float(loads.moved[i]),
+            "us": float(loads.busy_us[i]),
             "share": float(loads.busy_us[i]) / time_us if time_us else 0.0,
             "binds": i in binding,
         }
         for i in used[:SHOWN]
-    ]  # fmt: skip
+    ]
     return {
-        "rows": rows, "more": max(0, len(used) - SHOWN),
+        "rows": rows,
+        "more": max(0, len(used) - SHOWN),
         "unused": int((loads.moved[: len(loads.topology.links)] == 0).sum()),
         "links": len(loads.topology.links),
         "at": bound_us / time_us if time_us else 0.0,
         "bottleneck": _bottleneck(loads, binding, capacity),
-    }  # fmt: skip
+    }
 
 
 def _bottleneck(
@@ -75,8 +78,9 @@ def binding_rows(certificate: Certificate) -> dict[int, Fraction]:
 
 def row_order(topology: Topology) -> list[int]:
     """Links by where they come from and go to, then shared resources."""
-    links = sorted(range(len(topology.links)),
-                   key=lambda i: (topology.links[i].src, topology.links[i].dst, i))  # fmt: skip
+    links = sorted(
+        range(len(topology.links)), key=lambda i: (topology.links[i].src, topology.links[i].dst, i)
+    )
     return [*links, *range(len(links), len(links) + len(topology.resources))]
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Floats
+from weft.dsl.nouns.topology import Topology
 
-from .places import places
+from ..places import places
 
 MOST_LINKS = 1500
 """Of more, only the busiest are drawn."""
 
 
-def machine_map(topology: Topology, share: npt.NDArray[np.float64] | None = None) -> dict[str, Any]:
+def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, Any]:
     """Facts of the drawing.
 
     ``links`` are (source, destination, GB/s) of those that are drawn, ``index`` their numbers;
@@ -28,8 +28,10 @@ def machine_map(topology: Topology, share: npt.NDArray[np.float64] | None = None
         use = np.zeros(len(drawn)) if share is None else share[: len(drawn)]
         drawn = sorted(np.argsort(-use, kind="stable")[:MOST_LINKS].tolist())
     return {
-        "name": topology.name, "grid": found.grid,
-        "width": _short(found.width), "height": _short(found.height),
+        "name": topology.name,
+        "grid": found.grid,
+        "width": _short(found.width),
+        "height": _short(found.height),
         "nodes": [
             [node.name, str(node.kind), _short(x), _short(y)]
             for node, (x, y) in zip(topology.nodes, found.spots, strict=True)
@@ -44,7 +46,7 @@ def machine_map(topology: Topology, share: npt.NDArray[np.float64] | None = None
             [r.name, float(f"{float(r.bandwidth):.6g}"), list(r.links)] for r in topology.resources
         ],
         "left_out": len(topology.links) - len(drawn),
-    }  # fmt: skip
+    }
 
 
 def _short(value: float) -> float:

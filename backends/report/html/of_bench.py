@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft.dsl.errors import BadFile
+from weft.dsl.base.errors import BadFile
 
 from .chart import Series, over_size
 from .page import byte_words, figure, microseconds
@@ -28,31 +28,40 @@ def results_page(data: Mapping[str, Any], name: str) -> Facts:
         lines = _measured(data) if measured else _simulated(data)
         rows = [_row(one) for one in data["sizes"]]
     except (KeyError, TypeError, ValueError):
-        raise BadFile("neither a benchmark nor a simulation", where=name,
-                      hint="weft bench --json or simulate --json prints one") from None  # fmt: skip
+        raise BadFile(
+            "neither a benchmark nor a simulation",
+            where=name,
+            hint="weft bench --json or simulate --json prints one",
+        ) from None
     if not rows:
         raise BadFile("no size was timed", where=name)
     sizes = [int(one["bytes"]) for one in data["sizes"]]
     wrong = [str(one["name"]) for one in data["sizes"] if one.get("wrong")]
     what = "measured" if measured else "predicted"
     facts = [
-        ("collective", data.get("collective")), ("ranks", data.get("ranks")),
-        ("topology", data.get("topology")), ("measured on", data.get("on")),
-        ("data type", data.get("dtype")), ("protocol", data.get("protocol")),
-        ("runtime", data.get("target")), ("sizes", f"{byte_words(min(sizes))} to "
-                                          f"{byte_words(max(sizes))}"),
-    ]  # fmt: skip
+        ("collective", data.get("collective")),
+        ("ranks", data.get("ranks")),
+        ("topology", data.get("topology")),
+        ("measured on", data.get("on")),
+        ("data type", data.get("dtype")),
+        ("protocol", data.get("protocol")),
+        ("runtime", data.get("target")),
+        ("sizes", f"{byte_words(min(sizes))} to {byte_words(max(sizes))}"),
+    ]
     notes = [f"WRONG results: {', '.join(sorted(set(wrong)))}"] if wrong else []
     bound = next((one for one in lines if one.style == "bound"), None)
     charts = [over_size("Time over message size", lines)]
     if bound is None and len(lines) > 1:
         charts.append(_against_best(lines))
-    names = ["plan", what, *(["least"] if measured else []), "algbw", "busbw",
-             *_more(data)]  # fmt: skip
+    names = ["plan", what, *(["least"] if measured else []), "algbw", "busbw", *_more(data)]
     section = {
-        "id": "sizes", "title": f"Time over size, {what}", "part": "charts", "charts": charts,
-        "table": {"names": names, "rows": rows}, "after": "",
-    }  # fmt: skip
+        "id": "sizes",
+        "title": f"Time over size, {what}",
+        "part": "charts",
+        "charts": charts,
+        "table": {"names": names, "rows": rows},
+        "after": "",
+    }
     kind = "benchmark" if measured else "simulation"
     title = f"{data.get('collective', 'collective')} on {data.get('ranks', '?')} ranks, {what}"
     tiles = _tiles(data, what)
@@ -99,15 +108,22 @@ def _tiles(data: Mapping[str, Any], what: str) -> list[Facts]:
     found = []
     for size in dict.fromkeys((least, largest)):
         one = min((x for x in data["sizes"] if x["bytes"] == size), key=lambda x: float(x["us"]))
-        found.append(tile(f"{what} at {byte_words(size)}", microseconds(float(one["us"])),
-                          str(one.get("name", ""))))  # fmt: skip
+        found.append(
+            tile(
+                f"{what} at {byte_words(size)}",
+                microseconds(float(one["us"])),
+                str(one.get("name", "")),
+            )
+        )
     return found
 
 
 def _more(data: Mapping[str, Any]) -> list[str]:
     first = data["sizes"][0]
-    return [*(["of bound"] if "of_bound" in first else []),
-            *(["predicted", "error"] if "predicted_us" in first else [])]  # fmt: skip
+    return [
+        *(["of bound"] if "of_bound" in first else []),
+        *(["predicted", "error"] if "predicted_us" in first else []),
+    ]
 
 
 def _row(one: Mapping[str, Any]) -> list[str]:

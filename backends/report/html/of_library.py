@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.dsl.library import Library, Tuned, TunedPlan
-from weft.dsl.schedule import Schedule
-from weft.dsl.units import format_bytes
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.library import Library, Tuned, TunedPlan
+from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 
-from ...compile import CompileOptions
-from ...target import MSCCL
+from ...compile.compile import CompileOptions
+from ...runtime.target import MSCCL
 from ...tune.variants import variant_of
 from .chart import Series
 from .curves import size_charts
@@ -37,24 +37,40 @@ def library_page(library: Library, find: Find, name: str, most: int = MOST_BARS)
     plans = [(tuned, plan) for tuned in library.tuned for plan in tuned.plans]
     shown = _shown(plans, find)
     views = [
-        view_of(one, one.look, compiled(one.schedule, _options(plan)), most // max(1, len(shown)),
-                full=False)
+        view_of(
+            one,
+            one.look,
+            compiled(one.schedule, _options(plan)),
+            most // max(1, len(shown)),
+            full=False,
+        )
         for plan, one in shown
-    ]  # fmt: skip
+    ]
     at = {id(plan): k for k, (plan, _) in enumerate(shown)}
     sections: list[Facts | None] = [_head(library)]
     for number, tuned in enumerate(library.tuned):
-        sections += [_plans(tuned, number, at), _curves(tuned, number), _gains(tuned, number),
-                     _candidates(tuned, number), _bound(tuned, number)]  # fmt: skip
+        sections += [
+            _plans(tuned, number, at),
+            _curves(tuned, number),
+            _gains(tuned, number),
+            _candidates(tuned, number),
+            _bound(tuned, number),
+        ]
     sections.append(views_section("Each plan", EACH) if views else None)
     return sheet(
-        "library", f"{library.name}: {', '.join(one.name for one in library.tuned)} on {t.name}",
-        sections, subtitle=name, views=views, maps=[machine_map(t)],
-    )  # fmt: skip
+        "library",
+        f"{library.name}: {', '.join(one.name for one in library.tuned)} on {t.name}",
+        sections,
+        subtitle=name,
+        views=views,
+        maps=[machine_map(t)],
+    )
 
 
-EACH = ("The schedule of every plan at a size in the middle of its range; below the links, the "
-        "thread blocks of the program that it was compiled to.")  # fmt: skip
+EACH = (
+    "The schedule of every plan at a size in the middle of its range; below the links, the "
+    "thread blocks of the program that it was compiled to."
+)
 
 
 def _shown(plans: Sequence[tuple[Tuned, TunedPlan]], find: Find) -> list[tuple[TunedPlan, Shown]]:
@@ -87,21 +103,34 @@ def _head(library: Library) -> Facts:
     how = ", ".join(f"{key} {_plain(value)}" for key, value in told.items())
     tiles = [
         tile("collectives", str(len(library.tuned)), ", ".join(x.name for x in library.tuned)),
-        tile("plans", str(sum(len(x.plans) for x in library.tuned)),
-             f"{byte_words(library.low)} to {byte_words(library.high)}"),
-    ]  # fmt: skip
+        tile(
+            "plans",
+            str(sum(len(x.plans) for x in library.tuned)),
+            f"{byte_words(library.low)} to {byte_words(library.high)}",
+        ),
+    ]
     for one in library.tuned:
         gain = _best_gain(one)
         if gain is not None:
             times, size = gain
-            tiles.append(tile(f"{one.name}: most gained", f"{figure(times)} ×",
-                              f"against the best baseline, at {byte_words(size)}"))  # fmt: skip
+            tiles.append(
+                tile(
+                    f"{one.name}: most gained",
+                    f"{figure(times)} ×",
+                    f"against the best baseline, at {byte_words(size)}",
+                )
+            )
     notes = [f"{one.name}: {line}" for one in library.tuned for line in one.remarks]
     t = library.topology
-    return head([
-        ("topology", f"{t.name}: {t.ranks} GPUs, {t.hosts} host{'s' if t.hosts > 1 else ''}"),
-        ("timed", how), *provenance_facts(_told(library)),
-    ], tiles, notes)  # fmt: skip
+    return head(
+        [
+            ("topology", f"{t.name}: {t.ranks} GPUs, {t.hosts} host{'s' if t.hosts > 1 else ''}"),
+            ("timed", how),
+            *provenance_facts(_told(library)),
+        ],
+        tiles,
+        notes,
+    )
 
 
 def _plain(value: Any) -> str:
@@ -128,20 +157,39 @@ def _best_gain(one: Tuned) -> tuple[float, int] | None:
 def _plans(one: Tuned, number: int, at: dict[int, int]) -> Facts:
     rows = [
         {
-            "range": f"{size_words(p.low)} – {size_words(p.high)}", "name": p.name,
+            "range": f"{size_words(p.low)} – {size_words(p.high)}",
+            "name": p.name,
             "view": at.get(id(p)),
-            "cells": [p.candidate, p.engine, p.protocol, p.instances, p.segments,
-                      ", ".join(f"{a.format}{' in place' if a.in_place else ''}: {a.file}"
-                                for a in p.artefacts) or "–"],
+            "cells": [
+                p.candidate,
+                p.engine,
+                p.protocol,
+                p.instances,
+                p.segments,
+                ", ".join(
+                    f"{a.format}{' in place' if a.in_place else ''}: {a.file}" for a in p.artefacts
+                )
+                or "–",
+            ],
         }
         for p in one.plans
-    ]  # fmt: skip
+    ]
     return {
-        "id": f"plans{number}", "title": f"{one.name}: plans by size", "part": "plans",
+        "id": f"plans{number}",
+        "title": f"{one.name}: plans by size",
+        "part": "plans",
         "rows": rows,
-        "head": ["message size", "plan", "candidate", "found by", "protocol", "instances",
-                 "segments", "files"],
-    }  # fmt: skip
+        "head": [
+            "message size",
+            "plan",
+            "candidate",
+            "found by",
+            "protocol",
+            "instances",
+            "segments",
+            "files",
+        ],
+    }
 
 
 def size_words(size: int) -> str:
@@ -170,9 +218,12 @@ def _line(name: str, grid: Sequence[int], times: Sequence[float | None]) -> Seri
 def _curves(one: Tuned, number: int) -> Facts:
     lines, bound = _series(one)
     return {
-        "id": f"sizes{number}", "title": f"{one.name}: time over size", "part": "charts",
-        "charts": size_charts(lines, bound), "after": "",
-    }  # fmt: skip
+        "id": f"sizes{number}",
+        "title": f"{one.name}: time over size",
+        "part": "charts",
+        "charts": size_charts(lines, bound),
+        "after": "",
+    }
 
 
 def _gains(one: Tuned, number: int) -> Facts:
@@ -182,17 +233,32 @@ def _gains(one: Tuned, number: int) -> Facts:
     ):
         if size & (size - 1) and len(one.grid) > MOST_GAINS:
             continue
-        rows.append([
-            byte_words(size), one.pick(size).name if _covers(one, size) else "–",
-            microseconds(us), microseconds(base),
-            f"{figure(base / us)} ×" if base is not None and us else "–",
-            microseconds(least), f"{100 * least / us:.1f} %" if us else "–",
-        ])  # fmt: skip
+        rows.append(
+            [
+                byte_words(size),
+                one.pick(size).name if _covers(one, size) else "–",
+                microseconds(us),
+                microseconds(base),
+                f"{figure(base / us)} ×" if base is not None and us else "–",
+                microseconds(least),
+                f"{100 * least / us:.1f} %" if us else "–",
+            ]
+        )
     return {
-        "id": f"gains{number}", "title": f"{one.name}: gains", "part": "table", "rows": rows,
-        "head": ["message size", "plan", "library", "best baseline", "quicker by", "lower bound",
-                 "of bound"],
-    }  # fmt: skip
+        "id": f"gains{number}",
+        "title": f"{one.name}: gains",
+        "part": "table",
+        "rows": rows,
+        "head": [
+            "message size",
+            "plan",
+            "library",
+            "best baseline",
+            "quicker by",
+            "lower bound",
+            "of bound",
+        ],
+    }
 
 
 def _covers(one: Tuned, size: int) -> bool:
@@ -210,18 +276,28 @@ def _candidates(one: Tuned, number: int) -> Facts:
     order = sorted(one.candidates, key=lambda c: (c.name not in chosen, -wins[c.name], c.name))
     ends = sorted({0, len(one.grid) // 2, len(one.grid) - 1})
     rows = [
-        [c.name, "chosen" if c.name in chosen else "baseline" if c.baseline else "",
-         wins[c.name], *(microseconds(c.us[k]) for k in ends)]
+        [
+            c.name,
+            "chosen" if c.name in chosen else "baseline" if c.baseline else "",
+            wins[c.name],
+            *(microseconds(c.us[k]) for k in ends),
+        ]
         for c in order[:MOST_CANDIDATES]
-    ]  # fmt: skip
+    ]
     hidden = len(order) - MOST_CANDIDATES
     return {
-        "id": f"candidates{number}", "title": f"{one.name}: candidates", "part": "table",
-        "head": ["candidate", "", "quickest at sizes",
-                 *(f"at {byte_words(one.grid[k])}" for k in ends)],
+        "id": f"candidates{number}",
+        "title": f"{one.name}: candidates",
+        "part": "table",
+        "head": [
+            "candidate",
+            "",
+            "quickest at sizes",
+            *(f"at {byte_words(one.grid[k])}" for k in ends),
+        ],
         "rows": rows,
         "after": f"{hidden} more candidates are in the library's file." if hidden > 0 else "",
-    }  # fmt: skip
+    }
 
 
 def _bound(one: Tuned, number: int) -> Facts | None:
@@ -234,5 +310,9 @@ def _bound(one: Tuned, number: int) -> Facts | None:
             parts.append((title, [f"{certificate['text']}."]))
     if not parts:
         return None
-    return {"id": f"bound{number}", "title": f"{one.name}: the bound", "part": "certificate",
-            "parts": parts}  # fmt: skip
+    return {
+        "id": f"bound{number}",
+        "title": f"{one.name}: the bound",
+        "part": "certificate",
+        "parts": parts,
+    }

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.errors import WeftError
-from weft.dsl.program import Program
-from weft.dsl.topology import Topology
-from weft.dsl.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
-from weft.synth.program_time import MSCCL, ProgramSimulation, simulate_program
+from weft.synth.time.programs import MSCCL, ProgramSimulation, simulate_program
 
-from ...passes.code import Code
-from ...passes.order import Order
+from ...compile.analyses.code import Code
+from ...compile.analyses.order import Order
 from .chunks import chunk_names
 from .code import chunks_moved
 from .curves import baselines, bound_curve, program_curve
@@ -57,12 +57,16 @@ def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
     if t is None:
         view, notes = order_view(shown, most)
         return sheet(
-            shown.kind, title,
-            [_head(shown, None, None, notes),
-             views_section("Thread blocks in order", ORDERED) if view else None,
-             listing_section(listing(p, 6 * most))],
-            subtitle=shown.name, views=[view] if view else [],
-        )  # fmt: skip
+            shown.kind,
+            title,
+            [
+                _head(shown, None, None, notes),
+                views_section("Thread blocks in order", ORDERED) if view else None,
+                listing_section(listing(p, 6 * most)),
+            ],
+            subtitle=shown.name,
+            views=[view] if view else [],
+        )
     bound = bounds(t, p.collective)
     run = simulate_program(p, t, shown.size, bound_us=float(lower_bound_us(bound, shown.size)))
     view, notes = timed_view(shown, bound, run, most)
@@ -71,46 +75,70 @@ def program_page(shown: ShownProgram, most: int = MOST_BARS) -> Facts:
         view["facts"] = None  # the head has them
     curves = [program_curve(p, t, "this program", "this"), *baselines(t, p.collective)]
     sections = [
-        _head(shown, run, bound, notes), certificate_section(bound),
+        _head(shown, run, bound, notes),
+        certificate_section(bound),
         curves_section([c for c in curves if c], bound_curve(bound), PREDICTED),
-        views_section() if view else None, listing_section(listing(p, 6 * most)),
-    ]  # fmt: skip
-    return sheet(shown.kind, title, sections, subtitle=shown.name, views=[view] if view else [],
-                 maps=[machine_map(t, share_of)])  # fmt: skip
+        views_section() if view else None,
+        listing_section(listing(p, 6 * most)),
+    ]
+    return sheet(
+        shown.kind,
+        title,
+        sections,
+        subtitle=shown.name,
+        views=[view] if view else [],
+        maps=[machine_map(t, share_of)],
+    )
 
 
 ORDERED = (
     "No machine is named (-t TOPO), so there are no times: each instruction stands as far to the "
     "right as the longest chain of instructions that must come before it."
 )
-PREDICTED = ("Predicted by simulation, thread blocks and all; the classic algorithms that are "
-             "quickest somewhere as schedules, without what a runtime adds.")  # fmt: skip
+PREDICTED = (
+    "Predicted by simulation, thread blocks and all; the classic algorithms that are "
+    "quickest somewhere as schedules, without what a runtime adds."
+)
 
 
-def _head(shown: ShownProgram, run: ProgramSimulation | None, bound: Bounds | None,
-          notes: list[str]) -> Facts:  # fmt: skip
+def _head(
+    shown: ShownProgram, run: ProgramSimulation | None, bound: Bounds | None, notes: list[str]
+) -> Facts:
     p = shown.program
     blocks = max((len(r.blocks) for r in p.ranks), default=0)
     tiles = []
     if run and bound:
         tiles = [
-            tile(f"time at {byte_words(shown.size)}", microseconds(run.time_us),
-                 f"{share(run.of_bound)} of the bound reached"),
+            tile(
+                f"time at {byte_words(shown.size)}",
+                microseconds(run.time_us),
+                f"{share(run.of_bound)} of the bound reached",
+            ),
             tile("lower bound", microseconds(run.bound_us)),
             tile("algbw", f"{figure(run.algbw_GBps)} GB/s", f"busbw {figure(run.busbw_GBps)} GB/s"),
-        ]  # fmt: skip
+        ]
     tiles += [
         tile("thread blocks", str(blocks), "at most, per rank"),
         tile("instructions", f"{p.instructions:,}", "of all ranks"),
     ]
-    machine = problem_facts(shown.topology, p.collective) if shown.topology else [
-        ("collective", p.collective)
-    ]  # fmt: skip
-    return head([
-        *machine, ("program", p.name), ("protocol", p.protocol),
-        ("buffers", "in place" if p.in_place else "out of place"), ("channels", p.channels),
-        ("message", f"{p.message_chunks} chunks"), *shown.facts,
-    ], tiles, notes)  # fmt: skip
+    machine = (
+        problem_facts(shown.topology, p.collective)
+        if shown.topology
+        else [("collective", p.collective)]
+    )
+    return head(
+        [
+            *machine,
+            ("program", p.name),
+            ("protocol", p.protocol),
+            ("buffers", "in place" if p.in_place else "out of place"),
+            ("channels", p.channels),
+            ("message", f"{p.message_chunks} chunks"),
+            *shown.facts,
+        ],
+        tiles,
+        notes,
+    )
 
 
 def timed_view(
@@ -133,17 +161,30 @@ def timed_view(
     moved = run.busy_us * speed * float(MSCCL.protocol(p.protocol).efficiency)
     busiest = int(share_of.argmax())
     return {
-        "title": shown.name, "us": drawn.time_us, "bytes": size, "size": byte_words(size),
-        "tick": TICKS, "map": 0, "share": [round(x, 4) for x in share_of.tolist()],
-        "lanes": lanes, "items": [table], "chunks": chunk_names(p.collective), "chain": [],
+        "title": shown.name,
+        "us": drawn.time_us,
+        "bytes": size,
+        "size": byte_words(size),
+        "tick": TICKS,
+        "map": 0,
+        "share": [round(x, 4) for x in share_of.tolist()],
+        "lanes": lanes,
+        "items": [table],
+        "chunks": chunk_names(p.collective),
+        "chain": [],
         "facts": {
-            "time_us": run.time_us, "bound_us": float(least), "of_bound": run.of_bound,
-            "algbw_GBps": run.algbw_GBps, "busbw_GBps": run.busbw_GBps,
-            "busiest": short_name(t, busiest), "busy_share": float(share_of[busiest]),
+            "time_us": run.time_us,
+            "bound_us": float(least),
+            "of_bound": run.of_bound,
+            "algbw_GBps": run.algbw_GBps,
+            "busbw_GBps": run.busbw_GBps,
+            "busiest": short_name(t, busiest),
+            "busy_share": float(share_of[busiest]),
         },
-        "notes": notes, "spent": spent_facts(run),
+        "notes": notes,
+        "spent": spent_facts(run),
         "loads": load_facts(Loads(t, moved, run.busy_us), run.time_us, float(least), certificate),
-    }, []  # fmt: skip
+    }, []
 
 
 def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None, list[str]]:
@@ -169,12 +210,31 @@ def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None
     names = {0: "receives", 6: "sends", 7: "works locally"}
     chart |= {"of": 0, "kinds": [[k, names[k]] for k, _ in chart["kinds"]]}
     return {
-        "title": shown.name, "us": span, "unit": "steps", "bytes": 0, "size": "", "tick": TICKS,
-        "map": None, "share": [], "lanes": [chart], "chain": [], "facts": None, "notes": [],
-        "items": [{"set": which, "route": [0] * len(code), "sets": [list(x) for x in sets],
-                   "routes": [[]], "late": [0]}],
-        "chunks": chunk_names(p.collective), "loads": None, "spent": None,
-    }, []  # fmt: skip
+        "title": shown.name,
+        "us": span,
+        "unit": "steps",
+        "bytes": 0,
+        "size": "",
+        "tick": TICKS,
+        "map": None,
+        "share": [],
+        "lanes": [chart],
+        "chain": [],
+        "facts": None,
+        "notes": [],
+        "items": [
+            {
+                "set": which,
+                "route": [0] * len(code),
+                "sets": [list(x) for x in sets],
+                "routes": [[]],
+                "late": [0],
+            }
+        ],
+        "chunks": chunk_names(p.collective),
+        "loads": None,
+        "spent": None,
+    }, []
 
 
 def _kind(op: str) -> int:

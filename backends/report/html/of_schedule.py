@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.dsl.errors import WeftError
-from weft.dsl.program import Program
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.tables import exact
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 from weft.synth.explain.critical import gap_words
-from weft.synth.occupancy import rounds_per_chunk
-from weft.synth.program_time import simulate_program
-from weft.synth.simulate import latency_us
+from weft.synth.fabric.occupancy import rounds_per_chunk
+from weft.synth.time.programs import simulate_program
+from weft.synth.time.simulate import latency_us
 
-from ...compile import CompileOptions, compile_schedule
-from ..layout import exact
+from ...compile.compile import CompileOptions, compile_schedule
 from .chart import Axis, Series, chart
 from .compare import compare_section, difference_section
 from .curves import baselines, bound_curve, program_curve, schedule_curve
@@ -56,8 +56,9 @@ class Shown:
     bound: Bounds
 
     @staticmethod
-    def of(name: str, schedule: Schedule, size: int | None = None,
-           bound: Bounds | None = None) -> Shown:  # fmt: skip
+    def of(
+        name: str, schedule: Schedule, size: int | None = None, bound: Bounds | None = None
+    ) -> Shown:
         """At the size asked for, or the one it was made for."""
         bound = bound or bounds(schedule.topology, schedule.collective)
         return Shown(name, schedule, size or schedule.bytes or DEFAULT_SIZE, bound)
@@ -73,32 +74,48 @@ def schedule_page(shown: Shown, convergence: Facts | None = None, most: int = MO
     s, look = shown.schedule, shown.look
     program = compiled(s)
     view = {**view_of(shown, look, program, most), "facts": None}  # the head has them
-    curves = [schedule_curve(s, "this schedule", "this"),
-              program_curve(program, s.topology, "compiled, thread blocks and all")
-              if program else None,
-              *baselines(s.topology, s.collective)]  # fmt: skip
+    curves = [
+        schedule_curve(s, "this schedule", "this"),
+        program_curve(program, s.topology, "compiled, thread blocks and all") if program else None,
+        *baselines(s.topology, s.collective),
+    ]
     words = gap_words(look.found)
-    bound = certificate_section(shown.bound, [
-        (f"At {byte_words(shown.size)}", [look.found.certificate.text + ".", *_sentences(words)]),
-        *own_proof(s.provenance),
-    ])  # fmt: skip
-    return sheet(
-        "schedule", _title(s),
+    bound = certificate_section(
+        shown.bound,
         [
-            _head(shown, look), bound,
+            (
+                f"At {byte_words(shown.size)}",
+                [look.found.certificate.text + ".", *_sentences(words)],
+            ),
+            *own_proof(s.provenance),
+        ],
+    )
+    return sheet(
+        "schedule",
+        _title(s),
+        [
+            _head(shown, look),
+            bound,
             curves_section([c for c in curves if c], bound_curve(shown.bound), CURVES),
-            convergence, views_section(),
+            convergence,
+            views_section(),
             listing_section(listing(program, 6 * most), COMPILED) if program else None,
         ],
-        subtitle=shown.name, views=[view], maps=[map_of(s, view)],
-    )  # fmt: skip
+        subtitle=shown.name,
+        views=[view],
+        maps=[map_of(s, view)],
+    )
 
 
 PROOFS = {
-    "cut": "a cut", "path": "the farthest pair", "composite": "a cut, and latency around it",
-    "prices": "prices of links", "trees": "prices of trees", "partition": "a partition",
+    "cut": "a cut",
+    "path": "the farthest pair",
+    "composite": "a cut, and latency around it",
+    "prices": "prices of links",
+    "trees": "prices of trees",
+    "partition": "a partition",
     "cuts": "weighted cuts",
-}  # fmt: skip
+}
 """Kinds of certificates in words."""
 
 
@@ -106,9 +123,11 @@ def _proof(kind: str) -> str:
     return PROOFS.get(kind, kind)
 
 
-CURVES = ("Predicted by simulation: the schedule, the program it compiles to with default options, "
-          "and the classic algorithms that are quickest somewhere (as schedules). weft bench "
-          "measures.")  # fmt: skip
+CURVES = (
+    "Predicted by simulation: the schedule, the program it compiles to with default options, "
+    "and the classic algorithms that are quickest somewhere (as schedules). weft bench "
+    "measures."
+)
 COMPILED = "Program, compiled for MSCCL with default options"
 
 
@@ -126,19 +145,29 @@ def _head(shown: Shown, look: Look) -> Facts:
     above = "no schedule is quicker" if gap < 5e-7 else f"{100 * gap:.2f} % above the bound"
     tiles = [
         tile(f"time at {byte_words(shown.size)}", microseconds(look.time_us), above),
-        tile("lower bound", microseconds(found.bound_us),
-             f"proved: {_proof(found.certificate.kind)}"),
-        tile("algbw", f"{figure(found.simulation.algbw_GBps)} GB/s",
-             f"busbw {figure(found.simulation.busbw_GBps)} GB/s"),
+        tile(
+            "lower bound", microseconds(found.bound_us), f"proved: {_proof(found.certificate.kind)}"
+        ),
+        tile(
+            "algbw",
+            f"{figure(found.simulation.algbw_GBps)} GB/s",
+            f"busbw {figure(found.simulation.busbw_GBps)} GB/s",
+        ),
         tile("steps", str(s.steps), f"α alone {figure(latency_us(s))} µs"),
-    ]  # fmt: skip
+    ]
     rounds = f"{sum(s.rounds)} ({exact(rounds_per_chunk(s))} per chunk)" if s.rounds else ""
-    return head([
-        *problem_facts(s.topology, s.collective), ("transfers", f"{len(s):,}"), ("rounds", rounds),
-        ("segments", s.segments if s.segments > 1 else ""),
-        ("made for", byte_words(s.bytes) if s.bytes else ""),
-        *provenance_facts(s.provenance), ("topology digest", s.topology.digest()[:16]),
-    ], tiles)  # fmt: skip
+    return head(
+        [
+            *problem_facts(s.topology, s.collective),
+            ("transfers", f"{len(s):,}"),
+            ("rounds", rounds),
+            ("segments", s.segments if s.segments > 1 else ""),
+            ("made for", byte_words(s.bytes) if s.bytes else ""),
+            *provenance_facts(s.provenance),
+            ("topology digest", s.topology.digest()[:16]),
+        ],
+        tiles,
+    )
 
 
 def compiled(schedule: Schedule, options: CompileOptions | None = None) -> Program | None:
@@ -151,8 +180,14 @@ def compiled(schedule: Schedule, options: CompileOptions | None = None) -> Progr
         return None
 
 
-def view_of(shown: Shown, look: Look, program: Program | None = None,
-            most: int = MOST_BARS, *, full: bool = True) -> dict[str, Any]:  # fmt: skip
+def view_of(
+    shown: Shown,
+    look: Look,
+    program: Program | None = None,
+    most: int = MOST_BARS,
+    *,
+    full: bool = True,
+) -> dict[str, Any]:
     """The view of a schedule, with the thread blocks of its program below the links.
 
     ``full``: every chunk is named; else only some hundreds, where there are many views.
@@ -201,32 +236,46 @@ def frontier_page(
         for one, look in zip(several, looks, strict=True)
     ]
     curves = [
-        schedule_curve(one.schedule, f"{k} {_points_name(one)}")
-        for k, one in enumerate(several, 1)
-    ]  # fmt: skip
+        schedule_curve(one.schedule, f"{k} {_points_name(one)}") for k, one in enumerate(several, 1)
+    ]
     curves += baselines(first.topology, first.collective)[:2]
     best = min(range(len(several)), key=lambda i: looks[i].time_us)
     tiles = [
         tile("schedules", str(len(several)), "each best at something"),
-        tile("fewest steps", str(min(x.schedule.steps for x in several)),
-             f"at least {several[0].bound.steps} are needed"),
-        tile("most algbw", f"{figure(max(map(_algbw, several)))} GB/s",
-             f"at most {figure(float(several[0].bound.algbw_GBps or 0))} GB/s"),
-        tile(f"quickest at {byte_words(several[0].size)}", microseconds(looks[best].time_us),
-             f"number {best + 1}, {share(looks[best].found.simulation.of_bound)} of the bound"),
-    ]  # fmt: skip
+        tile(
+            "fewest steps",
+            str(min(x.schedule.steps for x in several)),
+            f"at least {several[0].bound.steps} are needed",
+        ),
+        tile(
+            "most algbw",
+            f"{figure(max(map(_algbw, several)))} GB/s",
+            f"at most {figure(float(several[0].bound.algbw_GBps or 0))} GB/s",
+        ),
+        tile(
+            f"quickest at {byte_words(several[0].size)}",
+            microseconds(looks[best].time_us),
+            f"number {best + 1}, {share(looks[best].found.simulation.of_bound)} of the bound",
+        ),
+    ]
     said = [provenance_facts(one.schedule.provenance) for one in several]
     common = [fact for fact in said[0] if all(fact in other for other in said)]
     sections = [
         head([*problem_facts(first.topology, first.collective), *common], tiles),
-        _frontier(several), certificate_section(several[0].bound),
-        curves_section([c for c in curves if c], bound_curve(several[0].bound)), convergence,
+        _frontier(several),
+        certificate_section(several[0].bound),
+        curves_section([c for c in curves if c], bound_curve(several[0].bound)),
+        convergence,
         views_section("Each schedule"),
-    ]  # fmt: skip
+    ]
     return sheet(
-        "frontier", _title(first), sections, subtitle=title,
-        views=views, maps=[map_of(first, views[0])],
-    )  # fmt: skip
+        "frontier",
+        _title(first),
+        sections,
+        subtitle=title,
+        views=views,
+        maps=[map_of(first, views[0])],
+    )
 
 
 def _points_name(one: Shown) -> str:
@@ -236,7 +285,7 @@ def _points_name(one: Shown) -> str:
 
 def _algbw(one: Shown) -> float:
     """GB/s for large messages."""
-    from weft.synth.occupancy import us_per_byte
+    from weft.synth.fabric.occupancy import us_per_byte
 
     load = us_per_byte(one.schedule)
     return float(1 / (1000 * load)) if load else 0.0
@@ -248,30 +297,58 @@ def _frontier(several: Sequence[Shown]) -> Facts:
     least = float(several[0].bound.latency_us)
     xs, ys = [x for x, _ in spots], [y for _, y in spots]
     room = max(0.08 * (max([*xs, least]) - min([*xs, least])), 0.05 * max([*xs, least], default=1))
-    x = Axis("α alone, µs (less is better)", [max(0.0, min([*xs, least]) - room),
-                                              max([*xs, least]) + room])  # fmt: skip
+    x = Axis(
+        "α alone, µs (less is better)",
+        [max(0.0, min([*xs, least]) - room), max([*xs, least]) + room],
+    )
     y = Axis("algbw of large messages, GB/s (more is better)", [0.0, max([*ys, most]) * 1.08])
     ends = x.values
     lines = [
         Series("bandwidth bound", [(ends[0], most), (ends[1], most)], "bound"),
-        Series("schedules", spots, "this", marks=True,
-               labels=[f"{k}: {one.schedule.steps} steps" for k, one in enumerate(several, 1)]),
-    ]  # fmt: skip
+        Series(
+            "schedules",
+            spots,
+            "this",
+            marks=True,
+            labels=[f"{k}: {one.schedule.steps} steps" for k, one in enumerate(several, 1)],
+        ),
+    ]
     rows = [
-        [f"{k}", one.schedule.steps, sum(one.schedule.rounds) or "–",
-         one.schedule.collective.factor,
-         exact(rounds_per_chunk(one.schedule)), f"{figure(bw)} GB/s", f"{figure(alpha)} µs",
-         one.schedule.segments, one.name]
+        [
+            f"{k}",
+            one.schedule.steps,
+            sum(one.schedule.rounds) or "–",
+            one.schedule.collective.factor,
+            exact(rounds_per_chunk(one.schedule)),
+            f"{figure(bw)} GB/s",
+            f"{figure(alpha)} µs",
+            one.schedule.segments,
+            one.name,
+        ]
         for k, (one, (alpha, bw)) in enumerate(zip(several, spots, strict=True), 1)
-    ]  # fmt: skip
+    ]
     return {
-        "id": "frontier", "title": "The frontier", "part": "charts", "beside": True,
+        "id": "frontier",
+        "title": "The frontier",
+        "part": "charts",
+        "beside": True,
         "charts": [chart("Latency against bandwidth", x, y, lines)],
-        "table": {"first": "number", "rows": rows,
-                  "names": ["steps", "rounds", "chunks per rank", "rounds per chunk", "algbw",
-                            "α alone", "segments", "file"]},
+        "table": {
+            "first": "number",
+            "rows": rows,
+            "names": [
+                "steps",
+                "rounds",
+                "chunks per rank",
+                "rounds per chunk",
+                "algbw",
+                "α alone",
+                "segments",
+                "file",
+            ],
+        },
         "after": "",
-    }  # fmt: skip
+    }
 
 
 def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:
@@ -289,29 +366,33 @@ def pair_page(one: Shown, other: Shown, most: int = MOST_BARS) -> Facts:
     curves = [
         schedule_curve(x.schedule, name, style)
         for x, name, style in ((one, f"A: {one.name}", "this"), (other, f"B: {other.name}", ""))
-    ]  # fmt: skip
+    ]
     sections = [
         compare_section(_said(one, looks[0]), _said(other, looks[1]), one.name, other.name),
         curves_section([c for c in curves if c], bound_curve(one.bound) if same else None),
         difference_section(looks[0], looks[1]) if same else None,
         views_section("Side by side"),
-    ]  # fmt: skip
+    ]
     return sheet(
         "two schedules", f"{one.name} and {other.name}", sections, views=views, maps=maps, pair=True
-    )  # fmt: skip
+    )
 
 
 def _said(one: Shown, look: Look) -> list[tuple[str, object]]:
     s, found = one.schedule, look.found
     return [
         *problem_facts(s.topology, s.collective),
-        ("message", byte_words(one.size)), ("time", microseconds(look.time_us)),
+        ("message", byte_words(one.size)),
+        ("time", microseconds(look.time_us)),
         ("lower bound", microseconds(found.bound_us)),
         ("of bound", share(found.simulation.of_bound)),
         ("algbw", f"{figure(found.simulation.algbw_GBps)} GB/s"),
         ("α alone", f"{figure(latency_us(s))} µs"),
-        ("most algbw, large messages", f"{figure(_algbw(one))} GB/s"), ("steps", s.steps),
-        ("transfers", f"{len(s):,}"), ("chunks", s.collective.chunks), ("segments", s.segments),
+        ("most algbw, large messages", f"{figure(_algbw(one))} GB/s"),
+        ("steps", s.steps),
+        ("transfers", f"{len(s):,}"),
+        ("chunks", s.collective.chunks),
+        ("segments", s.segments),
         ("busiest", f"{found.name}, {share(found.share)} of the time"),
         *provenance_facts(s.provenance),
-    ]  # fmt: skip
+    ]

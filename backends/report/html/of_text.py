@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 from .listing import MOST_CHARACTERS
 from .machine import machine_map
@@ -13,10 +13,12 @@ def topology_page(topology: Topology, text: str, name: str) -> Facts:
     """A machine: drawing and facts."""
     machine = {"id": "machine", "title": "The machine", "part": "machine"}
     return sheet(
-        "topology", topology.name,
+        "topology",
+        topology.name,
         [_short(name), machine, listing_section(_parts(text), "In full")],
-        subtitle=name, maps=[machine_map(topology)],
-    )  # fmt: skip
+        subtitle=name,
+        maps=[machine_map(topology)],
+    )
 
 
 def text_page(kind: str, title: str, text: str, name: str) -> Facts:
@@ -34,6 +36,7 @@ def _parts(text: str) -> Facts:
     shown = text[:MOST_CHARACTERS]
     notes = []
     if len(shown) < len(text):
-        notes.append(f"{len(text) - len(shown):,} further characters are left out; weft show "
-                     "prints them")  # fmt: skip
+        notes.append(
+            f"{len(text) - len(shown):,} further characters are left out; weft show prints them"
+        )
     return {"parts": [{"title": "text", "text": shown}], "notes": notes}

@@ -39,8 +39,11 @@ def render(page: Mapping[str, Any]) -> str:
 
     Whatever is in the facts is text: nothing of it becomes markup or script.
     """
-    moving = {"views": page.get("views", []), "maps": page.get("maps", []),
-              "pair": page.get("pair", False)}  # fmt: skip
+    moving = {
+        "views": page.get("views", []),
+        "maps": page.get("maps", []),
+        "pair": page.get("pair", False),
+    }
     return (
         _environment()
         .get_template("page.html.j2")
@@ -59,9 +62,11 @@ def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader
 
     found = Environment(
-        loader=PackageLoader(_PACKAGE), autoescape=True,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader(_PACKAGE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     found.filters.update(us=microseconds, bytes=byte_words, share=share, figure=figure)
     return found
 

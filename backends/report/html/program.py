@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.errors import UserError
-from weft.dsl.program import Op, Program
-from weft.dsl.topology import Topology
-from weft.synth.program_time import (
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.programs import (
     MSCCL,
     Activity,
     ProgramSimulation,
@@ -18,7 +18,7 @@ from weft.synth.program_time import (
     RuntimeModel,
     record_program,
 )
-from weft.synth.program_time.routes import routes_of
+from weft.synth.time.programs.routes import routes_of
 
 from .code import chunks_moved
 from .lanes import MOST_BARS, TICKS, Bars, Row, lane
@@ -30,8 +30,6 @@ FIRST_ACTIVITY = 2
 
 MOST_OPERATIONS = 12_000
 """Operations that are drawn; a smaller message makes fewer turns of the loop."""
-
-Ints = npt.NDArray[np.int64]
 
 
 def record(
@@ -69,18 +67,36 @@ def record(
 
 
 def program_lanes(
-    run: ProgramTimeline, *, of: int, links: bool, model: RuntimeModel = MSCCL,
+    run: ProgramTimeline,
+    *,
+    of: int,
+    links: bool,
+    model: RuntimeModel = MSCCL,
     most: int = MOST_BARS,
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:  # fmt: skip
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Charts of thread blocks (and of links), and their table of items, which is number ``of``."""
     span, found = run.time_us, []
     number = _in_time(run)
     if links:
-        found.append(lane("Links and shared resources", "links", _link_rows(run),
-                          _held(run, number), span, most, row_order(run.topology)))  # fmt: skip
+        found.append(
+            lane(
+                "Links and shared resources",
+                "links",
+                _link_rows(run),
+                _held(run, number),
+                span,
+                most,
+                row_order(run.topology),
+            )
+        )
     block = run.block[run.phase_of]
-    bars = Bars(block, run.phase_start_us, run.phase_end_us - run.phase_start_us,
-                number[run.phase_of], run.phase + FIRST_ACTIVITY)  # fmt: skip
+    bars = Bars(
+        block,
+        run.phase_start_us,
+        run.phase_end_us - run.phase_start_us,
+        number[run.phase_of],
+        run.phase + FIRST_ACTIVITY,
+    )
     sends = run.phase == Activity.SENDING
     o = run.table
     busy = np.bincount(block[sends], bars.length[sends], o.blocks) / (span or 1.0)
@@ -115,8 +131,9 @@ def _held(run: ProgramTimeline, number: Ints) -> Bars:
     received = run.received_by[message]
     kind = np.where(received >= 0, adds[run.operation[received]], False).astype(np.int64)
     start = run.message_start_us[message]
-    return Bars(run.held_row, start, run.held_until_us - start,
-                number[run.message_of[message]], kind)  # fmt: skip
+    return Bars(
+        run.held_row, start, run.held_until_us - start, number[run.message_of[message]], kind
+    )
 
 
 _ADDING = (Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND)
@@ -147,9 +164,10 @@ def _items(run: ProgramTimeline, number: Ints, model: RuntimeModel) -> dict[str,
     return {
         "set": [which[i] for i in operation.tolist()],
         "route": [way[i] for i in operation.tolist()],
-        "sets": [list(one) for one in sets], "routes": [list(route) for route in routes],
+        "sets": [list(one) for one in sets],
+        "routes": [list(route) for route in routes],
         "late": late,
-    }  # fmt: skip
+    }
 
 
 def spent_facts(run: ProgramSimulation) -> list[dict[str, Any]]:
@@ -158,5 +176,6 @@ def spent_facts(run: ProgramSimulation) -> list[dict[str, Any]]:
     whole = float(total.sum()) or 1.0
     return [
         {"name": a.words, "share": float(total[a]) / whole}
-        for a in Activity if a < Activity.DONE and total[a] > 0
-    ]  # fmt: skip
+        for a in Activity
+        if a < Activity.DONE and total[a] > 0
+    ]

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.schedule import Schedule
+from weft.dsl.base.tables import count
+from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds
 from weft.synth.explain.critical import Binding, gap_words, what_binds
-from weft.synth.occupancy import transfer_of_link
-from weft.synth.timeline import timeline
+from weft.synth.fabric.occupancy import transfer_of_link
+from weft.synth.time.timeline import timeline
 
-from ..layout import count
 from .chunks import FEW_NAMED, MOST_NAMED, chunk_names
 from .lanes import MOST_BARS, TICKS, Bars, Row, lane
 from .loads import Loads, load_facts, row_order, short_name
@@ -60,8 +60,9 @@ def schedule_view(
     rows = [
         Row(short_name(t, i), i, float(share[i])) for i in range(len(t.links) + len(t.resources))
     ]
-    chart = lane("Links and shared resources", "links", rows, bars, look.time_us, most,
-                 row_order(t))  # fmt: skip
+    chart = lane(
+        "Links and shared resources", "links", rows, bars, look.time_us, most, row_order(t)
+    )
     kept = chart["kept"]
     if not chart["whole"]:
         notes.append(
@@ -70,15 +71,22 @@ def schedule_view(
         )
     table = items(s, number, kept, look.time_us)
     return {
-        "title": title, "us": look.time_us, "bytes": look.message_bytes, "tick": TICKS,
+        "title": title,
+        "us": look.time_us,
+        "bytes": look.message_bytes,
+        "tick": TICKS,
         "size": byte_words(look.message_bytes),
-        "map": 0, "share": [round(x, 4) for x in share.tolist()],
-        "lanes": [{**chart, "of": 0}], "items": [table],
-        "chunks": chunk_names(s.collective, MOST_NAMED if full else FEW_NAMED), "pieces": [1],
+        "map": 0,
+        "share": [round(x, 4) for x in share.tolist()],
+        "lanes": [{**chart, "of": 0}],
+        "items": [table],
+        "chunks": chunk_names(s.collective, MOST_NAMED if full else FEW_NAMED),
+        "pieces": [1],
         "chain": [int(number[x.transfer]) for x in found.chain if number[x.transfer] < kept],
         "loads": load_facts(loads_of(look), look.time_us, found.bound_us, found.certificate),
-        "facts": _facts(look), "notes": notes,
-    }  # fmt: skip
+        "facts": _facts(look),
+        "notes": notes,
+    }
 
 
 def _numbers(s: Schedule) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -95,15 +103,27 @@ def _bars(look: Look, number: Any) -> tuple[Bars, list[str]]:
         run = timeline(s, look.message_bytes)
         passage = np.repeat(np.arange(len(run)), np.diff(run.held_start))
         start, transfer = run.start_us[passage], run.transfer[passage]
-        return Bars(run.held_row, start, run.held_until_us - start, number[transfer],
-                    s.reduce[transfer].astype(np.int64)), []  # fmt: skip
+        return Bars(
+            run.held_row,
+            start,
+            run.held_until_us - start,
+            number[transfer],
+            s.reduce[transfer].astype(np.int64),
+        ), []
     whole = look.found.simulation
     of = transfer_of_link(s)
     span = (whole.end_us - whole.start_us)[of]
-    note = (f"Each bar spans all {s.segments} slices of a transfer; the gaps between them are not "
-            "drawn, nor are shared resources.")  # fmt: skip
-    return Bars(s.route_links.astype(np.int64), whole.start_us[of], span, number[of],
-                s.reduce[of].astype(np.int64)), [note]  # fmt: skip
+    note = (
+        f"Each bar spans all {s.segments} slices of a transfer; the gaps between them are not "
+        "drawn, nor are shared resources."
+    )
+    return Bars(
+        s.route_links.astype(np.int64),
+        whole.start_us[of],
+        span,
+        number[of],
+        s.reduce[of].astype(np.int64),
+    ), [note]
 
 
 def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
@@ -118,9 +138,12 @@ def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
     links = s.topology.links
     late = [round(float(sum(links[i].latency for i in route)) * scale) for route in routes]
     return {
-        "set": chunk, "route": which, "sets": None,
-        "routes": [list(route) for route in routes], "late": late,
-    }  # fmt: skip
+        "set": chunk,
+        "route": which,
+        "sets": None,
+        "routes": [list(route) for route in routes],
+        "late": late,
+    }
 
 
 def loads_of(look: Look) -> Loads:
@@ -141,10 +164,18 @@ def _facts(look: Look) -> dict[str, Any]:
     s, found = look.schedule, look.found
     run = found.simulation
     return {
-        "time_us": run.time_us, "bound_us": found.bound_us, "of_bound": run.of_bound,
-        "algbw_GBps": run.algbw_GBps, "busbw_GBps": run.busbw_GBps,
-        "certificate": found.certificate.text, "certificate_kind": found.certificate.kind,
-        "gap": gap_words(found), "busiest": found.name, "busy_share": found.share,
-        "steps": s.steps, "transfers": len(s), "segments": s.segments,
+        "time_us": run.time_us,
+        "bound_us": found.bound_us,
+        "of_bound": run.of_bound,
+        "algbw_GBps": run.algbw_GBps,
+        "busbw_GBps": run.busbw_GBps,
+        "certificate": found.certificate.text,
+        "certificate_kind": found.certificate.kind,
+        "gap": gap_words(found),
+        "busiest": found.name,
+        "busy_share": found.share,
+        "steps": s.steps,
+        "transfers": len(s),
+        "segments": s.segments,
         "chain": count(len(found.chain), "transfer") if found.chain else "",
-    }  # fmt: skip
+    }

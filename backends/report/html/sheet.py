@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from weft.dsl.collective import Collective
-from weft.dsl.topology import Topology
-from weft.dsl.version import version
+from weft.dsl.base.tables import exact
+from weft.dsl.base.version import version
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds
 
-from ..layout import exact
 from .chart import Series
 from .curves import size_charts, size_table
 from .page import byte_words, microseconds
@@ -20,25 +20,42 @@ Facts = dict[str, Any]
 
 
 def sheet(
-    kind: str, title: str, sections: Iterable[Facts | None], *, subtitle: str = "",
-    views: Sequence[Facts] = (), maps: Sequence[Facts] = (), pair: bool = False, made: str = "",
-) -> Facts:  # fmt: skip
+    kind: str,
+    title: str,
+    sections: Iterable[Facts | None],
+    *,
+    subtitle: str = "",
+    views: Sequence[Facts] = (),
+    maps: Sequence[Facts] = (),
+    pair: bool = False,
+    made: str = "",
+) -> Facts:
     """A whole page; sections that are None are left out."""
     return {
-        "kind": kind, "title": title, "subtitle": subtitle, "made": made, "version": version(),
+        "kind": kind,
+        "title": title,
+        "subtitle": subtitle,
+        "made": made,
+        "version": version(),
         "sections": [one for one in sections if one is not None],
-        "views": list(views), "maps": list(maps), "pair": pair,
-    }  # fmt: skip
+        "views": list(views),
+        "maps": list(maps),
+        "pair": pair,
+    }
 
 
-def head(facts: Iterable[tuple[str, object]], tiles: Iterable[Facts] = (),
-         notes: Sequence[str] = ()) -> Facts:  # fmt: skip
+def head(
+    facts: Iterable[tuple[str, object]], tiles: Iterable[Facts] = (), notes: Sequence[str] = ()
+) -> Facts:
     """The first section: figures in large type, then facts; empty ones are left out."""
     return {
-        "id": "facts", "title": "In short", "part": "head", "tiles": list(tiles),
+        "id": "facts",
+        "title": "In short",
+        "part": "head",
+        "tiles": list(tiles),
         "facts": [(name, str(value)) for name, value in facts if value not in ("", None, ())],
         "notes": list(notes),
-    }  # fmt: skip
+    }
 
 
 def tile(name: str, value: str, more: str = "") -> Facts:
@@ -64,8 +81,9 @@ def provenance_facts(provenance: Mapping[str, Any]) -> list[tuple[str, object]]:
 
     return [
         (str(key).replace("_", " "), words(value))
-        for key, value in provenance.items() if key not in _PROOFS
-    ]  # fmt: skip
+        for key, value in provenance.items()
+        if key not in _PROOFS
+    ]
 
 
 _PROOFS = ("bound", "certificate")
@@ -88,31 +106,38 @@ def certificate_section(bound: Bounds, parts: Sequence[tuple[str, Sequence[str]]
     found: list[tuple[str, Sequence[str]]] = [
         *parts,
         ("Latency", [f"At least {exact(bound.latency_us)} µs: {bound.latency_certificate.text}."]),
-    ]  # fmt: skip
+    ]
     if algbw:
         tight = f" The bound is tight: {bound.remark}." if bound.tight and bound.remark else ""
-        found.append(("Bandwidth", [
-            f"At most {exact(algbw)} GB/s algbw. {bound.certificate.text}.{tight}"
-        ]))  # fmt: skip
+        found.append(
+            ("Bandwidth", [f"At most {exact(algbw)} GB/s algbw. {bound.certificate.text}.{tight}"])
+        )
     return {
-        "id": "bound", "title": "Why not faster: the bound", "part": "certificate", "parts": found,
-    }  # fmt: skip
+        "id": "bound",
+        "title": "Why not faster: the bound",
+        "part": "certificate",
+        "parts": found,
+    }
 
 
-def curves_section(curves: Sequence[Series], bound: Series | None, after: str = "",
-                   title: str = "Time over size") -> Facts | None:  # fmt: skip
+def curves_section(
+    curves: Sequence[Series], bound: Series | None, after: str = "", title: str = "Time over size"
+) -> Facts | None:
     """Charts and table of times."""
     if not any(one.points for one in curves):
         return None
     table = size_table(curves, bound)
     return {
-        "id": "sizes", "title": title, "part": "charts", "charts": size_charts(curves, bound),
+        "id": "sizes",
+        "title": title,
+        "part": "charts",
+        "charts": size_charts(curves, bound),
         "table": {
             "names": table["names"],
             "rows": [[byte_words(n), *map(microseconds, row)] for n, *row in table["rows"]],
         },
         "after": after,
-    }  # fmt: skip
+    }
 
 
 def views_section(title: str = "Machine and time", intro: str = "") -> Facts:

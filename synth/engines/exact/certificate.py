@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
-from ...engine import Certificate
+from ...base.engine import Certificate
 from .flow_bound import FlowBound
 from .orbits import Orbits
 

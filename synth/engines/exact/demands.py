@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl.collective import Collective
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
 
-Hops = npt.NDArray[np.int64]
 FAR = 1 << 30
 """A distance that is no distance."""
 
@@ -57,14 +56,14 @@ class Reach:
     """Hop distances with switches in between: ``after[a, b]`` is the number of GPUs entered on the
     way from node a to node b; a switch is entered in the step of the hop that crosses it."""
 
-    after: Hops
+    after: Ints
 
-    def tail_depth(self, sources: tuple[int, ...]) -> Hops:
+    def tail_depth(self, sources: tuple[int, ...]) -> Ints:
         """Per node: the least number of steps before data of the sources can leave it."""
-        depth: Hops = self.after[list(sources)].min(axis=0)
+        depth: Ints = self.after[list(sources)].min(axis=0)
         return depth
 
-    def head_depth(self, target: int, is_gpu: npt.NDArray[np.bool_]) -> Hops:
+    def head_depth(self, target: int, is_gpu: Bools) -> Ints:
         """Per node: steps still needed after the step in which data enters it."""
         depth = self.after[:, target]
         # From a switch the GPU entered next belongs to the same step.
@@ -90,9 +89,7 @@ def reach(topology: Topology) -> Reach:
     return Reach(after)
 
 
-def usable_links(
-    topology: Topology, tail: Hops, head: Hops, step: int, steps: int
-) -> npt.NDArray[np.int64]:
+def usable_links(topology: Topology, tail: Ints, head: Ints, step: int, steps: int) -> Ints:
     """Links that can carry useful data in a step (from 1): reached from the source in time, and
     early enough for the target."""
     ends = topology.link_ends()

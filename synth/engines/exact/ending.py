@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 from .demands import Demand, Reach, reach
 from .frontier import Frontier, Search

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Objective, Problem
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.problem import Objective, Problem
 
-from ...conflict import smallest_conflict
-from ...engine import Budget, Observer, Outcome, Status
-from ...frontier import meets_bound
+from ...base.conflict import smallest_conflict
+from ...base.engine import Budget, Observer, Outcome, Status
+from ...frontier.objective import meets_bound
 from . import paper, realize, rules
 from .demands import demands
 from .ending import how_it_ended, never_ends

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.topology import Topology
 
-from ...rational_lp import Certified, LinearProgram, certified_minimum
+from ...lp.certified import Certified, LinearProgram, certified_minimum
 from .demands import Demand, Reach, usable_links
 from .orbits import Orbits
 
-Ints = npt.NDArray[np.int64]
 FINEST = 10**6
 """Bounds of larger denominators are no ratio of rounds to chunks anybody would try."""
 
@@ -133,7 +133,7 @@ class _Builder:
 
     def _new_columns(self, count: int, most: int) -> Ints:
         """Columns that some optimal solution keeps below ``most``; saying so lets rounded duals
-        prove a bound (see :mod:`weft.synth.rational_lp`)."""
+        prove a bound (see :mod:`weft.synth.lp.certified`)."""
         start = self.columns
         self.columns += count
         self.upper.append(np.full(count, most, np.int64))
@@ -255,11 +255,12 @@ class _Builder:
         cost[:steps] = 1
         return LinearProgram(
             cost,
-            self.below.matrix(height, self.columns), np.zeros(height, np.int64),
+            self.below.matrix(height, self.columns),
+            np.zeros(height, np.int64),
             self.equal.matrix(self.equal_count, self.columns),
             np.concatenate([*self.equal_rhs, np.zeros(0, np.int64)]),
             np.concatenate([np.full(steps, self.most_rounds, np.int64), *self.upper]),
-        )  # fmt: skip
+        )
 
     def prices(self, answer: Certified) -> Ints:
         """Dual prices of the capacity rows, shape (rows, steps)."""

@@ -15,13 +15,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.dsl.collective import Collective
-from weft.dsl.errors import Infeasible, NothingFound
-from weft.dsl.schedule import Schedule
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import Infeasible, NothingFound
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
 
-from ...engine import Budget, Certificate, Observer, Point
-from ...prune import prune
+from ...base.engine import Budget, Certificate, Observer, Point
+from ...judge.prune import prune
 from . import realize as cp_sat
 from .certificate import price_certificate, search_certificate
 from .demands import Demand, Reach
@@ -281,9 +281,13 @@ def any_point(search: Search, numbers: range, clock: Clock, observer: Observer) 
         rounds = rounds_needed(schedule)
         schedule = replace(schedule, rounds=rounds)
         point = Point(
-            schedule, schedule.steps, sum(rounds), collective.factor,
-            search.static / search.collective.factor, search.static_certificate,
-        )  # fmt: skip
+            schedule,
+            schedule.steps,
+            sum(rounds),
+            collective.factor,
+            search.static / search.collective.factor,
+            search.static_certificate,
+        )
         observer.incumbent(point)
         return point
     return None
@@ -344,9 +348,14 @@ def _proved(
     if searched and value > bound:
         bound, certificate = value, search_certificate(flow.steps, sum(rounds), factor, certificate)
     return Point(
-        schedule, schedule.steps, sum(rounds), factor, bound, certificate,
+        schedule,
+        schedule.steps,
+        sum(rounds),
+        factor,
+        bound,
+        certificate,
         bandwidth_optimal=value * given == search.static,
-    )  # fmt: skip
+    )
 
 
 def _without_empty_steps(answer: Answer) -> Answer:

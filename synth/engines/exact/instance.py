@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from weft.dsl.hops import Hops
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.hops import Hops
+from weft.dsl.nouns.topology import Topology
 
 from .demands import Demand, Reach
-from .orbits import Ints, classes_under
-
-Mask = npt.NDArray[np.bool_]
+from .orbits import classes_under
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Space:
     chunk_of: tuple[int, ...]
     sources: tuple[tuple[int, ...], ...]
     targets: tuple[tuple[int, ...], ...]
-    allowed: Mask
+    allowed: Bools
     capacity: Ints
     loads: npt.NDArray[np.int8]
     item_orbit: Ints
@@ -154,11 +153,21 @@ def build_space(
     )
     pairs = len(items) * len(hops.hops)
     return Space(
-        topology, hops, tuple(c for c, _ in items), tuple(d.sources for _, d in items),
-        tuple(d.targets for _, d in items), np.ones((len(items), len(hops.hops)), bool),
-        capacity[used], loads[used], np.arange(len(items), dtype=np.int64),
-        np.arange(pairs, dtype=np.int64), tail, head, per_chunk, given,
-    )  # fmt: skip
+        topology,
+        hops,
+        tuple(c for c, _ in items),
+        tuple(d.sources for _, d in items),
+        tuple(d.targets for _, d in items),
+        np.ones((len(items), len(hops.hops)), bool),
+        capacity[used],
+        loads[used],
+        np.arange(len(items), dtype=np.int64),
+        np.arange(pairs, dtype=np.int64),
+        tail,
+        head,
+        per_chunk,
+        given,
+    )
 
 
 def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Space:
@@ -180,8 +189,9 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
         item_image = [-1] * space.items
         for (sources, targets), members in queue.items():
             moved = (
-                tuple(sorted(nodes[r] for r in sources)), tuple(sorted(nodes[r] for r in targets)),
-            )  # fmt: skip
+                tuple(sorted(nodes[r] for r in sources)),
+                tuple(sorted(nodes[r] for r in targets)),
+            )
             for a, b in zip(members, queue.get(moved, ()), strict=False):
                 item_image[a] = b
         if min(item_image) < 0 or min(hop_image) < 0:
@@ -199,7 +209,7 @@ def with_symmetry(space: Space, images: Sequence[tuple[tuple[int, ...], tuple[in
     )
 
 
-def _spread(allowed: Mask, classes: Ints) -> Mask:
+def _spread(allowed: Bools, classes: Ints) -> Bools:
     bad = np.zeros(int(classes.max(initial=-1)) + 1, bool)
     bad[classes[~allowed.ravel()]] = True
     return ~bad[classes].reshape(allowed.shape)

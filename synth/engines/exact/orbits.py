@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
-from weft.dsl import symmetry
-from weft.dsl.topology import Topology
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry import symmetry
 
 from .demands import Demand
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.schedule import Transfer
+from weft.dsl.nouns.schedule import Transfer
 
-from ...engine import Budget, Observer
+from ...base.engine import Budget, Observer
 from .instance import Question, Space
 from .realize import Answer, Verdict
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.dsl import symmetry
-from weft.dsl.collective import Collective
-from weft.dsl.errors import UserError
-from weft.dsl.hops import find_hops
-from weft.dsl.problem import Problem
-from weft.dsl.sketch import Rule
-from weft.dsl.topology import Topology
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.sketch import Rule
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry import symmetry
 
+from ...base.engine import Observer
 from ...bounds import bounds
-from ...engine import Observer
 from . import realize, rules
 from .demands import Demand, demands, reach
 from .frontier import Clock, Search, Solver
@@ -108,11 +108,20 @@ def prepare(
     close = reach(left)
     least = max(int(close.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
     search = Search(
-        topology, collective, wanted, left, close, orbits, spaces, solver,
-        static.rounds_per_chunk * collective.factor, static.certificate,
+        topology,
+        collective,
+        wanted,
+        left,
+        close,
+        orbits,
+        spaces,
+        solver,
+        static.rounds_per_chunk * collective.factor,
+        static.certificate,
         _fixed(rules.fixed_factor(ruled) or chunks or None, collective),
-        max(1, max_chunks // collective.factor), least,
-    )  # fmt: skip
+        max(1, max_chunks // collective.factor),
+        least,
+    )
     return Prepared(problem, plain, tuple(ruled), search)
 
 

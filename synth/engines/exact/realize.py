@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.dsl.schedule import Transfer
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.schedule import Transfer
 
-from ...engine import Budget, Observer
+from ...base.engine import Budget, Observer
 from .instance import PathLimit, Question, Space, possible
-from .orbits import Ints
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -191,9 +191,10 @@ class _Model:
         """How many members of each class of (item, hop) pairs load a row."""
         weights = np.repeat(self.space.loads[row, hops][None, :], self.space.items, axis=0)
         return np.bincount(
-            self.classes[:, hops].ravel(), weights=weights.ravel(),
+            self.classes[:, hops].ravel(),
+            weights=weights.ravel(),
             minlength=int(self.space.pair_class.max(initial=-1)) + 1,
-        ).astype(np.int64)  # fmt: skip
+        ).astype(np.int64)
 
     def _pinned(self) -> None:
         """Sends that must, or must not, happen."""

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl import symmetry
-from weft.dsl.hops import latency_units
-from weft.dsl.sketch import (
+from weft.dsl.base.arrays import Bools
+from weft.dsl.nouns.hops import latency_units
+from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
     Forbid,
@@ -31,9 +31,10 @@ from weft.dsl.sketch import (
     SwitchPolicy,
     Symmetry,
 )
+from weft.dsl.symmetry import symmetry
 
-from ...paths import longest_paths
-from .instance import Mask, PathLimit, PeerLimit, Pinned, Space, with_symmetry
+from ...judge.paths import longest_paths
+from .instance import PathLimit, PeerLimit, Pinned, Space, with_symmetry
 
 NOT_IN_THE_PAPER = (FixedSend, MaxDetour, MaxHops, SwitchPolicy, Symmetry)
 
@@ -94,7 +95,7 @@ def unused_links(space: Space) -> tuple[int, ...]:
     return tuple(i for i in range(len(space.topology.links)) if i not in used)
 
 
-def _named_by(space: Space, rule: Only) -> Mask:
+def _named_by(space: Space, rule: Only) -> Bools:
     return np.array(
         [
             (h.src, h.dst) in rule.pairs or bool(rule.links and rule.links.issuperset(h.route))
@@ -103,7 +104,7 @@ def _named_by(space: Space, rule: Only) -> Mask:
     )
 
 
-def _forbidden_by(space: Space, rule: Forbid) -> Mask:
+def _forbidden_by(space: Space, rule: Forbid) -> Bools:
     return np.array(
         [
             (h.src, h.dst) in rule.pairs or not rule.links.isdisjoint(h.route)
@@ -112,7 +113,7 @@ def _forbidden_by(space: Space, rule: Forbid) -> Mask:
     )
 
 
-def _relayed(space: Space, rule: Relay) -> Mask:
+def _relayed(space: Space, rule: Relay) -> Bools:
     """Which (item, hop) a relay rule allows: chunks of its sources leave home through it only."""
     host = space.topology.host_of
     through = set(rule.through)

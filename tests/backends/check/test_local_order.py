@@ -15,9 +15,9 @@ from weft.backends.check import check_program, errors, local_order
 from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.local_order import ordered_locally
-from weft.backends.listing import of_program
-from weft.dsl.collective import make
-from weft.dsl.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.backends.program.listing import of_program
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 
 
 def reached(graph: Graph, start: int) -> set[int]:
@@ -39,8 +39,12 @@ def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -
     listing = of_program(program)
     graph = expand(listing, connect(listing))
     block, rank = graph.block(), listing.block_rank
-    pairs = [(a, b) for a in range(graph.size) for b in range(graph.size)
-             if block[a] != block[b] and rank[block[a]] == rank[block[b]]]  # fmt: skip
+    pairs = [
+        (a, b)
+        for a in range(graph.size)
+        for b in range(graph.size)
+        if block[a] != block[b] and rank[block[a]] == rank[block[b]]
+    ]
     first, second = np.array(pairs, np.int64).reshape(-1, 2).T
     after = [reached(graph, a) for a in range(graph.size)]
     with pytest.MonkeyPatch.context() as patch:

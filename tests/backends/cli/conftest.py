@@ -9,9 +9,9 @@ import pytest
 from command import Ran, Weft
 
 from weft.backends.cli import main
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.schedule import Schedule, Transfer, dumps
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer, dumps
 
 
 @pytest.fixture

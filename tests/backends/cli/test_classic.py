@@ -52,8 +52,20 @@ def test_a_wrong_name_is_told(weft: Weft) -> None:
 def test_synth_with_the_engine(weft: Weft, tmp_path: Path) -> None:
     """The example of the brief: a ring over the double NVLinks of a DGX-1."""
     file = tmp_path / "out.json"
-    ran = weft("synth", "-t", "dgx1", "-c", "allreduce", "-e", "classic{algorithm=ring}",
-               "--objective", "bandwidth", "-o", file, "--json")  # fmt: skip
+    ran = weft(
+        "synth",
+        "-t",
+        "dgx1",
+        "-c",
+        "allreduce",
+        "-e",
+        "classic{algorithm=ring}",
+        "--objective",
+        "bandwidth",
+        "-o",
+        file,
+        "--json",
+    )
     assert ran.code == 0, ran.err
     (point,) = ran.json["points"]
     assert (point["steps"], point["rounds_per_chunk"]) == (14, "7/4")
@@ -63,8 +75,15 @@ def test_synth_with_the_engine(weft: Weft, tmp_path: Path) -> None:
 
 
 def test_simulate_and_show_take_a_name(weft: Weft) -> None:
-    ran = weft("simulate", "classic:ring{collective=allreduce,on=dgx1}", "-t", "dgx1",
-               "--size", "1MiB", "--json")  # fmt: skip
+    ran = weft(
+        "simulate",
+        "classic:ring{collective=allreduce,on=dgx1}",
+        "-t",
+        "dgx1",
+        "--size",
+        "1MiB",
+        "--json",
+    )
     assert ran.code == 0, ran.err
     assert ran.json["sizes"][0]["us"] > 0
     assert "ring_allgather" in weft("show", "classic:ring{collective=allgather,ranks=3}").out

@@ -11,8 +11,8 @@ import pytest
 from command import Weft
 from shares import in_pieces
 
-from weft.backends import fitting
-from weft.dsl.schedule import Schedule, write
+from weft.backends.compile import fitting
+from weft.dsl.nouns.schedule import Schedule, write
 
 
 @pytest.fixture

@@ -55,8 +55,17 @@ def test_an_algorithm_by_name_with_options(weft: Weft, algorithms: Path, tmp_pat
 def test_the_algorithm_wishes_and_the_options_decide(weft: Weft, algorithms: Path) -> None:
     ran = weft("compile", f"{algorithms}:star", "-o", algorithms.with_suffix(".xml"), "--json")
     assert (ran.json["protocol"], ran.json["chunks"]) == ("LL", 6)
-    ran = weft("compile", f"{algorithms}:star", "-o", algorithms.with_suffix(".2.xml"), "--json",
-               "--instances", "1", "--protocol", "Simple")  # fmt: skip
+    ran = weft(
+        "compile",
+        f"{algorithms}:star",
+        "-o",
+        algorithms.with_suffix(".2.xml"),
+        "--json",
+        "--instances",
+        "1",
+        "--protocol",
+        "Simple",
+    )
     assert (ran.json["protocol"], ran.json["chunks"]) == ("Simple", 3)
 
 
@@ -149,7 +158,7 @@ def test_boxes_without_a_common_fabric_are_told(weft: Weft, algorithms: Path) ->
 
 BUILT = """
 from weft import Builder
-from weft.dsl.collective import custom
+from weft.dsl.nouns.collective import custom
 
 swap = custom("swap", 2, [(0, 0, [0], 0), (1, 1, [1], 0)], [(0, 1, [1], 0), (1, 0, [0], 0)])
 p = Builder(swap)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.library import Candidate, Library, Tuned, TunedPlan, dumps
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import Candidate, Library, Tuned, TunedPlan, dumps
 
 RING = "classic:ring{collective=allreduce,ranks=4}"
 DOUBLING = "classic:recursive_doubling{collective=allreduce,ranks=4}"
@@ -40,8 +40,10 @@ def test_schedules_are_timed_at_the_sizes(weft, triangle, tmp_path):
     assert (ran.code, ran.json["status"], ran.json["kind"]) == (1, "different", "schedule")
     found = sheets(ran)
     assert found["facts"]["segments"] == (1, 4)
-    told = [weft("simulate", f, "--size", "1MiB", "--json").json["sizes"][0]["us"]
-            for f in (triangle, other)]  # fmt: skip
+    told = [
+        weft("simulate", f, "--size", "1MiB", "--json").json["sizes"][0]["us"]
+        for f in (triangle, other)
+    ]
     assert "µs at size" not in found or found["µs at size"]["1MiB"] == tuple(told)
 
 
@@ -87,10 +89,15 @@ def test_sketches_by_rules_and_not_by_layout(weft, tmp_path):
 
 def library(us: float, candidate: str) -> Library:
     tuned = Tuned(
-        make("allgather", 4), {}, (1024, 2048), (1.0, 2.0), (us, 2 * us), (None, None),
+        make("allgather", 4),
+        {},
+        (1024, 2048),
+        (1.0, 2.0),
+        (us, 2 * us),
+        (None, None),
         (Candidate("ring", (us, 2 * us)), Candidate("tree", (9.0, 9.0))),
         (TunedPlan("p", 1024, 2048, candidate, "classic"),),
-    )  # fmt: skip
+    )
     return Library("lib", topology("ring:4"), 1024, 2048, {"by": "simulation"}, (tuned,))
 
 
@@ -115,8 +122,14 @@ def test_libraries_on_different_grids_share_powers_of_two(weft, tmp_path):
         folders[-1].mkdir()
         made = library(3.0, "ring")
         us = tuple(float(n) for n in grid)
-        tuned = replace(made.tuned[0], grid=grid, bound_us=us, chosen_us=us, idea_us=us,
-                        candidates=(Candidate("ring", us),))  # fmt: skip
+        tuned = replace(
+            made.tuned[0],
+            grid=grid,
+            bound_us=us,
+            chosen_us=us,
+            idea_us=us,
+            candidates=(Candidate("ring", us),),
+        )
         (folders[-1] / "library.json").write_text(dumps(replace(made, tuned=(tuned,))))
     assert "µs at size" not in sheets(weft("diff", *folders, "--json"))
 

@@ -17,7 +17,7 @@ from command import Weft
 from weft.backends.cli import entry
 from weft.backends.cli.exit_codes import Exit
 from weft.backends.cli.parser import VERBS
-from weft.dsl.errors import Infeasible, Missing, NothingFound, UserError
+from weft.dsl.base.errors import Infeasible, Missing, NothingFound, UserError
 
 HEAVY = ("numpy", "ortools", "z3", "scipy", "rich", "lark", "networkx")
 
@@ -29,9 +29,14 @@ def subprocess_weft(*arguments: str, **kwargs: Any) -> subprocess.CompletedProce
 
 def test_the_contract_of_exit_codes() -> None:
     assert {c.name: int(c) for c in Exit} == {
-        "DONE": 0, "NO": 1, "WRONG_QUESTION": 2, "NOTHING_FOUND": 3, "MISSING": 4, "BUG": 70,
+        "DONE": 0,
+        "NO": 1,
+        "WRONG_QUESTION": 2,
+        "NOTHING_FOUND": 3,
+        "MISSING": 4,
+        "BUG": 70,
         "INTERRUPTED": 130,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -40,6 +45,36 @@ def test_every_verb_has_help(weft: Weft, verb: str) -> None:
     assert ran.code == 0
     assert ran.out.startswith(f"usage: weft {verb}")
     assert ran.err == ""
+
+
+@pytest.mark.parametrize("words", [(), ("synth",), ("topo", "show")])
+def test_help_is_a_verb_too(weft: Weft, words: tuple[str, ...]) -> None:
+    asked, flag = weft("help", *words), weft(*words, "--help")
+    assert (
+        (asked.code, asked.out, asked.err) == (flag.code, flag.out, flag.err) == (0, flag.out, "")
+    )
+    assert asked.out.startswith(" ".join(("usage: weft", *words)))
+
+
+def test_without_a_verb_the_help_is_an_error(weft: Weft) -> None:
+    ran = weft()
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == weft("--help").out
+
+
+def test_a_short_flag_prints_the_version(weft: Weft) -> None:
+    assert weft("-V").out == weft("--version").out != ""
+
+
+def test_only_the_verb_that_was_asked_for_is_imported() -> None:
+    code = (
+        "import sys; from weft.backends.cli import main\n"
+        "main(['--help']); print([m for m in sys.modules if '.cli.verbs' in m], file=sys.stderr)\n"
+        "main(['bound', '--help'])\n"
+        "print([m for m in sys.modules if '.cli.verbs.' in m], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines() == ["[]", "['weft.backends.cli.verbs.bound']"]
 
 
 def test_help_and_version_load_nothing_heavy() -> None:
@@ -56,7 +91,7 @@ def test_help_and_version_load_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        ((), "the following arguments are required: VERB", "--help"),
+        (("help", "snyth"), "unknown verb 'snyth'", "'synth'"),
         (("-f", "compile", "x.xml"), "-f stands before the verb", "weft compile … -f"),
         (("topo", "-q", "list"), "-q stands before the verb", "weft topo list … -q"),
         (("snyth",), "unknown verb 'snyth'", "'synth'"),
@@ -164,8 +199,7 @@ def test_a_full_disk_behind_stdout_is_told() -> None:
 
 
 def test_results_and_words_do_not_mix(weft: Weft, tmp_path: Path) -> None:
-    ran = weft("topo", "import", "-", "-o", tmp_path / "t.json", "--json",
-               stdin=json.dumps(EDGES))  # fmt: skip
+    ran = weft("topo", "import", "-", "-o", tmp_path / "t.json", "--json", stdin=json.dumps(EDGES))
     assert ran.code == 0
     assert ran.json["ranks"] == 2
     assert "Wrote" in ran.err
@@ -174,7 +208,9 @@ def test_results_and_words_do_not_mix(weft: Weft, tmp_path: Path) -> None:
 
 
 EDGES = {
-    "weft": "topology", "schema": 1, "name": "pair",
+    "weft": "topology",
+    "schema": 1,
+    "name": "pair",
     "nodes": [{"name": "gpu0", "kind": "gpu"}, {"name": "gpu1", "kind": "gpu"}],
     "links": [[0, 1, 25, "7/10", 1], [1, 0, 25, "7/10", 1]],
-}  # fmt: skip
+}

@@ -41,8 +41,11 @@ def test_a_broadcast_loses_nothing_with_the_way_back(capsys: pytest.CaptureFixtu
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)["failures"]
     assert {x["down"]: x["cut_off"] for x in found} == {
-        "gpu0->gpu1": [1, 2], "gpu1->gpu2": [2], "gpu1->gpu0": [], "gpu2->gpu1": [],
-    }  # fmt: skip
+        "gpu0->gpu1": [1, 2],
+        "gpu1->gpu2": [2],
+        "gpu1->gpu0": [],
+        "gpu2->gpu1": [],
+    }
 
 
 def test_worst_is_of_what_is_searched(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,8 +84,9 @@ def test_what_is_compiled_is_checked_and_runs(
     weft: Weft, triangle: Path, tmp_path: Path, target: str, flags: tuple[str, ...]
 ) -> None:
     xml = tmp_path / "a.xml"
-    made = weft("compile", triangle, "--to", "msccl-xml", "--target", target, *flags, "-o", xml,
-                "--json")  # fmt: skip
+    made = weft(
+        "compile", triangle, "--to", "msccl-xml", "--target", target, *flags, "-o", xml, "--json"
+    )
     assert made.code == 0
     assert [c["name"] for c in made.json["checks"]] == ["program", "execution"]
     assert made.json["file"] == str(xml)
@@ -195,8 +196,8 @@ def test_xml_is_shown_as_a_listing(weft: Weft, triangle: Path, tmp_path: Path) -
 
 
 def test_a_collective_is_shown(weft: Weft, tmp_path: Path) -> None:
-    from weft.dsl.collective import make
-    from weft.dsl.collective_json import dump
+    from weft.dsl.nouns.collective import make
+    from weft.dsl.nouns.collective_json import dump
 
     (tmp_path / "c.json").write_text(json.dumps(dump(make("gather", 3, roots=[1]))))
     out = weft("show", tmp_path / "c.json").out
@@ -306,9 +307,12 @@ def test_outputs_in_the_way(
 @pytest.mark.parametrize("verb", ["synth", "tune"])
 @pytest.mark.parametrize(
     ("output", "says"),
-    [("/proc/x", "cannot be written"), ("{a_file}/x", "is a file, not a folder"),
-     ("/proc", "a mount point")],
-)  # fmt: skip
+    [
+        ("/proc/x", "cannot be written"),
+        ("{a_file}/x", "is a file, not a folder"),
+        ("/proc", "a mount point"),
+    ],
+)
 def test_nobody_searches_for_what_cannot_be_written(
     weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, output: str, says: str
 ) -> None:
@@ -324,8 +328,19 @@ def test_nobody_searches_for_what_cannot_be_written(
 
 def test_the_log_is_not_the_output(weft: Weft, tmp_path: Path) -> None:
     same = tmp_path / "same.json"
-    ran = weft("synth", "-t", "ring:4", "-c", "allgather", "--objective", "latency",
-               "--log", same, "-o", same)  # fmt: skip
+    ran = weft(
+        "synth",
+        "-t",
+        "ring:4",
+        "-c",
+        "allgather",
+        "--objective",
+        "latency",
+        "--log",
+        same,
+        "-o",
+        same,
+    )
     assert ran.code == 2
     assert "the log and the output are one file" in ran.err
     assert not same.exists()
@@ -350,8 +365,10 @@ def test_the_wrong_noun_for_a_verb(weft: Weft, triangle: Path) -> None:
 
 
 MATRIX = "\tGPU0\tGPU1\tmlx5_0\nGPU0\t X \tNV4\tPIX\nGPU1\tNV4\t X \tPIX\nmlx5_0\tPIX\tPIX\t X \n"
-CUT = {"edges": [[a, b, 25, 0.7] for a, b in ((0, 1), (1, 0), (2, 3), (3, 2), (1, 2))],
-       "gpu_ids": [0, 1, 2, 3]}  # fmt: skip
+CUT = {
+    "edges": [[a, b, 25, 0.7] for a, b in ((0, 1), (1, 0), (2, 3), (3, 2), (1, 2))],
+    "gpu_ids": [0, 1, 2, 3],
+}
 
 
 @pytest.mark.parametrize("verb", [("show",), ("topo", "show"), ("check",)])
@@ -430,8 +447,19 @@ def test_many_islands_are_cut(weft: Weft, tmp_path: Path) -> None:
 
 def test_run_obeys_its_options_or_refuses_them(weft: Weft, tmp_path: Path) -> None:
     schedule, xml = tmp_path / "b.json", tmp_path / "b.xml"
-    found = weft("synth", "-t", "ring:3", "-c", "broadcast", "--root", "2",
-                 "--objective", "latency", "-o", schedule)  # fmt: skip
+    found = weft(
+        "synth",
+        "-t",
+        "ring:3",
+        "-c",
+        "broadcast",
+        "--root",
+        "2",
+        "--objective",
+        "latency",
+        "-o",
+        schedule,
+    )
     assert found.code == 0, found.err
     assert weft("compile", schedule, "-o", xml).code == 0
     assert 'name="ring-3_broadcast_root2"' in xml.read_text()
@@ -445,8 +473,12 @@ def test_run_obeys_its_options_or_refuses_them(weft: Weft, tmp_path: Path) -> No
 
 def test_run_holds_a_program_to_the_limits_of_its_target(weft: Weft, tmp_path: Path) -> None:
     schedule, xml = tmp_path / "r.json", tmp_path / "r.xml"
-    assert weft("synth", "-t", "ring:3", "-c", "allreduce", "--objective", "bandwidth",
-                "-o", schedule).code == 0  # fmt: skip
+    assert (
+        weft(
+            "synth", "-t", "ring:3", "-c", "allreduce", "--objective", "bandwidth", "-o", schedule
+        ).code
+        == 0
+    )
     assert weft("compile", schedule, "-o", xml).code == 0
     for verb in ("run", "check"):
         codes = [weft(verb, xml, "--target", name).code for name in ("msccl", "rccl")]

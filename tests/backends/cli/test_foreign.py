@@ -41,8 +41,21 @@ def test_synth_takes_both_files_as_they_are(
 ) -> None:
     topo, sketch = pair
     out = tmp_path / "ag.json"
-    ran = weft("synth", "-t", topo, "-s", sketch, "-c", "allgather", "--objective", "latency",
-               "-o", out, "--time", "20s")  # fmt: skip
+    ran = weft(
+        "synth",
+        "-t",
+        topo,
+        "-s",
+        sketch,
+        "-c",
+        "allgather",
+        "--objective",
+        "latency",
+        "-o",
+        out,
+        "--time",
+        "20s",
+    )
     assert ran.code == 0
     assert "Read     hub_1MB: 4 ranks, 2 hosts" in ran.err
     assert "Remark   intranode_sketch.strategy: without 'switch'" in ran.err
@@ -78,8 +91,9 @@ def test_import_prints_a_sketch_that_synth_takes(
     assert weft("sketch", "fmt", "--check", text).code == 0
     assert weft("check", text, "-t", machine).code == 0
     assert weft("sketch", "import", sketch, "-t", topo).out == text.read_text()
-    ran = weft("synth", "-t", machine, "-s", text, "-c", "allgather", "--objective", "latency",
-               "--json")  # fmt: skip
+    ran = weft(
+        "synth", "-t", machine, "-s", text, "-c", "allgather", "--objective", "latency", "--json"
+    )
     assert ran.json["status"] in ("optimal", "feasible")
 
 
@@ -171,8 +185,9 @@ def question(tmp_path: Path) -> Path:
 
 
 def test_one_file_is_the_whole_question(weft: Weft, question: Path) -> None:
-    ran = weft("synth", "-t", question, "-c", question, "-s", question, "--json",
-               "--objective", "latency")  # fmt: skip
+    ran = weft(
+        "synth", "-t", question, "-c", question, "-s", question, "--json", "--objective", "latency"
+    )
     assert (ran.json["collective"], ran.json["ranks"]) == ("alltoall", 4)
     assert {p["chunks"] for p in ran.json["points"]} == {2}
     assert "Remark   InstanceParams" in ran.err

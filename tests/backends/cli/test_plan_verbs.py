@@ -12,8 +12,17 @@ from command import Weft
 
 @pytest.fixture
 def plan(weft: Weft, tmp_path: Path) -> Path:
-    weft("synth", "-t", "ring:3", "-c", "allgather", "-o", tmp_path / "ag.json", "--objective",
-         "latency")  # fmt: skip
+    weft(
+        "synth",
+        "-t",
+        "ring:3",
+        "-c",
+        "allgather",
+        "-o",
+        tmp_path / "ag.json",
+        "--objective",
+        "latency",
+    )
     made = weft("compile", tmp_path / "ag.json", "--to", "mscclpp-json", "-o", tmp_path / "p.json")
     assert made.code == 0, made.err
     return tmp_path / "p.json"
@@ -42,8 +51,16 @@ def test_a_plan_is_checked_run_and_shown(weft: Weft, plan: Path) -> None:
 def test_only_msccl_xml_is_checked_for_a_runtime(
     weft: Weft, plan: Path, to: str, words: str
 ) -> None:
-    made = weft("compile", plan.parent / "ag.json", "--to", to, "--target", "rccl",
-                "-o", plan.parent / "out")  # fmt: skip
+    made = weft(
+        "compile",
+        plan.parent / "ag.json",
+        "--to",
+        to,
+        "--target",
+        "rccl",
+        "-o",
+        plan.parent / "out",
+    )
     assert made.code == 0, made.err
     assert f"Checked  {words}\n" in made.err
 
@@ -126,8 +143,17 @@ def test_without_a_machine_it_is_said_that_all_ranks_share_a_node(
     file.write_text(RING)
 
     def told(ranks: int, to: str, *more: str) -> str:
-        made = weft("compile", f"{file}:ring{{ranks={ranks}}}", "--to", to, "-o", out, "-f",
-                    "--no-run", *more)  # fmt: skip
+        made = weft(
+            "compile",
+            f"{file}:ring{{ranks={ranks}}}",
+            "--to",
+            to,
+            "-o",
+            out,
+            "-f",
+            "--no-run",
+            *more,
+        )
         assert made.code == 0, made.err
         return made.err
 
@@ -141,8 +167,15 @@ def test_without_a_machine_it_is_said_that_all_ranks_share_a_node(
 
 
 def test_a_machine_that_does_not_name_its_nodes_is_blamed(weft: Weft, tmp_path: Path) -> None:
-    ran = weft("compile", "classic:ring{collective=allgather,on=torus:3x3}", "--to",
-               "mscclpp-json", "--no-run", "-o", tmp_path / "p.json")  # fmt: skip
+    ran = weft(
+        "compile",
+        "classic:ring{collective=allgather,on=torus:3x3}",
+        "--to",
+        "mscclpp-json",
+        "--no-run",
+        "-o",
+        tmp_path / "p.json",
+    )
     assert ran.code == 0, ran.err
     assert "warning: torus:3x3 does not name its nodes: all 9 ranks are on one node" in ran.err
 
@@ -153,5 +186,6 @@ def test_options_that_say_nothing_are_refused(weft: Weft, plan: Path) -> None:
     assert weft("run", plan, "--in-place").code == 2
     folder = plan.parent
     assert weft("compile", folder / "ag.json", "--to", "mscclpp-json{gpus_per_node=-1}").code == 2
-    assert weft("compile", folder / "ag.json", "--to", "mscclpp-json", "--protocol",
-                "LL128").code == 2  # fmt: skip
+    assert (
+        weft("compile", folder / "ag.json", "--to", "mscclpp-json", "--protocol", "LL128").code == 2
+    )

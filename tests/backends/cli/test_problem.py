@@ -9,9 +9,9 @@ import pytest
 from command import Weft
 
 from weft.backends.cli.inputs import ranks, seconds, whole
-from weft.dsl.collective import make
-from weft.dsl.collective_json import dump
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.collective_json import dump
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_custom_collective_from_json(weft: Weft, tmp_path: Path) -> None:
 
 
 PYTHON = """
-from weft.dsl.collective import custom
+from weft.dsl.nouns.collective import custom
 
 # Everybody sends to the rank two further on.
 collective = custom(
@@ -231,11 +231,12 @@ def test_a_custom_collective_from_python(weft: Weft, tmp_path: Path) -> None:
         ("collective = 3\n", "defines no algorithm and no `collective`", None),
         ("import sys\n\nsys.exit(3)\n", "SystemExit", 3),
         (
-            "from weft.dsl.collective import make\n\ncollective = make('allgather', 0)\n",
-            "the process group is empty", 3,
+            "from weft.dsl.nouns.collective import make\n\ncollective = make('allgather', 0)\n",
+            "the process group is empty",
+            3,
         ),
     ],
-)  # fmt: skip
+)
 def test_a_python_file_that_fails_is_pointed_at(
     weft: Weft, tmp_path: Path, text: str, message: str, line: int | None
 ) -> None:

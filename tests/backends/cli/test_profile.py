@@ -44,10 +44,31 @@ def test_mpi(weft, tmp_path):
 @needs_mpi
 def test_ranks_that_mpiexec_started(tmp_path):
     out = tmp_path / "m.json"
-    command = [MPIEXEC, "-n", "3", sys.executable, "-m", "weft.backends.cli", "profile", "--on",
-               "mpi", "--time", "1s", "-o", str(out), "--json", "-q"]  # fmt: skip
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False,
-                         env={**os.environ, "MPIEXEC_TIMEOUT": "90"})  # fmt: skip
+    command = [
+        MPIEXEC,
+        "-n",
+        "3",
+        sys.executable,
+        "-m",
+        "weft.backends.cli",
+        "profile",
+        "--on",
+        "mpi",
+        "--time",
+        "1s",
+        "-o",
+        str(out),
+        "--json",
+        "-q",
+    ]
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, "MPIEXEC_TIMEOUT": "90"},
+    )
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["ranks"] == 3  # one rank tells
     assert json.loads(out.read_text())["weft"] == "topology"

@@ -9,9 +9,9 @@ import pytest
 from command import Weft
 
 from weft.backends.cli import program_timing
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.schedule import Schedule, Transfer, write
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer, write
 
 MIB = 1 << 20
 

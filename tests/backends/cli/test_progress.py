@@ -16,7 +16,7 @@ from command import Weft
 from weft.backends.cli.console import Console
 from weft.backends.cli.progress import Progress, describe, watching
 from weft.backends.cli.signals import terminable
-from weft.synth.engine import COMPILING
+from weft.synth.base.engine import COMPILING
 
 
 def point() -> Any:

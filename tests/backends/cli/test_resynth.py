@@ -12,9 +12,9 @@ import pytest
 from weft.backends.cli import main
 from weft.backends.tune.race import Interrupted
 from weft.backends.tune.tune import tune
-from weft.dsl.library import read
-from weft.dsl.schedule import read as read_schedule
-from weft.synth.verify import verify
+from weft.dsl.nouns.library import read
+from weft.dsl.nouns.schedule import read as read_schedule
+from weft.synth.judge.verify import verify
 
 pytestmark = pytest.mark.slow  # tuning takes tens of seconds
 
@@ -47,19 +47,58 @@ def test_a_library_for_what_is_left(
 def test_files_are_for_what_the_old_ones_were_for(tmp_path: Path) -> None:
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
     quick = ("-e", "packing", "--time", "2s", "-q", "--jobs", "1")
-    words = ("-t", "ring:4", "-c", "allgather", "--sizes", "1MiB", "--target", "rccl",
-             "--placement", "out", "--protocols", "LL", "--to", "msccl-xml,mpi")  # fmt: skip
+    words = (
+        "-t",
+        "ring:4",
+        "-c",
+        "allgather",
+        "--sizes",
+        "1MiB",
+        "--target",
+        "rccl",
+        "--placement",
+        "out",
+        "--protocols",
+        "LL",
+        "--to",
+        "msccl-xml,mpi",
+    )
     assert main(["tune", *words, *quick, "-o", old]) == 0
     assert main(["resynth", old, "--down", "gpu0-gpu1", *quick, "-o", new]) == 0
     was, made = read(old), read(new)
-    kinds = [{(a.format, a.target, a.in_place) for one in x.tuned for plan in one.plans
-              for a in plan.artefacts} for x in (was, made)]  # fmt: skip
+    kinds = [
+        {
+            (a.format, a.target, a.in_place)
+            for one in x.tuned
+            for plan in one.plans
+            for a in plan.artefacts
+        }
+        for x in (was, made)
+    ]
     assert kinds[0] == kinds[1] == {("msccl-xml", "rccl", False), ("mpi", "", False)}
     assert made.timing == {**was.timing, "within": 0.01}
-    assert main(["resynth", old, "--down", "gpu0-gpu1", *quick, "--target", "msccl", "--to",
-                 "msccl-xml", "-o", new, "-f"]) == 0  # fmt: skip
-    assert {a.target for one in read(new).tuned for plan in one.plans
-            for a in plan.artefacts} == {"msccl"}  # fmt: skip
+    assert (
+        main(
+            [
+                "resynth",
+                old,
+                "--down",
+                "gpu0-gpu1",
+                *quick,
+                "--target",
+                "msccl",
+                "--to",
+                "msccl-xml",
+                "-o",
+                new,
+                "-f",
+            ]
+        )
+        == 0
+    )
+    assert {a.target for one in read(new).tuned for plan in one.plans for a in plan.artefacts} == {
+        "msccl"
+    }
 
 
 def test_nothing_is_lost_with_what_was_not_used(tmp_path: Path) -> None:

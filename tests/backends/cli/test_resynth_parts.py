@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.backends.cli.verb_resynth import _forms, _losses
+from weft.backends.cli.verbs.resynth import _forms, _losses
 from weft.backends.tune.variants import Variant
-from weft.dsl.collective import make
-from weft.dsl.library import Tuned
-from weft.dsl.program import Protocol
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import Tuned
+from weft.dsl.nouns.program import Protocol
 
 
 def tuned(grid: tuple[int, ...]) -> Tuned:
@@ -25,5 +25,7 @@ def test_forms_keep_to_the_protocols_that_race() -> None:
     old = (Variant(4, Protocol.LL128), Variant(2, Protocol.LL))
     assert _forms(old, ("Simple", "LL", "LL128")) == old
     assert _forms(old, ("Simple", "LL")) == (
-        Variant(4, Protocol.SIMPLE), Variant(4, Protocol.LL), Variant(2, Protocol.LL),
-    )  # fmt: skip
+        Variant(4, Protocol.SIMPLE),
+        Variant(4, Protocol.LL),
+        Variant(2, Protocol.LL),
+    )

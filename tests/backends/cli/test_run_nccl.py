@@ -11,8 +11,19 @@ RING = "classic:ring{collective=allreduce,ranks=4}"
 
 def test_programs_run_on_gpus(weft: Weft):
     with installed():
-        ran = weft("run", RING, "--on", "nccl", "--size", "4KiB", "--dtype", "float32,int32",
-                   "--repeat", "2", "--json")  # fmt: skip
+        ran = weft(
+            "run",
+            RING,
+            "--on",
+            "nccl",
+            "--size",
+            "4KiB",
+            "--dtype",
+            "float32,int32",
+            "--repeat",
+            "2",
+            "--json",
+        )
     assert ran.code == 0, ran.err
     assert [c["ok"] for c in ran.json["checks"]] == [True, True]
     assert [s["dtype"] for s in ran.json["sizes"]] == ["float32", "int32"]

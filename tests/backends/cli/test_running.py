@@ -10,7 +10,7 @@ import sys
 import pytest
 from jobs import RUNTIMES, faulty, no_mpi, no_torch
 
-from weft.backends.p2p.run import joined, launch
+from weft.backends.ranks import joined, launch
 
 RING = "classic:ring{collective=allreduce,ranks=4}"
 

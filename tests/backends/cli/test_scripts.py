@@ -77,11 +77,13 @@ def test_programs_of_others_become_files_as_well(weft: Weft, tmp_path):
 
 def test_segments_of_a_schedule_are_pieces_of_its_chunks(weft: Weft, tmp_path):
     schedule, file = tmp_path / "b.json", tmp_path / "b.py"
-    made = weft("synth", "-t", "line:4", "-c", "broadcast", "--objective", "latency",
-                "-o", str(schedule))  # fmt: skip
+    made = weft(
+        "synth", "-t", "line:4", "-c", "broadcast", "--objective", "latency", "-o", str(schedule)
+    )
     assert made.code == 0
     whole = weft("compile", str(schedule), "--to", "mpi", "-o", str(file), "--json").json
-    cut = weft("compile", str(schedule), "--to", "mpi", "--segments", "4", "-o", str(file), "-f",
-               "--json").json  # fmt: skip
+    cut = weft(
+        "compile", str(schedule), "--to", "mpi", "--segments", "4", "-o", str(file), "-f", "--json"
+    ).json
     assert cut["rounds"] == whole["rounds"] + 3
     assert cut["messages"] == 4 * whole["messages"]

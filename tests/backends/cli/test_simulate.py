@@ -23,10 +23,15 @@ def test_numbers_by_hand(weft: Weft, exchange: Path) -> None:
     found = weft(*base, "-t", "ring:3").json
     assert (found["collective"], found["ranks"], found["protocol"]) == ("allgather", 3, "Simple")
     (size,) = found["sizes"]
-    assert size == pytest.approx({
-        "bytes": 3_000_000, "us": 40.7, "algbw_GBps": 3000 / 40.7,
-        "busbw_GBps": 2000 / 40.7, "of_bound": 1,
-    })  # fmt: skip
+    assert size == pytest.approx(
+        {
+            "bytes": 3_000_000,
+            "us": 40.7,
+            "algbw_GBps": 3000 / 40.7,
+            "busbw_GBps": 2000 / 40.7,
+            "of_bound": 1,
+        }
+    )
 
     def us(*options: object) -> float:
         return float(weft(*base, *options).json["sizes"][0]["us"])
@@ -56,8 +61,18 @@ def test_payloads_of_the_runtime(weft: Weft, exchange: Path) -> None:
     block that sends and receives does one after the other."""
 
     def us(*options: object) -> float:
-        found = weft("simulate", exchange, "-t", "ring:3", "--size", "3MB", "--protocol", "LL",
-                     "--json", *options)  # fmt: skip
+        found = weft(
+            "simulate",
+            exchange,
+            "-t",
+            "ring:3",
+            "--size",
+            "3MB",
+            "--protocol",
+            "LL",
+            "--json",
+            *options,
+        )
         return float(found.json["sizes"][0]["us"])
 
     assert us() == pytest.approx(80 + 31 * 0.7)
@@ -143,9 +158,13 @@ def test_where_the_time_goes(weft: Weft, exchange: Path) -> None:
 
 
 MACHINES = {
-    "a2a2ll": "hub:8", "ag-1k-512k": "hub:8", "ag_hier_4_Simple": "full:4", "ap2ll": "hub:8",
-    "ar_tree_12_LL": "full:4", "r48ll": "dgx-a100",
-}  # fmt: skip
+    "a2a2ll": "hub:8",
+    "ag-1k-512k": "hub:8",
+    "ag_hier_4_Simple": "full:4",
+    "ap2ll": "hub:8",
+    "ar_tree_12_LL": "full:4",
+    "r48ll": "dgx-a100",
+}
 
 
 @pytest.mark.parametrize("file", samples("msccl-xml", "*.xml"), ids=lambda p: p.stem)

@@ -8,7 +8,7 @@ import pytest
 from command import Weft
 
 from weft.backends.cli.sketches import split_arguments
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
 
 IMPOSSIBLE = """\
 # Nobody can do this.
@@ -156,8 +156,23 @@ symmetry: rotate nodes
 def test_rules_that_exclude_each_other_are_named_by_synth_as_well(weft: Weft, tmp_path: Path):
     sketch, out = tmp_path / "bad.sketch", tmp_path / "out.json"
     sketch.write_text(BAD)
-    ran = weft("synth", "-t", "ndv2:nodes=2", "-c", "allgather", "-s", sketch, "--size", "1MiB",
-               "--objective", "time", "--time", "5s", "-o", out)  # fmt: skip
+    ran = weft(
+        "synth",
+        "-t",
+        "ndv2:nodes=2",
+        "-c",
+        "allgather",
+        "-s",
+        sketch,
+        "--size",
+        "1MiB",
+        "--objective",
+        "time",
+        "--time",
+        "5s",
+        "-o",
+        out,
+    )
     assert ran.code == 1
     assert "these exclude each other: " in ran.err
     assert "stay near" in ran.err

@@ -18,10 +18,11 @@ def test_folders_and_logs_say_what_they_are(weft: Weft, tmp_path: Path) -> None:
     (tmp_path / "library" / "schedules").mkdir(parents=True)
     for name, told, hint in (
         ("frontier", "a folder, where a file", "frontier/allgather-1steps"),
-        ("log", "the log of a search", "--log LOG"), ("w", "the folder of a sweep", "w/schedules"),
+        ("log", "the log of a search", "--log LOG"),
+        ("w", "the folder of a sweep", "w/schedules"),
         ("w/sweep.json", "the rows of a sweep", "beside it"),
         ("library", "lost its manifest", "weft tune"),
-    ):  # fmt: skip
+    ):
         for words in (("show", tmp_path / name), ("diff", tmp_path / name, "ring:3")):
             ran = weft(*words)
             assert (ran.code, told in ran.err, hint in ran.err) == (2, True, True), (words, ran.err)

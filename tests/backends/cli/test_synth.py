@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from command import Weft
 
-from weft.backends.cli.verb_synth import ranges
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Problem
-from weft.dsl.registry import ENGINES
-from weft.synth.engine import Budget, Observer, Outcome, Status
+from weft.backends.cli.verbs.synth import ranges
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.nouns.problem import Problem
+from weft.synth.base.engine import Budget, Observer, Outcome, Status
 
 RING = ("synth", "-t", "ring:3", "-c", "allgather")
 
@@ -30,8 +30,19 @@ def test_a_frontier_is_a_folder_of_checked_schedules(weft: Weft, tmp_path: Path)
     ran = weft("synth", "-t", "ring:4", "-c", "allgather", "-o", out, "--json")
     assert ran.code == 0, ran.err
     data = ran.json
-    keys = {"schema", "status", "topology", "collective", "ranks", "engine", "seconds", "points",
-            "bound", "gap", "value"}  # fmt: skip
+    keys = {
+        "schema",
+        "status",
+        "topology",
+        "collective",
+        "ranks",
+        "engine",
+        "seconds",
+        "points",
+        "bound",
+        "gap",
+        "value",
+    }
     assert keys <= set(data)
     assert (data["status"], data["topology"], data["ranks"]) == ("optimal", "ring:4", 4)
     # Two ways into every GPU, three shares to get: 3/2 rounds; the far one takes two steps.
@@ -58,11 +69,23 @@ def test_the_table_is_the_result_and_the_rest_is_talk(weft: Weft, tmp_path: Path
     ran = weft(*RING, "-o", tmp_path / "out")
     assert ran.code == 0
     assert ran.out.splitlines()[0].split() == [
-        "steps", "rounds", "chunks", "rounds/chunk", "bound", "optimal", "algbw", "GB/s", "α", "µs"
-    ]  # fmt: skip
+        "steps",
+        "rounds",
+        "chunks",
+        "rounds/chunk",
+        "bound",
+        "optimal",
+        "algbw",
+        "GB/s",
+        "α",
+        "µs",
+    ]
     assert [line.split()[0] for line in ran.err.splitlines()] == [
-        "Read", "Solved", "Verified", "Wrote"
-    ]  # fmt: skip
+        "Read",
+        "Solved",
+        "Verified",
+        "Wrote",
+    ]
     assert weft(*RING, "-q").err == ""
     assert "found 1 step," in weft(*RING, "-v").err
 
@@ -99,8 +122,9 @@ def test_one_objective_is_one_file(
 def test_the_least_latency_is_told_beside_its_bound(weft: Weft) -> None:
     ran = weft("synth", "-t", "ring:4", "-c", "allgather", "--objective", "latency")
     assert "without any bytes: 1.400 µs, the proved bound" in ran.out
-    packed = weft("synth", "-t", "ring:5", "-c", "alltoall", "-e", "packing", "--objective",
-                  "latency")  # fmt: skip
+    packed = weft(
+        "synth", "-t", "ring:5", "-c", "alltoall", "-e", "packing", "--objective", "latency"
+    )
     assert "steps" in packed.out.splitlines()[1]
 
 
@@ -258,9 +282,12 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> None:
     module = type(sys)("weft_test_engines")
     module.Acting, module.Absent = Acting, Absent  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "weft_test_engines", module)
-    table = {**ENGINES.builtin, "acting": "weft_test_engines:Acting",
-             "absent": "weft_test_engines:Absent"}  # fmt: skip
-    monkeypatch.setattr("weft.dsl.registry.Registry.targets", lambda self: table)
+    table = {
+        **ENGINES.builtin,
+        "acting": "weft_test_engines:Acting",
+        "absent": "weft_test_engines:Absent",
+    }
+    monkeypatch.setattr("weft.dsl.base.registry.Registry.targets", lambda self: table)
 
 
 @pytest.mark.parametrize(
@@ -283,9 +310,14 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.usefixtures("engines")
 def test_how_a_search_can_end(
-    weft: Weft, tmp_path: Path, engine: str, flags: tuple[str, ...], code: int, status: str,
+    weft: Weft,
+    tmp_path: Path,
+    engine: str,
+    flags: tuple[str, ...],
+    code: int,
+    status: str,
     message: str,
-) -> None:  # fmt: skip
+) -> None:
     out = tmp_path / "out"
     ran = weft(*RING, "-e", engine, *flags, "-o", out, "--json")
     assert (ran.code, ran.json["status"]) == (code, status), ran.err
@@ -312,7 +344,7 @@ def test_no_schedule_takes_the_file_of_another(
 def test_ctrl_c_after_the_file_is_written_still_tells_the_answer(
     weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from weft.backends.cli import verb_synth
+    from weft.backends.cli.verbs import synth as verb_synth
 
     def standing(*given: object) -> dict[str, object]:
         signal.raise_signal(signal.SIGINT)
@@ -345,8 +377,8 @@ def test_the_doctor_is_not_content_without_an_engine(weft: Weft) -> None:
 
 
 def test_the_doctor_says_what_a_missing_runtime_would_allow(weft: Weft, monkeypatch) -> None:
-    from weft.backends.cli import verb_doctor
-    from weft.backends.p2p.run import launch
+    from weft.backends.cli.verbs import doctor as verb_doctor
+    from weft.backends.ranks import launch
 
     real = verb_doctor.find_spec
     gone = ("mpi4py", "torch", "cupy")
@@ -354,8 +386,12 @@ def test_the_doctor_says_what_a_missing_runtime_would_allow(weft: Weft, monkeypa
     monkeypatch.setattr(launch, "mpiexec", lambda: None)
     ran = weft("doctor", "--json")
     told = {check["name"]: check for check in ran.json["checks"]}
-    for name, words in [("mpi4py", "weft run --on mpi"), ("torch", "weft run --on torch"),
-                        ("cupy-cuda12x", "NCCL"), ("mpiexec", "brings MPICH")]:  # fmt: skip
+    for name, words in [
+        ("mpi4py", "weft run --on mpi"),
+        ("torch", "weft run --on torch"),
+        ("cupy-cuda12x", "NCCL"),
+        ("mpiexec", "brings MPICH"),
+    ]:
         assert not told[name]["ok"]
         assert words in told[name]["detail"]
         assert not told[name]["needed"]
@@ -370,8 +406,21 @@ def test_the_doctor_is_content_here(weft: Weft) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_kill_keep_what_was_found(tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "weft.backends.cli", "synth", "-t", "dgx1", "-c", "broadcast",
-               "-v", "--time", "60s", "-o", str(out)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "weft.backends.cli",
+        "synth",
+        "-t",
+        "dgx1",
+        "-c",
+        "broadcast",
+        "-v",
+        "--time",
+        "60s",
+        "-o",
+        str(out),
+    ]
     pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, **pipes) as process:
         assert process.stderr is not None
@@ -400,7 +449,22 @@ def test_optimal_in_time_is_what_meets_the_bound(
     weft: Weft, tmp_path: Path, machine: str, status: str, code: int
 ) -> None:
     """The best in steps and rounds is 1.4 % slower on a ring than trees of many slices."""
-    ran = weft("synth", "-t", machine, "-c", "allgather", "--objective", "time", "--size", "4KiB",
-               "-e", "exact", "--require-optimal", "-o", tmp_path / "s.json", "--json")  # fmt: skip
+    ran = weft(
+        "synth",
+        "-t",
+        machine,
+        "-c",
+        "allgather",
+        "--objective",
+        "time",
+        "--size",
+        "4KiB",
+        "-e",
+        "exact",
+        "--require-optimal",
+        "-o",
+        tmp_path / "s.json",
+        "--json",
+    )
     assert (ran.json["status"], ran.code) == (status, code)
     assert (ran.json["gap"] > 1e-9) == (status == "feasible")

@@ -7,7 +7,7 @@ import json
 import pytest
 from jobs import RUNTIMES
 
-from weft.backends.p2p.run.recording import KIND, load
+from weft.backends.ranks.recording import KIND, load
 from weft.backends.report.trace_check import faults
 
 RING = "classic:ring{collective=allreduce,ranks=4}"
@@ -99,16 +99,28 @@ def test_rounds_are_recorded_and_shown_beside_the_prediction(weft, script, tmp_p
             assert {one.source for one in watch.rounds} == {((rank - 1) % 4,)}
             assert 0 <= watch.rounds[0].start_us
             assert watch.rounds[-1].end_us <= watch.us
-    shown = weft("show", RING, "-t", "ring:4", "--format", "perfetto", "--measured", record,
-                 "-o", out, "--json")  # fmt: skip
+    shown = weft(
+        "show",
+        RING,
+        "-t",
+        "ring:4",
+        "--format",
+        "perfetto",
+        "--measured",
+        record,
+        "-o",
+        out,
+        "--json",
+    )
     assert (shown.code, shown.json["bytes"]) == (0, 8192)
     events = events_of(out)
     groups = {name.split(":")[0] for name in names(events)}
     assert groups == {"predicted", "measured"}
     rounds = [e for e in events if e.get("cat") == "round"]
     assert len(rounds) == 4 * 6
-    other = weft("show", RING, "-t", "ring:4", "--format", "perfetto", "--measured", record,
-                 "--size", "1MiB")  # fmt: skip
+    other = weft(
+        "show", RING, "-t", "ring:4", "--format", "perfetto", "--measured", record, "--size", "1MiB"
+    )
     assert (other.code, "4KiB, 8KiB" in other.err) == (2, True)
 
 
@@ -142,11 +154,17 @@ BROKEN = {
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_broken_recording_is_refused(weft, how, tmp_path):
     path = tmp_path / "measured.json"
-    rounds = [{"round": i, "start_us": i, "end_us": i + 1.0, "to": [1], "source": [1]}
-              for i in (1, 2)]  # fmt: skip
+    rounds = [
+        {"round": i, "start_us": i, "end_us": i + 1.0, "to": [1], "source": [1]} for i in (1, 2)
+    ]
     ranks = [{"us": 4, "rounds": rounds}, {"us": 4, "rounds": []}]
-    data = {"weft": KIND, "schema": 1, "on": "mpi", "collective": "allreduce",
-            "calls": [{"bytes": 8, "dtype": "int32", "ranks": ranks}]}  # fmt: skip
+    data = {
+        "weft": KIND,
+        "schema": 1,
+        "on": "mpi",
+        "collective": "allreduce",
+        "calls": [{"bytes": 8, "dtype": "int32", "ranks": ranks}],
+    }
     load(data, "here")
     BROKEN[how](data)
     path.write_text(json.dumps(data))

@@ -11,13 +11,25 @@ import pytest
 from command import Weft
 
 from weft.backends.cli import main
-from weft.backends.read import program_of, read_msccl_xml
-from weft.backends.read.collective import collective_of
-from weft.dsl.library import Library, read
-from weft.synth.program_time import simulate_program
+from weft.backends.formats.msccl.read import program_of, read_msccl_xml
+from weft.backends.formats.msccl.read.collective import collective_of
+from weft.dsl.nouns.library import Library, read
+from weft.synth.time.programs import simulate_program
 
-QUICK = ("-t", "full:4", "-c", "allreduce", "--sizes", "4KiB:4MiB", "-e", "classic",
-         "--jobs", "2", "--within", "0%")  # fmt: skip
+QUICK = (
+    "-t",
+    "full:4",
+    "-c",
+    "allreduce",
+    "--sizes",
+    "4KiB:4MiB",
+    "-e",
+    "classic",
+    "--jobs",
+    "2",
+    "--within",
+    "0%",
+)
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +168,13 @@ def test_a_file_beside_those_that_a_runtime_loads_is_found(
 
 
 @pytest.mark.parametrize(
-    ("key", "factor", "told"), [("bound_us", 1.1, "are proved"), ("chosen_us", 0.9, "in the manif"),
-                               ("chosen_us", 0.01, "would be quicker than its bound")]
-)  # fmt: skip
+    ("key", "factor", "told"),
+    [
+        ("bound_us", 1.1, "are proved"),
+        ("chosen_us", 0.9, "in the manif"),
+        ("chosen_us", 0.01, "would be quicker than its bound"),
+    ],
+)
 def test_a_manifest_that_claims_more_than_is_so_is_found(
     copied: Path, weft: Weft, key: str, factor: float, told: str
 ) -> None:
@@ -251,14 +267,35 @@ def test_files_that_nobody_takes_are_refused_before_the_search(
 
 def test_other_formats_are_made_and_proved(tmp_path: Path, weft: Weft) -> None:
     made = tmp_path / "library"
-    told = weft("tune", "-t", "line:2", "-c", "allgather", "--sizes", "64KiB:256KiB", "-e",
-                "classic", "--to", "msccl-xml,mscclpp-json,mpi,torch,program", "--target", "rccl",
-                "--jobs", "1", "-o", made)  # fmt: skip
+    told = weft(
+        "tune",
+        "-t",
+        "line:2",
+        "-c",
+        "allgather",
+        "--sizes",
+        "64KiB:256KiB",
+        "-e",
+        "classic",
+        "--to",
+        "msccl-xml,mscclpp-json,mpi,torch,program",
+        "--target",
+        "rccl",
+        "--jobs",
+        "1",
+        "-o",
+        made,
+    )
     assert told.code == 0
     assert weft("check", made).code == 0
     assert {p.name for p in made.iterdir() if p.is_dir()} == {
-        "schedules", "msccl-xml", "mscclpp-json", "mpi", "torch", "program",
-    }  # fmt: skip
+        "schedules",
+        "msccl-xml",
+        "mscclpp-json",
+        "mpi",
+        "torch",
+        "program",
+    }
     assert 'maxBytes="262144"' in (made / "msccl-xml" / "allgather-1.xml").read_text()
     plan = json.loads((made / "mscclpp-json" / "allgather-1.json").read_text())
     assert (plan["min_message_size"], plan["max_message_size"]) == (65536, 262144)
@@ -274,8 +311,26 @@ def test_a_program_of_another_collective_is_found(tmp_path: Path, weft: Weft) ->
     made = {}
     for kind in ("allgather", "alltoall"):
         made[kind] = tmp_path / kind
-        assert weft("tune", "-t", "line:2", "-c", kind, "--sizes", "64KiB:256KiB", "-e", "classic",
-                    "--to", "mpi", "--jobs", "1", "-o", made[kind]).code == 0  # fmt: skip
+        assert (
+            weft(
+                "tune",
+                "-t",
+                "line:2",
+                "-c",
+                kind,
+                "--sizes",
+                "64KiB:256KiB",
+                "-e",
+                "classic",
+                "--to",
+                "mpi",
+                "--jobs",
+                "1",
+                "-o",
+                made[kind],
+            ).code
+            == 0
+        )
     other = made["alltoall"] / "mpi" / "alltoall-1.py"
     (made["allgather"] / "mpi" / "allgather-1.py").write_text(other.read_text())
     found = weft("check", made["allgather"])
@@ -286,8 +341,23 @@ def test_a_program_of_another_collective_is_found(tmp_path: Path, weft: Weft) ->
 def test_a_library_that_is_measured_is_for_any_bytes(tmp_path: Path, weft: Weft) -> None:
     pytest.importorskip("mpi4py")
     made = tmp_path / "library"
-    told = weft("tune", "-t", "ring:3", "-c", "broadcast", "--sizes", "999B:1001B", "-e",
-                "classic", "--measure", "mpi", "--jobs", "1", "-o", made)  # fmt: skip
+    told = weft(
+        "tune",
+        "-t",
+        "ring:3",
+        "-c",
+        "broadcast",
+        "--sizes",
+        "999B:1001B",
+        "-e",
+        "classic",
+        "--measure",
+        "mpi",
+        "--jobs",
+        "1",
+        "-o",
+        made,
+    )
     assert told.code == 0
     assert (read(made).tuned[0].grid[0], read(made).tuned[0].grid[-1]) == (999, 1001)
 
@@ -295,8 +365,23 @@ def test_a_library_that_is_measured_is_for_any_bytes(tmp_path: Path, weft: Weft)
 def test_plans_are_measured_where_there_is_a_runtime(tmp_path: Path, weft: Weft) -> None:
     pytest.importorskip("mpi4py")
     made = tmp_path / "library"
-    told = weft("tune", "-t", "line:2", "-c", "allgather", "--sizes", "64KiB:256KiB", "-e",
-                "classic", "--measure", "mpi", "--jobs", "1", "-o", made)  # fmt: skip
+    told = weft(
+        "tune",
+        "-t",
+        "line:2",
+        "-c",
+        "allgather",
+        "--sizes",
+        "64KiB:256KiB",
+        "-e",
+        "classic",
+        "--measure",
+        "mpi",
+        "--jobs",
+        "1",
+        "-o",
+        made,
+    )
     assert told.code == 0
     library = read(made)
     assert library.timing["by"] == "measurement"
@@ -314,8 +399,21 @@ def test_plans_are_measured_where_there_is_a_runtime(tmp_path: Path, weft: Weft)
 def test_a_sketch_that_gives_nothing_is_told(tmp_path: Path, weft: Weft) -> None:
     sketch = tmp_path / "torn.sketch"
     sketch.write_text("sketch torn\nforbid links 0 -> 1\n")
-    told = weft("tune", "-t", "line:3", "-c", "allgather", "--sizes", "64KiB:128KiB", "-e",
-                "classic", "-s", sketch, "--jobs", "1")  # fmt: skip
+    told = weft(
+        "tune",
+        "-t",
+        "line:3",
+        "-c",
+        "allgather",
+        "--sizes",
+        "64KiB:128KiB",
+        "-e",
+        "classic",
+        "-s",
+        sketch,
+        "--jobs",
+        "1",
+    )
     assert told.code == 0
     assert "torn.sketch gives no schedule" in told.err
 

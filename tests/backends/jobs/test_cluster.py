@@ -18,7 +18,7 @@ from weft.backends.jobs.answer import Ending
 from weft.backends.jobs.cluster import Cluster, cluster
 from weft.backends.jobs.executor import Event
 from weft.backends.jobs.job import Job
-from weft.dsl.errors import Refusal, UserError
+from weft.dsl.base.errors import Refusal, UserError
 
 BODIES = "job_bodies"
 
@@ -106,8 +106,9 @@ def test_a_killed_worker_costs_its_running_job_only(
 ) -> None:
     journal = tmp_path / "journal"
     log(str(journal), "begin")
-    handles = [pool.submit(Job.of(f"{BODIES}:logged", [str(journal), str(i), 0.4]))
-               for i in range(10)]  # fmt: skip
+    handles = [
+        pool.submit(Job.of(f"{BODIES}:logged", [str(journal), str(i), 0.4])) for i in range(10)
+    ]
     while journal.read_text().count("end") < 3:
         time.sleep(0.02)
     answered = [i for i, handle in enumerate(handles) if handle.ended()]

@@ -19,14 +19,17 @@ from weft.backends.jobs import frames
 from weft.backends.jobs.answer import pack, unpack
 from weft.backends.jobs.fingerprint import fingerprint, source_of
 from weft.backends.jobs.job import Job, canonical, digest
-from weft.dsl.errors import Infeasible, Refusal, UserError
+from weft.dsl.base.errors import Infeasible, Refusal, UserError
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @given(VALUES)
@@ -57,9 +60,11 @@ def test_the_fingerprint_of_code_changes_with_any_file(
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     seen = [source_of("outsider.engine")]
     for name, text in (
-        ("__init__.py", "a = 1"), ("deep/b.py", "a = 1"), ("deep/c.lark", "a = 1"),
+        ("__init__.py", "a = 1"),
+        ("deep/b.py", "a = 1"),
+        ("deep/c.lark", "a = 1"),
         ("deep/b.py", "a = 2"),
-    ):  # fmt: skip
+    ):
         (package / name).write_text(text)
         seen.append(source_of("outsider.engine"))
     (package / "__pycache__").mkdir()
@@ -87,7 +92,11 @@ def test_an_edit_anywhere_in_weft_is_another_weft(tmp_path: Path) -> None:
         return found.stdout.strip()
 
     assert asked() == fingerprint()
-    for name in ("dsl/units.py", "synth/packing/kernels.py", "dsl/language/grammar.lark"):
+    for name in (
+        "dsl/base/units.py",
+        "synth/engines/packing/trees/kernels.py",
+        "dsl/language/grammar.lark",
+    ):
         before = asked()
         with (copy / name).open("a") as file:
             file.write("\n")

@@ -17,8 +17,8 @@ from weft.backends.jobs.executor import Event, Step
 from weft.backends.jobs.job import Job
 from weft.backends.jobs.local import Local, local
 from weft.backends.jobs.processes import descendants
-from weft.dsl.errors import Infeasible, NothingFound, Refusal, UserError, WeftError
-from weft.dsl.spans import Span
+from weft.dsl.base.errors import Infeasible, NothingFound, Refusal, UserError, WeftError
+from weft.dsl.base.spans import Span
 
 BODIES = "job_bodies"
 
@@ -168,8 +168,9 @@ def test_nothing_outlives_who_started_the_pool(tmp_path: Path, number: signal.Si
         f"with local(workers=1) as pool: pool.map('{BODIES}:stubborn', [{str(tmp_path)!r}])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", code], env=environment,
-                              stderr=subprocess.DEVNULL)  # fmt: skip
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL
+    )
     wait_for(lambda: len(pids(tmp_path)) == 2)
     assert set(pids(tmp_path)) <= set(descendants(parent.pid))
     parent.send_signal(number)

@@ -18,8 +18,8 @@ from weft.backends.report.sheets import (
     text_sheets,
     topology_sheets,
 )
-from weft.dsl.schedule import Schedule, dump, load
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.schedule import Schedule, dump, load
+from weft.dsl.nouns.topology import Topology
 
 
 @settings(max_examples=60, deadline=None)
@@ -66,8 +66,9 @@ def test_a_topology_differs_where_a_link_or_resource_does(t: Topology, seed: int
         assert [r.what for r in found["facts"].rows] == ["digest"]
     if t.resources:
         first = t.resources[0]
-        other = replace(t, resources=(replace(first, bandwidth=first.bandwidth * 3),
-                                      *t.resources[1:]))  # fmt: skip
+        other = replace(
+            t, resources=(replace(first, bandwidth=first.bandwidth * 3), *t.resources[1:])
+        )
         found = {c.name: c for c in differences(mine, topology_sheets(other))}
         (row,) = found["shared GB/s"].rows
         assert row.words == "+200.00%"

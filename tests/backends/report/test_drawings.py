@@ -17,11 +17,11 @@ from weft.backends.report.dot import machine_dot, quoted
 from weft.backends.report.scale import shade, share_words
 from weft.backends.report.svg import drawing, joined, machine_piece
 from weft.backends.report.svg_charts import program_chart, schedule_chart
-from weft.dsl.catalog import topology
-from weft.dsl.topology import Topology
-from weft.synth.program_time import record_program
-from weft.synth.simulate import simulate
-from weft.synth.timeline import timeline
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.programs import record_program
+from weft.synth.time.simulate import simulate
+from weft.synth.time.timeline import timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = 'a"b\\n<&>]]>\n{}'
@@ -105,5 +105,9 @@ def test_the_scale_darkens() -> None:
     assert tones == sorted(tones, reverse=True)
     assert (shade(-1), shade(2)) == (shade(0), shade(1))
     assert [share_words(x) for x in (0.0, 0.004, 0.87, 0.999, 1.0)] == [
-        "0%", "0.4%", "87%", "99.9%", "100%",
-    ]  # fmt: skip
+        "0%",
+        "0.4%",
+        "87%",
+        "99.9%",
+        "100%",
+    ]

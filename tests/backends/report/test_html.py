@@ -12,7 +12,7 @@ import pytest
 from pages import classic, library, sharing, written
 
 from weft.backends.cli import main
-from weft.backends.compile import compile_schedule
+from weft.backends.compile.compile import compile_schedule
 from weft.backends.report.html import render
 from weft.backends.report.html.chunks import runs
 from weft.backends.report.html.code import chunks_moved
@@ -22,12 +22,12 @@ from weft.backends.report.html.listing import same_ranks
 from weft.backends.report.html.of_library import middle, size_words
 from weft.backends.report.html.of_schedule import Shown, schedule_page
 from weft.backends.report.html.page import byte_words, microseconds, script_json
-from weft.backends.report.html.places import places
 from weft.backends.report.html.schedule import Look, loads_of, schedule_view
-from weft.dsl.catalog import topology
-from weft.dsl.schedule import write
+from weft.backends.report.places import places
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.schedule import write
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 SIZE = 1 << 20
 
@@ -48,10 +48,15 @@ def unpacked(row):
 
 @pytest.mark.parametrize(
     ("spec", "name", "kind", "segments"),
-    [("dgx1", "ring", "allgather", 1), ("dgx2:nodes=2", "ring", "allreduce", 1),
-     ("ndv2:nodes=2", "pairwise", "alltoall", 1), ("dgx1", "ring", "allgather", 3),
-     ("", "", "", 1), ("", "", "", 2)],
-)  # fmt: skip
+    [
+        ("dgx1", "ring", "allgather", 1),
+        ("dgx2:nodes=2", "ring", "allreduce", 1),
+        ("ndv2:nodes=2", "pairwise", "alltoall", 1),
+        ("dgx1", "ring", "allgather", 3),
+        ("", "", "", 1),
+        ("", "", "", 2),
+    ],
+)
 def test_bars_are_what_the_simulator_says(spec, name, kind, segments):
     from dataclasses import replace
 
@@ -112,9 +117,15 @@ def test_density_is_the_share_of_each_cell():
     assert unpacked(chart["rows"][0]) == [(0, 5000, 0, 0), (10000, 20000, 1, 0)]
 
 
-@pytest.mark.parametrize(("name", "kind"), [("ring", "allgather"), ("ring", "allreduce"),
-                                            ("recursive_doubling", "allreduce"),
-                                            ("pairwise", "alltoall")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ring", "allgather"),
+        ("ring", "allreduce"),
+        ("recursive_doubling", "allreduce"),
+        ("pairwise", "alltoall"),
+    ],
+)
 def test_chunks_of_a_program_are_those_of_its_schedule(name, kind):
     schedule = classic("dgx1", name, kind)
     program = compile_schedule(schedule)
@@ -137,8 +148,9 @@ def test_ranks_that_do_the_same_are_listed_once():
     assert len(groups) < 8
 
 
-@pytest.mark.parametrize("spec", ["dgx1", "dgx2:nodes=2", "ndv2:nodes=2", "dgx-a100:nodes=8",
-                                  "torus:4x4", "ring:8"])  # fmt: skip
+@pytest.mark.parametrize(
+    "spec", ["dgx1", "dgx2:nodes=2", "ndv2:nodes=2", "dgx-a100:nodes=8", "torus:4x4", "ring:8"]
+)
 def test_nodes_are_apart_and_inside(spec):
     machine = topology(spec)
     found = places(machine)
@@ -244,8 +256,15 @@ def test_results_of_simulate_and_bench(tmp_path, capsys):
     sizes = [{"name": n, "bytes": b, "us": b / 100, **entry} for n in "ab" for b in (1024, 4096)]
     for one in sizes[:2]:
         one |= {"predicted_us": 11.0, "error": 0.1}
-    data = {"schema": 1, "status": "ok", "on": "mpi", "collective": "allgather", "ranks": 2,
-            "dtype": "float32", "sizes": sizes}  # fmt: skip
+    data = {
+        "schema": 1,
+        "status": "ok",
+        "on": "mpi",
+        "collective": "allgather",
+        "ranks": 2,
+        "dtype": "float32",
+        "sizes": sizes,
+    }
     (tmp_path / "bench.json").write_text(json.dumps(data))
     assert show(tmp_path / "bench.json") == 0
     text = capsys.readouterr().out

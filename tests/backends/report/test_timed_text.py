@@ -9,13 +9,13 @@ from strategies import planned_schedules
 from timed_programs import ring_allgather, stream
 
 from weft.backends.report.timed_text import CELLS, program_run_text, run_text
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.topology import Topology, both_ways, gpu
-from weft.synth.program_time import record_program
-from weft.synth.simulate import simulate
-from weft.synth.timeline import timeline
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology, both_ways, gpu
+from weft.synth.time.programs import record_program
+from weft.synth.time.simulate import simulate
+from weft.synth.time.timeline import timeline
 
 PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 1, 8))
 
@@ -39,8 +39,10 @@ def test_the_busiest_comes_first_and_everything_in_use_is_there(s: Schedule) -> 
     used = np.flatnonzero(told.busy_us > 0)
     assert len(shares) == len(used)
     links = len(s.topology.links)
-    for rows, part in ((used[used < links], slice(0, links)), (used[used >= links], slice(links,
-                        None))):  # fmt: skip
+    for rows, part in (
+        (used[used < links], slice(0, links)),
+        (used[used >= links], slice(links, None)),
+    ):
         mine = shares[: len(rows)] if part.start == 0 else shares[len(shares) - len(rows) :]
         busy = sorted((told.busy_us[rows] / told.time_us).tolist(), reverse=True)
         assert [int(x[:-1]) for x in mine] == pytest.approx([100 * x for x in busy], abs=0.51)

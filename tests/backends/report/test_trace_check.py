@@ -60,7 +60,7 @@ MUTANTS = [
     ("without id", lambda e: e[OUT].pop("id")),
     ("without numbers", lambda e: e[LEVEL].update(args={})),
     ("without numbers", lambda e: e[LEVEL]["args"].update(bytes="3")),
-]  # fmt: skip
+]
 
 
 def test_the_sound_one_is_sound() -> None:

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from strategies import planned_schedules, ring, schedules
 from timed_programs import ring_allgather, stream
 
-from weft.backends.compile import CompileOptions, compile_schedule
+from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.report.trace import Trace, lanes
 from weft.backends.report.trace_check import faults
 from weft.backends.report.trace_program import add_program
 from weft.backends.report.trace_schedule import add_schedule
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.errors import UserError
-from weft.dsl.schedule import Schedule, Transfer
-from weft.synth.program_time import record_program
-from weft.synth.simulate import simulate
-from weft.synth.timeline import timeline
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.synth.time.programs import record_program
+from weft.synth.time.simulate import simulate
+from weft.synth.time.timeline import timeline
 
 NS = 0.000_501  # µs: times are rounded to whole nanoseconds
 
@@ -64,8 +64,9 @@ def test_every_transfer_is_there_once_per_link_with_the_times_of_the_simulation(
 
 
 def _track(events: list[dict], event: dict) -> str:
-    return next(e["args"]["name"] for e in events
-                if e["name"] == "thread_name" and e["tid"] == event["tid"])  # fmt: skip
+    return next(
+        e["args"]["name"] for e in events if e["name"] == "thread_name" and e["tid"] == event["tid"]
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -107,8 +108,9 @@ def test_flights_that_overlap_take_lanes() -> None:
     events = written(add_schedule, timeline(s, 50_000))
     slices = of_phase(events, "X")
     assert [(e["ts"], e["dur"], _track(events, e)) for e in slices] == [
-        (0, 11, "to gpu1"), (1, 11, "to gpu1, lane 2"),
-    ]  # fmt: skip
+        (0, 11, "to gpu1"),
+        (1, 11, "to gpu1, lane 2"),
+    ]
 
 
 def test_lanes_are_reused() -> None:
@@ -139,9 +141,11 @@ def test_a_message_goes_from_the_send_to_the_receive() -> None:
     assert (out["ts"], into["ts"]) == (10, 15)
     shown = [(e["name"], e["ts"], e["dur"]) for e in of_phase(events, "X")]
     assert shown == [
-        ("s o[0] x1", 0, 10), ("wait for messages", 0, 15), ("0 -> 1, channel 0", 0, 10),
+        ("s o[0] x1", 0, 10),
+        ("wait for messages", 0, 15),
+        ("0 -> 1, channel 0", 0, 10),
         ("r -> o[0] x1", 15, 0),
-    ]  # fmt: skip
+    ]
 
 
 def test_what_is_left_out_is_said() -> None:

@@ -14,17 +14,23 @@ from weft.backends.jobs.job import digest
 from weft.backends.sweep.body import believable, solve
 from weft.backends.sweep.cache import Cache, default_folder, entries, remove
 from weft.backends.sweep.question import Label, Question, SketchText, problem_of
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.problem import Objective, Problem
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
 
 CODE = "c0de"
 
 
 def question(
-    machine: str = "ring:4", kind: str = "allgather", engine: str = "classic", size: int = 4096,
-    seconds: float = 10.0, seed: int = 0, threads: int = 2, sketch: SketchText | None = None,
-) -> Question:  # fmt: skip
+    machine: str = "ring:4",
+    kind: str = "allgather",
+    engine: str = "classic",
+    size: int = 4096,
+    seconds: float = 10.0,
+    seed: int = 0,
+    threads: int = 2,
+    sketch: SketchText | None = None,
+) -> Question:
     there = topology(machine)
     problem = Problem(there, make(kind, there.ranks), None, Objective.TIME, size)
     label = Label(machine, kind, "", engine, size, "time", seed)
@@ -38,12 +44,18 @@ RING = SketchText("s", "sketch s\nforbid links 0 -> 1\n")
 @pytest.mark.parametrize(
     "other",
     [
-        question("torus:2x2"), question("ring:5"), question(kind="allreduce"), question(size=8192),
-        question(engine="classic{algorithm=ring}"), question(engine="packing"), question(seed=1),
-        question(threads=1), question(sketch=RING),
+        question("torus:2x2"),
+        question("ring:5"),
+        question(kind="allreduce"),
+        question(size=8192),
+        question(engine="classic{algorithm=ring}"),
+        question(engine="packing"),
+        question(seed=1),
+        question(threads=1),
+        question(sketch=RING),
         question(sketch=replace(RING, arguments=(("nodes", 2),))),
     ],
-)  # fmt: skip
+)
 def test_every_part_of_a_question_is_in_its_key(other: Question) -> None:
     assert other.core(CODE) != ASKED.core(CODE)
     assert other.key(CODE) != ASKED.key(CODE)
@@ -130,11 +142,15 @@ def test_what_is_stored_is_not_trusted(
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"\xff" + b, lambda b: b"[]",
-        lambda b: b.replace(b'"feasible"', b'"optimal" '), lambda b: b'{"weft": "result"}',
+        lambda b: b[: len(b) // 2],
+        lambda b: b"",
+        lambda b: b"\xff" + b,
+        lambda b: b"[]",
+        lambda b: b.replace(b'"feasible"', b'"optimal" '),
+        lambda b: b'{"weft": "result"}',
         lambda b: b.replace(b"4096", b"8192"),
     ],
-)  # fmt: skip
+)
 def test_damaged_files_are_as_good_as_none(
     tmp_path: Path, answer: dict[str, Any], damage: Callable[[bytes], bytes]
 ) -> None:

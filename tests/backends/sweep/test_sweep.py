@@ -15,12 +15,29 @@ import pytest
 from command import Weft
 
 from weft.backends.jobs.processes import descendants
-from weft.dsl.schedule import read
-from weft.synth.simulate import simulate
-from weft.synth.verify import verify
+from weft.dsl.nouns.schedule import read
+from weft.synth.judge.verify import verify
+from weft.synth.time.simulate import simulate
 
-SMALL = ("sweep", "-t", "ring:3", "-t", "line:3", "-c", "allgather", "-c", "allreduce",
-         "-e", "classic", "-e", "exact", "--size", "4KiB", "--time", "20s")  # fmt: skip
+SMALL = (
+    "sweep",
+    "-t",
+    "ring:3",
+    "-t",
+    "line:3",
+    "-c",
+    "allgather",
+    "-c",
+    "allreduce",
+    "-e",
+    "classic",
+    "-e",
+    "exact",
+    "--size",
+    "4KiB",
+    "--time",
+    "20s",
+)
 
 
 def compared(folder: Path) -> dict[str, bytes]:
@@ -44,8 +61,12 @@ def test_a_sweep_is_a_table_and_a_folder_of_verified_schedules(weft: Weft, tmp_p
     assert (ran.json["status"], ran.json["ran"], ran.json["pending"]) == ("ok", 8, 0)
     rows = json.loads((out / "sweep.json").read_text())["jobs"]
     order = [(r["topology"], r["collective"], r["engine"]) for r in rows]
-    assert order == [(t, c, e) for t in ("ring:3", "line:3") for c in ("allgather", "allreduce")
-                     for e in ("classic", "exact")]  # fmt: skip
+    assert order == [
+        (t, c, e)
+        for t in ("ring:3", "line:3")
+        for c in ("allgather", "allreduce")
+        for e in ("classic", "exact")
+    ]
     refused = [r for r in rows if r["status"] == "refused"]
     assert [(r["topology"], r["collective"], r["engine"]) for r in refused] == [
         ("line:3", "allreduce", "classic")
@@ -153,8 +174,9 @@ def test_a_file_states_axes_exclusions_and_single_jobs(weft: Weft, tmp_path: Pat
     texts = {(r["topology"], r["collective"], r["engine"], r["bytes"]) for r in rows[:-2]}
     sizes = {"ring:3": (1024, 2048, 4096), "line:3": (2048, 4096)}
     engines = {"allgather": ("classic", "exact"), "allreduce": ("exact",)}
-    assert texts == {(t, c, e, s) for t in sizes for c in engines for e in engines[c]
-                     for s in sizes[t]}  # fmt: skip
+    assert texts == {
+        (t, c, e, s) for t in sizes for c in engines for e in engines[c] for s in sizes[t]
+    }
     assert [r["more"] for r in rows[-2:]] == ["root=3", "root=7"]
     assert rows[-2]["status"] == "feasible"  # best in steps and rounds, above the bound in time
     assert rows[-1]["status"] == "refused"
@@ -177,10 +199,13 @@ def test_a_file_states_axes_exclusions_and_single_jobs(weft: Weft, tmp_path: Pat
         ("topologies = ['ring:3']\ncollectives = ['allgather']\nobjective = 'time'", "sizes"),
         ("[[job]]\ntopology = 'ring:3'", "collective"),
         ("topologies = ['ring:3']\ncollectives = ['allgather']\n[[exclude]]", "everything"),
-        ("topologies = ['ring:3']\ncollectives = ['allgather']\n[[exclude]]\ntopology = 'ring:3'",
-         "no job"),
+        (
+            "topologies = ['ring:3']\ncollectives = ['allgather']\n"
+            "[[exclude]]\ntopology = 'ring:3'",
+            "no job",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_file_is_told(
     weft: Weft, tmp_path: Path, text: str, told: str
 ) -> None:
@@ -195,8 +220,24 @@ def test_what_is_wrong_with_a_file_is_told(
 def test_sketches_are_an_axis_and_misfits_are_refused(weft: Weft, tmp_path: Path) -> None:
     sketch = tmp_path / "one_way.sketch"
     sketch.write_text("sketch one_way\ncollective allgather\nforbid links 1 -> 0\n")
-    rows = weft("sweep", "-t", "ring:3", "-c", "allgather", "-c", "allreduce", "-e", "exact",
-                "-s", "", "-s", sketch, "--size", "4KiB", "--json").json["jobs"]  # fmt: skip
+    rows = weft(
+        "sweep",
+        "-t",
+        "ring:3",
+        "-c",
+        "allgather",
+        "-c",
+        "allreduce",
+        "-e",
+        "exact",
+        "-s",
+        "",
+        "-s",
+        sketch,
+        "--size",
+        "4KiB",
+        "--json",
+    ).json["jobs"]
     status = {(r["collective"], bool(r["sketch"])): r["status"] for r in rows}
     assert status[("allgather", True)] in ("optimal", "feasible")
     assert status[("allreduce", True)] == "refused"
@@ -214,8 +255,22 @@ def test_a_frontier_has_a_file_per_point(weft: Weft, tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_late_is_killed_and_asked_again_next_time(weft: Weft, tmp_path: Path) -> None:
-    slow = ("sweep", "-t", "ndv2:nodes=2", "-c", "allgather", "-e", "exact", "--size", "1MiB",
-            "--time", "50s", "-o", tmp_path / "out", "--json")  # fmt: skip
+    slow = (
+        "sweep",
+        "-t",
+        "ndv2:nodes=2",
+        "-c",
+        "allgather",
+        "-e",
+        "exact",
+        "--size",
+        "1MiB",
+        "--time",
+        "50s",
+        "-o",
+        tmp_path / "out",
+        "--json",
+    )
     ran = weft(*slow, "--deadline", "1s")
     assert ran.code == 3
     assert ran.json["jobs"][0]["status"] == "late"
@@ -225,8 +280,24 @@ def test_a_job_that_is_late_is_killed_and_asked_again_next_time(weft: Weft, tmp_
 
 
 WEFT = [sys.executable, "-m", "weft.backends.cli"]
-LONG = ("sweep", "-t", "ring:3", "-t", "ndv2:nodes=2", "-c", "allgather", "-e", "exact",
-        "--size", "1MiB,2MiB", "--time", "100s", "--jobs", "2", "--json")  # fmt: skip
+LONG = (
+    "sweep",
+    "-t",
+    "ring:3",
+    "-t",
+    "ndv2:nodes=2",
+    "-c",
+    "allgather",
+    "-e",
+    "exact",
+    "--size",
+    "1MiB,2MiB",
+    "--time",
+    "100s",
+    "--jobs",
+    "2",
+    "--json",
+)
 """Two jobs that end at once, and two that no solver ends in a minute."""
 
 
@@ -275,9 +346,17 @@ def test_ctrl_c_before_anything_is_done_is_130(tmp_path: Path) -> None:
     command = [*WEFT, *LONG, "-o", str(tmp_path / "out")]
     command.remove("ring:3")
     command.remove("-t")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path),
-                               "WEFT_CACHE": str(tmp_path / "cache")}) as process:  # fmt: skip
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "WEFT_CACHE": str(tmp_path / "cache"),
+        },
+    ) as process:
         end = time.monotonic() + 60
         while not (tmp_path / "out" / "journal.jsonl").exists() or not starts(tmp_path / "out"):
             assert time.monotonic() < end

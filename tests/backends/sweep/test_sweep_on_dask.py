@@ -19,9 +19,29 @@ pytest.importorskip("distributed")
 from dask_cluster import dask_cluster
 
 WEFT = [sys.executable, "-m", "weft.backends.cli"]
-PLAN = ("sweep", "-t", "ring:3", "-t", "line:3", "-t", "torus:2x2", "-c", "allgather", "-c",
-        "allreduce", "-c", "broadcast", "-e", "classic", "-e", "exact", "--size", "4KiB,1MiB",
-        "--no-cache", "--json")  # fmt: skip
+PLAN = (
+    "sweep",
+    "-t",
+    "ring:3",
+    "-t",
+    "line:3",
+    "-t",
+    "torus:2x2",
+    "-c",
+    "allgather",
+    "-c",
+    "allreduce",
+    "-c",
+    "broadcast",
+    "-e",
+    "classic",
+    "-e",
+    "exact",
+    "--size",
+    "4KiB,1MiB",
+    "--no-cache",
+    "--json",
+)
 
 
 def journal(out: Path) -> list[dict[str, Any]]:
@@ -50,8 +70,10 @@ def test_killed_stopped_and_resumed_it_is_the_local_sweep(weft: Weft, tmp_path: 
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, env=environment
         ) as client:
-            for wanted, do in ((8, lambda: dask.kill_worker(0)),
-                               (20, lambda: client.send_signal(signal.SIGINT))):  # fmt: skip
+            for wanted, do in (
+                (8, lambda: dask.kill_worker(0)),
+                (20, lambda: client.send_signal(signal.SIGINT)),
+            ):
                 while len(answered(there)) < wanted:
                     assert client.poll() is None
                     time.sleep(0.02)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import patterns
 from shares import with_sizes
 
-from weft.backends.read import read_msccl_xml
+from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.tune.artefacts import make
 from weft.backends.tune.variants import Variant
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make as collective
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import dump
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make as collective
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import dump
 from weft.synth.api import synthesize
-from weft.synth.engine import Budget
+from weft.synth.base.engine import Budget
 
 
 def test_chunks_of_unequal_sizes_are_cut_once_more_by_instances() -> None:
@@ -22,21 +22,33 @@ def test_chunks_of_unequal_sizes_are_cut_once_more_by_instances() -> None:
     schedule = synthesize(problem, "packing", Budget(5, 1, 0)).points[0].schedule
     assert max(schedule.collective.sizes) > min(schedule.collective.sizes)
     formats = ["msccl-xml", "mscclpp-json", "mpi"]
-    done = make({
-        "schedule": dump(schedule), "variant": Variant(2).to_json(), "name": "a", "low": 1024,
-        "high": 4096, "seed": 0,
-        "wanted": {"formats": formats, "runtime": "msccl", "in_place": [False, True]},
-    })  # fmt: skip
+    done = make(
+        {
+            "schedule": dump(schedule),
+            "variant": Variant(2).to_json(),
+            "name": "a",
+            "low": 1024,
+            "high": 4096,
+            "seed": 0,
+            "wanted": {"formats": formats, "runtime": "msccl", "in_place": [False, True]},
+        }
+    )
     assert [a["format"] for a in done["artefacts"]] == [*formats[:1] * 2, *formats[1:2] * 2, "mpi"]
 
 
 def test_a_file_of_rounded_shares_is_judged_in_those() -> None:
     """701 : 300 in four segments is rounded to 256ths: no multiple of what the shares were."""
     schedule = with_sizes(patterns.ring_allreduce(2, 1), [701, 300])
-    done = make({
-        "schedule": dump(schedule), "variant": Variant(segments=4).to_json(), "name": "a",
-        "low": 1024, "high": 4096, "seed": 0,
-        "wanted": {"formats": ["msccl-xml"], "runtime": "msccl", "in_place": [False]},
-    })  # fmt: skip
+    done = make(
+        {
+            "schedule": dump(schedule),
+            "variant": Variant(segments=4).to_json(),
+            "name": "a",
+            "low": 1024,
+            "high": 4096,
+            "seed": 0,
+            "wanted": {"formats": ["msccl-xml"], "runtime": "msccl", "in_place": [False]},
+        }
+    )
     [text] = done["files"].values()
     assert read_msccl_xml(text).message_chunks % 1001

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from weft.backends.tune.asks import Named, asks, fitting_sketches
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
 
 SKETCH = Named("mine", "sketch mine {}")
 

@@ -17,10 +17,13 @@ def runs(path: tuple[int, ...]) -> int:
 
 
 @given(
-    arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(1, 5)),
-           elements=st.floats(1, 9).map(lambda x: round(x, 1))),
+    arrays(
+        np.float64,
+        st.tuples(st.integers(1, 3), st.integers(1, 5)),
+        elements=st.floats(1, 9).map(lambda x: round(x, 1)),
+    ),
     st.sampled_from((0.0, 0.1, 0.5)),
-)  # fmt: skip
+)
 def test_no_choice_has_fewer_plans_or_is_as_short_and_quicker(
     times: np.ndarray, within: float
 ) -> None:
@@ -32,9 +35,10 @@ def test_no_choice_has_fewer_plans_or_is_as_short_and_quicker(
         return runs(one), round(sum(np.log(times[c, i]) for i, c in enumerate(one)), 9)
 
     allowed = [
-        one for one in product(range(count), repeat=sizes)
+        one
+        for one in product(range(count), repeat=sizes)
         if all(times[c, i] <= limit[i] for i, c in enumerate(one))
-    ]  # fmt: skip
+    ]
     assert path in allowed
     assert cost(path) == min(map(cost, allowed))
 

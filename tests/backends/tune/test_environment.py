@@ -12,10 +12,10 @@ import pytest
 
 from weft.backends.tune.artefacts import written_sizes
 from weft.backends.tune.environment import environment
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.library import Artefact, Candidate, Library, Tuned, TunedPlan
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import Artefact, Candidate, Library, Tuned, TunedPlan
 
 KINDS = ("allreduce", "allgather")
 
@@ -25,11 +25,17 @@ def library(
 ) -> Library:
     step = 1000
     made = tuple(
-        TunedPlan(f"p{i}", 1 + i * step, (i + 1) * step, "c", "classic", protocol, artefacts=(
-            Artefact("msccl-xml", f"msccl-xml/p{i}.xml", target),
-        ))
+        TunedPlan(
+            f"p{i}",
+            1 + i * step,
+            (i + 1) * step,
+            "c",
+            "classic",
+            protocol,
+            artefacts=(Artefact("msccl-xml", f"msccl-xml/p{i}.xml", target),),
+        )
         for i in range(plans)
-    )  # fmt: skip
+    )
     one = Tuned(make(kind, 2), {}, (1,), (1.0,), (1.0,), (None,), (Candidate("c", (1.0,)),), made)
     return Library("m", topology("line:2"), 1, plans * step, {}, (one,))
 
@@ -58,12 +64,18 @@ def test_a_shell_that_does_not_say_where_the_script_is_gets_nothing(tmp_path: Pa
     for name, text in {**environment(library(5)), "library.json": ""}.items():
         (tmp_path / name).write_text(text)
     script = f'. "{tmp_path}/env.sh" || echo "failed $?"; echo "$NCCL_ALGO$MSCCL_CONFIG"'
-    done = subprocess.run(["dash", "-c", script], capture_output=True, text=True, cwd="/",
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        ["dash", "-c", script], capture_output=True, text=True, cwd="/", check=False
+    )
     assert done.stdout == "failed 1\n\n"
     assert "source it in its folder" in done.stderr
-    there = subprocess.run(["dash", "-c", '. ./env.sh; echo "$NCCL_ALGO"'], capture_output=True,
-                           text=True, cwd=tmp_path, check=True)  # fmt: skip
+    there = subprocess.run(
+        ["dash", "-c", '. ./env.sh; echo "$NCCL_ALGO"'],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
     assert there.stdout == "MSCCL,RING,TREE\n"
 
 
@@ -98,9 +110,13 @@ def test_a_library_without_xml_needs_none() -> None:
 
 @pytest.mark.parametrize(
     ("format", "runtime", "high"),
-    [("msccl-xml", "msccl", 101), ("msccl-xml", "rccl", 100), ("msccl-xml", "executor", 100),
-     ("mscclpp-json", "msccl", 100)],
-)  # fmt: skip
+    [
+        ("msccl-xml", "msccl", 101),
+        ("msccl-xml", "rccl", 100),
+        ("msccl-xml", "executor", 100),
+        ("mscclpp-json", "msccl", 100),
+    ],
+)
 def test_sizes_are_written_by_the_rule_of_who_reads_them(
     format: str, runtime: str, high: int
 ) -> None:

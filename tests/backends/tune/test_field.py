@@ -14,7 +14,7 @@ from weft.backends.tune.measure import between
 from weft.backends.tune.options import TuneOptions
 from weft.backends.tune.race import Entry, Runner, Track
 from weft.backends.tune.variants import Variant
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
 
 GRID = [1000, 2000, 4000, 8000]
 TRACK = Track("msccl", ("Simple",), (False,))
@@ -38,12 +38,14 @@ def jobs_for(slow: range, lead: float) -> Any:
 def taken(slow: range, lead: float) -> list[str]:
     """Who is taken at each size of the grid."""
     schedule = patterns.ring_allgather(2, 1)
-    entries = [Entry(Runner("plan", schedule), PLAN, tuple(n / lead for n in GRID)),
-               Entry(Runner("baseline", schedule, baseline=True), BASELINE,
-                     tuple(float(n) for n in GRID))]  # fmt: skip
+    entries = [
+        Entry(Runner("plan", schedule), PLAN, tuple(n / lead for n in GRID)),
+        Entry(Runner("baseline", schedule, baseline=True), BASELINE, tuple(float(n) for n in GRID)),
+    ]
     options = TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))
-    came = _between(Field(GRID, entries, between(entries, GRID)), options, TRACK,
-                    jobs_for(slow, lead))  # fmt: skip
+    came = _between(
+        Field(GRID, entries, between(entries, GRID)), options, TRACK, jobs_for(slow, lead)
+    )
     return [entries[i].runner.name for i in path(came, options)]
 
 
@@ -53,9 +55,15 @@ def test_a_plan_that_never_loses_is_taken() -> None:
 
 @pytest.mark.parametrize(
     ("slow", "wins"),
-    [(range(2300, 2500), "pbbp"), (range(2900, 3100), "pbbp"), (range(4100, 7900), "ppbb"),
-     (range(1500, 1510), "bbpp"), (range(1100, 7900), "bbbb"), (range(2010, 2020), "pppp")],
-)  # fmt: skip
+    [
+        (range(2300, 2500), "pbbp"),
+        (range(2900, 3100), "pbbp"),
+        (range(4100, 7900), "ppbb"),
+        (range(1500, 1510), "bbpp"),
+        (range(1100, 7900), "bbbb"),
+        (range(2010, 2020), "pppp"),
+    ],
+)
 def test_where_a_plan_loses_the_baseline_is_taken_on_both_sides(slow: range, wins: str) -> None:
     names = {"p": "plan", "b": "baseline"}
     assert taken(slow, 1.05) == [names[w] for w in wins]
@@ -70,8 +78,10 @@ def test_what_is_slower_than_a_baseline_at_a_size_is_out() -> None:
     """Though the baseline has lost more to another of its forms between the sizes."""
     schedule = patterns.ring_allgather(2, 1)
     times = tuple(float(n) for n in GRID)
-    entries = [Entry(Runner("plan", schedule), PLAN, tuple(1.001 * t for t in times)),
-               Entry(Runner("baseline", schedule, baseline=True), BASELINE, times)]  # fmt: skip
+    entries = [
+        Entry(Runner("plan", schedule), PLAN, tuple(1.001 * t for t in times)),
+        Entry(Runner("baseline", schedule, baseline=True), BASELINE, times),
+    ]
     behind = np.array([[1.002] * len(GRID), [1.01] * len(GRID)])
     came = Field(GRID, entries, between(entries, GRID), behind=behind)
     assert path(came, TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))) == [1] * len(GRID)
@@ -80,8 +90,10 @@ def test_what_is_slower_than_a_baseline_at_a_size_is_out() -> None:
 def test_who_interrupts_the_looks_between_sizes_keeps_the_race() -> None:
     schedule = patterns.ring_allgather(2, 1)
     times = tuple(float(n) for n in GRID)
-    entries = [Entry(Runner("plan", schedule), PLAN, times),
-               Entry(Runner("baseline", schedule, baseline=True), BASELINE, times)]  # fmt: skip
+    entries = [
+        Entry(Runner("plan", schedule), PLAN, times),
+        Entry(Runner("baseline", schedule, baseline=True), BASELINE, times),
+    ]
     came = Field(GRID, entries, between(entries, GRID))
     options = TuneOptions(sizes=SizeRange(GRID[0], GRID[-1]))
     looked = _between(came, options, TRACK, lambda *given: [None] * len(given[2]))

@@ -8,9 +8,9 @@ import pytest
 
 from weft.backends.tune.gather import gather
 from weft.backends.tune.options import TuneOptions
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
 
 
 def test_an_interruption_before_any_schedule_is_none_that_there_is_none() -> None:
@@ -22,7 +22,11 @@ def test_an_interruption_before_any_schedule_is_none_that_there_is_none() -> Non
     found = gather(*asked, options, lambda label, function, given: [nothing for _ in given])
     assert (found.runners, found.why) == ([], "it cannot")
     counted = itertools.count()
-    found = gather(*asked, options, lambda label, function, given: [
-        {"schedules": [], "why": f"reason {next(counted)}"} for _ in given
-    ])  # fmt: skip
+    found = gather(
+        *asked,
+        options,
+        lambda label, function, given: [
+            {"schedules": [], "why": f"reason {next(counted)}"} for _ in given
+        ],
+    )
     assert found.why == f"reason 0; reason 1; reason 2; and {next(counted) - 3} more"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from weft.backends.tune.names import plan_name, stem_of
-from weft.dsl.collective import custom, make
+from weft.dsl.nouns.collective import custom, make
 
 
 def named(name: str) -> str:

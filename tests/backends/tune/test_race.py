@@ -12,13 +12,13 @@ import pytest
 from weft.backends.tune import work
 from weft.backends.tune.race import PLAIN, Interrupted, Runner, Track, run_race, short_race
 from weft.backends.tune.variants import Variant
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule, dump
-from weft.dsl.units import SizeRange
+from weft.dsl.base.units import SizeRange
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule, dump
 from weft.synth.api import synthesize
-from weft.synth.engine import Budget
+from weft.synth.base.engine import Budget
 
 SIZES = SizeRange(1 << 12, 1 << 20)
 

@@ -6,20 +6,20 @@ import patterns
 import pytest
 from shares import in_pieces
 
-from weft.backends.fitting import MOST_GRAINS, binary, fitted
+from weft.backends.compile.fitting import MOST_GRAINS, binary, fitted
 from weft.backends.tune.manifest import _odd
 from weft.backends.tune.usable import usable
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import clock
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.library import TunedPlan
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule, dump
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import TunedPlan
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule, dump
 from weft.synth.api import synthesize
-from weft.synth.engine import Budget
-from weft.synth.occupancy import us_per_byte
-from weft.synth.verify import verify
+from weft.synth.base.engine import Budget
+from weft.synth.fabric.occupancy import us_per_byte
+from weft.synth.judge.verify import verify
 
 
 @pytest.mark.parametrize("shares", [[1, 1, 1], [5, 2], [1, 2, 4, 5]])
@@ -32,8 +32,10 @@ def test_odd_shares_become_grains_of_a_power_of_two(shares: list[int]) -> None:
 
 
 def test_shares_that_are_round_stay() -> None:
-    for schedule in (patterns.ring_allgather(3, 1),
-                     in_pieces(patterns.ring_allgather(4, 1), [[1, 3]] * 4)):  # fmt: skip
+    for schedule in (
+        patterns.ring_allgather(3, 1),
+        in_pieces(patterns.ring_allgather(4, 1), [[1, 3]] * 4),
+    ):
         assert usable(schedule) is schedule
     assert binary(3, 12)
     assert not binary(3, 9)
@@ -64,8 +66,13 @@ def test_a_message_is_not_cut_into_less_than_elements() -> None:
     """Unless it has to: an allgather of four ranks has four chunks at least."""
     whole = patterns.ring_allgather(4, 1)
     fine = in_pieces(whole, [[1] * 16] * 4)
-    given = {"runtime": "msccl", "protocols": [], "in_place": [False],
-             "variant": Variant().to_json(), "sizes": [8, 128, 256]}  # fmt: skip
+    given = {
+        "runtime": "msccl",
+        "protocols": [],
+        "in_place": [False],
+        "variant": Variant().to_json(),
+        "sizes": [8, 128, 256],
+    }
     assert None not in clock({**given, "schedule": dump(whole)})
     assert [us is None for us in clock({**given, "schedule": dump(fine)})] == [True, True, False]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from weft.backends.passes.channels import Spread
+from weft.backends.compile.passes.channels import Spread
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand, clock, explore, solve
-from weft.dsl import collective_json, topology_json
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.program import Protocol
-from weft.dsl.schedule import load
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.schedule import load
 
 
 def ask(machine: str, kind: str, engine: str, **more: object) -> dict[str, object]:
@@ -19,9 +19,15 @@ def ask(machine: str, kind: str, engine: str, **more: object) -> dict[str, objec
     return {
         "topology": topology_json.dump(there),
         "collective": collective_json.dump(make(kind, there.ranks)),
-        "engine": engine, "objective": "time", "bytes": 1 << 20, "sketch": None,
-        "one_shot": False, "seconds": 10.0, "seed": 0, **more,
-    }  # fmt: skip
+        "engine": engine,
+        "objective": "time",
+        "bytes": 1 << 20,
+        "sketch": None,
+        "one_shot": False,
+        "seconds": 10.0,
+        "seed": 0,
+        **more,
+    }
 
 
 def stand(machine: str, kind: str, engine: str) -> dict[str, object]:

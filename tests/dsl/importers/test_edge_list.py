@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import BadFile, BadTopology, UserError
-from weft.dsl.symmetry import verified
-from weft.dsl.topology import NodeKind, Topology
+from weft.dsl.base.errors import BadFile, BadTopology, UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.symmetry.symmetry import verified
 
 LINE: dict[str, Any] = {
     "topology": "a line",

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shared import samples
 
-from weft.dsl.errors import UserError
-from weft.dsl.files import parse_json
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.files import parse_json
+from weft.dsl.base.spans import Source
 from weft.dsl.importers import read_any
+from weft.dsl.importers.sketches.taccl_rules import translate
 from weft.dsl.importers.taccl_pair import read_pair
-from weft.dsl.importers.taccl_rules import translate
 from weft.dsl.importers.taccl_sketch import read_taccl_sketch
 from weft.dsl.language.lint import lint
 from weft.dsl.language.parse import parse
 from weft.dsl.machines.spec import parse_options
-from weft.dsl.spans import Source
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 XML = (
     '<system version="1"><cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="1">'
@@ -35,26 +35,72 @@ SMI = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV4\tPIX\t0-7\nGPU1\tNV4\t X
 SMI += "NIC0\tPIX\tPHB\t X \n\nLegend:\n  X = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
 EDGES = json.dumps({"gpu_ids": [0, 1], "edges": [[0, 1, 25, 0.7], [1, 0, "7/6", 1e-1]]})
 TACCL = json.dumps(
-    {"name": "a_1MB", "gpus_per_node": 2, "alpha": 0.3, "nics_per_node": 1, "remote_alpha": 2,
-     "remote_beta": 105, "node_betas_list": [8], "node_invbws_list": [8]}
-)  # fmt: skip
+    {
+        "name": "a_1MB",
+        "gpus_per_node": 2,
+        "alpha": 0.3,
+        "nics_per_node": 1,
+        "remote_alpha": 2,
+        "remote_beta": 105,
+        "node_betas_list": [8],
+        "node_invbws_list": [8],
+    }
+)
 TOML = 'schema = 1\nname = "a"\ngpus = 2\n[[cables]]\nlane = "1GB/s"\nalpha = "1us"\n'
 TOML += 'pairs = [[0, 1, 2]]\nsource = "me"\n'
 TECCL = json.dumps(
-    {"TopologyParams": {"name": "NDv2", "chassis": 3, "chunk_size": 1e-6, "alpha": [1e-6, 0]},
-     "GurobiParams": {}, "InstanceParams": {"collective": 1, "num_chunks": 1}}
-)  # fmt: skip
+    {
+        "TopologyParams": {"name": "NDv2", "chassis": 3, "chunk_size": 1e-6, "alpha": [1e-6, 0]},
+        "GurobiParams": {},
+        "InstanceParams": {"collective": 1, "num_chunks": 1},
+    }
+)
 TEXTS = {"xml": XML, "smi": SMI, "edges": EDGES, "taccl": TACCL, "toml": TOML, "teccl": TECCL}
 SKETCH = json.dumps(
-    {"nnodes": 2, "symmetry_offsets": [[2, 4]], "hyperparameters": {"input_chunkup": 1},
-     "intranode_sketch": {"strategy": "switch", "switches": [[0, 1]],
-                          "switch_hyperedge_strategy": ["uc-min"]},
-     "internode_sketch": {"strategy": "relay", "internode_conn": {"0": [0], "1": [1]},
-                          "gpus_to_sender_rev_map": {"0": [0], "1": [1]},
-                          "enforce_ordering": True}}
-)  # fmt: skip
-JUNK = ["", "0", "-1", "1e999", "9" * 40, '"', "<", ">", "[", "]", "{}", "null", "\x00", "X",
-        "NV9", "GPU1", "\t", "\n", "NaN", "true", "é", "/", "&x;", "=", ","]  # fmt: skip
+    {
+        "nnodes": 2,
+        "symmetry_offsets": [[2, 4]],
+        "hyperparameters": {"input_chunkup": 1},
+        "intranode_sketch": {
+            "strategy": "switch",
+            "switches": [[0, 1]],
+            "switch_hyperedge_strategy": ["uc-min"],
+        },
+        "internode_sketch": {
+            "strategy": "relay",
+            "internode_conn": {"0": [0], "1": [1]},
+            "gpus_to_sender_rev_map": {"0": [0], "1": [1]},
+            "enforce_ordering": True,
+        },
+    }
+)
+JUNK = [
+    "",
+    "0",
+    "-1",
+    "1e999",
+    "9" * 40,
+    '"',
+    "<",
+    ">",
+    "[",
+    "]",
+    "{}",
+    "null",
+    "\x00",
+    "X",
+    "NV9",
+    "GPU1",
+    "\t",
+    "\n",
+    "NaN",
+    "true",
+    "é",
+    "/",
+    "&x;",
+    "=",
+    ",",
+]
 
 
 def read(text: str, options: str = "") -> Topology:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from weft.dsl.errors import BadFile
+from weft.dsl.base.errors import BadFile
 from weft.dsl.importers import read_any
 from weft.dsl.machines.spec import parse_spec
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.topology import Topology
 
 P2P = """[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
 Device: 0, Tesla V100-SXM2-16GB, pciBusID: 6, pciDeviceID: 0, pciDomainID:0

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from shared import samples
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import BadFile, BadTopology, UserError
-from weft.dsl.hops import hop_distances
-from weft.dsl.symmetry import generate, is_semiregular, verified
-from weft.dsl.topology import NodeKind, Topology
+from weft.dsl.base.errors import BadFile, BadTopology, UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.symmetry.symmetry import generate, is_semiregular, verified
 
 SAMPLES = {file.stem: file for file in samples("nccl-topo", "*.xml")}
 present = pytest.mark.skipif(not SAMPLES, reason="the shared samples are not here")
@@ -90,10 +90,15 @@ def test_four_boxes_of_the_grade_case_have_its_graph_and_its_bound() -> None:
     )
     g, c, n, s = NodeKind.GPU, NodeKind.HOST, NodeKind.NIC, NodeKind.SWITCH
     assert kinds == {
-        (g, g, 24.0, 0.7): 192, (c, c, 16.0, 0.3): 8, (g, c, 24.0, 0.3): 32, (c, g, 24.0, 0.3): 32,
-        (c, n, 24.0, 0.3): 16, (n, c, 24.0, 0.3): 16,
-        (n, s, 25.0, 1.25): 16, (s, n, 25.0, 1.25): 16,
-    }  # fmt: skip
+        (g, g, 24.0, 0.7): 192,
+        (c, c, 16.0, 0.3): 8,
+        (g, c, 24.0, 0.3): 32,
+        (c, g, 24.0, 0.3): 32,
+        (c, n, 24.0, 0.3): 16,
+        (n, c, 24.0, 0.3): 16,
+        (n, s, 25.0, 1.25): 16,
+        (s, n, 25.0, 1.25): 16,
+    }
     into_box = [
         x
         for x in made.links
@@ -223,7 +228,7 @@ OUTSIDE = '<!DOCTYPE s [<!ENTITY x SYSTEM "file:///etc/hostname">]><system>&x;</
         (SYSTEM.format("", GPU.format(bus="1", rank=0, sm=80, links="") * 2), "rank 0"),
     ],
     ids=range(11),
-)  # fmt: skip
+)
 def test_hostile_files_are_one_clear_error(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
         read(tmp_path, text)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import BadFile, UserError
-from weft.dsl.hops import hop_distances
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.importers.smi_matrix import read_matrix
-from weft.dsl.symmetry import verified
-from weft.dsl.topology import NodeKind, Topology
+from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.symmetry.symmetry import verified
 
 LEGEND = """
 Legend:
@@ -106,9 +106,13 @@ def test_dgx1_is_the_catalogue_machine_in_another_numbering(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("gpus", "cell", "port", "generation"),
-    [(16, "NV6", 150, "v100"), (8, "NV12", 300, "a100"), (8, "NV18", 450, "h100"),
-     (8, "NV8", 200, "a100")],
-)  # fmt: skip
+    [
+        (16, "NV6", 150, "v100"),
+        (8, "NV12", 300, "a100"),
+        (8, "NV18", 450, "h100"),
+        (8, "NV8", 200, "a100"),
+    ],
+)
 def test_equal_counts_everywhere_are_an_nvswitch(
     tmp_path: Path, gpus: int, cell: str, port: int, generation: str
 ) -> None:
@@ -228,8 +232,10 @@ def test_without_nvlink_the_classes_give_the_pcie_tree(tmp_path: Path) -> None:
     ]
     made = read(tmp_path, matrix(rows, 6, []))
     assert Counter(n.kind for n in made.nodes) == {
-        NodeKind.GPU: 6, NodeKind.SWITCH: 3, NodeKind.HOST: 2
-    }  # fmt: skip
+        NodeKind.GPU: 6,
+        NodeKind.SWITCH: 3,
+        NodeKind.HOST: 2,
+    }
     names = {i: n.name for i, n in enumerate(made.nodes)}
     above = {x.src: names[x.dst] for x in made.links if x.src < 6}
     assert above[0] == above[1] != above[2] == above[3]
@@ -278,7 +284,7 @@ GOOD = matrix(uniform(4, "NV12"), 4, [])
         ("\tGPU0\tGPU1\n", "missing"),
     ],
     ids=range(12),
-)  # fmt: skip
+)
 def test_bad_texts_say_where(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
         read(tmp_path, text)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from shared import samples
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import BadFile, BadTopology, UserError
-from weft.dsl.hops import hop_distances
-from weft.dsl.symmetry import generate, is_semiregular, verified
-from weft.dsl.topology import NodeKind, Topology
+from weft.dsl.base.errors import BadFile, BadTopology, UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.topology import NodeKind, Topology
+from weft.dsl.symmetry.symmetry import generate, is_semiregular, verified
 
 SHIPPED = samples("taccl/topo", "*.json")
 
@@ -78,8 +78,11 @@ def test_custom_matrices_are_read_by_destination_and_source(tmp_path: Path) -> N
     found = {(x.src, x.dst): (x.lanes, float(x.bandwidth)) for x in made.links}
     single = (1 << 20) / 46_000
     assert {k: lanes for k, (lanes, _) in found.items()} == {
-        (0, 1): 2, (1, 0): 2, (1, 2): 1, (2, 1): 1
-    }  # fmt: skip
+        (0, 1): 2,
+        (1, 0): 2,
+        (1, 2): 1,
+        (2, 1): 1,
+    }
     # Two lanes, each of the full cost 23: four times the single lane of cost 46.
     assert found[0, 1][1] == pytest.approx(4 * single)
     assert found[1, 2][1] == pytest.approx(single)
@@ -118,7 +121,7 @@ def test_boxes_are_joined_by_their_nics(tmp_path: Path) -> None:
         (HUB, {"nics_per_node": 3}, BadFile, "do not serve 4 GPUs evenly"),
         (HUB, {"node_betas_list": [-8]}, BadFile, "must be positive"),
     ],
-)  # fmt: skip
+)
 def test_bad_files_say_what_is_wrong(
     tmp_path: Path, base: dict[str, Any], change: dict[str, Any], error: type[UserError], says: str
 ) -> None:

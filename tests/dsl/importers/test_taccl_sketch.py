@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from shared import samples
 
-from weft.dsl.catalog import paired, topology
-from weft.dsl.errors import BadFile, BadTopology, UserError
-from weft.dsl.hops import find_hops
-from weft.dsl.importers.taccl_rules import Imported, translate
+from weft.dsl.base.errors import BadFile, BadTopology, UserError
+from weft.dsl.catalogue import paired, topology
+from weft.dsl.importers.sketches.taccl_rules import Imported, translate
 from weft.dsl.importers.taccl_sketch import TacclSketch, read_taccl_sketch
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.format import format
 from weft.dsl.language.lint import allowed_pairs, lint
 from weft.dsl.language.machine import Machine
 from weft.dsl.language.parse import parse
-from weft.dsl.sketch import Relay, Symmetry
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.sketch import Relay, Symmetry
+from weft.dsl.nouns.topology import Topology
 
 TOPOLOGIES = samples("taccl/topo", "*.json")
 SKETCHES = samples("taccl/sketch", "*.json")
@@ -193,17 +193,21 @@ def test_a_single_node(tmp_path: Path) -> None:
     found = imported(tmp_path, {**ALONE, "intranode_sketch": SWITCH, "symmetry_offsets": [[1, 4]]})
     assert rules(found) == ["chunks 3", "switch hub: few peers", "symmetry: rotate 1 within node"]
     assert [r.where for r in found.remarks] == [
-        "nnodes", "intranode_sketch.switch_hyperedge_strategy"
-    ]  # fmt: skip
+        "nnodes",
+        "intranode_sketch.switch_hyperedge_strategy",
+    ]
     assert "TACCL's sketch idea for hub_1MB (4 GPUs)." in found.text
 
 
 def test_connections_are_the_only_links(tmp_path: Path) -> None:
     found = imported(tmp_path, {**TWO, "symmetry_offsets": [[4, 8], [2, 4]]})
     assert rules(found) == [
-        "chunks 3", "between nodes:", "    only links 1 -> 0", "    only links 3 -> 2",
+        "chunks 3",
+        "between nodes:",
+        "    only links 1 -> 0",
+        "    only links 3 -> 2",
         "symmetry: rotate nodes, rotate 2 within node",
-    ]  # fmt: skip
+    ]
 
 
 def test_many_connections_become_a_loop(tmp_path: Path) -> None:
@@ -226,8 +230,11 @@ def test_words_for_connections(tmp_path: Path, conn: Any, says: str | None) -> N
 
 
 def test_who_leaves_through_whom(tmp_path: Path) -> None:
-    relays = {**BETWEEN, "gpus_to_sender_rev_map": {"1": [0, 1, 2], "3": [2, 3]},
-              "enforce_ordering": True}  # fmt: skip
+    relays = {
+        **BETWEEN,
+        "gpus_to_sender_rev_map": {"1": [0, 1, 2], "3": [2, 3]},
+        "enforce_ordering": True,
+    }
     found = imported(tmp_path, {**TWO, "internode_sketch": relays})
     assert "    relay (0, 1) through 1 -> 0, own data first\n" in found.text
     assert "    relay 2 through 1 -> 0, 3 -> 2, own data first\n" in found.text
@@ -262,27 +269,45 @@ def test_rotations(tmp_path: Path, offsets: list[list[int]], says: str) -> None:
 @pytest.mark.parametrize(
     ("change", "where", "says"),
     [
-        ({"intranode_sketch": {**SWITCH, "switches": [[0, 1, 2, 3]] * 2}},
-         "intranode_sketch.switches", "4 times the bandwidth"),
-        ({"intranode_sketch": {**SWITCH, "switches": [[0, 1], [2, 3]]}},
-         "intranode_sketch.switches[0]", "among all 4 on the switch"),
-        ({"intranode_sketch": {**SWITCH, "switch_hyperedge_strategy": ["uc-mean"]}},
-         "intranode_sketch.switch_hyperedge_strategy", "no objective"),
-        ({"intranode_sketch": {**SWITCH, "switch_hyperedge_strategy": ["uc-min", "uc-max"]}},
-         "intranode_sketch.switch_hyperedge_strategy", "the first word only"),
+        (
+            {"intranode_sketch": {**SWITCH, "switches": [[0, 1, 2, 3]] * 2}},
+            "intranode_sketch.switches",
+            "4 times the bandwidth",
+        ),
+        (
+            {"intranode_sketch": {**SWITCH, "switches": [[0, 1], [2, 3]]}},
+            "intranode_sketch.switches[0]",
+            "among all 4 on the switch",
+        ),
+        (
+            {"intranode_sketch": {**SWITCH, "switch_hyperedge_strategy": ["uc-mean"]}},
+            "intranode_sketch.switch_hyperedge_strategy",
+            "no objective",
+        ),
+        (
+            {"intranode_sketch": {**SWITCH, "switch_hyperedge_strategy": ["uc-min", "uc-max"]}},
+            "intranode_sketch.switch_hyperedge_strategy",
+            "the first word only",
+        ),
         ({"intranode_sketch": {"strategy": "minmax"}}, "intranode_sketch.strategy", "stops at"),
         ({}, "intranode_sketch.strategy", "a link of its own"),
         ({"symmetry_offsets": [[4, 4]]}, "symmetry_offsets[0]", "moves nothing"),
         ({"symmetry_offsets": [[1, 4]]}, "symmetry_offsets[0]", "not symmetric in this way"),
         ({"symmetry_offsets": [[2, 4]]}, "symmetry_offsets[0]", "those between nodes too"),
         ({"nnodes": 3}, "internode_sketch", "straight from its own node"),
-        ({"internode_sketch": {**BETWEEN, "beta_split": {"1": 1}}},
-         "internode_sketch.beta_split", "older versions"),
-        ({"hyperparameters": {"input_chunkup": 1, "heuristic": 11}},
-         "hyperparameters.heuristic", "older versions"),
+        (
+            {"internode_sketch": {**BETWEEN, "beta_split": {"1": 1}}},
+            "internode_sketch.beta_split",
+            "older versions",
+        ),
+        (
+            {"hyperparameters": {"input_chunkup": 1, "heuristic": 11}},
+            "hyperparameters.heuristic",
+            "older versions",
+        ),
         ({"nnodes": 1}, "internode_sketch", "there is one node"),
     ],
-)  # fmt: skip
+)
 def test_what_taccl_means_otherwise_is_remarked(
     tmp_path: Path, change: dict[str, Any], where: str, says: str
 ) -> None:
@@ -320,8 +345,9 @@ def test_nodes_meet_over_the_connections_only(tmp_path: Path) -> None:
 def test_the_static_split_is_an_option(tmp_path: Path) -> None:
     """16 connections on 2 NICs: β is 10.3 · 8, in whole units; two nodes share nothing."""
     everywhere = {"strategy": "relay", "internode_conn": "fully-connected"}
-    two = machine(tmp_path, read({**TWO, "internode_sketch": everywhere}), split=True,
-                  remote_beta=10.3)  # fmt: skip
+    two = machine(
+        tmp_path, read({**TWO, "internode_sketch": everywhere}), split=True, remote_beta=10.3
+    )
     across = [x for x in two.links if max(x.src, x.dst) < two.ranks]
     assert {x.bandwidth for x in across} == {Fraction(1 << 20, 82 * 1000)}
     assert two.resources == ()
@@ -393,44 +419,83 @@ def test_of_an_allreduce_the_block_of_every_gpu_is_cut(tmp_path: Path) -> None:
         ({"symmetry_offsets": [[2, 0]]}, "a block of 0 ranks", "symmetry_offsets[0]"),
         ({"hyperparameters": {}}, "'input_chunkup' is missing", "hyperparameters"),
         ({"hyperparameters": {"input_chunkup": 0}}, "input_chunkup is 0", "hyperparameters"),
-        ({"hyperparameters": {"input_chunkups": 1, "input_chunkup": 1}},
-         "did you mean 'input_chunkup'?", "hyperparameters"),
-        ({"intranode_sketch": {"strategy": "swich"}}, "did you mean 'switch'?",
-         "intranode_sketch"),
-        ({"intranode_sketch": {"strategy": "switch"}}, "'switches' is missing",
-         "intranode_sketch"),
-        ({"intranode_sketch": {**SWITCH, "switches": []}}, "no switch is listed",
-         "intranode_sketch.switches"),
-        ({"intranode_sketch": {**SWITCH, "switches": [[0, 1], [1, 2]]}}, "GPU 1 is in switches[0]",
-         "switches[1]"),
-        ({"intranode_sketch": {**SWITCH, "switches": [[0, 0]]}}, "GPU 0 stands twice",
-         "switches[0]"),
+        (
+            {"hyperparameters": {"input_chunkups": 1, "input_chunkup": 1}},
+            "did you mean 'input_chunkup'?",
+            "hyperparameters",
+        ),
+        ({"intranode_sketch": {"strategy": "swich"}}, "did you mean 'switch'?", "intranode_sketch"),
+        ({"intranode_sketch": {"strategy": "switch"}}, "'switches' is missing", "intranode_sketch"),
+        (
+            {"intranode_sketch": {**SWITCH, "switches": []}},
+            "no switch is listed",
+            "intranode_sketch.switches",
+        ),
+        (
+            {"intranode_sketch": {**SWITCH, "switches": [[0, 1], [1, 2]]}},
+            "GPU 1 is in switches[0]",
+            "switches[1]",
+        ),
+        (
+            {"intranode_sketch": {**SWITCH, "switches": [[0, 0]]}},
+            "GPU 0 stands twice",
+            "switches[0]",
+        ),
         ({"intranode_sketch": {**SWITCH, "switches": [[0]]}}, "two GPUs or more", "switches[0]"),
-        ({"intranode_sketch": {**SWITCH, "switches": [[0, -1]]}}, "a list of local ranks",
-         "switches[0]"),
-        ({"intranode_sketch": {**SWITCH, "switch_hyperedge_strategy": []}}, "a list of words",
-         "switch_hyperedge_strategy"),
+        (
+            {"intranode_sketch": {**SWITCH, "switches": [[0, -1]]}},
+            "a list of local ranks",
+            "switches[0]",
+        ),
+        (
+            {"intranode_sketch": {**SWITCH, "switch_hyperedge_strategy": []}},
+            "a list of words",
+            "switch_hyperedge_strategy",
+        ),
         ({"internode_sketch": None}, "'internode_sketch' must be dict, not null", "s.json"),
-        ({"internode_sketch": {**BETWEEN, "strategy": "ring"}}, "unknown strategy 'ring'",
-         "internode_sketch"),
-        ({"internode_sketch": {**BETWEEN, "internode_con": 1}}, "did you mean 'internode_conn'?",
-         "internode_sketch"),
-        ({"internode_sketch": {**BETWEEN, "internode_conn": "full-connected"}},
-         "did you mean 'fully-connected'?", "internode_conn"),
-        ({"internode_sketch": {**BETWEEN, "internode_conn": {}}}, "nobody sends",
-         "internode_conn"),
-        ({"internode_sketch": {**BETWEEN, "internode_conn": {"a": [1]}}}, "'a' is no local rank",
-         "internode_conn"),
-        ({"internode_sketch": {**BETWEEN, "internode_conn": {"0": 1}}}, "a list of local ranks",
-         "internode_conn['0']"),
-        ({"internode_sketch": {**BETWEEN, "internode_conn": {"0": [1], "1": [2, 3]}}},
-         "sender 1 has 2 receivers, sender 0 has 1", "internode_conn"),
-        ({"internode_sketch": {**BETWEEN, "gpus_to_sender_rev_map": {"0": [1]}}},
-         "GPU 0 sends nothing to other nodes", "gpus_to_sender_rev_map"),
-        ({"internode_sketch": {**BETWEEN, "enforce_ordering": 1}}, "must be bool",
-         "internode_sketch"),
+        (
+            {"internode_sketch": {**BETWEEN, "strategy": "ring"}},
+            "unknown strategy 'ring'",
+            "internode_sketch",
+        ),
+        (
+            {"internode_sketch": {**BETWEEN, "internode_con": 1}},
+            "did you mean 'internode_conn'?",
+            "internode_sketch",
+        ),
+        (
+            {"internode_sketch": {**BETWEEN, "internode_conn": "full-connected"}},
+            "did you mean 'fully-connected'?",
+            "internode_conn",
+        ),
+        ({"internode_sketch": {**BETWEEN, "internode_conn": {}}}, "nobody sends", "internode_conn"),
+        (
+            {"internode_sketch": {**BETWEEN, "internode_conn": {"a": [1]}}},
+            "'a' is no local rank",
+            "internode_conn",
+        ),
+        (
+            {"internode_sketch": {**BETWEEN, "internode_conn": {"0": 1}}},
+            "a list of local ranks",
+            "internode_conn['0']",
+        ),
+        (
+            {"internode_sketch": {**BETWEEN, "internode_conn": {"0": [1], "1": [2, 3]}}},
+            "sender 1 has 2 receivers, sender 0 has 1",
+            "internode_conn",
+        ),
+        (
+            {"internode_sketch": {**BETWEEN, "gpus_to_sender_rev_map": {"0": [1]}}},
+            "GPU 0 sends nothing to other nodes",
+            "gpus_to_sender_rev_map",
+        ),
+        (
+            {"internode_sketch": {**BETWEEN, "enforce_ordering": 1}},
+            "must be bool",
+            "internode_sketch",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_sketch_is_refused(change: dict[str, Any], says: str, where: str) -> None:
     with pytest.raises(UserError) as caught:
         read({**TWO, **change})
@@ -446,18 +511,30 @@ def test_several_nodes_need_something_between_them() -> None:
 @pytest.mark.parametrize(
     ("change", "says", "where"),
     [
-        ({"intranode_sketch": {**SWITCH, "switches": [[0, 4]]}}, "there is no GPU 4",
-         "intranode_sketch.switches[0]"),
-        ({"internode_sketch": {**BETWEEN, "internode_conn": {"0": [4]}}}, "there is no GPU 4",
-         "internode_sketch.internode_conn"),
-        ({"internode_sketch": {**BETWEEN, "gpus_to_sender_rev_map": {"1": [9]}}},
-         "there is no GPU 9", "internode_sketch.gpus_to_sender_rev_map"),
-        ({"internode_sketch": {**BETWEEN, "gpus_to_sender_rev_map": {"1": [0, 1, 3]}}},
-         "the chunks of GPU 2 leave the node through nobody", "gpus_to_sender_rev_map"),
+        (
+            {"intranode_sketch": {**SWITCH, "switches": [[0, 4]]}},
+            "there is no GPU 4",
+            "intranode_sketch.switches[0]",
+        ),
+        (
+            {"internode_sketch": {**BETWEEN, "internode_conn": {"0": [4]}}},
+            "there is no GPU 4",
+            "internode_sketch.internode_conn",
+        ),
+        (
+            {"internode_sketch": {**BETWEEN, "gpus_to_sender_rev_map": {"1": [9]}}},
+            "there is no GPU 9",
+            "internode_sketch.gpus_to_sender_rev_map",
+        ),
+        (
+            {"internode_sketch": {**BETWEEN, "gpus_to_sender_rev_map": {"1": [0, 1, 3]}}},
+            "the chunks of GPU 2 leave the node through nobody",
+            "gpus_to_sender_rev_map",
+        ),
         ({"symmetry_offsets": [[1, 3]]}, "do not divide into blocks of 3", "symmetry_offsets[0]"),
         ({"symmetry_offsets": [[2, 8]]}, "'rotate 2' is no symmetry", "symmetry_offsets[0]"),
     ],
-)  # fmt: skip
+)
 def test_a_sketch_of_another_machine_is_refused(
     tmp_path: Path, change: dict[str, Any], says: str, where: str
 ) -> None:
@@ -469,8 +546,9 @@ def test_a_sketch_of_another_machine_is_refused(
 
 def test_a_switch_that_is_not_there() -> None:
     with pytest.raises(BadFile, match="GPUs 0 and 5 are on no switch") as caught:
-        translate(read({**ALONE, "intranode_sketch": {**SWITCH, "switches": [[0, 5]]}}),
-                  topology("dgx1"))  # fmt: skip
+        translate(
+            read({**ALONE, "intranode_sketch": {**SWITCH, "switches": [[0, 5]]}}), topology("dgx1")
+        )
     assert "another machine" in caught.value.hint
     cables = {**ALONE, "intranode_sketch": {**SWITCH, "switches": [[0, 1, 2, 3]]}}
     found = translate(read(cables), topology("dgx1"))

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import UserError
-from weft.dsl.hops import hop_distances
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.importers.sketches.teccl_rules import teccl_sketch
 from weft.dsl.importers.teccl import read_teccl_input
-from weft.dsl.importers.teccl_rules import teccl_sketch
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.format import format
 from weft.dsl.language.lint import lint
 from weft.dsl.language.parse import parse
-from weft.dsl.symmetry import verified
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.hops import hop_distances
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.symmetry import verified
 
 
 def machine(tmp_path: Path, options: str = "", **shape: Any) -> Topology:
@@ -81,8 +81,9 @@ def test_two_ndv2_have_sixteen_gpus(tmp_path: Path) -> None:
 
 def test_two_dgx2_talk_over_pairs(tmp_path: Path) -> None:
     made = machine(tmp_path, name="DGX2", chassis=1, alpha=[1e-6, 0])
-    assert across(made) == {(16 * a + 2 * p + 1, 16 * b + 2 * p) for p in range(8)
-                            for a, b in ((0, 1), (1, 0))}  # fmt: skip
+    assert across(made) == {
+        (16 * a + 2 * p + 1, 16 * b + 2 * p) for p in range(8) for a, b in ((0, 1), (1, 0))
+    }
     assert all(n.multicast for n in made.nodes[32:])
     assert any("whatever chassis says" in note for note in made.notes)
     assert any("alpha is not used" in note for note in made.notes)
@@ -151,13 +152,17 @@ def test_wrong_machines_are_refused(tmp_path: Path, shape: dict[str, Any], says:
     [
         ({"InstanceParams": {}}, "'TopologyParams' is missing"),
         ({"TopologyParams": {"name": "AMD"}, "Instance": {}}, "did you mean 'InstanceParams'?"),
-        ({"TopologyParams": {"name": "AMD"}, "InstanceParams": {"collective": 3}},
-         "collective is 3"),
-        ({"TopologyParams": {"name": "AMD"}, "InstanceParams": {"num_chunks": 0}},
-         "num_chunks is 0"),
+        (
+            {"TopologyParams": {"name": "AMD"}, "InstanceParams": {"collective": 3}},
+            "collective is 3",
+        ),
+        (
+            {"TopologyParams": {"name": "AMD"}, "InstanceParams": {"num_chunks": 0}},
+            "num_chunks is 0",
+        ),
         ({"TopologyParams": [], "InstanceParams": {}}, "'TopologyParams' must be dict"),
     ],
-)  # fmt: skip
+)
 def test_wrong_questions_are_refused(data: dict[str, Any], says: str) -> None:
     with pytest.raises(UserError) as caught:
         read_teccl_input(data, "in.json")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import machine_of
 from weft.dsl.language.lint import lint
 from weft.dsl.language.parse import parse

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.catalog import topology
+from weft.dsl.catalogue import topology
 from weft.dsl.language import ast
 from weft.dsl.language.elaborate import elaborate, machine_text
 from weft.dsl.language.format import format

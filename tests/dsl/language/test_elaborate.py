@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import SeveralErrors, UnknownName, UserError
-from weft.dsl.hops import find_hops
+from weft.dsl.base.errors import SeveralErrors, UnknownName, UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate, machine_text
 from weft.dsl.language.parse import parse
-from weft.dsl.sketch import (
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.sketch import (
     Chunks,
     FixedSend,
     Forbid,
@@ -133,8 +133,10 @@ def test_a_family_name_means_the_nodes_of_the_box_in_a_block() -> None:
     machine = topology("dgx2:nodes=2")
     (one,) = sketch("within node: forbid links 0 -> nvswitch", machine.name).rules
     assert isinstance(one, Forbid)
-    names = {(machine.nodes[machine.links[i].src].name, machine.nodes[machine.links[i].dst].name)
-             for i in one.links}  # fmt: skip
+    names = {
+        (machine.nodes[machine.links[i].src].name, machine.nodes[machine.links[i].dst].name)
+        for i in one.links
+    }
     assert names == {("gpu0", "nvswitch0"), ("gpu16", "nvswitch1")}
 
 
@@ -227,11 +229,21 @@ def test_sends() -> None:
     assert isinstance(must, FixedSend)
     assert isinstance(never, FixedSend)
     assert (must.owner, must.pair, must.must, must.step, must.piece, must.target) == (
-        2, (2, 3), True, 1, 0, 5,
-    )  # fmt: skip
+        2,
+        (2, 3),
+        True,
+        1,
+        0,
+        5,
+    )
     assert (never.owner, never.pair, never.must, never.step, never.piece, never.target) == (
-        2, (2, 6), False, None, None, None,
-    )  # fmt: skip
+        2,
+        (2, 6),
+        False,
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_send_in_every_node() -> None:
@@ -254,10 +266,13 @@ def test_a_send_in_every_node() -> None:
         ("rotate nodes by 2", "ndv2:nodes=3", [*range(16, 24), *range(16)]),
         ("permute (0 4)(1 5)(2 6)(3 7)", "dgx1", [4, 5, 6, 7, 0, 1, 2, 3]),
         ("permute (1 3 2)", "star:4", [0, 3, 1, 2]),
-        ("permute (0 4)(1 5)(2 6)(3 7) within node", "ndv2:nodes=2",
-         [4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11]),
+        (
+            "permute (0 4)(1 5)(2 6)(3 7) within node",
+            "ndv2:nodes=2",
+            [4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11],
+        ),
     ],
-)  # fmt: skip
+)
 def test_moves(move: str, machine: str, image: list[int]) -> None:
     one = rule(f"symmetry: {move}", machine)
     assert isinstance(one, Symmetry)
@@ -348,83 +363,262 @@ def test_loops_over_blocks_and_of_loops() -> None:
 @pytest.mark.parametrize(
     ("lines", "machine", "message", "at", "under", "hint"),
     [
-        ("forbid links 0 -> 5", "dgx1", "0 -> 5 is no hop on dgx1", "f:2:14", "0 -> 5",
-         "in one hop rank 0 reaches 1, 2, 3, 4"),
-        ("forbid links 5 <-> 0", "dgx1", "5 -> 0 is no hop on dgx1", "f:2:14", "5 <-> 0",
-         "in one hop rank 5 reaches 1, 4, 6, 7"),
-        ("for p in 0..3:\n    forbid links p -> (p+1)%8", "dgx1", "3 -> 4 is no hop on dgx1",
-         "f:3:18", "p -> (p+1)%8", "in one hop rank 3 reaches 0, 1, 2, 7"),
+        (
+            "forbid links 0 -> 5",
+            "dgx1",
+            "0 -> 5 is no hop on dgx1",
+            "f:2:14",
+            "0 -> 5",
+            "in one hop rank 0 reaches 1, 2, 3, 4",
+        ),
+        (
+            "forbid links 5 <-> 0",
+            "dgx1",
+            "5 -> 0 is no hop on dgx1",
+            "f:2:14",
+            "5 <-> 0",
+            "in one hop rank 5 reaches 1, 4, 6, 7",
+        ),
+        (
+            "for p in 0..3:\n    forbid links p -> (p+1)%8",
+            "dgx1",
+            "3 -> 4 is no hop on dgx1",
+            "f:3:18",
+            "p -> (p+1)%8",
+            "in one hop rank 3 reaches 0, 1, 2, 7",
+        ),
         ("only links 3 -> 3", "dgx1", "rank 3 sends nothing to itself", "f:2:12", "3 -> 3", ""),
-        ("only links 1 -> 8", "dgx1", "there is no rank 8 on dgx1", "f:2:17", "8",
-         "ranks are 0 … 7"),
-        ("only links 1 -> 6..8", "dgx1", "there is no rank 8 on dgx1", "f:2:17", "6..8",
-         "ranks are 0 … 7"),
-        ("within node: only links 1 -> 9", TWO, "there is no local rank 9 on dgx1:nodes=2",
-         "f:2:30", "9", "local ranks are 0 … 7"),
-        ("between nodes: only links 0 -> 1", TWO,
-         "0 -> 9 is no hop on dgx1:nodes=2 (local ranks 0 and 1)", "f:2:27", "0 -> 1",
-         "in one hop rank 0 reaches 1, 2, 3, 4, 8, 10"),
-        ("only links 0 -> gpu9", "dgx1", "unknown node 'gpu9'", "f:2:17", "gpu9",
-         "did you mean 'gpus' or 'gpu7' or 'gpu6'?"),
-        ("only links gpu0 -> nvswitch1", "dgx2", "unknown node 'nvswitch1'", "f:2:20", "nvswitch1",
-         "did you mean 'nvswitch0'?"),
-        ("only links gpu0 -> rail1", TWO, "there is no link gpu0 -> rail1 on dgx1:nodes=2",
-         "f:2:12", "gpu0 -> rail1", "links from gpu0 go to gpu1, gpu2, gpu3, gpu4, nic0.0"),
-        ("only links within node except any -> any", "dgx1", "this allows no link at all", "f:2:1",
-         "only links within node except any -> any",
-         "an 'only' that matches nothing leaves nothing to send over"),
-        ("switch nvswich: few peers", "dgx2", "unknown switch 'nvswich'", "f:2:8", "nvswich",
-         "did you mean 'nvswitch0'?"),
+        (
+            "only links 1 -> 8",
+            "dgx1",
+            "there is no rank 8 on dgx1",
+            "f:2:17",
+            "8",
+            "ranks are 0 … 7",
+        ),
+        (
+            "only links 1 -> 6..8",
+            "dgx1",
+            "there is no rank 8 on dgx1",
+            "f:2:17",
+            "6..8",
+            "ranks are 0 … 7",
+        ),
+        (
+            "within node: only links 1 -> 9",
+            TWO,
+            "there is no local rank 9 on dgx1:nodes=2",
+            "f:2:30",
+            "9",
+            "local ranks are 0 … 7",
+        ),
+        (
+            "between nodes: only links 0 -> 1",
+            TWO,
+            "0 -> 9 is no hop on dgx1:nodes=2 (local ranks 0 and 1)",
+            "f:2:27",
+            "0 -> 1",
+            "in one hop rank 0 reaches 1, 2, 3, 4, 8, 10",
+        ),
+        (
+            "only links 0 -> gpu9",
+            "dgx1",
+            "unknown node 'gpu9'",
+            "f:2:17",
+            "gpu9",
+            "did you mean 'gpus' or 'gpu7' or 'gpu6'?",
+        ),
+        (
+            "only links gpu0 -> nvswitch1",
+            "dgx2",
+            "unknown node 'nvswitch1'",
+            "f:2:20",
+            "nvswitch1",
+            "did you mean 'nvswitch0'?",
+        ),
+        (
+            "only links gpu0 -> rail1",
+            TWO,
+            "there is no link gpu0 -> rail1 on dgx1:nodes=2",
+            "f:2:12",
+            "gpu0 -> rail1",
+            "links from gpu0 go to gpu1, gpu2, gpu3, gpu4, nic0.0",
+        ),
+        (
+            "only links within node except any -> any",
+            "dgx1",
+            "this allows no link at all",
+            "f:2:1",
+            "only links within node except any -> any",
+            "an 'only' that matches nothing leaves nothing to send over",
+        ),
+        (
+            "switch nvswich: few peers",
+            "dgx2",
+            "unknown switch 'nvswich'",
+            "f:2:8",
+            "nvswich",
+            "did you mean 'nvswitch0'?",
+        ),
         ("switch gpu3: few peers", "dgx2", "'gpu3' is a GPU, no switch", "f:2:8", "gpu3", ""),
-        ("switch any: at most 1-1 peers", "dgx2", "the number of peers must be at least 1, not 0",
-         "f:2:21", "1-1", ""),
-        ("symmetry: rotate 1", "dgx1", "rotate 1 is no symmetry of dgx1", "f:2:11", "rotate 1",
-         "it moves the hop 0 -> 3 to 1 -> 4, which is not there"),
-        ("symmetry: rotate 2 in blocks of 3", "dgx1", "8 ranks are not cut evenly in blocks of 3",
-         "f:2:33", "3", ""),
-        ("symmetry: permute (0 1)(1 2)", "dgx1", "rank 1 is twice in the cycles", "f:2:11",
-         "permute (0 1)(1 2)", ""),
-        ("symmetry: permute (0 8)", "dgx1", "there is no rank 8 on dgx1", "f:2:22", "8",
-         "ranks are 0 … 7"),
-        ("relay 0 through 0 -> 1", TWO, "this relay leaves no node: 0 and 1 are in the same one",
-         "f:2:17", "0 -> 1", "inside 'between nodes:' the numbers are local ranks of two nodes"),
-        ("between nodes: relay 0 through 0 -> 1", TWO,
-         "0 -> 9 is no hop on dgx1:nodes=2 (local ranks 0 and 1)", "f:2:32", "0 -> 1",
-         "in one hop rank 0 reaches 1, 2, 3, 4, 8, 10"),
+        (
+            "switch any: at most 1-1 peers",
+            "dgx2",
+            "the number of peers must be at least 1, not 0",
+            "f:2:21",
+            "1-1",
+            "",
+        ),
+        (
+            "symmetry: rotate 1",
+            "dgx1",
+            "rotate 1 is no symmetry of dgx1",
+            "f:2:11",
+            "rotate 1",
+            "it moves the hop 0 -> 3 to 1 -> 4, which is not there",
+        ),
+        (
+            "symmetry: rotate 2 in blocks of 3",
+            "dgx1",
+            "8 ranks are not cut evenly in blocks of 3",
+            "f:2:33",
+            "3",
+            "",
+        ),
+        (
+            "symmetry: permute (0 1)(1 2)",
+            "dgx1",
+            "rank 1 is twice in the cycles",
+            "f:2:11",
+            "permute (0 1)(1 2)",
+            "",
+        ),
+        (
+            "symmetry: permute (0 8)",
+            "dgx1",
+            "there is no rank 8 on dgx1",
+            "f:2:22",
+            "8",
+            "ranks are 0 … 7",
+        ),
+        (
+            "relay 0 through 0 -> 1",
+            TWO,
+            "this relay leaves no node: 0 and 1 are in the same one",
+            "f:2:17",
+            "0 -> 1",
+            "inside 'between nodes:' the numbers are local ranks of two nodes",
+        ),
+        (
+            "between nodes: relay 0 through 0 -> 1",
+            TWO,
+            "0 -> 9 is no hop on dgx1:nodes=2 (local ranks 0 and 1)",
+            "f:2:32",
+            "0 -> 1",
+            "in one hop rank 0 reaches 1, 2, 3, 4, 8, 10",
+        ),
         ("relay 0 through 0 -> nic", TWO, "a relay goes from GPU to GPU", "f:2:17", "0 -> nic", ""),
         ("relay nic0.0 through 0 -> 8", TWO, "'nic0.0' is not a GPU", "f:2:7", "nic0.0", ""),
-        ("relay 0 through 0..1 -> 12..13", TWO, "this relay goes over no hop", "f:2:1",
-         "relay 0 through 0..1 -> 12..13", ""),
-        ("send chunk 0 of rank 0 over 0 -> 7", "dgx1", "0 -> 7 is no hop on dgx1", "f:2:29", "0",
-         "in one hop rank 0 reaches 1, 2, 3, 4"),
-        ("send chunk 0-1 of rank 0 over 0 -> 1", "dgx1", "there is no chunk -1", "f:2:1",
-         "send chunk 0-1 of rank 0 over 0 -> 1", ""),
-        ("send chunk 0 of rank nvswitch0 over 0 -> 1", "dgx2", "'nvswitch0' is not one GPU",
-         "f:2:22", "nvswitch0", ""),
+        (
+            "relay 0 through 0..1 -> 12..13",
+            TWO,
+            "this relay goes over no hop",
+            "f:2:1",
+            "relay 0 through 0..1 -> 12..13",
+            "",
+        ),
+        (
+            "send chunk 0 of rank 0 over 0 -> 7",
+            "dgx1",
+            "0 -> 7 is no hop on dgx1",
+            "f:2:29",
+            "0",
+            "in one hop rank 0 reaches 1, 2, 3, 4",
+        ),
+        (
+            "send chunk 0-1 of rank 0 over 0 -> 1",
+            "dgx1",
+            "there is no chunk -1",
+            "f:2:1",
+            "send chunk 0-1 of rank 0 over 0 -> 1",
+            "",
+        ),
+        (
+            "send chunk 0 of rank nvswitch0 over 0 -> 1",
+            "dgx2",
+            "'nvswitch0' is not one GPU",
+            "f:2:22",
+            "nvswitch0",
+            "",
+        ),
         ("chunks 4-4", "dgx1", "chunks must be at least 1, not 0", "f:2:8", "4-4", ""),
         ("max hops 4//0", "dgx1", "division by zero", "f:2:13", "0", ""),
-        ("max hops rank", "dgx1", "unknown variable 'rank'", "f:2:10", "rank",
-         "did you mean 'ranks'?"),
-        ("max hops gpu0", "dgx1", "'gpu0' is a node, where a number is needed", "f:2:10", "gpu0",
-         "ranks and variables are numbers"),
-        ("max hops 2000000*2000000", "dgx1", "the number is too large", "f:2:10",
-         "2000000*2000000", ""),
-        ("for p in 0..9999999: max hops 1", "dgx1", "the range 0..9999999 is too long", "f:2:10",
-         "0..9999999", ""),
-        ("for p in 0..1:\n  for p in 0..1: max hops 1", "dgx1",
-         "'p' is already the variable of a loop around this one", "f:3:3", "for p in 0..1",
-         "choose another letter"),
-        ("within node:\n  between nodes:\n    only links 0 -> 1", TWO,
-         "a block about links between nodes inside one within node", "f:3:3", "between nodes",
-         "end the outer block first"),
-        ("within node: max hops 3", TWO,
-         "this line means nothing in a block about links within node", "f:2:14", "max hops 3",
-         "move it out of the block"),
-        ("within node: relay 0 through 0 -> 1", TWO,
-         "this line means nothing in a block about links within node", "f:2:14",
-         "relay 0 through 0 -> 1", "it may stand in a block about links between nodes"),
+        (
+            "max hops rank",
+            "dgx1",
+            "unknown variable 'rank'",
+            "f:2:10",
+            "rank",
+            "did you mean 'ranks'?",
+        ),
+        (
+            "max hops gpu0",
+            "dgx1",
+            "'gpu0' is a node, where a number is needed",
+            "f:2:10",
+            "gpu0",
+            "ranks and variables are numbers",
+        ),
+        (
+            "max hops 2000000*2000000",
+            "dgx1",
+            "the number is too large",
+            "f:2:10",
+            "2000000*2000000",
+            "",
+        ),
+        (
+            "for p in 0..9999999: max hops 1",
+            "dgx1",
+            "the range 0..9999999 is too long",
+            "f:2:10",
+            "0..9999999",
+            "",
+        ),
+        (
+            "for p in 0..1:\n  for p in 0..1: max hops 1",
+            "dgx1",
+            "'p' is already the variable of a loop around this one",
+            "f:3:3",
+            "for p in 0..1",
+            "choose another letter",
+        ),
+        (
+            "within node:\n  between nodes:\n    only links 0 -> 1",
+            TWO,
+            "a block about links between nodes inside one within node",
+            "f:3:3",
+            "between nodes",
+            "end the outer block first",
+        ),
+        (
+            "within node: max hops 3",
+            TWO,
+            "this line means nothing in a block about links within node",
+            "f:2:14",
+            "max hops 3",
+            "move it out of the block",
+        ),
+        (
+            "within node: relay 0 through 0 -> 1",
+            TWO,
+            "this line means nothing in a block about links within node",
+            "f:2:14",
+            "relay 0 through 0 -> 1",
+            "it may stand in a block about links between nodes",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_error_says_what_where_and_what_to_do(
     lines: str, machine: str, message: str, at: str, under: str, hint: str
 ) -> None:
@@ -449,8 +643,14 @@ def test_all_errors_come_at_once() -> None:
             """
         )
     assert [str(e.where) for e in caught.value.errors] == [
-        "f:2:14", "f:3:10", "f:4:29", "f:4:29", "f:4:29", "f:5:11", "f:5:43",
-    ]  # fmt: skip
+        "f:2:14",
+        "f:3:10",
+        "f:4:29",
+        "f:4:29",
+        "f:4:29",
+        "f:5:11",
+        "f:5:43",
+    ]
 
 
 def test_parameters_without_value_or_unknown() -> None:

@@ -9,7 +9,7 @@ from weft.dsl.language import ast
 from weft.dsl.language.ast import Operator, Trivia
 from weft.dsl.language.format import format
 from weft.dsl.language.parse import parse
-from weft.dsl.sketch import Measure
+from weft.dsl.nouns.sketch import Measure
 
 WORDS = st.sampled_from(["p", "q", "nodes", "rank", "data", "gpu0", "nic0.1", "e5", "_x", "links"])
 LEAVES = st.one_of(
@@ -68,18 +68,23 @@ RULES = st.one_of(
     st.builds(ast.RelayRule, SOURCES, tuples(PAIRS), st.booleans(), **RULE),
     st.builds(ast.OwnFirstRule, st.none() | SELECTIONS, **RULE),
     st.builds(ast.MaxDetourRule, st.just(Measure.HOPS), EXPRESSIONS, **RULE),
-    st.builds(
-        ast.MaxDetourRule, st.sampled_from(Measure), percent=st.integers(0, 300), **RULE
-    ),
+    st.builds(ast.MaxDetourRule, st.sampled_from(Measure), percent=st.integers(0, 300), **RULE),
     st.builds(ast.SwitchRule, SWITCHES, POLICIES, **RULE),
     st.builds(ast.SymmetryRule, tuples(GENERATORS), **RULE),
     st.builds(ast.MaxHopsRule, EXPRESSIONS, **RULE),
     st.builds(ast.MaxStepsRule, EXPRESSIONS, **RULE),
     st.builds(
-        ast.SendRule, MAYBE, EXPRESSIONS, EXPRESSIONS, EXPRESSIONS, MAYBE, MAYBE,
-        st.booleans(), **RULE,
+        ast.SendRule,
+        MAYBE,
+        EXPRESSIONS,
+        EXPRESSIONS,
+        EXPRESSIONS,
+        MAYBE,
+        MAYBE,
+        st.booleans(),
+        **RULE,
     ),
-)  # fmt: skip
+)
 HEADS = NODES | st.builds(ast.Loop, WORDS, groups(1))
 
 
@@ -141,11 +146,13 @@ HEADERS = st.tuples(
     st.builds(ast.EngineLine, st.sampled_from(["exact", "packing{trees=4,paths=a+b}"]), **LINE),
     st.builds(ast.ChunksRule, EXPRESSIONS, **RULE)
     | st.builds(
-        ast.ChunksBySizeRule, st.just(((ast.Number(1), 1000), (ast.Name("p"), 1 << 20))),
-        EXPRESSIONS, **RULE,
+        ast.ChunksBySizeRule,
+        st.just(((ast.Number(1), 1000), (ast.Name("p"), 1 << 20))),
+        EXPRESSIONS,
+        **RULE,
     ),
     PHASES,
-)  # fmt: skip
+)
 PARAMETERS = st.lists(
     st.builds(ast.Parameter, WORDS, MAYBE), max_size=3, unique_by=lambda p: p.name
 ).map(tuple)

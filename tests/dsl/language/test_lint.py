@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import UserError
-from weft.dsl.hops import find_hops
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.lint import Concern, Finding, allowed_pairs, lint
 from weft.dsl.language.machine import Machine
 from weft.dsl.language.parse import parse
+from weft.dsl.nouns.hops import find_hops
 
 UNUSED, CONTRADICTION, MISFIT = Concern
 
@@ -34,82 +34,229 @@ def test_a_sound_sketch_has_no_findings() -> None:
     [
         # ---- matches nothing
         ("forbid links 0..1 -> 6..7", "dgx1", UNUSED, "0..1 -> 6..7 matches no link", "f:2:14"),
-        ("forbid links 0 -> 1, between nodes", "dgx1", UNUSED, "between nodes matches no link",
-         "f:2:22"),
-        ("forbid links 0 -> 1 except 1 -> 2", "dgx1", UNUSED,
-         "1 -> 2 excepts nothing that stands before 'except'", "f:2:28"),
+        (
+            "forbid links 0 -> 1, between nodes",
+            "dgx1",
+            UNUSED,
+            "between nodes matches no link",
+            "f:2:22",
+        ),
+        (
+            "forbid links 0 -> 1 except 1 -> 2",
+            "dgx1",
+            UNUSED,
+            "1 -> 2 excepts nothing that stands before 'except'",
+            "f:2:28",
+        ),
         ("for p in 3..2: max hops 2", "dgx1", UNUSED, "this loop runs over nothing", "f:2:1"),
-        ("between nodes: relay any through 0 -> 1", "dgx1", UNUSED,
-         "there is only one node, so nothing is between nodes", "f:2:16"),
-        ("max hops 2\nchunks 1\nmax hops 2", "dgx1", UNUSED, "this repeats the rule of line 2",
-         "f:4:1"),
+        (
+            "between nodes: relay any through 0 -> 1",
+            "dgx1",
+            UNUSED,
+            "there is only one node, so nothing is between nodes",
+            "f:2:16",
+        ),
+        (
+            "max hops 2\nchunks 1\nmax hops 2",
+            "dgx1",
+            UNUSED,
+            "this repeats the rule of line 2",
+            "f:4:1",
+        ),
         ("symmetry: rotate nodes", "dgx1", UNUSED, "this symmetry moves nothing", "f:2:1"),
-        ("own data first over 0..1 -> 6..7", "dgx1", UNUSED, "0..1 -> 6..7 matches no link",
-         "f:2:21"),
-        ("phases:\n    allgather within node\n    allgather across nodes by local rank", "dgx1",
-         UNUSED, "no group of this phase has two ranks", "f:4:5"),
-        ("size 1MiB\nchunks 1 up to 64KiB, 2 beyond", "dgx1", UNUSED,
-         "some of these numbers are for sizes that the sketch is not for", "f:3:1"),
-        ("size 1KiB..64KiB\nchunks 1 up to 64KiB, 2 beyond", "dgx1", UNUSED,
-         "some of these numbers are for sizes that the sketch is not for", "f:3:1"),
-        ("for i in 0..nodes-1: between nodes i -> i//2: own data first", "dgx1", UNUSED,
-         "there is only one node, so nothing is between nodes", "f:2:47"),
+        (
+            "own data first over 0..1 -> 6..7",
+            "dgx1",
+            UNUSED,
+            "0..1 -> 6..7 matches no link",
+            "f:2:21",
+        ),
+        (
+            "phases:\n    allgather within node\n    allgather across nodes by local rank",
+            "dgx1",
+            UNUSED,
+            "no group of this phase has two ranks",
+            "f:4:5",
+        ),
+        (
+            "size 1MiB\nchunks 1 up to 64KiB, 2 beyond",
+            "dgx1",
+            UNUSED,
+            "some of these numbers are for sizes that the sketch is not for",
+            "f:3:1",
+        ),
+        (
+            "size 1KiB..64KiB\nchunks 1 up to 64KiB, 2 beyond",
+            "dgx1",
+            UNUSED,
+            "some of these numbers are for sizes that the sketch is not for",
+            "f:3:1",
+        ),
+        (
+            "for i in 0..nodes-1: between nodes i -> i//2: own data first",
+            "dgx1",
+            UNUSED,
+            "there is only one node, so nothing is between nodes",
+            "f:2:47",
+        ),
         # ---- contradictions
-        ("collective allgather\nforbid links 0 -> 3\nmax detour 0 hops", "dgx1", CONTRADICTION,
-         "with these links rank 3 is 2 hops from rank 0; the shortest path has 1", "f:4:1"),
-        ("phases:\n    allgather in (0 1)(2 3)\n    allgather in (0 2)(1 3)", "ring:4",
-         CONTRADICTION, "phase 2 (allgather) stays in groups, and inside {0, 2} the links that are "
-         "allowed do not lead from every rank to every other", "f:2:1"),
-        ("phases:\n    allgather in (0 1)(2 3)\n    allgather in (0 3)(1 2)\nsymmetry: rotate 1",
-         "ring:4", CONTRADICTION,
-         "this symmetry does not map the groups of the phases to each other", "f:5:11"),
-        ("chunks 1 up to 64KiB, 2 beyond\nsend chunk 2 of rank 0 over 0 -> 1", "dgx1",
-         CONTRADICTION, "there is no chunk 2: each rank has 2, from 0", "f:3:1"),
-        ("forbid links 0 -> 1\nsend chunk 0 of rank 0 over 0 -> 1", "dgx1", CONTRADICTION,
-         "0 -> 1 is not allowed: 'forbid links 0 -> 1 (line 2)'", "f:3:1"),
-        ('only links 0..3 <-> 0..3, 4..7 <-> 4..7, 0 <-> 4 as "one bridge"\n'
-         "send chunk 0 of rank 1 over 1 -> 5", "dgx1", CONTRADICTION,
-         "1 -> 5 is not allowed: no 'only' names it ('one bridge')", "f:3:1"),
-        ("send chunk 0 of rank 0 over 0 -> 1 at step 2\nnever send any chunk of rank 0 over 0 -> 1",
-         "dgx1", CONTRADICTION,
-         "'never send any chunk of rank 0 over 0 -> 1 (line 3)' says that this must never be sent",
-         "f:2:1"),
-        ("send chunk 0 of rank 0 over 1 -> 5 at step 1", "dgx1", CONTRADICTION,
-         "a chunk of rank 0 is on rank 1 after step 1 at the earliest, "
-         "so it leaves at step 2 or later", "f:2:1"),
-        ("max steps 2\nsend chunk 0 of rank 0 over 5 -> 6", "dgx1", CONTRADICTION,
-         "there are at most 2 steps", "f:3:1"),
-        ("max steps 2\nsend chunk 0 of rank 0 over 0 -> 1 at step 3", "dgx1", CONTRADICTION,
-         "there are at most 2 steps", "f:3:1"),
-        ("chunks 2\nsend chunk 2 of rank 0 over 0 -> 1", "dgx1", CONTRADICTION,
-         "there is no chunk 2: each rank has 2, from 0", "f:3:1"),
-        ("max hops 3\nforbid links any -> 3", "dgx1", CONTRADICTION,
-         "with these links, nothing comes from rank 0 to rank 3 (nor 6 other pairs)", "f:3:1"),
-        ("only links within node", "ndv2:nodes=2", CONTRADICTION,
-         "with these links, nothing comes from rank 0 to rank 8 (nor 127 other pairs)", "f:2:1"),
-        ("collective gather\nforbid links 0 <-> any", "dgx1", CONTRADICTION,
-         "with these links, nothing comes from rank 0 to rank 1 (nor 6 other pairs)", "f:3:1"),
-        ("collective allgather\nmax hops 1", "dgx1", CONTRADICTION,
-         "rank 5 is 2 hops from rank 0, more than 1", "f:3:1"),
-        ("collective alltoall\nmax steps 3", "ring:8", CONTRADICTION,
-         "rank 4 is 4 hops from rank 0, more than 3", "f:3:1"),
-        ("symmetry: rotate 1\nforbid links 2 -> 3", "ring:8", CONTRADICTION,
-         "the rules allow 1 -> 2, but not 2 -> 3, to which this symmetry moves it", "f:2:11"),
-        ("between nodes: relay 0 through 0 -> 0\nsymmetry: rotate 2 within node", "dgx2:nodes=2",
-         CONTRADICTION, "this symmetry does not map the relays to each other", "f:3:11"),
-        ("between nodes: relay 0 through 0 -> 1\nforbid links 0 -> 8..15, 8 -> 0..7",
-         "ndv2:nodes=2", CONTRADICTION,
-         "the relay 0 -> 9 is not allowed: 'forbid links 0 -> 8..15, 8 -> 0..7 (line 3)'",
-         "f:2:16"),
+        (
+            "collective allgather\nforbid links 0 -> 3\nmax detour 0 hops",
+            "dgx1",
+            CONTRADICTION,
+            "with these links rank 3 is 2 hops from rank 0; the shortest path has 1",
+            "f:4:1",
+        ),
+        (
+            "phases:\n    allgather in (0 1)(2 3)\n    allgather in (0 2)(1 3)",
+            "ring:4",
+            CONTRADICTION,
+            "phase 2 (allgather) stays in groups, and inside {0, 2} the links that are "
+            "allowed do not lead from every rank to every other",
+            "f:2:1",
+        ),
+        (
+            "phases:\n    allgather in (0 1)(2 3)\n    allgather in (0 3)(1 2)\nsymmetry: rotate 1",
+            "ring:4",
+            CONTRADICTION,
+            "this symmetry does not map the groups of the phases to each other",
+            "f:5:11",
+        ),
+        (
+            "chunks 1 up to 64KiB, 2 beyond\nsend chunk 2 of rank 0 over 0 -> 1",
+            "dgx1",
+            CONTRADICTION,
+            "there is no chunk 2: each rank has 2, from 0",
+            "f:3:1",
+        ),
+        (
+            "forbid links 0 -> 1\nsend chunk 0 of rank 0 over 0 -> 1",
+            "dgx1",
+            CONTRADICTION,
+            "0 -> 1 is not allowed: 'forbid links 0 -> 1 (line 2)'",
+            "f:3:1",
+        ),
+        (
+            'only links 0..3 <-> 0..3, 4..7 <-> 4..7, 0 <-> 4 as "one bridge"\n'
+            "send chunk 0 of rank 1 over 1 -> 5",
+            "dgx1",
+            CONTRADICTION,
+            "1 -> 5 is not allowed: no 'only' names it ('one bridge')",
+            "f:3:1",
+        ),
+        (
+            "send chunk 0 of rank 0 over 0 -> 1 at step 2\n"
+            "never send any chunk of rank 0 over 0 -> 1",
+            "dgx1",
+            CONTRADICTION,
+            "'never send any chunk of rank 0 over 0 -> 1 (line 3)' says that this "
+            "must never be sent",
+            "f:2:1",
+        ),
+        (
+            "send chunk 0 of rank 0 over 1 -> 5 at step 1",
+            "dgx1",
+            CONTRADICTION,
+            "a chunk of rank 0 is on rank 1 after step 1 at the earliest, "
+            "so it leaves at step 2 or later",
+            "f:2:1",
+        ),
+        (
+            "max steps 2\nsend chunk 0 of rank 0 over 5 -> 6",
+            "dgx1",
+            CONTRADICTION,
+            "there are at most 2 steps",
+            "f:3:1",
+        ),
+        (
+            "max steps 2\nsend chunk 0 of rank 0 over 0 -> 1 at step 3",
+            "dgx1",
+            CONTRADICTION,
+            "there are at most 2 steps",
+            "f:3:1",
+        ),
+        (
+            "chunks 2\nsend chunk 2 of rank 0 over 0 -> 1",
+            "dgx1",
+            CONTRADICTION,
+            "there is no chunk 2: each rank has 2, from 0",
+            "f:3:1",
+        ),
+        (
+            "max hops 3\nforbid links any -> 3",
+            "dgx1",
+            CONTRADICTION,
+            "with these links, nothing comes from rank 0 to rank 3 (nor 6 other pairs)",
+            "f:3:1",
+        ),
+        (
+            "only links within node",
+            "ndv2:nodes=2",
+            CONTRADICTION,
+            "with these links, nothing comes from rank 0 to rank 8 (nor 127 other pairs)",
+            "f:2:1",
+        ),
+        (
+            "collective gather\nforbid links 0 <-> any",
+            "dgx1",
+            CONTRADICTION,
+            "with these links, nothing comes from rank 0 to rank 1 (nor 6 other pairs)",
+            "f:3:1",
+        ),
+        (
+            "collective allgather\nmax hops 1",
+            "dgx1",
+            CONTRADICTION,
+            "rank 5 is 2 hops from rank 0, more than 1",
+            "f:3:1",
+        ),
+        (
+            "collective alltoall\nmax steps 3",
+            "ring:8",
+            CONTRADICTION,
+            "rank 4 is 4 hops from rank 0, more than 3",
+            "f:3:1",
+        ),
+        (
+            "symmetry: rotate 1\nforbid links 2 -> 3",
+            "ring:8",
+            CONTRADICTION,
+            "the rules allow 1 -> 2, but not 2 -> 3, to which this symmetry moves it",
+            "f:2:11",
+        ),
+        (
+            "between nodes: relay 0 through 0 -> 0\nsymmetry: rotate 2 within node",
+            "dgx2:nodes=2",
+            CONTRADICTION,
+            "this symmetry does not map the relays to each other",
+            "f:3:11",
+        ),
+        (
+            "between nodes: relay 0 through 0 -> 1\nforbid links 0 -> 8..15, 8 -> 0..7",
+            "ndv2:nodes=2",
+            CONTRADICTION,
+            "the relay 0 -> 9 is not allowed: 'forbid links 0 -> 8..15, 8 -> 0..7 (line 3)'",
+            "f:2:16",
+        ),
         # ---- another machine
         ("machine dgx2", "dgx1", MISFIT, "the sketch is for dgx2 (16 GPUs); dgx1 has 8", "f:2:1"),
-        ("machine ring:8", "dgx1", MISFIT,
-         "the sketch is for ring:8; dgx1 joins its GPUs in another way", "f:2:1"),
+        (
+            "machine ring:8",
+            "dgx1",
+            MISFIT,
+            "the sketch is for ring:8; dgx1 joins its GPUs in another way",
+            "f:2:1",
+        ),
         ("machine dgx3", "dgx1", MISFIT, "no machine is called 'dgx3'", "f:2:1"),
-        ("machine ring:eight", "dgx1", MISFIT, "ring:eight: 'eight' is not a whole number",
-         "f:2:1"),
+        (
+            "machine ring:eight",
+            "dgx1",
+            MISFIT,
+            "ring:eight: 'eight' is not a whole number",
+            "f:2:1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_finding_says_what_and_where(
     lines: str, machine: str, concern: Concern, message: str, at: str
 ) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import BadFile, SyntaxProblem, UnknownName
+from weft.dsl.base.errors import BadFile, SyntaxProblem, UnknownName
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate, machine_text
 from weft.dsl.language.format import format
 from weft.dsl.language.lint import lint
 from weft.dsl.language.load import find_sketch, load_sketch, sketch_names
-from weft.dsl.sketch import Forbid, Relay, SwitchPolicy, Symmetry
+from weft.dsl.nouns.sketch import Forbid, Relay, SwitchPolicy, Symmetry
 
 NAMES = sorted(sketch_names())
 
@@ -105,5 +105,6 @@ def test_bad_names_and_files(tmp_path: Path) -> None:
 
 
 def test_the_nouns_do_not_load_the_parser_generator() -> None:
-    code = "import sys, weft, weft.dsl.sketch, weft.dsl.language; sys.exit('lark' in sys.modules)"
+    modules = "weft, weft.dsl.nouns.sketch, weft.dsl.language"
+    code = f"import sys, {modules}; sys.exit('lark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.dsl.errors import SeveralErrors, SyntaxProblem, UserError, WeftError
+from weft.dsl.base.errors import SeveralErrors, SyntaxProblem, UserError, WeftError
 from weft.dsl.language import ast
 from weft.dsl.language.ast import Binary, Group, Name, Number, Operator, Pair, Range
 from weft.dsl.language.build import MAX_DEPTH
@@ -186,8 +186,11 @@ def test_every_node_knows_where_it_stands() -> None:
     assert isinstance(relay.sources, Group)
     spans = [loop.head.span, relay.span, relay.sources.items[1].span, relay.through[0].dst.span]
     assert [s.text for s in spans if s is not None] == [
-        "for p in 0..7", "relay (2p, 2p+1) through 2p+1 -> 2p", "2p+1", "2p",
-    ]  # fmt: skip
+        "for p in 0..7",
+        "relay (2p, 2p+1) through 2p+1 -> 2p",
+        "2p+1",
+        "2p",
+    ]
     assert str(relay.span) == "a.sketch:2:16"
 
 
@@ -481,7 +484,7 @@ DEEP = "".join(" " * i + "within node:\n" for i in range(300)) + " " * 300 + "ma
         "sketch x\n" + DEEP,
     ],
     ids=["sum", "loops", "blocks"],
-)  # fmt: skip
+)
 def test_absurd_nesting_is_refused(text: str) -> None:
     with pytest.raises(SyntaxProblem, match="nested too deeply"):
         parse(text)
@@ -494,9 +497,34 @@ def test_parentheses_are_no_nesting() -> None:
 
 SHIPPED = find_sketch("dgx2_relay").text
 PIECES = st.sampled_from(
-    ["", " ", "\n", "    ", "#", '"', "->", "..", "(", ")", ",", ":", "0", "2p", "any", "except",
-     "only links", "for p in 0..3:", "within node:", "symmetry:", "as", "\t", "\r", "é", "\0"]
-)  # fmt: skip
+    [
+        "",
+        " ",
+        "\n",
+        "    ",
+        "#",
+        '"',
+        "->",
+        "..",
+        "(",
+        ")",
+        ",",
+        ":",
+        "0",
+        "2p",
+        "any",
+        "except",
+        "only links",
+        "for p in 0..3:",
+        "within node:",
+        "symmetry:",
+        "as",
+        "\t",
+        "\r",
+        "é",
+        "\0",
+    ]
+)
 
 
 @settings(max_examples=150)

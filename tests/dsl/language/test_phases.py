@@ -7,13 +7,13 @@ from textwrap import dedent
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Kind, make
-from weft.dsl.errors import SeveralErrors, UserError
+from weft.dsl.base.errors import SeveralErrors, UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
-from weft.dsl.problem import Problem
-from weft.dsl.sketch import (
+from weft.dsl.nouns.collective import Kind, make
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.sketch import (
     Chunks,
     ChunksBySize,
     MaxDetour,
@@ -84,10 +84,18 @@ def test_groups_in_blocks_along_a_dimension_and_written_out() -> None:
 @pytest.mark.parametrize(
     ("lines", "machine", "message", "at"),
     [
-        ("phases:\n    reduce_scatter within node", TWO,
-         "these phases never bring together ranks 0 and 8", "f:3:5"),
-        ("collective allgather\nphases:\n    allreduce in blocks of 16", TWO,
-         "these phases make allreduce, and the sketch is for allgather", "f:3:1"),
+        (
+            "phases:\n    reduce_scatter within node",
+            TWO,
+            "these phases never bring together ranks 0 and 8",
+            "f:3:5",
+        ),
+        (
+            "collective allgather\nphases:\n    allreduce in blocks of 16",
+            TWO,
+            "these phases make allreduce, and the sketch is for allgather",
+            "f:3:1",
+        ),
         ("phases:\n    allgather in blocks of 5", TWO, "16 ranks are not cut evenly", "f:3:28"),
         ("phases:\n    allgather in (0 1)(1 2)", TWO, "rank 1 is twice in the groups", "f:3:15"),
         ("phases:\n    allgather along x", TWO, "dgx1:nodes=2 has no dimensions", "f:3:21"),
@@ -102,7 +110,7 @@ def test_groups_in_blocks_along_a_dimension_and_written_out() -> None:
         ("forbid links within node 3", TWO, "there is no node 3", "f:2:26"),
         ("forbid links between nodes 1 -> 1", TWO, "between node 1 and itself", "f:2:28"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_told_at_its_place(
     lines: str, machine: str, message: str, at: str
 ) -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
 from weft.dsl.language.parse import parse
 from weft.dsl.language.promise import Promise, promised
 

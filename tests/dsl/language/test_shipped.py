@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from shared import SHARED
 
-from weft.dsl.catalog import names, topology
+from weft.dsl.catalogue import names, topology
 from weft.dsl.language.elaborate import elaborate, machine_text
 from weft.dsl.language.lint import allowed_pairs, lint
 from weft.dsl.language.load import load_sketch, sketch_names
 from weft.dsl.language.machine import Machine
-from weft.dsl.sketch import Chunks, Phases, Relay, Sketch, SwitchPolicy, Symmetry
+from weft.dsl.nouns.sketch import Chunks, Phases, Relay, Sketch, SwitchPolicy, Symmetry
 
 SCALING = sorted(
     name for name in sketch_names() if "nodes" in {p.name for p in load_sketch(name).parameters}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.errors import BadFile, UserError
-from weft.dsl.machines.box_file import box_names, load_box, read_box
-from weft.dsl.topology import NodeKind
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.machines.host_file import box_names, load_box, read_box
+from weft.dsl.nouns.topology import NodeKind
 
 BOX = """
 # Four GPUs in a ring beside a switch, two NICs.
@@ -49,8 +49,11 @@ def test_a_file_of_ones_own_is_a_machine(tmp_path: Path) -> None:
     assert (made.name, made.ranks) == ("mine.toml:nodes=2", 8)
     assert {str(x.bandwidth) for x in made.links} == {"51", "12", "25/2"}
     assert {n.name for n in made.nodes if n.kind is NodeKind.SWITCH} == {
-        "plx0", "plx1", "rail0", "rail1"
-    }  # fmt: skip
+        "plx0",
+        "plx1",
+        "rail0",
+        "rail1",
+    }
     # With NICs for pairs of GPUs the ring cannot turn by one; the boxes still change places.
     assert len(made.symmetries) == 1
     assert len(topology(str(file)).symmetries) == 1

@@ -8,19 +8,19 @@ from typing import ClassVar
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Collective, custom, make
-from weft.dsl.errors import BadTopology, UnknownName, UserError
+from weft.dsl.base.errors import BadTopology, UnknownName, UserError
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.parse import parse
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.registry import ENGINES
-from weft.dsl.schedule import Schedule, dumps
+from weft.dsl.nouns.collective import Collective, custom, make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule, dumps
 from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget, Observer, Outcome, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engine import Budget, Observer, Outcome, Silent, Status
-from weft.synth.engines.portfolio import LADDER, Portfolio
-from weft.synth.simulate import simulate
+from weft.synth.engines.portfolio.engine import LADDER, Portfolio
+from weft.synth.time.simulate import simulate
 
 GB = 1 << 30
 
@@ -133,8 +133,12 @@ def test_a_sketch_is_for_exact() -> None:
 
 
 def test_refusals_in_words() -> None:
-    swap = custom("swap", 2, pre=[(r, r, [r], 0) for r in (0, 1)],
-                  post=[(r, c, [c], c) for r in (0, 1) for c in (0, 1)])  # fmt: skip
+    swap = custom(
+        "swap",
+        2,
+        pre=[(r, r, [r], 0) for r in (0, 1)],
+        post=[(r, c, [c], c) for r in (0, 1) for c in (0, 1)],
+    )
     problem = Problem(topology("ring:4").restricted_to((0, 1)), swap)
     with pytest.raises(UserError, match=r"no engine can solve this: packing: swap .*; classic: "):
         synthesize(problem, "portfolio{engines=packing+classic}")
@@ -200,7 +204,9 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("cut")
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.synth.engines.portfolio._likely", lambda _: iter(("cut", "exact")))
+    monkeypatch.setattr(
+        "weft.synth.engines.portfolio.engine._likely", lambda _: iter(("cut", "exact"))
+    )
     outcome = solved("ring:4", "allgather", size=1 << 20)
     assert found_by(outcome) == {"cut"}
     assert outcome.statements[-1] == "interrupted"
@@ -221,9 +227,10 @@ def test_it_says_what_it_keeps() -> None:
     """The words are those of the kept schedule, and every size that was looked at has one."""
     machine = topology("dgx-a100:nodes=3")
     outcome = synthesize(
-        Problem(machine, make("allgather", 24)), "portfolio{engines=packing+classic}",
+        Problem(machine, make("allgather", 24)),
+        "portfolio{engines=packing+classic}",
         Budget(seconds=30),
-    )  # fmt: skip
+    )
     mine = [p for p in outcome.points if p.schedule.provenance["found_by"] == "packing"]
     assert mine
     for point in mine:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import Collective, make
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate, machine_of
 from weft.dsl.language.load import load_sketch, sketch_names
 from weft.dsl.language.parse import parse
-from weft.dsl.sketch import Rule, Sketch
-from weft.dsl.topology import Topology
+from weft.dsl.nouns.collective import Collective, make
+from weft.dsl.nouns.sketch import Rule, Sketch
+from weft.dsl.nouns.topology import Topology
 from weft.synth.explain.conflicts import (
     Conflict,
     find_conflict,
@@ -26,36 +26,75 @@ RAILS = (
 )
 
 INFEASIBLE = {
-    "links": ("dgx1", "allgather", [f"*only links {RINGS}", "*forbid links 0 -> 1, 0 -> 4",
-                                    "max hops 7"]),
+    "links": (
+        "dgx1",
+        "allgather",
+        [f"*only links {RINGS}", "*forbid links 0 -> 1, 0 -> 4", "max hops 7"],
+    ),
     "steps": ("ring:6", "allgather", ["*max steps 2", "max hops 5", "chunks 2"]),
-    "loop": ("ring:8", "allgather", ["*for p in 0..7: forbid links (p+1)%8 -> p",
-                                     "*max hops 6", "max steps 9"]),
-    "symmetry": ("ring:6", "allgather", ["*symmetry: rotate 1", "*forbid links 0 -> 1",
-                                         "*forbid links 1 -> 0", "chunks 1"]),
-    "relay": ("ndv2:nodes=2", "allgather", ["*between nodes: relay any through 0 -> 1", "chunks 2",
-                                            "*forbid links 0 -> 9"]),
-    "relay and hops": ("ndv2:nodes=2", "alltoall", ["*max hops 2", "chunks 1",
-                                                    "*between nodes: relay any through 0 -> 1"]),
+    "loop": (
+        "ring:8",
+        "allgather",
+        ["*for p in 0..7: forbid links (p+1)%8 -> p", "*max hops 6", "max steps 9"],
+    ),
+    "symmetry": (
+        "ring:6",
+        "allgather",
+        ["*symmetry: rotate 1", "*forbid links 0 -> 1", "*forbid links 1 -> 0", "chunks 1"],
+    ),
+    "relay": (
+        "ndv2:nodes=2",
+        "allgather",
+        ["*between nodes: relay any through 0 -> 1", "chunks 2", "*forbid links 0 -> 9"],
+    ),
+    "relay and hops": (
+        "ndv2:nodes=2",
+        "alltoall",
+        ["*max hops 2", "chunks 1", "*between nodes: relay any through 0 -> 1"],
+    ),
     "root": ("ring:4", "broadcast", ["chunks 2", "*symmetry: rotate 1"]),
-    "no such chunk": ("dgx1", "allgather", ["max hops 4", "*chunks 2",
-                                            "*send chunk 3 of rank 0 over 0 -> 1"]),
-    "must and must not": ("dgx1", "allgather", ["*send chunk 1 of rank 0 over 0 -> 1 at step 1",
-                                                "*never send any chunk of rank 0 over 0 -> 1",
-                                                "chunks 2"]),
-    "twice": ("dgx1", "allgather", ["max hops 3", "*send chunk 0 of rank 0 over 0 -> 1",
-                                    "*send chunk 0 of rank 0 over 3 -> 1"]),
-    "detour": ("ring:8", "allgather", ["*max detour 1 hops", "max hops 7",
-                                       "*forbid links 0 -> 1"]),
+    "no such chunk": (
+        "dgx1",
+        "allgather",
+        ["max hops 4", "*chunks 2", "*send chunk 3 of rank 0 over 0 -> 1"],
+    ),
+    "must and must not": (
+        "dgx1",
+        "allgather",
+        [
+            "*send chunk 1 of rank 0 over 0 -> 1 at step 1",
+            "*never send any chunk of rank 0 over 0 -> 1",
+            "chunks 2",
+        ],
+    ),
+    "twice": (
+        "dgx1",
+        "allgather",
+        [
+            "max hops 3",
+            "*send chunk 0 of rank 0 over 0 -> 1",
+            "*send chunk 0 of rank 0 over 3 -> 1",
+        ],
+    ),
+    "detour": ("ring:8", "allgather", ["*max detour 1 hops", "max hops 7", "*forbid links 0 -> 1"]),
     "latency": ("ring:8", "allgather", ["*max detour 50% of alpha", "*forbid links 0 -> 1"]),
-    "peers": ("dgx2", "allgather", ["*switch nvswitch: at most 2 peers", "*max hops 2",
-                                    "chunks 1"]),
-    "late": ("ring:4", "gather", ["*send chunk 0 of rank 2 over 2 -> 1 at step 6", "max hops 3",
-                                  "*max steps 5"]),
-    "phases": ("ndv2:nodes=2", "allreduce", [f"*{RAILS}", "chunks 16",
-                                             "*forbid links same local rank"]),
+    "peers": (
+        "dgx2",
+        "allgather",
+        ["*switch nvswitch: at most 2 peers", "*max hops 2", "chunks 1"],
+    ),
+    "late": (
+        "ring:4",
+        "gather",
+        ["*send chunk 0 of rank 2 over 2 -> 1 at step 6", "max hops 3", "*max steps 5"],
+    ),
+    "phases": (
+        "ndv2:nodes=2",
+        "allreduce",
+        [f"*{RAILS}", "chunks 16", "*forbid links same local rank"],
+    ),
     "sum": ("ring:6", "allreduce", ["*max hops 4", "*forbid links 2 -> 3", "chunks 6"]),
-}  # fmt: skip
+}
 """Machine, collective, lines; those in the way have a star."""
 
 
@@ -106,9 +145,10 @@ def test_a_cure_cures_the_whole_sketch(case: str) -> None:
 
 def test_two_conflicts_leave_no_cure() -> None:
     box, collective, sketch = problem(
-        "ring:6", "allgather",
+        "ring:6",
+        "allgather",
         ["forbid links 0 -> 1", "max steps 1", "chunks 1", "max hops 4", "max hops 1"],
-    )  # fmt: skip
+    )
     found = find_conflict(box, collective, sketch)
     assert found is not None
     assert len(found.rules) <= 2
@@ -146,9 +186,10 @@ def test_no_sketch_of_the_catalogue_has_a_conflict(name: str) -> None:
 
 def test_only_rules_are_left_out_together() -> None:
     box, collective, sketch = problem(
-        "dgx1", "allgather",
+        "dgx1",
+        "allgather",
         ["only links 0 <-> (1, 2, 3)", "only links 4 <-> (5, 6, 7)", "max hops 5"],
-    )  # fmt: skip
+    )
     found = find_conflict(box, collective, sketch)
     assert found is not None
     assert written(found.rules) == {"only links 0 <-> (1, 2, 3)", "only links 4 <-> (5, 6, 7)"}
@@ -159,9 +200,15 @@ def test_what_only_a_search_sees() -> None:
     # Each chunk by itself has a way of five hops; a rank that sends to one and receives from one
     # makes a ring, in which no schedule has only these links at both of its ends.
     box, collective, sketch = problem(
-        "hub:4", "allgather", ["switch hub: at most 1 peers", "forbid links 0 -> (1, 2)",
-                               "forbid links 1 -> (0, 2)", "max hops 3"],
-    )  # fmt: skip
+        "hub:4",
+        "allgather",
+        [
+            "switch hub: at most 1 peers",
+            "forbid links 0 -> (1, 2)",
+            "forbid links 1 -> (0, 2)",
+            "max hops 3",
+        ],
+    )
     assert find_conflict(box, collective, sketch) is None
     found = prove_conflict(box, collective, sketch, 20)
     assert found is not None

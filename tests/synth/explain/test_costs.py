@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.errors import UserError
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
 from weft.dsl.language.elaborate import elaborate
 from weft.dsl.language.load import load_sketch
 from weft.dsl.language.parse import parse
-from weft.dsl.problem import Objective, Problem
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
-from weft.synth.engine import Budget
+from weft.synth.base.engine import Budget
 from weft.synth.explain.costs import Costs, costs
-from weft.synth.simulate import simulate
+from weft.synth.time.simulate import simulate
 
 GIB = 1 << 30
 
@@ -71,9 +71,12 @@ def test_a_detour_costs_its_latency() -> None:
 
 def test_the_first_is_the_dearest() -> None:
     found = of(
-        "dgx-a100:nodes=2", "allgather", "between nodes: relay any through 0 -> 0", "chunks 1",
+        "dgx-a100:nodes=2",
+        "allgather",
+        "between nodes: relay any through 0 -> 0",
+        "chunks 1",
         "max hops 3",
-    )  # fmt: skip
+    )
     assert found.each[0].unit[0].label.startswith("relay")
     assert [x.without.us for x in found.each] == sorted(x.without.us for x in found.each)
     assert all(found.no_rules.us <= x.without.us <= found.all_rules.us for x in found.each)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from weft.dsl.catalog import topology
-from weft.dsl.collective import make
-from weft.dsl.errors import UserError
-from weft.dsl.problem import Objective, Problem
-from weft.dsl.schedule import Schedule, Transfer
-from weft.dsl.topology import Resource, Topology, gpu, link
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Resource, Topology, gpu, link
 from weft.synth.api import synthesize
 from weft.synth.explain.critical import Binding, Waits, gap_words, what_binds
 
@@ -19,8 +19,12 @@ MB = 1_000_000
 def line(*links: tuple[int, int], resources: tuple[Resource, ...] = ()) -> Topology:
     """GPUs joined by links of 10 GB/s and 1 µs."""
     ranks = 1 + max(max(ends) for ends in links)
-    return Topology("line", tuple(gpu(i) for i in range(ranks)),
-                    tuple(link(a, b, 10, 1) for a, b in links), resources)  # fmt: skip
+    return Topology(
+        "line",
+        tuple(gpu(i) for i in range(ranks)),
+        tuple(link(a, b, 10, 1) for a, b in links),
+        resources,
+    )
 
 
 def follows(found: Binding) -> None:
@@ -34,8 +38,11 @@ def follows(found: Binding) -> None:
 
 
 def test_chunks_over_one_link_wait_for_the_link() -> None:
-    s = Schedule.of(line((0, 1), (1, 0)), make("broadcast", 2, chunks=3),
-                    [Transfer(c, 0, 1, (0,)) for c in range(3)])  # fmt: skip
+    s = Schedule.of(
+        line((0, 1), (1, 0)),
+        make("broadcast", 2, chunks=3),
+        [Transfer(c, 0, 1, (0,)) for c in range(3)],
+    )
     found = what_binds(s, 3 * MB)
     follows(found)
     assert [x.waits for x in found.chain] == [Waits.START, Waits.RESOURCE, Waits.RESOURCE]
@@ -63,14 +70,23 @@ def test_a_nic_that_two_share_is_what_binds() -> None:
     nic = Resource("nic", (0, 1), 5)
     box = line((0, 2), (1, 3), (2, 0), (3, 1), (0, 1), (1, 0), (2, 3), (3, 2), resources=(nic,))
     s = Schedule.of(
-        box, make("allgather", 4), [
-            Transfer(0, 0, 2, (0,)), Transfer(1, 1, 3, (1,)), Transfer(2, 2, 0, (2,)),
-            Transfer(3, 3, 1, (3,)), Transfer(0, 0, 1, (4,)), Transfer(1, 1, 0, (5,)),
-            Transfer(2, 2, 3, (6,)), Transfer(3, 3, 2, (7,)), Transfer(2, 0, 1, (4,), step=1),
-            Transfer(3, 1, 0, (5,), step=1), Transfer(0, 2, 3, (6,), step=1),
+        box,
+        make("allgather", 4),
+        [
+            Transfer(0, 0, 2, (0,)),
+            Transfer(1, 1, 3, (1,)),
+            Transfer(2, 2, 0, (2,)),
+            Transfer(3, 3, 1, (3,)),
+            Transfer(0, 0, 1, (4,)),
+            Transfer(1, 1, 0, (5,)),
+            Transfer(2, 2, 3, (6,)),
+            Transfer(3, 3, 2, (7,)),
+            Transfer(2, 0, 1, (4,), step=1),
+            Transfer(3, 1, 0, (5,), step=1),
+            Transfer(0, 2, 3, (6,), step=1),
             Transfer(1, 3, 2, (7,), step=1),
         ],
-    )  # fmt: skip
+    )
     found = what_binds(s, 4 * MB)
     follows(found)
     assert found.name == "resource nic"

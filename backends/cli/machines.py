@@ -1,0 +1,60 @@
+"""Machines in the verbs: one in a line, its JSON facts, a schedule on another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import count
+
+from .inputs import read_topology
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.schedule import Schedule
+    from weft.dsl.nouns.topology import Topology
+
+
+def machine_line(topology: Topology) -> str:
+    """``dgx1: 8 ranks, 1 host, 32 links``."""
+    sizes = (
+        count(topology.ranks, "rank"),
+        count(topology.hosts, "host"),
+        count(len(topology.links), "link"),
+    )
+    return f"{topology.name}: {', '.join(sizes)}"
+
+
+def facts_of(topology: Topology) -> dict[str, Any]:
+    """The JSON facts of a topology, without its links."""
+    from weft.dsl.nouns.hops import islands  # loads NumPy
+
+    return {
+        "topology": topology.name,
+        "ranks": topology.ranks,
+        "hosts": topology.hosts,
+        "nodes": len(topology.nodes),
+        "links": len(topology.links),
+        "resources": len(topology.resources),
+        "islands": [list(group) for group in islands(topology)],
+        "digest": topology.digest(),
+        "notes": list(topology.notes),
+    }
+
+
+def on_machine(schedule: Schedule, text: str) -> Schedule:
+    """The schedule with the costs of another machine of the same shape.
+
+    Raises:
+        UserError: it has other links.
+    """
+    machine = read_topology(text)
+    own = schedule.topology
+    shape = [(x.src, x.dst) for x in machine.links]
+    if len(machine.nodes) != len(own.nodes) or shape != [(x.src, x.dst) for x in own.links]:
+        raise UserError(
+            f"{machine.name} has other links than {own.name}, which the schedule is for",
+            where=text,
+            hint="only α and bandwidths may differ",
+        )
+    return replace(schedule, topology=machine)

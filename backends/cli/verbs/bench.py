@@ -1,0 +1,273 @@
+"""``weft bench``: plans against the runtime's own collective, over a sweep of sizes."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import microseconds, number, table
+from weft.dsl.base.units import SizeRange, format_bytes, parse_microseconds, parse_size_range
+
+from ..console import Console
+from ..exit_codes import Exit
+from ..inputs import read_topology, seconds, valued, whole
+from ..judging import require_good
+from ..lowering import source_of
+from ..running import require_runtime
+from ..scripts import script_of_source
+from ..stages import telling
+from ..subjects import Kind, read_subject
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.topology import Topology
+
+    from ...formats.p2p.model import Script
+    from ...ranks.bench.job import Bench, Contestant
+    from ...ranks.bench.results import Entry, Predict
+
+EXAMPLES = """examples:
+  weft bench ring.json 'classic:two_step{on=dgx-a100:nodes=1}' --on mpi --sizes 1KiB:64MiB
+  weft bench best.py --on mpi -t machine.json --json"""
+
+SIZES = "1KiB:16MiB"
+LARGEST = 1 << 30
+
+_UNSET: dict[str, Any] = {
+    "instances": None,
+    "lanes": 0,
+    "protocol": None,
+    "passes": None,
+    "print_after": "",
+    "name": "",
+    "segments": 1,
+    "target": "msccl",
+    "in_place": None,
+    "collective": None,
+    "root": None,
+    "roots": None,
+}
+"""Flags of compiling, as they are where nobody asks for anything."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "files",
+        metavar="PLAN",
+        nargs="+",
+        help="a point-to-point program (compile --to mpi), a schedule, an "
+        "algorithm or a program; all of one collective",
+    )
+    parser.add_argument(
+        "--on", choices=("mpi", "torch", "nccl"), default="mpi", help="the runtime (default: mpi)"
+    )
+    parser.add_argument(
+        "--sizes",
+        metavar="SIZE:SIZE",
+        default=parse_size_range(SIZES),
+        type=valued("--sizes", parse_size_range),
+        help=f"message sizes, doubled (default: {SIZES})",
+    )
+    parser.add_argument(
+        "--dtype", metavar="TYPE", default="float32", help="data type (default: float32)"
+    )
+    parser.add_argument(
+        "--repeat",
+        metavar="N",
+        type=valued("--repeat", whole(1, 100_000)),
+        default=20,
+        help="turns of each size (default: 20)",
+    )
+    parser.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=10.0,
+        help="no more turns of a size after so long (default: 10s)",
+    )
+    parser.add_argument(
+        "-t", "--topology", metavar="TOPO", help="predict times with the costs of this machine"
+    )
+    parser.add_argument(
+        "--overhead",
+        metavar="TIME",
+        default=Fraction(0),
+        type=valued("--overhead", parse_microseconds),
+        help="predicted: of every message, added to what it occupies (default: 0us)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        default=60.0,
+        type=valued("--timeout", seconds),
+        help="how long a rank waits for another (default: 60s)",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of the data (default: 0)",
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Prove the plans, run them in turns, compare."""
+    from ...ranks.bench.results import entries
+    from ...ranks.joined import is_joined
+    from ...ranks.nccl import unusable
+    from ...ranks.profile.start import carry_out
+
+    if args.on == "nccl" and (missing := unusable(0)):
+        raise missing
+    with telling(console, "Running") as tell:
+        tell("compile")
+        plans = [_plan(text, args) for text in args.files]
+        bench = _bench(plans, args)
+        predictions = _predictions(plans, bench, args)
+        if is_joined(args.on):
+            from ...ranks.bench.ranks import attend, member_of
+
+            member = member_of(args.on, bench)
+            rows = attend(bench, member, lambda _: None)
+            member.close()
+            if rows is None:
+                return Exit.DONE
+        else:
+            limit = len(bench.lengths) * (2 * bench.seconds + bench.timeout)
+            rows = carry_out(
+                "weft.backends.ranks.bench.ranks",
+                args.on,
+                bench.units.ranks,
+                bench.to_json(),
+                limit,
+                tell,
+            )
+    found = entries(rows, bench.units, predictions)
+    wrong = [x for x in found if x.wrong]
+    console.result(
+        _text(found),
+        {
+            "status": "failed" if wrong else "ok",
+            "on": args.on,
+            "dtype": args.dtype,
+            "collective": str(bench.units.kind),
+            "ranks": bench.units.ranks,
+            "sizes": [x.to_json() for x in found],
+        },
+    )
+    for one in wrong:
+        console.warn(f"{one.name}, {format_bytes(one.bytes)}: {one.wrong}")
+    return Exit.NO if wrong else Exit.DONE
+
+
+def _plan(text: str, args: argparse.Namespace) -> tuple[Contestant, Script]:
+    """A file for the runtime, proved; what is none yet is compiled."""
+    from weft.dsl.base.registry import BACKENDS
+
+    from ...formats.p2p.emit import function_of
+    from ...formats.p2p.read import read_script
+    from ...ranks.bench.job import Contestant
+
+    subject = read_subject(text)
+    to = "cupy-nccl" if args.on == "nccl" else args.on
+    backend: Any = BACKENDS.make(to)
+    if subject.kind is Kind.SCRIPT:
+        code = subject.text
+        require_runtime(code, args.on, subject.where)
+    else:
+        asked = argparse.Namespace(
+            **{**vars(args), **_UNSET, "to": to, "size": None, "topology": None, "file": text}
+        )
+        code = backend.write(script_of_source(subject, source_of(subject, asked), asked))
+    require_good(backend.findings(code, subject.where), subject.where)
+    script = read_script(code, subject.where)
+    name = Path(text).stem if Path(text).is_file() else text.removeprefix("classic:")
+    return Contestant(name, code, function_of(script.collective)), script
+
+
+def _bench(plans: list[tuple[Contestant, Script]], args: argparse.Namespace) -> Bench:
+    from ...formats.p2p.data import type_named, units_of
+    from ...ranks.bench.job import Bench
+
+    units = units_of(plans[0][1].collective)
+    for text, (_, script) in zip(args.files, plans, strict=True):
+        if units_of(script.collective) != units:
+            raise UserError(
+                f"{script.collective} is not {plans[0][1].collective}",
+                where=text,
+                hint="plans of one collective, for as many ranks",
+            )
+    sizes: SizeRange = args.sizes
+    if sizes.high > LARGEST:
+        raise UserError("messages of up to 1GiB are timed", where="--sizes")
+    unit = type_named(args.dtype).itemsize * units.message_chunks
+    lengths = tuple(dict.fromkeys(max(1, size // unit) for size in sizes.powers()))
+    return Bench(
+        _named_apart([one for one, _ in plans]),
+        units,
+        lengths,
+        args.dtype,
+        args.repeat,
+        args.time,
+        args.timeout,
+        args.seed,
+    )
+
+
+def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
+    """Contestants of one name get a number."""
+    names = [one.name for one in some]
+    return tuple(
+        one if names.count(one.name) == 1 else replace(one, name=f"{one.name} ({i})")
+        for i, one in enumerate(some, 1)
+    )
+
+
+def _predictions(
+    plans: list[tuple[Contestant, Script]], bench: Bench, args: argparse.Namespace
+) -> dict[str, Predict]:
+    """By name of the contestant; none without a topology."""
+    if not args.topology:
+        return {}
+    machine = read_topology(args.topology)
+    return {
+        one.name: partial(_time_us, script, machine, float(args.overhead))
+        for one, (_, script) in zip(bench.contestants, plans, strict=True)
+    }
+
+
+def _time_us(script: Script, machine: Topology, overhead: float, size: int) -> float:
+    from ...formats.p2p.predict import predict
+
+    return predict(script, machine, size, overhead_us=overhead).time_us
+
+
+def _text(found: list[Entry]) -> str:
+    predicted = any(x.predicted_us is not None for x in found)
+    best = {size: min(x.us for x in found if x.bytes == size) for size in {x.bytes for x in found}}
+    rows = []
+    for x in found:
+        row = [
+            format_bytes(x.bytes),
+            x.name,
+            microseconds(x.us),
+            microseconds(x.least_us),
+            number(x.algbw_GBps),
+            number(x.busbw_GBps),
+            "WRONG" if x.wrong else "best" if x.us == best[x.bytes] else "",
+        ]
+        if predicted:
+            row += (
+                ["", ""]
+                if x.predicted_us is None
+                else [microseconds(x.predicted_us), f"{x.error:+.0%}"]
+            )
+        rows.append(tuple(row))
+    head = ("size", "plan", "µs", "least µs", "algbw GB/s", "busbw GB/s", "")
+    return table(head + (("predicted µs", "error") if predicted else ()), rows)

@@ -1,0 +1,167 @@
+"""``weft bound``: lower bounds on any schedule, each with its certificate."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.tables import exact, facts, microseconds, number, table
+from weft.dsl.base.units import SizeRange, format_bytes
+
+from ..console import Console
+from ..exit_codes import Exit
+from ..inputs import add_down, add_problem, read_problem, size_flag
+from ..subjects import Kind, read_subject
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.schedule import Schedule
+    from weft.dsl.nouns.topology import Topology
+    from weft.synth.bounds import Bounds
+
+EXAMPLES = """examples:
+  weft bound -t dgx1 -c allgather
+  weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
+  weft bound allgather.json"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "file",
+        metavar="SCHEDULE",
+        nargs="?",
+        help="a schedule, for its machine, collective and size (instead of -t and -c)",
+    )
+    add_problem(parser, required=False)
+    add_down(parser)
+    parser.add_argument("--size", **size_flag())
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print the bounds and why they hold."""
+    from weft.dsl.nouns.problem import check_connected
+    from weft.synth.bounds import bounds
+
+    topology, collective, size = _problem(args)
+    check_connected(topology, collective)
+    bound = bounds(topology, collective)
+    name = collective.name or str(collective.kind)
+    sizes = [_at(bound, one) for one in size.powers()] if size else []
+    console.result(
+        _text(f"{name} on {topology.name}", bound, sizes),
+        {
+            "status": "ok",
+            "topology": topology.name,
+            "collective": name,
+            "ranks": collective.ranks,
+            "bound": bound.to_json(),
+            "sizes": sizes,
+        },
+    )
+    return Exit.DONE
+
+
+def _problem(args: argparse.Namespace) -> tuple[Topology, Collective, SizeRange | None]:
+    """The machine, the collective and the sizes that the options state, or a schedule.
+
+    Raises:
+        UserError: neither does, or both do.
+    """
+    if args.file is None:
+        missing = [
+            flag
+            for flag, value in (
+                ("-t/--topology", args.topology),
+                ("-c/--collective", args.collective),
+            )
+            if value is None
+        ]
+        if missing:
+            raise UserError(
+                f"the following arguments are required: {', '.join(missing)}",
+                hint="or the file of a schedule",
+            )
+        return *read_problem(args), args.size
+    given = (args.topology, args.group, args.collective, args.root, args.roots)
+    if any(one is not None for one in given) or args.down or args.down_nic or args.down_rank:
+        raise UserError(
+            "a schedule has its own machine and collective",
+            where=args.file,
+            hint="leave out -t, -c, --group, --root and --down",
+        )
+    subject = read_subject(args.file)
+    if subject.kind is not Kind.SCHEDULE:
+        raise UserError(
+            f"a schedule is needed, not {an(subject.kind)}",
+            where=subject.where,
+            hint="-t TOPO -c COLL state the problem otherwise",
+        )
+    schedule: Schedule = subject.schedule()
+    size = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else None
+    return schedule.topology, schedule.collective, args.size or size
+
+
+def _at(bound: Bounds, size: int) -> dict[str, Any]:
+    from weft.synth.bounds import binding
+
+    value, certificate = binding(bound, size)
+    least = float(value)
+    return {
+        "bytes": size,
+        "us": number(least),
+        "algbw_GBps": number(size / least / 1000) if least else None,
+        "certificate": {"kind": certificate.kind, "text": certificate.text},
+    }
+
+
+def _text(title: str, bound: Bounds, sizes: list[dict[str, Any]]) -> str:
+    latency, algbw = bound.latency_us, bound.algbw_GBps
+    head = facts(
+        [
+            ("problem", title),
+            ("latency", f"at least {exact(latency)} µs"),
+            ("", bound.latency_certificate.text),
+            ("steps", f"at least {bound.steps}"),
+            ("", bound.steps_certificate.text),
+            ("bandwidth", f"at most {exact(algbw)} GB/s algbw" if algbw else "nothing must move"),
+            ("", f"at least {exact(bound.rounds_per_chunk)} rounds per chunk" if algbw else ""),
+            ("", f"{bound.certificate.kind}: {bound.certificate.text}" if algbw else ""),
+            ("tight", _tightness(bound) if algbw else None),
+            *(
+                ("with latency", _beyond(bound, one.certificate.text))
+                for one in bound.composite[-1:]
+            ),
+        ]
+    )
+    parts = [head]
+    if sizes:
+        rows = [
+            (
+                format_bytes(s["bytes"]),
+                microseconds(s["us"]),
+                s["algbw_GBps"],
+                s["certificate"]["kind"],
+            )
+            for s in sizes
+        ]
+        parts.append(table(("size", "at least µs", "at most GB/s", "by"), rows))
+        used = {s["certificate"]["text"]: s["certificate"]["kind"] for s in sizes}
+        shown = {one.certificate.text for one in bound.composite[-1:]}
+        parts += [t for t, kind in used.items() if kind == "composite" and t not in shown]
+    return "\n\n".join(parts)
+
+
+def _beyond(bound: Bounds, text: str) -> str:
+    """What a composite certificate adds to that of the bandwidth, which was just said."""
+    said = bound.certificate.text
+    return f"moreover: {text[len(said) :].lstrip('. ')}" if text.startswith(said) else text
+
+
+def _tightness(bound: Bounds) -> str | None:
+    if bound.attainable is None:
+        return None
+    if bound.tight:
+        return f"yes, {bound.remark}" if bound.remark else "yes"
+    return f"{exact(bound.attainable * 10**6)} ps/B is known to be attained: {bound.remark}"

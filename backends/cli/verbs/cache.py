@@ -1,0 +1,85 @@
+"""``weft cache``: how much sweeps have kept, and getting rid of it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import count, facts
+from weft.dsl.base.units import format_bytes
+
+from ..console import Console
+from ..exit_codes import Exit
+from ..parser import Parser, common
+
+if TYPE_CHECKING:
+    from ...sweep.cache import Entry
+
+EXAMPLES = """examples:
+  weft cache list
+  weft cache clear --stale             answers of other versions of weft or of its solvers"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the two sub-verbs."""
+    what = parser.add_subparsers(
+        dest="what", metavar="list|clear", required=True, parser_class=Parser
+    )
+    look = what.add_parser("list", help="how many answers there are", parents=[common()])
+    clear = what.add_parser("clear", help="remove answers", parents=[common()])
+    for one in (look, clear):
+        one.add_argument(
+            "--cache", metavar="DIR", help="default: $WEFT_CACHE, or weft in the user's cache"
+        )
+    clear.add_argument(
+        "--stale", action="store_true", help="only those that this weft does not use"
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Count, and with ``clear`` remove."""
+    from ...jobs.fingerprint import fingerprint
+    from ...sweep.cache import default_folder, entries, remove
+
+    folder = Path(args.cache) if args.cache else default_folder()
+    if args.cache and not folder.is_dir():
+        raise UserError("no such folder", where=args.cache)
+    code = fingerprint()
+    found = list(entries(folder))
+    stale = [entry for entry in found if entry.code != code]
+    if args.what == "list":
+        console.result(
+            facts(
+                [
+                    ("folder", folder),
+                    ("answers", _told(found)),
+                    ("of another weft", _told(stale)),
+                ]
+            ),
+            {"status": "ok", "folder": str(folder), **_figures(found, stale)},
+        )
+        return Exit.DONE
+    gone = stale if args.stale else found
+    for entry in gone:
+        remove(entry)
+    console.result(
+        f"removed {_told(gone)} from {folder}",
+        {
+            "status": "ok",
+            "folder": str(folder),
+            "removed": len(gone),
+            **_figures([e for e in found if e not in gone], [e for e in stale if e not in gone]),
+        },
+    )
+    return Exit.DONE
+
+
+def _told(entries: list[Entry]) -> str:
+    size = sum(entry.bytes for entry in entries)
+    return count(len(entries), "answer") + (f", {format_bytes(size)}" if entries else "")
+
+
+def _figures(found: list[Entry], stale: list[Entry]) -> dict[str, int]:
+    return {"answers": len(found), "bytes": sum(e.bytes for e in found), "stale": len(stale)}

@@ -1,0 +1,134 @@
+"""``weft doctor``: one line per thing that weft uses, with the remedy where it is missing."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.base.tables import table
+from weft.dsl.base.version import version
+
+from ..console import Console
+from ..exit_codes import Exit
+from .list import describe
+
+EXAMPLES = "exit code 4 if something that weft cannot do without is missing"
+
+NEEDED = {
+    "defusedxml": "defusedxml",
+    "flint": "python-flint",
+    "igraph": "igraph",
+    "jinja2": "jinja2",
+    "lark": "lark",
+    "networkx": "networkx",
+    "numba": "numba",
+    "numpy": "numpy",
+    "orjson": "orjson",
+    "ortools": "ortools",
+    "pulp": "pulp",
+    "rich": "rich",
+    "scipy": "scipy",
+    "z3": "z3-solver",
+}
+"""Modules that weft needs, and the package that has them."""
+
+OPTIONAL = {
+    "mpi4py": ("mpi4py", "weft[mpi]", "weft run --on mpi, and the files of compile --to mpi"),
+    "torch": ("torch", "weft[torch]", "weft run --on torch, and the files of compile --to torch"),
+    "distributed": ("distributed", "weft[dask]", "weft sweep --cluster, on all its hosts"),
+    "cupy": ("cupy-cuda12x", "weft[cuda]", "programs on CuPy arrays, with NCCL"),
+}
+"""Modules that single backends need: their package, the extra that has it, what it allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    name: str
+    ok: bool
+    detail: str
+    needed: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """No arguments of its own."""
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Look at everything, cheaply: nothing is imported that need not be."""
+    found = list(_findings())
+    bad = [f for f in found if f.needed and not f.ok]
+    rows = [(_mark(f), f.name, f.detail) for f in found]
+    text = table(("", "what", "which"), rows)
+    console.result(
+        text,
+        {
+            "status": "error" if bad else "ok",
+            "checks": [
+                {"name": f.name, "ok": f.ok, "detail": f.detail, "needed": f.needed} for f in found
+            ],
+        },
+    )
+    return Exit.MISSING if bad else Exit.DONE
+
+
+def _mark(finding: Finding) -> str:
+    if finding.ok:
+        return "ok"
+    return "MISSING" if finding.needed else "absent"
+
+
+def _findings() -> Iterator[Finding]:
+    yield Finding("weft", True, version(), True)
+    new_enough = sys.version_info >= (3, 11)
+    yield Finding("python", new_enough, platform.python_version(), True)
+    for module, package in NEEDED.items():
+        yield _package(module, package, package, "")
+    for module, (package, extra, use) in OPTIONAL.items():
+        yield _package(module, package, f"'{extra}'", use)
+    yield from _runtimes()
+    for name in ENGINES.names():
+        entry = describe(ENGINES, name)
+        detail = "can run" if entry["available"] else str(entry["reason"])
+        yield Finding(f"engine {name}", bool(entry["available"]), detail, True)
+
+
+def _runtimes() -> Iterator[Finding]:
+    """What no package of Python's is: the MPI itself, NVIDIA's driver, NCCL."""
+    from ...ranks.launch import mpiexec
+
+    starter, driver = mpiexec(), shutil.which("nvidia-smi")
+    wheels = [f"nvidia-nccl-cu{major}" for major in (13, 12)]
+    nccl = next((f"{name} {found}" for name in wheels if (found := _version(name))), None)
+    lacks = {
+        "mpiexec": "no MPI: pip install 'weft[mpi]' brings MPICH; for weft run --on mpi",
+        "nvidia-smi": "not found: comes with NVIDIA's driver; to run on GPUs",
+        "nccl": "no wheel of NCCL: pip install nvidia-nccl-cu12, or torch's CUDA build, brings it; "
+        "for messages between GPUs",
+    }
+    for name, found in (("mpiexec", starter), ("nvidia-smi", driver), ("nccl", nccl)):
+        yield Finding(name, found is not None, found or lacks[name], False)
+
+
+def _package(module: str, package: str, install: str, use: str) -> Finding:
+    """``use``: what it allows; nothing if weft cannot do without it."""
+    allows = f"; for {use}" if use else ""
+    if find_spec(module) is None:
+        return Finding(package, False, f"not installed: pip install {install}{allows}", not use)
+    return Finding(package, True, _version(package) or "installed, version unknown", not use)
+
+
+def _version(package: str) -> str | None:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

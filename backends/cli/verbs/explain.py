@@ -1,0 +1,166 @@
+"""``weft explain``: why a sketch cannot hold, what its rules cost, what binds a schedule."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.errors import UserError, an
+from weft.dsl.base.units import SizeRange
+
+from ...report.binding import binding_json, binding_text
+from ...report.rules import conflict_json, conflict_text, cost_json, cost_text
+from ..console import Console
+from ..exit_codes import Exit
+from ..inputs import add_problem, read_problem, seconds, size_flag, valued
+from ..sketches import read_sketch
+from ..subjects import Kind, read_subject
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.schedule import Schedule
+    from weft.dsl.nouns.sketch import Sketch
+    from weft.dsl.nouns.topology import Topology
+
+EXAMPLES = """examples:
+  weft explain -t dgx1 -c allgather -s mine.sketch      which rules exclude each other, or cost what
+  weft explain -t ndv2:nodes=2 -c allgather -s ndv2_relay --size 1KiB:1GiB
+  weft explain allgather.json --size 1MiB               what binds the schedule"""
+
+DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "file", metavar="SCHEDULE", nargs="?", help="a schedule (instead of -t, -c and -s)"
+    )
+    add_problem(parser, required=False)
+    parser.add_argument(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        help="the sketch to explain: a name or a file, with parameters: dgx2_relay:nodes=2",
+    )
+    parser.add_argument("--size", **size_flag())
+    parser.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=10.0,
+        help="for the proof that no schedule obeys a sketch, where rules one by "
+        "one do not tell (default: 10s)",
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Explain a sketch or a schedule."""
+    given = (args.topology, args.group, args.collective, args.root, args.roots, args.sketch)
+    if args.file is not None:
+        if any(one is not None for one in given):
+            raise UserError(
+                "a schedule has its own machine and collective",
+                where=args.file,
+                hint="leave out -t, -c, -s, --group and --root",
+            )
+        return _schedule(args, console)
+    missing = [
+        flag
+        for flag, value in (
+            ("-t/--topology", args.topology),
+            ("-c/--collective", args.collective),
+            ("-s/--sketch", args.sketch),
+        )
+        if value is None
+    ]
+    if missing:
+        raise UserError(
+            f"the following arguments are required: {', '.join(missing)}",
+            hint="or the file of a schedule",
+        )
+    topology, collective = read_problem(args)
+    sketch = read_sketch(args.sketch, topology, collective, console)
+    if not sketch.rules:
+        raise UserError(f"the sketch {sketch.name} has no rules", where=args.sketch)
+    return _sketch(args, console, topology, collective, sketch)
+
+
+# --- sketches -------------------------------------------------------------------------------------
+
+
+def _sketch(
+    args: argparse.Namespace,
+    console: Console,
+    topology: Topology,
+    collective: Collective,
+    sketch: Sketch,
+) -> int:
+    """The conflict, or the costs at every size."""
+    from weft.dsl.nouns.problem import check_connected
+    from weft.synth.explain.conflicts import find_conflict, prove_conflict
+    from weft.synth.explain.costs import costs
+
+    check_connected(topology, collective)
+    sizes = args.size.powers() if args.size else _sizes_of(sketch)
+    data: dict[str, Any] = {
+        "topology": topology.name,
+        "collective": collective.name or str(collective.kind),
+        "ranks": collective.ranks,
+        "sketch": sketch.name,
+    }
+    plain = sketch.at(sizes[0])
+    conflict = find_conflict(topology, collective, plain)
+    if conflict is None:
+        conflict = prove_conflict(topology, collective, plain, args.time)
+    if conflict is not None:
+        console.result(
+            conflict_text(sketch.name, conflict),
+            {"status": "infeasible", **data, **conflict_json(conflict)},
+        )
+        return Exit.NO
+    found = [costs(topology, collective, sketch, size) for size in sizes]
+    text = "\n\n".join(map(cost_text, found))
+    console.result(text, {"status": "ok", **data, "sizes": list(map(cost_json, found))})
+    return Exit.DONE
+
+
+def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
+    """The sizes that the sketch is for: both ends."""
+    if sketch.size is None:
+        return (DEFAULT_SIZE.low,)
+    return tuple(dict.fromkeys(sketch.size))
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+def _schedule(args: argparse.Namespace, console: Console) -> int:
+    from weft.synth.bounds import bounds
+    from weft.synth.explain.critical import what_binds
+    from weft.synth.judge.verify import require_valid
+
+    subject = read_subject(args.file)
+    if subject.kind is not Kind.SCHEDULE:
+        raise UserError(
+            f"a schedule is needed, not {an(subject.kind)}",
+            where=subject.where,
+            hint="-t TOPO -c COLL -s SKETCH explain a sketch",
+        )
+    schedule: Schedule = subject.schedule()
+    require_valid(schedule)
+    bound = bounds(schedule.topology, schedule.collective)
+    made_for = SizeRange(schedule.bytes, schedule.bytes) if schedule.bytes else DEFAULT_SIZE
+    size: SizeRange = args.size or made_for
+    found = [what_binds(schedule, n, bound) for n in size.powers()]
+    text = "\n\n".join(map(binding_text, found))
+    console.result(
+        text,
+        {
+            "status": "ok",
+            "topology": schedule.topology.name,
+            "collective": schedule.collective.name or str(schedule.collective.kind),
+            "ranks": schedule.collective.ranks,
+            "sizes": list(map(binding_json, found)),
+        },
+    )
+    return Exit.DONE

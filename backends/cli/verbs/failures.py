@@ -1,0 +1,226 @@
+"""``weft failures``: what every single cable and NIC of a machine costs when it is down."""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import count, exact, microseconds, number, rational, table
+from weft.dsl.base.units import format_bytes
+
+from ..console import Console
+from ..exit_codes import Exit
+from ..inputs import add_down, add_problem, read_problem, seconds, size_flag, valued, whole
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.collective import Collective
+    from weft.synth.bounds import Bounds
+    from weft.synth.repair.failures import Loss
+
+EXAMPLES = """examples:
+  weft failures -t dgx1 -c allgather
+  weft failures -t ndv2:nodes=2 -c allreduce --size 1MiB
+  weft failures -t dgx1 -c allreduce --down gpu0-gpu1     what the next one would cost
+  weft failures -t dgx1 -c allgather --synth --worst 2    what schedules attain then"""
+
+WORST = 3
+"""Failures for which schedules are found, if nothing else is said."""
+
+_SHOWN = 8
+"""Ranks that are cut off, and failures that are alike, of which a line names so many."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_problem(parser)
+    add_down(parser)
+    what = parser.add_argument_group("what if")
+    what.add_argument("--size", **size_flag())
+    what.add_argument(
+        "--directions",
+        action="store_true",
+        help="links one by one, not both ways of a cable at once",
+    )
+    what.add_argument(
+        "--synth", action="store_true", help="also find schedules for the worst that cut nobody off"
+    )
+    what.add_argument(
+        "--worst",
+        metavar="K",
+        type=valued("--worst", whole(1, 1000)),
+        help=f"how many of them (default: {WORST})",
+    )
+    what.add_argument(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        default="portfolio",
+        help="who searches (default: portfolio)",
+    )
+    what.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=20.0,
+        help="wall time of each search (default: 20s)",
+    )
+    what.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of every random choice (default: 0)",
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Rank the failures, print the table."""
+    from weft.synth.repair.failures import what_if
+
+    from ..progress import watching
+
+    if args.size is not None and args.size.low != args.size.high:
+        raise UserError("failures are ranked at one size", where="--size", hint="--size 1MiB")
+    if args.worst is not None and not args.synth:
+        raise UserError(
+            "--worst says for how many failures schedules are found", hint="add --synth"
+        )
+    size = None if args.size is None else args.size.low
+    topology, collective = read_problem(args)
+    with watching(console, 0.0) as progress:
+
+        def tell(done: int, of: int) -> None:
+            if progress.cancelled():
+                raise KeyboardInterrupt
+            progress.stage(f"failure {done} of {of}")
+
+        found = what_if(
+            topology, collective, message_bytes=size, directions=args.directions, tell=tell
+        )
+    searched = _searched(args, collective, found.losses, size, console) if args.synth else {}
+    name = collective.name or str(collective.kind)
+    console.result(
+        _text(f"{name} on {topology.name}", found.before, found.losses, size, searched),
+        {
+            "status": "ok",
+            "topology": topology.name,
+            "collective": name,
+            "ranks": collective.ranks,
+            "bytes": size,
+            "bound": found.before.to_json(),
+            "failures": [_json(x, size, searched.get(i)) for i, x in enumerate(found.losses)],
+        },
+    )
+    return Exit.DONE
+
+
+def _searched(
+    args: argparse.Namespace,
+    collective: Collective,
+    losses: tuple[Loss, ...],
+    size: int | None,
+    console: Console,
+) -> dict[int, float]:
+    """What schedules attain after the worst failures: µs at a size, or GB/s for large messages."""
+    from weft.dsl.base.errors import NothingFound
+    from weft.dsl.nouns.problem import Objective, Problem
+    from weft.synth.api import synthesize
+    from weft.synth.base.engine import Budget
+    from weft.synth.time.simulate import simulate
+
+    from ...report.points import algbw
+    from ..progress import watching
+
+    objective = Objective.BANDWIDTH if size is None else Objective.TIME
+    attained: dict[int, float] = {}
+    most = args.worst or WORST
+    for i in [i for i, loss in enumerate(losses) if loss.bound is not None][:most]:
+        problem = Problem(losses[i].left.topology, collective, None, objective, size)
+        with watching(console, args.time) as progress:
+            outcome = synthesize(problem, args.engine, Budget(args.time, seed=args.seed), progress)
+        if not outcome.points:
+            raise NothingFound(
+                f"no schedule without {losses[i].down.name} in time", hint="a longer --time"
+            )
+        if size is None:
+            attained[i] = float(max(map(algbw, outcome.points)))
+        else:
+            attained[i] = min(simulate(p.schedule, size).time_us for p in outcome.points)
+        console.say("Solved", f"without {losses[i].down.name} in {progress.seconds:.1f}s")
+    return attained
+
+
+def _least(bound: Bounds, size: int | None) -> Fraction | None:
+    """The bound as it is shown: µs at a size, or GB/s for large messages."""
+    from weft.synth.bounds import lower_bound_us
+
+    return bound.algbw_GBps if size is None else lower_bound_us(bound, size)
+
+
+def _text(
+    title: str,
+    before: Bounds,
+    losses: tuple[Loss, ...],
+    size: int | None,
+    searched: dict[int, float],
+) -> str:
+    least = _least(before, size)
+    what = "at most GB/s" if size is None else f"at least µs at {format_bytes(size)}"
+    unit = "GB/s algbw, at most" if size is None else f"µs at {format_bytes(size)}, at least"
+    head = f"{title}: {'nothing must move' if least is None else f'{exact(least)} {unit}'}"
+    if not losses:
+        return f"{head}; there is no cable"
+    rows = [
+        (x.down.name, x.count, *_cells(x, size), *_found(searched, i, size))
+        for i, x in enumerate(losses)
+    ]
+    names = ["down", "alike", what, "cost", *(["tight"] if size is None else [])]
+    if searched:
+        names.append("found GB/s" if size is None else "found µs")
+    notes = [_cut_off(x) for x in losses if x.lost]
+    return "\n".join([head, "", table(names, rows), *([""] if notes else []), *notes])
+
+
+def _cells(loss: Loss, size: int | None) -> tuple[str, ...]:
+    """The new bound, what it costs, of large messages also whether it is known to be attained."""
+    if loss.bound is None:
+        cells = ("-", f"{count(len(loss.lost), 'rank')} cut off", "")
+        return cells if size is None else cells[:2]
+    least = _least(loss.bound, size)
+    ratio = loss.ratio or Fraction(1)
+    cost = f"+{float(ratio - 1):.2%} time" if ratio > 1 else "nothing"
+    if size is not None:
+        return microseconds(float(least or 0)), cost
+    shown = "-" if least is None else f"{float(least):.6g}"
+    return shown, cost, "yes" if loss.bound.tight else "not known"
+
+
+def _found(searched: dict[int, float], i: int, size: int | None) -> tuple[str, ...]:
+    if not searched:
+        return ()
+    if i not in searched:
+        return ("",)
+    return (f"{searched[i]:.6g}" if size is None else microseconds(searched[i]),)
+
+
+def _cut_off(loss: Loss) -> str:
+    names = [loss.left.whole.nodes[r].name for r in loss.lost]
+    more = ", …" if len(names) > _SHOWN else ""
+    are = "is" if len(names) == 1 else "are"
+    return f"without {loss.down.name} {', '.join(names[:_SHOWN])}{more} {are} cut off"
+
+
+def _json(loss: Loss, size: int | None, attained: float | None) -> dict[str, Any]:
+    least = None if loss.bound is None else _least(loss.bound, size)
+    return {
+        "down": loss.down.name,
+        "alike": [loss.down.name, *(down.name for down in loss.others)],
+        "cut_off": list(loss.lost),
+        "cost": rational(loss.ratio),
+        "tight": None if loss.bound is None else loss.bound.tight,
+        "algbw_GBps" if size is None else "us": number(least),
+        "found": attained,
+        "bound": None if loss.bound is None else loss.bound.to_json(),
+    }

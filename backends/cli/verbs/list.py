@@ -1,0 +1,100 @@
+"""``weft list``: what is registered, and whether it can run here."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from typing import Any
+
+from weft.dsl.base.errors import WeftError
+from weft.dsl.base.registry import PASSES, REGISTRIES, Registry
+from weft.dsl.base.spec import options_of, text_of
+from weft.dsl.base.tables import table
+
+from ..console import Console
+from ..exit_codes import Exit
+
+EXAMPLES = "examples:\n  weft list engines\n  weft list algorithms\n  weft list backends --json"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "kind", choices=(*REGISTRIES, "algorithms"), metavar="engines|backends|passes|algorithms"
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Print one line per registered name, or per classic algorithm."""
+    if args.kind == "algorithms":
+        from ..algorithms import entries as algorithms
+        from ..algorithms import listing
+
+        found = algorithms()
+        console.result(listing(found), {"status": "ok", "algorithms": found})
+        return Exit.DONE
+    registry = REGISTRIES[args.kind]
+    entries = [describe(registry, name) for name in registry.names()]
+    if args.kind == "passes":
+        entries = _staged(entries)
+    rows = [
+        (
+            e["name"],
+            "yes" if e["available"] else "no",
+            e["summary"] if e["available"] else e["reason"],
+        )
+        for e in entries
+    ]
+    details = [
+        f"{e['name']}: " + "; ".join(filter(None, (", ".join(e["options"]), e["cites"])))
+        for e in entries
+        if e["options"] or e["cites"]
+    ]
+    text = table(("name", "here", "what it is"), rows)
+    if details:
+        text += "\n\noptions and sources:\n  " + "\n  ".join(details)
+    console.result(text, {"status": "ok", args.kind: entries})
+    return Exit.DONE
+
+
+def _staged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The passes in the order in which they run, with what each takes and gives."""
+    from ...compile.pass_text import ORDER, managed
+    from ...compile.pipeline import form
+
+    for e in entries:
+        e["stage"] = " -> ".join(form(PASSES.load(e["name"]))) if e["available"] else ""
+        e["summary"] = f"{e['stage']}: {e['summary']}"
+        e["options"] = [o for o in e["options"] if not managed(e["name"], o.partition("=")[0])]
+    known = {name: place for place, name in enumerate(ORDER)}
+    return sorted(entries, key=lambda e: known.get(e["name"], len(known)))
+
+
+def describe(registry: Registry, name: str) -> dict[str, Any]:
+    """Name, summary, options with defaults, availability and the reason if it is not."""
+    try:
+        target = registry.load(name)
+    except WeftError as error:
+        return {
+            "name": name,
+            "available": False,
+            "reason": f"{error.message}; {error.hint}",
+            "summary": "",
+            "options": [],
+            "cites": "",
+        }
+    probe = getattr(target, "availability", None)
+    reason = probe() if probe else None
+    return {
+        "name": name,
+        "available": reason is None,
+        "reason": reason,
+        "summary": (inspect.getdoc(target) or "").partition("\n")[0],
+        "options": [_option(key, field) for key, field in options_of(target).items()],
+        "cites": str(getattr(target, "cites", "")),
+    }
+
+
+def _option(key: str, field: Any) -> str:
+    default = field.default
+    return f"{key}={text_of(default)}" if isinstance(default, int | float | str | None) else key

@@ -1,0 +1,168 @@
+"""``weft profile``: measure a machine, and write its topology."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict
+from typing import Any
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.tables import count, table
+
+from ..console import Console
+from ..exit_codes import Exit
+from ..inputs import seconds, valued, whole
+from ..machines import facts_of, machine_line
+from ..outputs import check_file_output
+from ..stages import telling
+
+EXAMPLES = """examples:
+  weft profile --on mpi --ranks 8 -o machine.json
+  weft profile --on torch --ranks 4 --time 30s -o machine.json --json
+  mpiexec -n 64 weft profile --on mpi -o cluster.json"""
+
+RANKS = 8
+
+LARGEST = 512
+"""Ranks: there are half as many pairs as its square."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "--on",
+        choices=("mpi", "torch", "nccl", "numpy"),
+        required=True,
+        help="the runtime whose messages are timed",
+    )
+    parser.add_argument(
+        "--ranks",
+        metavar="N",
+        type=valued("--ranks", whole(2, LARGEST)),
+        help=f"ranks to start (default: {RANKS}; not for ranks that mpiexec or torchrun started)",
+    )
+    parser.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=60.0,
+        help="measure until numbers are stable, at most about so long (default: 60s)",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of the order of measurements (default: 0)",
+    )
+    parser.add_argument("--name", metavar="NAME", help="of the topology")
+    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="a file, or -")
+    parser.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Measure on ranks that are there, or on new ones."""
+    from ...ranks.joined import is_joined
+    from ...ranks.nccl import unusable
+    from ...ranks.profile.model import Effort
+    from ...ranks.profile.start import carry_out
+
+    started = time.monotonic()
+    effort = Effort(seconds=args.time)
+    if args.on == "nccl" and (missing := unusable(0)):
+        raise missing
+    if is_joined(args.on):
+        return _as_rank(args, console, effort, started)
+    check_file_output(args, console)
+    ranks = args.ranks or RANKS
+    with telling(console, "Profiling") as tell:
+        if args.on == "numpy":
+            from ...ranks.profile.ranks import measure_threads, written
+
+            found = written(_name(args, ranks), measure_threads(ranks, effort, args.seed, tell))
+        else:
+            plan = {
+                "effort": asdict(effort),
+                "seed": args.seed,
+                "name": _name(args, ranks),
+                "ranks": ranks,
+            }
+            program = "weft.backends.ranks.profile.ranks"
+            found = carry_out(program, args.on, ranks, plan, 3 * effort.seconds, tell)
+    return _told(found, args, console, started)
+
+
+def _name(args: argparse.Namespace, ranks: int) -> str:
+    what = {"mpi": "MPI ranks", "torch": "torch ranks", "nccl": "GPUs", "numpy": "threads"}[args.on]
+    return args.name or f"{ranks} {what}, measured"
+
+
+def _as_rank(args: argparse.Namespace, console: Console, effort: Any, started: float) -> int:
+    """Be one of the ranks that somebody else started; the first of them writes and tells."""
+    from ...ranks.profile.gpus import measure_nccl
+    from ...ranks.profile.ranks import measure_mpi, measure_torch, written
+
+    if args.ranks:
+        raise UserError("the ranks are started already", where="--ranks", hint="leave --ranks out")
+    if not args.force:
+        check_file_output(args, console)
+    measures = {"mpi": measure_mpi, "torch": measure_torch, "nccl": measure_nccl}
+    found = measures[args.on](effort, args.seed, lambda _: None)
+    if found is None:
+        return Exit.DONE
+    return _told(written(_name(args, found.ranks), found), args, console, started)
+
+
+def _told(found: dict[str, Any], args: argparse.Namespace, console: Console, started: float) -> int:
+    from weft.dsl.base.files import write_text
+    from weft.dsl.nouns.topology_json import load
+
+    topology = load(found.pop("topology"))
+    write_text(args.output, json.dumps(topology.to_json(), indent=1) + "\n", force=args.force)
+    spent = time.monotonic() - started
+    console.say("Measured", f"{machine_line(topology)}, in {spent:.0f}s")
+    for note in topology.notes:
+        console.say("Note", note)
+    if args.output == "-":
+        return Exit.DONE
+    console.say("Wrote", args.output)
+    console.result(
+        _text(found),
+        {
+            "status": "ok",
+            **facts_of(topology),
+            **found,
+            "seconds": round(spent, 3),
+            "file": args.output,
+        },
+    )
+    return Exit.DONE
+
+
+def _text(found: dict[str, Any]) -> str:
+    """Classes of links, and what is shared."""
+    rows = [
+        (
+            _some(one["directions"]),
+            f"{one['alpha']:.3g}",
+            f"{one['alpha_error']:.1%}",
+            f"{1e-3 / one['beta']:.3g}",
+            f"{one['beta_error']:.1%}",
+            f"{one['residual']:.0%}",
+        )
+        for one in found["classes"]
+    ]
+    rows += [
+        (one["name"], "", "", f"{one['GBps']:.3g}", f"{one['error']:.1%}", "")
+        for one in found["shared"]
+    ]
+    return table(("links", "α µs", "±", "GB/s", "±", "off the line"), rows)
+
+
+def _some(directions: list[list[int]]) -> str:
+    a, b = directions[0]
+    if len(directions) == 1:
+        return f"{a} to {b}"
+    return f"{count(len(directions), 'direction')} like {a} to {b}"

@@ -1,0 +1,343 @@
+"""``weft resynth``: a library again, for what is left of its machine."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.errors import BadFile, BadTopology, UserError
+from weft.dsl.base.tables import count, microseconds, table
+from weft.dsl.base.units import SizeRange, format_bytes
+
+from ..console import Console
+from ..inputs import add_down, named_down
+from ..tuning import Pool, check_library_output
+from .tune import PLACES, add_tuning, finish, options_of, provenance, timing_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from weft.dsl.machines.failures import Degraded
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.library import Library, Tuned
+    from weft.dsl.nouns.schedule import Schedule
+
+    from ...tune.manifest import Made
+    from ...tune.options import TuneOptions, Warm
+    from ...tune.variants import Variant
+
+SECONDS = 3.0
+"""Of each question to an engine: the old answer is most of the new one."""
+
+WITHIN = 0.01
+"""What a plan may lose for the sake of few: the machine has lost enough."""
+
+FARTHER = 1.1
+"""So much farther from the bound than the old plans, new ones are worth a longer search."""
+
+MOST_ORDERED = 2
+"""Schedules of so many times the old one's transfers race in one order only: they take longer."""
+
+EXAMPLES = """examples:
+  weft resynth library --down gpu0-gpu3 -o mended
+  weft resynth library --down-nic host0.nic3 --time 5s -o mended
+  weft resynth library --down-rank 5 -o smaller"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument(
+        "library",
+        metavar="LIBRARY",
+        help="the folder that weft tune wrote; --to, --target, --placement and "
+        "--protocols are as they were for it, unless they are given",
+    )
+    add_down(parser)
+    add_tuning(parser, SECONDS)
+    parser.set_defaults(target=None, placement=None, within=WITHIN)
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Mend the old plans, tune again with them in the race, say what was lost."""
+    from weft.dsl.machines.failures import degraded, require_whole
+    from weft.dsl.nouns.library import read
+
+    check_library_output(args)
+    old = read(args.library)
+    downs = named_down(args, old.topology)
+    if not downs:
+        raise UserError(
+            "nothing is down",
+            where=args.library,
+            hint="--down, --down-nic or --down-rank say what is",
+        )
+    left = degraded(old.topology, downs)
+    asked = [_still(one.collective, left) for one in old.tuned]
+    for one in asked:
+        try:
+            require_whole(left, one)
+        except BadTopology as error:
+            raise BadTopology(f"{one.name or one.kind}: {error.message}", hint=error.hint) from None
+    console.say("Read", f"{old.topology.name} {left.told()}")
+    args = _as_before(args, old)
+    options = replace(options_of(args, left.topology, asked), sizes=SizeRange(old.low, old.high))
+    made, pool = _tuned(args, old, left, asked, options, console)
+    library = replace(
+        old,
+        name=left.topology.name,
+        topology=left.topology,
+        timing=timing_of(options),
+        tuned=tuple(m.tuned for m in made),
+        provenance=_origin(args, old, left),
+    )
+    pairs = list(zip(old.tuned, library.tuned, strict=False))  # fewer where interrupted
+    losses = {after.name: _losses(before, after) for before, after in pairs}
+    if _clock(old.timing) != _clock(library.timing):
+        console.warn("the old library was timed in another way: nothing is said of losses")
+        losses = {}
+    return finish(
+        library,
+        [m.files for m in made],
+        args,
+        console,
+        pool,
+        more="\n\n".join(_loss_text(name, rows) for name, rows in losses.items()),
+        facts={
+            "down": [down.name for down in left.downs],
+            "losses": {name: [asdict(r) for r in rows] for name, rows in losses.items()},
+        },
+    )
+
+
+def _as_before(asked: argparse.Namespace, old: Library) -> argparse.Namespace:
+    """What the files are for is what those of the old library are for, unless flags say it."""
+    from weft.dsl.nouns.library import MANIFEST
+    from weft.dsl.nouns.program import protocol_of
+
+    args = argparse.Namespace(**vars(asked))
+    files = [a for one in old.tuned for plan in one.plans for a in plan.artefacts]
+    if args.target is None:
+        args.target = next((a.target for a in files if a.target), "msccl")
+        told = "msccl" if args.measure else old.timing.get("runtime")
+        if not args.protocols and told == args.target:
+            names = old.timing.get("protocols", ())
+            if not isinstance(names, list | tuple):
+                raise BadFile(f"{names!r}, where protocols should be listed", where=MANIFEST)
+            args.protocols = tuple(str(protocol_of(name)) for name in names)
+    if args.placement is None:
+        places = tuple(sorted({a.in_place for a in files if a.target}))
+        args.placement = next((word for word, found in PLACES.items() if found == places), "both")
+    if args.to is None and not args.measure:
+        args.to = ",".join(dict.fromkeys(a.format for a in files)) or None
+    return args
+
+
+def _tuned(
+    args: argparse.Namespace,
+    old: Library,
+    left: Degraded,
+    asked: list[Collective],
+    options: TuneOptions,
+    console: Console,
+) -> tuple[list[Made], Pool]:
+    """What tuning makes of every collective, and the pool that did it."""
+    from ...tune.race import Interrupted
+    from ...tune.tune import tune
+    from ...tune.variants import variant_of
+
+    # What was good for another runtime may have no room in this one: then all forms race.
+    alike = options.measuring or _clock(old.timing) == _clock(timing_of(options))
+    made = []
+    with Pool(console, args.jobs, "Tuning") as pool:
+        for before, one in zip(old.tuned, asked, strict=True):
+            pool.about = one.name or str(one.kind)
+            known = _forms(map(variant_of, before.plans), options.raced_protocols)
+            forms = known if alike else ()
+            warm = _mended(Path(args.library), before, left, forms, console)
+            again = replace(options, warm=warm, forms=forms)
+            try:
+                made.append(tune(left.topology, one, again, pool.jobs, console.say, pool.tell))
+            except Interrupted:
+                if not made:
+                    raise
+            if pool.stopped:
+                break
+    if len(made) < len(asked):
+        console.warn(f"interrupted: {count(len(asked) - len(made), 'collective')} left out")
+    return made, pool
+
+
+def _forms(old: Iterable[Variant], protocols: Sequence[str]) -> tuple[Variant, ...]:
+    """Those of the old plans; where their protocol takes no part now, under those that do."""
+    from weft.dsl.nouns.program import protocol_of
+
+    return tuple(
+        dict.fromkeys(
+            replace(form, protocol=protocol_of(name))
+            for form in old
+            for name in ([str(form.protocol)] if str(form.protocol) in protocols else protocols)
+        )
+    )
+
+
+def _still(collective: Collective, left: Degraded) -> Collective:
+    """The collective of those who are left.
+
+    Raises:
+        UserError: a root is gone, or it is a custom collective of ranks that are gone.
+    """
+    from weft.dsl.nouns.collective import Kind, make
+
+    if not left.dead_ranks:
+        return collective
+    if collective.kind is Kind.CUSTOM:
+        raise UserError(
+            f"{collective.name or 'a custom collective'} needs all of its ranks",
+            hint="describe that of the others, and tune it",
+        )
+    new = {rank: i for i, rank in enumerate(left.survivors)}
+    multi = collective.kind.name.startswith("MULTIROOT")
+    roots = [new[r] for r in collective.roots if r in new]
+    if collective.roots and (not roots or (not multi and len(roots) < len(collective.roots))):
+        raise UserError(f"the root of {collective.kind} is gone", hint="tune it with another root")
+    return make(collective.kind, len(left.survivors), roots=roots)
+
+
+def _mended(
+    folder: Path, before: Tuned, left: Degraded, forms: Sequence[Variant], console: Console
+) -> dict[str, Warm]:
+    """The plans' schedules for what is left, as far as they can be mended; and their forms, where
+    they are among those that race.
+
+    Raises:
+        BadFile: a schedule is not one of this library.
+    """
+    from weft.dsl.nouns.schedule import read
+    from weft.synth.fabric.occupancy import us_per_byte
+    from weft.synth.judge.verify import require_valid
+    from weft.synth.repair import repairs
+
+    from ...tune.options import Warm
+    from ...tune.variants import variant_of
+
+    if left.dead_ranks:
+        return {}
+    found: dict[str, Warm] = {}
+    mendable = 0
+    for plan in before.plans:
+        root = folder if folder.is_dir() else folder.parent
+        form = variant_of(plan)
+        try:
+            old = read(root / plan.schedule)
+        except UserError as error:
+            console.warn(f"{plan.name} is not mended: {error.message}: {plan.schedule}")
+            continue
+        _require_of(old, before, left, plan.schedule)
+        try:
+            ways = dict(repairs(old, left))
+        except UserError as error:
+            console.detail(f"         {plan.name} cannot be mended: {error.message}")
+            continue
+        for word, mended in ways.items():
+            require_valid(mended)
+            known = form if mended is next(iter(ways.values())) and form in forms else None
+            found[f"{word} {plan.name}"] = Warm(mended, known)
+        # What was the best order of the old machine may not be one of this.
+        word, best = min(
+            ways.items(),
+            key=lambda way: (len(way[1]) >= MOST_ORDERED * len(old), us_per_byte(way[1])),
+        )
+        if best.priority is not None:
+            found[f"{word} {plan.name} by steps"] = Warm(replace(best, priority=None, stride=0))
+        mendable += 1
+    console.say("Mended", f"{mendable} of {len(before.plans)} schedules of {before.name}")
+    return found
+
+
+def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None:
+    """A file may be another one by now.
+
+    Raises:
+        BadFile: it is for another collective or another machine than its library.
+    """
+    from ...compile.analyses.grains import same_question
+
+    if not same_question(old.collective, before.collective):
+        raise BadFile(f"{old.collective}, which is not the library's {before.name}", where=file)
+    if old.topology.digest() != left.whole.digest():
+        raise BadFile(f"made for {old.topology.name}, not the library's machine", where=file)
+
+
+def _origin(args: argparse.Namespace, old: Library, left: Degraded) -> dict[str, Any]:
+    """What is needed to make the library again."""
+    return {
+        **provenance(args),
+        "resynth_of": old.name,
+        "down": [down.name for down in left.downs],
+        "survivors": list(left.survivors),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """At one size: µs of plan and bound, before and after."""
+
+    bytes: int
+    was_us: float
+    us: float
+    was_bound_us: float
+    bound_us: float
+
+
+def _clock(timing: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What times of a library are compared by: simulated or measured, and for which runtime."""
+    return tuple(timing.get(key) for key in ("by", "runtime", "on"))
+
+
+def _losses(before: Tuned, after: Tuned) -> list[Loss]:
+    """At sizes that both were timed at; powers of two, where there are any, say enough."""
+    was = dict(zip(before.grid, zip(before.chosen_us, before.bound_us, strict=True), strict=True))
+    rows = [
+        Loss(size, was[size][0], us, was[size][1], least)
+        for size, us, least in zip(after.grid, after.chosen_us, after.bound_us, strict=True)
+        if size in was
+    ]
+    return [row for row in rows if not row.bytes & (row.bytes - 1)] or rows
+
+
+def _loss_text(name: str, losses: list[Loss]) -> str:
+    rows = [
+        (
+            format_bytes(x.bytes),
+            microseconds(x.was_us),
+            microseconds(x.us),
+            _more(x.us, x.was_us),
+            _more(x.bound_us, x.was_bound_us),
+            f"{x.us / x.bound_us:.2f}" if x.bound_us else "-",
+        )
+        for x in losses
+    ]
+    head = ("size", "was µs", "is µs", "loss", "bound rose", "over bound")
+    return f"{name}:\n{table(head, rows)}{_farther(losses)}"
+
+
+def _farther(losses: list[Loss]) -> str:
+    """Whether more time may find what the machine allows: the old plans were nearer the bound."""
+    known = [x for x in losses if x.bound_us and x.was_us and x.was_bound_us]
+    worse = [x for x in known if x.us * x.was_bound_us > FARTHER * x.was_us * x.bound_us]
+    if not worse:
+        return ""
+    most = max(worse, key=lambda x: x.us * x.was_bound_us / (x.was_us * x.bound_us))
+    ratio = most.us * most.was_bound_us / (most.was_us * most.bound_us)
+    sizes = f"{count(len(worse), 'size')} of {len(losses)}"
+    return (
+        f"\nat {sizes} farther from the bound than before, "
+        f"at {format_bytes(most.bytes)} {ratio:.2f} times: `weft tune` with the same --down "
+        "searches longer"
+    )
+
+
+def _more(new: float, old: float) -> str:
+    return f"{new / old - 1:+.1%}" if old else "-"

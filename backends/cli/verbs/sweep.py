@@ -1,0 +1,277 @@
+"""``weft sweep``: many questions to the search as one list of jobs, here or on a cluster."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.base.tables import count, table
+from weft.dsl.base.units import format_bytes
+
+from ..console import Console, columns
+from ..exit_codes import Exit
+from ..inputs import seconds, several_sizes, valued, whole
+from ..progress import finishing, interruptible, live_line
+from ..sweep_axes import OBJECTIVES, Plan, plan_of, questions_of
+from ..sweep_progress import SweepProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...jobs.executor import Executor
+    from ...sweep.cache import Cache
+    from ...sweep.run import Result
+
+EXAMPLES = """examples:
+  weft sweep -t ring:8 -t torus:4x4 -c allgather -c allreduce --size 1KiB:1GiB -o out/
+  weft sweep -t dgx1 -c allreduce -e packing -e classic -e exact --size 64KiB --jobs 4
+  weft sweep jobs.toml -o out/                  the axes, jobs by themselves, what is left out
+  weft sweep jobs.toml -o out/                  again: goes on where it was stopped
+  weft sweep jobs.toml -o out/ --cluster tcp://head:8786"""
+
+ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a TOML file that lists the jobs")
+    axes = parser.add_argument_group("axes, each of them as often as you like")
+    axes.add_argument("-t", "--topology", metavar="TOPO", action="append")
+    axes.add_argument("-c", "--collective", metavar="COLL", action="append")
+    axes.add_argument(
+        "-s", "--sketch", metavar="SKETCH", action="append", help="'' for none, beside others"
+    )
+    axes.add_argument(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        action="append",
+        help="default: the sketch's, or portfolio",
+    )
+    axes.add_argument(
+        "--size",
+        metavar="SIZE",
+        action="append",
+        type=valued("--size", several_sizes),
+        help="sizes, or ranges by powers of two: 64KiB,1MiB:1GiB",
+    )
+    axes.add_argument("--seed", metavar="N", action="append", type=valued("--seed", whole(0)))
+    each = parser.add_argument_group("each job")
+    each.add_argument(
+        "--objective", choices=OBJECTIVES, help="default: time where there are sizes, else frontier"
+    )
+    each.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        help="budget of wall time (default: 60s)",
+    )
+    each.add_argument(
+        "--threads",
+        metavar="N",
+        type=valued("--threads", whole(1, 1024)),
+        help="solver threads (default: 2)",
+    )
+    each.add_argument(
+        "--deadline",
+        metavar="TIME",
+        type=valued("--deadline", seconds),
+        help="when it is killed (default: twice --time, and a minute)",
+    )
+    where = parser.add_argument_group("where")
+    where.add_argument(
+        "--jobs",
+        metavar="N",
+        type=valued("--jobs", whole(1, 4096)),
+        help="at a time, on this machine (default: one per core)",
+    )
+    where.add_argument(
+        "--cluster", metavar="ADDRESS", help="the scheduler of a Dask cluster: tcp://host:8786"
+    )
+    out = parser.add_argument_group("files")
+    out.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="a folder: sweep.json, schedules, a journal (default: none)",
+    )
+    out.add_argument("-f", "--force", action="store_true", help="replace another sweep in DIR")
+    out.add_argument(
+        "--cache",
+        metavar="DIR",
+        help="answers by what they depend on (default: $WEFT_CACHE, or weft in the user's cache)",
+    )
+    out.add_argument("--no-cache", action="store_true", help="neither read nor write it")
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Read the list, answer what is open, write what comes, print the table."""
+    if args.cluster and args.jobs:
+        raise UserError(
+            "--jobs is for this machine",
+            hint="the workers of a cluster say how many jobs they take: dask worker --nworkers N",
+        )
+    plan = plan_of(args)
+    questions = questions_of(plan, console)
+    console.say("Read", f"{count(len(questions), 'job')}, {plan.seconds:g}s each")
+    # Loaded when the question is known to be right: they take a moment.
+    from ...jobs.fingerprint import fingerprint
+    from ...sweep.folder import opened
+    from ...sweep.run import run as sweep
+
+    code = fingerprint()
+    keys = frozenset(question.key(code) for question in questions)
+    progress = SweepProgress(console)
+    limit = args.deadline or 2 * plan.seconds + 60
+    opening = opened(Path(args.output), keys, force=args.force) if args.output else nullcontext()
+    with interruptible(progress, console), opening as folder, live_line(progress, console):
+        result = sweep(
+            questions,
+            code,
+            _executor(args, plan, code),
+            progress,
+            deadline=limit,
+            cache=_cache(args, code),
+            folder=folder,
+        )
+    with finishing(progress, console):
+        return _tell(args, result, progress, console)
+
+
+def _cache(args: argparse.Namespace, code: str) -> Cache | None:
+    from ...sweep.cache import Cache, default_folder
+
+    if args.no_cache:
+        if args.cache:
+            raise UserError("--cache and --no-cache exclude each other")
+        return None
+    folder = Path(args.cache) if args.cache else default_folder()
+    if folder.exists() and not folder.is_dir():
+        raise UserError("a file, where the cache's folder should be", where=str(folder))
+    return Cache(folder, code)
+
+
+def _executor(args: argparse.Namespace, plan: Plan, code: str) -> Callable[[], Executor]:
+    def made() -> Executor:
+        if args.cluster:
+            from ...jobs.cluster import cluster
+
+            return cluster(args.cluster, threads=plan.threads, code=code)
+        from ...jobs.local import local
+
+        return local(args.jobs, threads=plan.threads, code=code)
+
+    return made
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _tell(
+    args: argparse.Namespace, result: Result, progress: SweepProgress, console: Console
+) -> int:
+    """Print the table, and what is missing; the exit code."""
+    answered = [row for row in result.rows if row["status"] in ANSWERS]
+    if result.pending and not answered:
+        if not args.output:
+            raise KeyboardInterrupt
+        told = WeftError(
+            "interrupted before any job had an answer",
+            where=args.output,
+            hint="the same command goes on",
+        )
+        console.fail(told.render(), {"status": "interrupted", "error": told.to_json()})
+        return Exit.INTERRUPTED
+    known = [
+        f"{result.cached} from the cache" if result.cached else "",
+        f"{result.kept} kept" if result.kept else "",
+    ]
+    words = ", ".join(
+        filter(None, [f"{count(result.ran, 'job')} in {progress.seconds:.1f}s", *known])
+    )
+    console.say("Ran", words)
+    if args.output:
+        console.say("Wrote", args.output)
+    seconds = [result.seconds.get(row["key"]) for row in result.rows]
+    console.result(
+        _text(result),
+        {
+            "status": _status(result, len(answered)),
+            "jobs": [
+                {**row, "seconds": s and round(s, 3)}
+                for row, s in zip(result.rows, seconds, strict=True)
+            ],
+            "ran": result.ran,
+            "cached": result.cached,
+            "kept": result.kept,
+            "pending": result.pending,
+            "output": args.output,
+        },
+    )
+    return _ending(args, result, len(answered), console)
+
+
+def _ending(args: argparse.Namespace, result: Result, answered: int, console: Console) -> int:
+    """Say what has no answer; the exit code."""
+    if result.pending:
+        lost = args.no_cache and not args.output
+        then = "nothing is kept" if lost else "the same command goes on"
+        jobs = count(len(result.rows), "job")
+        console.warn(f"stopped: {result.pending} of {jobs} not run; {then}")
+    for status in ("late", "lost", "broken", "unavailable"):
+        rows = [row for row in result.rows if row["status"] == status]
+        if rows:
+            console.warn(f"{count(len(rows), 'job')} {status}: {rows[0]['why']}")
+    if any(row["status"] == "broken" for row in result.rows):
+        return Exit.BUG
+    return Exit.DONE if answered + result.pending == len(result.rows) else Exit.NOTHING_FOUND
+
+
+def _status(result: Result, answered: int) -> str:
+    if result.pending:
+        return "interrupted"
+    return "ok" if answered == len(result.rows) else "incomplete"
+
+
+def _text(result: Result) -> str:
+    rows = result.rows
+    unit = "GB/s" if rows[0]["objective"] == "bandwidth" else "µs"
+    shown: dict[str, list[object]] = {
+        "topology": [r["topology"] for r in rows],
+        "collective": [" ".join(filter(None, (r["collective"], r.get("more")))) for r in rows],
+        "sketch": [r["sketch"] or "-" for r in rows],
+        "engine": [r["engine"] for r in rows],
+        "size": [format_bytes(r["bytes"]) if r["bytes"] else "-" for r in rows],
+        "seed": [r["seed"] for r in rows],
+        "status": [r["status"] for r in rows],
+        unit: [r["value"] for r in rows],
+        f"bound {unit}": [r["bound"] for r in rows],
+        "gap": [None if r["gap"] is None else f"{r['gap']:.2%}" for r in rows],
+        "points": [len(r["points"]) for r in rows],
+        "best": [_best(r, rows) for r in rows],
+        "why": [r["why"] for r in rows],
+    }
+    idle = [
+        name
+        for name in ("sketch", "size", "seed", "best", unit, f"bound {unit}", "why")
+        if len({str(x) for x in shown[name]}) == 1
+        and (name == "seed" or str(shown[name][0]) in ("-", "None", ""))
+    ]
+    kept = {name: values for name, values in shown.items() if name not in idle}
+    return table(tuple(kept), zip(*kept.values(), strict=True), width=columns())
+
+
+def _best(row: dict[str, Any], rows: tuple[dict[str, Any], ...]) -> str:
+    """Whether no other row answers the same question better: marked where there are several."""
+    if row["value"] is None:
+        return ""
+    same = [r["value"] for r in rows if r["value"] is not None and _asked(r) == _asked(row)]
+    most = max if row["objective"] == "bandwidth" else min
+    return "best" if len(same) > 1 and row["value"] == most(same) else ""
+
+
+def _asked(row: dict[str, Any]) -> tuple[object, ...]:
+    return tuple(row.get(key) for key in ("topology", "collective", "bytes", "more"))

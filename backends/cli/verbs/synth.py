@@ -1,0 +1,346 @@
+"""``weft synth``: find schedules, verify them, write them."""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from weft.dsl.base.errors import NothingFound, UserError, WeftError
+from weft.dsl.base.tables import count, table
+
+from ...report.points import Figures, file_names, point_json
+from ...report.points import best as _best
+from ...report.points import measure as _measure
+from ...report.points import standing as _standing
+from ..console import Console
+from ..exit_codes import Exit
+from ..inputs import (
+    add_down,
+    add_problem,
+    make_problem,
+    read_problem,
+    seconds,
+    size_flag,
+    valued,
+    whole,
+)
+from ..outputs import check_file_output, check_folder_output, check_log
+from ..progress import Progress, finishing, watching
+from ..search_log import SearchLog
+from ..sketches import conflicting, read_sketch
+from ..streams import add_stream, require_holdable, synth_stream
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.problem import Problem
+    from weft.synth.base.engine import Outcome, Point
+
+EXAMPLES = """examples:
+  weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
+  weft synth -t dgx1 -c allgather --objective latency -o fast.json
+  weft synth -t dgx-a100:nodes=16 -c allreduce --objective time --size 256MiB -o ar.json
+  weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/
+  weft synth -t torus:100x100 -c allgather -e greedy --stream -o stream/"""
+
+NEARLY = 1 + Fraction(1, 10**6)
+"""A load of at most this many times its bound differs from it by rounding only."""
+
+OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    add_problem(parser)
+    add_down(parser)
+    search = parser.add_argument_group("search")
+    search.add_argument(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        help="a name or a file, with parameters: dgx2_relay:nodes=2; or TACCL's or TE-CCL's JSON",
+    )
+    search.add_argument(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        help="portfolio (the best of all), exact, packing, greedy, classic, "
+        "exact{option=value} … (default: the sketch's, or portfolio)",
+    )
+    search.add_argument(
+        "--objective",
+        choices=OBJECTIVES,
+        default="frontier",
+        help="default: frontier; time needs --size",
+    )
+    search.add_argument("--size", **size_flag())
+    search.add_argument(
+        "--time",
+        metavar="TIME",
+        type=valued("--time", seconds),
+        default=60.0,
+        help="budget of wall time (default: 60s)",
+    )
+    search.add_argument(
+        "--threads",
+        metavar="N",
+        type=valued("--threads", whole(1, 1024)),
+        default=2,
+        help="solver threads (default: 2)",
+    )
+    search.add_argument(
+        "--seed",
+        metavar="N",
+        type=valued("--seed", whole(0)),
+        default=0,
+        help="of every random choice (default: 0)",
+    )
+    search.add_argument(
+        "--require-optimal",
+        action="store_true",
+        help="exit with 3 unless the answer is proved best",
+    )
+    add_stream(search)
+    out = parser.add_argument_group("files")
+    out.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="a folder (frontier), a file, or - (default: write nothing)",
+    )
+    out.add_argument("-f", "--force", action="store_true", help="overwrite OUT and LOG")
+    out.add_argument(
+        "--log",
+        metavar="LOG",
+        help="a line of JSON for every schedule found, for weft show --format html",
+    )
+
+
+def run(args: argparse.Namespace, console: Console) -> int:
+    """Solve, verify, print the table, write the files."""
+    if args.stream:
+        return synth_stream(args, console)
+    if args.memory is not None:
+        raise UserError("--memory is for --stream", hint="greedy{memory=8}")
+    _check_output(args, console)
+    problem, proposed = _read(args, console)
+    args.engine = args.engine or proposed or "portfolio"
+    # Loaded when the question is known to be right: they take a second.
+    from weft.synth.api import synthesize
+    from weft.synth.base.engine import Budget
+
+    budget = Budget(args.time, args.threads, args.seed)
+    with watching(console, args.time, _measure(problem)) as progress:
+        if args.log is not None:
+            progress.log = SearchLog(
+                problem, engine=args.engine, objective=args.objective, seed=args.seed
+            )
+        try:
+            outcome = synthesize(problem, args.engine, budget, progress)
+        except UserError as error:
+            raise _blamed(problem, error) from error
+    if progress.log is not None:
+        progress.log.write(args.log, progress, str(outcome.status), force=args.force)
+    with finishing(progress, console):  # to tell of a large schedule takes seconds, too
+        return _tell(args, problem, outcome, progress, console)
+
+
+def _tell(
+    args: argparse.Namespace,
+    problem: Problem,
+    outcome: Outcome,
+    progress: Progress,
+    console: Console,
+) -> int:
+    """Write the files, print the table; the exit code."""
+    from weft.dsl.nouns.problem import Objective
+    from weft.synth.base.engine import Status
+    from weft.synth.bounds import bounds
+
+    _raise_without_schedule(problem, outcome, progress)
+    console.say("Solved", f"{args.engine} in {progress.seconds:.1f}s: {outcome.status}")
+    points = outcome.points
+    if problem.objective is not Objective.FRONTIER:
+        points = (_best(points, problem),)
+    console.say(
+        "Verified",
+        f"{count(sum(len(p.schedule) for p in points), 'transfer')} in "
+        f"{count(len(points), 'schedule')}",
+    )
+    bound = bounds(problem.topology, problem.collective)
+    files = _write(args, problem, points, console)
+    proved = outcome.status is Status.OPTIMAL
+    shown = [Figures.of(point) for point in points]
+    standing = _standing(points, problem, bound)
+    said = [*_at_size(problem, standing), *outcome.statements]
+    data = {
+        "status": str(outcome.status),
+        "topology": problem.topology.name,
+        "collective": problem.collective.name or str(problem.collective.kind),
+        "ranks": problem.collective.ranks,
+        "engine": args.engine,
+        "seconds": round(progress.seconds, 3),
+        "points": [point_json(p, x, f) for p, x, f in zip(points, shown, files, strict=True)],
+        "bound": bound.to_json(),
+        **standing,
+        "statements": list(outcome.statements),
+    }
+    if args.output == "-":
+        console.say("", "\n" + "\n".join([_table(points, shown), *said]))
+    else:
+        console.result("\n".join([_table(points, shown), *said]), data)
+    if args.require_optimal and not proved:
+        console.warn("not proved best within the budget (--require-optimal)")
+        return Exit.NOTHING_FOUND
+    return Exit.DONE
+
+
+def _check_output(args: argparse.Namespace, console: Console) -> None:
+    """Before a long search."""
+    if args.log is not None:
+        check_log(args)
+    if args.objective == "frontier":
+        check_folder_output(args)
+    else:
+        check_file_output(args, console)
+
+
+def _read(args: argparse.Namespace, console: Console) -> tuple[Problem, str]:
+    """The problem, and the engine that its sketch proposes (empty: none)."""
+    from ..machines import machine_line
+
+    topology, collective = read_problem(args, require_holdable)
+    console.say("Read", f"{machine_line(topology)}; {collective}")
+    for note in topology.notes:
+        console.detail(f"         {note}")
+    sketch = read_sketch(args.sketch, topology, collective, console) if args.sketch else None
+    return make_problem(args, topology, collective, sketch), sketch.engine if sketch else ""
+
+
+def _raise_without_schedule(problem: Problem, outcome: Outcome, progress: Progress) -> None:
+    from weft.synth.base.engine import Status
+
+    if outcome.status is Status.INFEASIBLE:
+        raise conflicting(problem.sketch, outcome.conflict, outcome.statements)
+    if not outcome.points:
+        if progress.stopped:
+            raise KeyboardInterrupt
+        late = NothingFound(
+            "; ".join((f"no schedule within {progress.seconds:.0f}s", *outcome.statements)),
+            hint="a longer --time, or --objective latency",
+        )
+        raise _blamed(problem, late)
+
+
+def _blamed(problem: Problem, error: WeftError) -> WeftError:
+    """Rules of the sketch that exclude each other, if there are any; else the error itself."""
+    if problem.sketch is None:
+        return error
+    from weft.synth.explain.conflicts import find_conflict
+
+    found = find_conflict(problem.topology, problem.collective, problem.sketch)
+    if found is None:
+        return error
+    labels = tuple(rule.label for rule in found.rules)
+    return conflicting(problem.sketch, labels, (found.why,))
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def _at_size(problem: Problem, standing: dict[str, Any]) -> list[str]:
+    """The answer to the question about one size, or none at all, in words."""
+    from weft.dsl.base.units import format_bytes
+    from weft.dsl.nouns.problem import Objective
+
+    took, gap = standing["value"], standing["gap"]
+    if problem.objective is Objective.LATENCY:
+        where = "without any bytes"
+    elif problem.objective is Objective.TIME and problem.bytes is not None:
+        where = f"at {format_bytes(problem.bytes)}"
+    else:
+        return []
+    above = "the proved bound" if gap < 5e-7 else f"{gap:.2%} above the proved bound"
+    return [f"{where}: {took:,.3f} µs, {above}"]
+
+
+def _table(points: tuple[Point, ...], shown: list[Figures]) -> str:
+    rows = [
+        (
+            p.steps,
+            "-" if p.rate is not None else p.rounds,
+            p.factor,
+            str(p.rounds_per_chunk),
+            str(p.bound),
+            _proof(p),
+            float(x.algbw_GBps),
+            x.latency_us,
+        )
+        for p, x in zip(points, shown, strict=True)
+    ]
+    head = ("steps", "rounds", "chunks", "rounds/chunk", "bound", "optimal", "algbw GB/s", "α µs")
+    more = _telling_apart(points)
+    return table((*head, *more), [(*row, *x) for row, *x in zip(rows, *more.values(), strict=True)])
+
+
+def _telling_apart(points: tuple[Point, ...]) -> dict[str, list[object]]:
+    """Columns that several points need: slices where they differ, the sizes that each is for."""
+    columns: dict[str, list[object]] = {}
+    if len({p.schedule.segments for p in points}) > 1:
+        columns["segments"] = [p.schedule.segments for p in points]
+    if len(points) > 1 and any(p.sizes for p in points):
+        looked_at = sorted({size for p in points for size in p.sizes})
+        columns["best at"] = [ranges(p.sizes, looked_at) for p in points]
+    return columns
+
+
+def ranges(sizes: tuple[int, ...], looked_at: list[int]) -> str:
+    """``1KiB..1MiB, 1GiB``: neighbours among the sizes that were looked at are one range."""
+    from weft.dsl.base.units import format_bytes
+
+    runs: list[list[int]] = []
+    for size in sorted(sizes):
+        if runs and looked_at.index(size) == looked_at.index(runs[-1][-1]) + 1:
+            runs[-1].append(size)
+        else:
+            runs.append([size])
+    ends = [dict.fromkeys((format_bytes(run[0]), format_bytes(run[-1]))) for run in runs]
+    return ", ".join("..".join(x) for x in ends) or "-"
+
+
+def _proof(point: Point) -> str:
+    claims = [
+        word
+        for word, holds in (("steps", point.step_optimal), ("bandwidth", point.bandwidth_optimal))
+        if holds
+    ]
+    if point.optimal and not claims:
+        return "for its steps"
+    nearly = point.rounds_per_chunk <= NEARLY * point.bound and not point.optimal
+    return ", ".join([*claims, *(["within 1e-6"] if nearly else [])]) or "not proved"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _write(
+    args: argparse.Namespace, problem: Problem, points: tuple[Point, ...], console: Console
+) -> list[str | None]:
+    """Write the schedules; the path of each point's file."""
+    from pathlib import Path
+
+    from weft.dsl.base.files import write_folder, write_text
+    from weft.dsl.nouns.problem import Objective
+    from weft.dsl.nouns.schedule import dumps
+
+    if args.output is None:
+        return [None] * len(points)
+    if problem.objective is not Objective.FRONTIER:
+        write_text(args.output, dumps(points[0].schedule), force=args.force)
+        if args.output != "-":
+            console.say("Wrote", args.output)
+        return [args.output]
+    names = file_names(points)
+    texts = {name: dumps(p.schedule) for name, p in zip(names, points, strict=True)}
+    write_folder(args.output, texts, force=args.force)
+    console.say("Wrote", f"{count(len(texts), 'file')} in {args.output}")
+    return [str(Path(args.output) / name) for name in names]

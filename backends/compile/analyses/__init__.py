@@ -1,0 +1,1 @@
+"""Analyses of programs and flows that the compiler passes share."""

@@ -1,0 +1,224 @@
+"""A linear order of all instructions of a program that every run could follow.
+
+Edges: the code of a block; a wait; a message from its send to its receive; credit, from the receive
+of operation k to the send of operation k + depth (large messages: every chunk is one operation). A
+send of more chunks than ``depth`` cannot end before its receive has begun: whatever the receive
+needs, the send needs. Such a pair gets *gates*, nodes that stand for "can begin".
+
+The order sorts instructions by the length of the longest path that leads to them. Passes use it
+as a potential: a change after which all edges still go upwards cannot have made a deadlock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import CheckFailed
+
+from .code import RECEIVES, SENDS, Code
+
+NOBODY = -1
+
+NARROW = 64
+"""Layers of fewer nodes on average are faster walked one node at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The edges between the instructions of a program, and gates behind them.
+
+    ``credit_from[i]`` is the receive whose end lets send i end (or -1), ``credit_to[i]`` the first
+    send that waits for the end of receive i. ``gate[i]`` is where i begins: i, or its gate.
+    """
+
+    code: Code
+    nodes: int
+    source: Ints
+    target: Ints
+    gate: Ints
+    credit_from: Ints
+    credit_to: Ints
+
+    @staticmethod
+    def of(code: Code, depth: int | None = None) -> Order:
+        """Connect the instructions; ``depth`` of the FIFOs: if not the protocol's own.
+
+        Raises:
+            CheckFailed: a connection whose two ends do not match.
+        """
+        depth = depth or code.program.protocol.fifo_operations
+        send, recv, credit = messages(code, depth)
+        large = code.count[send] > depth
+        gated = np.unique(np.concatenate([send[large], recv[large]]))
+        gate = np.arange(len(code))
+        gate[gated] = len(code) + np.arange(len(gated))
+        owed = credit != NOBODY
+        credit_from, credit_to = np.full(len(code), NOBODY), np.full(len(code), NOBODY)
+        credit_from[send[owed]] = credit[owed]
+        credit_to[credit[owed][::-1]] = send[owed][::-1]  # the first one stays
+        inner = np.flatnonzero(code.block[1:] == code.block[:-1])
+        parts = (
+            (send, recv),
+            (gate[recv[large]], gate[send[large]]),
+            (credit[owed], gate[send[owed]]),
+            (gate[gated], gated),
+            (code.wait, gate[code.waiting]),
+            (inner, gate[inner + 1]),
+        )
+        source, target = (np.concatenate(side) for side in zip(*parts, strict=True))
+        nodes = len(code) + len(gated)
+        return Order(code, nodes, source, target, gate, credit_from, credit_to)
+
+    @staticmethod
+    def local(code: Code) -> Order:
+        """Only the code of the blocks and the waits."""
+        inner = np.flatnonzero(code.block[1:] == code.block[:-1])
+        source = np.concatenate([inner, code.wait])
+        target = np.concatenate([inner + 1, code.waiting])
+        none = np.full(len(code), NOBODY)
+        return Order(code, len(code), source, target, np.arange(len(code)), none, none)
+
+    def unreached(self) -> Ints:
+        """The instructions that never run."""
+        return np.flatnonzero(_levels(self.nodes, self.source, self.target)[: len(self.code)] < 0)
+
+    def positions(self) -> Ints:
+        """The level of each instruction: edges lead from lower to higher levels.
+
+        Raises:
+            CheckFailed: the program deadlocks.
+        """
+        return self.span()[0]
+
+    def span(self) -> tuple[Ints, Ints]:
+        """The level of each instruction, and the level where it begins (its own, or its gate's).
+
+        A wait may be added wherever it leads from the level of the one to the begin of the other.
+
+        Raises:
+            CheckFailed: the program deadlocks.
+        """
+        code = self.code
+        level = _levels(self.nodes, self.source, self.target)
+        stuck = np.flatnonzero(level[: len(code)] < 0)
+        if len(stuck):
+            i = int(stuck[0])
+            form = code.forms[code.form[i]]
+            raise CheckFailed(
+                f"the program deadlocks: rank {code.rank[i]} never gets past "
+                f"{form.op.value} {form.dst}"
+            )
+        return level[: len(code)], level[self.gate]
+
+    def heights(self) -> Ints:
+        """The longest path from each instruction to the end: how critical it is."""
+        return _levels(self.nodes, self.target, self.source)[: len(self.code)]
+
+
+def messages(code: Code, depth: int) -> tuple[Ints, Ints, Ints]:
+    """(send, receive, receive that gives it credit or -1) for every message."""
+    ranks = len(code.program.ranks)
+    here, out, into, channel = (
+        np.array(
+            [
+                (
+                    r,
+                    NOBODY if b.send is None else b.send,
+                    NOBODY if b.recv is None else b.recv,
+                    b.channel,
+                )
+                for r, rank in enumerate(code.program.ranks)
+                for b in rank
+            ],
+            np.int64,
+        )
+        .reshape(-1, 4)
+        .T
+    )
+    # A connection by number: its channel, source, destination.
+    sides = ((SENDS, here, out), (RECEIVES, into, here))
+    ends = []
+    for does, source, target in sides:
+        name = (channel * (ranks + 1) + source + 1) * (ranks + 1) + target + 1
+        rows = np.flatnonzero(does[code.op])
+        rows = rows[np.argsort(name[code.block[rows]], kind="stable")]
+        ends.append((rows, name[code.block[rows]]))
+    (send, connection), (recv, same) = ends
+    _refuse_unmatched(code, send, connection, recv, same, ranks)
+    return send, recv, _credits(code.count[send], connection, recv, depth)
+
+
+def _refuse_unmatched(
+    code: Code, send: Ints, connection: Ints, recv: Ints, same: Ints, ranks: int
+) -> None:
+    if np.array_equal(connection, same) and np.array_equal(code.count[send], code.count[recv]):
+        return
+    least = min(len(send), len(recv))
+    odd = (connection[:least] != same[:least]) | (
+        code.count[send[:least]] != code.count[recv[:least]]
+    )
+    at = int(np.argmax(odd)) if odd.any() else least
+    name = min(int(side[at]) for side in (connection, same) if at < len(side))
+    pair, target = divmod(name, ranks + 1)
+    channel, source = divmod(pair, ranks + 1)
+    raise CheckFailed(
+        f"connection {source - 1} -> {target - 1} on channel {channel}: "
+        "sends and receives do not match"
+    )
+
+
+def _credits(count: Ints, connection: Ints, recv: Ints, depth: int) -> Ints:
+    """The earlier receive whose end each send needs; messages are sorted by connection."""
+    ends = np.cumsum(count)
+    first = np.searchsorted(connection, connection)
+    at = np.arange(len(count))
+    # The operation that must be received before our last one, and the message it belongs to.
+    last = ends - 1 - depth
+    need = np.clip(np.searchsorted(ends, last, side="right"), first, at)
+    owed = (at > first) & (last >= (ends - count)[need])
+    return np.where(owed, recv[np.maximum(np.minimum(need, at - 1), 0)], NOBODY)
+
+
+def _levels(nodes: int, source: Ints, target: Ints) -> Ints:
+    """Longest path to each node, layer by layer; -1 on cycles and behind them.
+
+    O(nodes + edges), in arrays as long as the layers are broad.
+    """
+    level = np.full(nodes, -1, np.int64)
+    order = np.argsort(source, kind="stable")
+    after = target[order]
+    start = np.searchsorted(source[order], np.arange(nodes + 1))
+    missing = np.bincount(target, minlength=nodes)
+    layer, depth, done = np.flatnonzero(missing == 0), 0, 0
+    while len(layer):
+        level[layer] = depth
+        depth, done = depth + 1, done + len(layer)
+        if depth % NARROW == 0 and done < NARROW * depth:
+            return _levels_one_by_one(level, layer, start, after, missing)
+        sizes = start[layer + 1] - start[layer]
+        total = int(sizes.sum())
+        rows = np.repeat(start[layer] - np.cumsum(sizes) + sizes, sizes) + np.arange(total)
+        reached, hits = np.unique(after[rows], return_counts=True)
+        missing[reached] -= hits
+        layer = reached[missing[reached] == 0]
+    return level
+
+
+def _levels_one_by_one(level: Ints, layer: Ints, start: Ints, after: Ints, missing: Ints) -> Ints:
+    """The same, from a layer on: long thin programs."""
+    levels, starts, targets, left = (x.tolist() for x in (level, start, after, missing))
+    bound = [0] * len(levels)
+    ready = layer.tolist()
+    for node in ready:
+        above = levels[node] + 1
+        for other in targets[starts[node] : starts[node + 1]]:
+            left[other] -= 1
+            if bound[other] < above:
+                bound[other] = above
+            if not left[other]:
+                levels[other] = bound[other]
+                ready.append(other)
+    return np.array(levels, np.int64)

@@ -1,0 +1,295 @@
+"""Compile a schedule, an algorithm or a program: the passes in order, wider where limits demand.
+
+>>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
+>>> from weft.dsl.nouns.collective import make
+>>> from weft.dsl.nouns.schedule import Schedule, Transfer
+>>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25))
+>>> s = Schedule.of(pair, make("allgather", 2), [Transfer(0, 0, 1, (0,)), Transfer(1, 1, 0, (1,))])
+>>> compile_schedule(s, CompileOptions(instances=2)).message_chunks
+4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
+from weft.dsl.nouns.program import Program, Protocol, protocol_of
+from weft.dsl.nouns.schedule import Schedule
+
+from ..runtime.target import MSCCL, Target
+from ..runtime.target import target as target_of
+from .analyses.flow import Flow
+from .analyses.planned import planned
+from .analyses.unroll import unrolled
+from .passes.aggregate import Aggregate
+from .passes.channels import Channels, Spread
+from .passes.instances import Instances, Replication
+from .passes.lift import Lift
+from .passes.lower import Lower
+from .passes.threadblocks import Pairing, ThreadBlocks
+from .passes.trace import Trace, canonical
+from .passes.weave import Weave
+from .pipeline import DEFAULT_PASSES, Journal, Pass, of_form
+
+ATTEMPTS = 8
+"""How often the passes are run again with more lanes or tighter blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What the compiler may choose, and what the user wants.
+
+    ``target`` and ``protocol`` may be given by name (``"rccl"``, ``"LL"``).
+    ``instances``: copies side by side; None: what the algorithm asks for, or one. ``replication``:
+    of which chunks. ``pairing``: which ends share thread blocks. ``protocol``: None: what the
+    algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs);
+    ``spread``: whether chains get channels of their own.
+    ``count``: chunks that may travel together (0: as many as are safe).
+    ``segments``: into how many pieces every chunk of a schedule is cut, which follow each other
+    like a pipeline; 1 leaves slicing to the runtime.
+
+    ``passes``: those on programs run in their order; of those on the flow, one given here stands
+    for the one that these options describe. ``verify`` is called with the program after every pass,
+    ``observe`` with its name as well; a flow shows itself as the plain program that does the same.
+    ``tell`` hears in a word or two what is done next.
+    """
+
+    target: Target = MSCCL
+    instances: int | None = None
+    replication: Replication = Replication.BATCHED
+    pairing: Pairing = Pairing.AUTO
+    in_place: bool = False
+    protocol: Protocol | None = None
+    lanes: int = 0
+    spread: Spread = Spread.LANES
+    count: int = 0
+    segments: int = 1
+    name: str = ""
+    passes: tuple[Pass, ...] = DEFAULT_PASSES
+    verify: Callable[[Program], None] | None = field(default=None, compare=False)
+    observe: Callable[[str, Program], None] | None = field(default=None, compare=False)
+    tell: Callable[[str], None] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        # A user may write the two that have names as texts.
+        object.__setattr__(self, "target", target_of(self.target))
+        if self.protocol is not None:
+            object.__setattr__(self, "protocol", protocol_of(self.protocol))
+
+    def journal(self) -> Journal:
+        """A new one for these options."""
+        return Journal(self.target, self.verify, self.observe, self.tell)
+
+
+def compile_schedule(schedule: Schedule, options: CompileOptions | None = None) -> Program:
+    """The program of a schedule for a target.
+
+    Raises:
+        UserError: something the target, or the form, cannot express, in words.
+        CheckFailed: the schedule is wrong (a rank sends what it does not hold).
+    """
+    o = _settled(options or CompileOptions(), 1, Protocol.SIMPLE)
+    c = schedule.collective
+    o = replace(o, name=o.name or label([schedule.topology.name, str(c.kind)], c, o))
+    journal = o.journal()
+    flow = journal.run(Lower(o.in_place), _in_order(unrolled(schedule, o.segments), o.target))
+    return compile_flow(flow, o, journal)
+
+
+def _in_order(schedule: Schedule, target: Target) -> Schedule:
+    """The schedule in its planned order, if the target has room for its transfers one by one.
+
+    What is left in the steps of the schedule travels together with its neighbours.
+    """
+    ranks = schedule.topology.ranks
+    ends = np.concatenate([schedule.src, schedule.dst])
+    most = int(np.bincount(ends, minlength=1).max())
+    return planned(schedule) if most + ranks + target.max_blocks < target.max_nodes else schedule
+
+
+def compile_algorithm(
+    algorithm: Algorithm, options: CompileOptions | None = None, journal: Journal | None = None
+) -> Program:
+    """The program of an algorithm for a target; a journal that has been begun goes on.
+
+    Raises:
+        UserError: something the target, or the form, cannot express, in words.
+    """
+    o = _settled(options or CompileOptions(), algorithm.instances, algorithm.protocol)
+    if o.in_place and not algorithm.in_place:
+        raise UserError(
+            f"the algorithm {algorithm.name} is written out of place",
+            hint="compile it without in_place, or write it with in_place=True",
+        )
+    o = replace(o, name=o.name or label(algorithm.name.split("_"), algorithm.collective, o))
+    journal = journal or o.journal()
+    algorithm = replace(algorithm, moves=canonical(algorithm))
+    for one in of_form(o.passes, "algorithm", "algorithm"):
+        algorithm = journal.run(one, algorithm)
+    return compile_flow(journal.run(Trace(), algorithm), o, journal)
+
+
+def compile_program(program: Program, options: CompileOptions | None = None) -> Program:
+    """A program from elsewhere, compiled anew: lifted to its moves, then as an algorithm.
+
+    The program must be free of races; it keeps its placement, its name as provenance, and, unless
+    told otherwise, the channels of a connection: one channel does not fill a link of every machine,
+    and who wrote the program may have known.
+
+    Raises:
+        UserError: something the target cannot express, in words.
+        CheckFailed: the program deadlocks, or two ends of a connection do not match.
+    """
+    o = options or CompileOptions()
+    if not o.name and (o.instances or 1) == 1:
+        o = replace(o, name=program.name)
+    if not o.lanes:
+        o = replace(o, lanes=_lanes(program))
+    journal = o.journal()
+    return compile_algorithm(journal.run(Lift(), program), o, journal)
+
+
+def _lanes(program: Program) -> int:
+    """The most channels between two ranks; 0, as fusion needs, where there is one."""
+    used: dict[tuple[int, int], set[int]] = {}
+    for rank, code in enumerate(program.ranks):
+        for block in code:
+            if block.send is not None:
+                used.setdefault((rank, block.send), set()).add(block.channel)
+    most = max(map(len, used.values()), default=1)
+    return most if most > 1 else 0
+
+
+def compile_flow(flow: Flow, o: CompileOptions, journal: Journal) -> Program:
+    """The program of a flow; all options are settled.
+
+    Raises:
+        UserError: something the target cannot express, in words.
+        CheckFailed: a pass made something wrong of it.
+    """
+    target, stages = o.target, _Stages.of(o)
+    for before in stages.before:
+        flow = journal.run(before, flow)
+    # The steps of one block are known at the end only; a connection that needs more gets lanes.
+    per_lane, pair_all = target.max_steps, False
+    for _ in range(ATTEMPTS):
+        attempt, placed = journal.branch(), flow
+        for one in stages.places(per_lane, pair_all):
+            placed = attempt.run(one, placed)
+        # Every message stays one instruction of its sender: too many need no writing out.
+        steps, blocks = _most_messages(placed), 0
+        if steps <= target.max_steps or per_lane == 1:
+            program: Program = attempt.run(stages.weave, placed)
+            for last in stages.after:
+                program = attempt.run(last, program)
+            steps, blocks = sizes(program)
+        if steps > target.max_steps and per_lane > 1:
+            per_lane = max(1, per_lane * target.max_steps // (steps + target.max_steps // 8))
+        elif blocks > target.max_blocks and not pair_all:
+            pair_all = True
+        else:
+            break
+    attempt.close(stages.weave.protocol)
+    _refuse_large(steps, blocks, target)
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """The passes from the flow on: those that the options name, else what the options say."""
+
+    before: list[Pass]
+    channels: Channels
+    threadblocks: ThreadBlocks
+    aggregate: Aggregate
+    weave: Weave
+    after: list[Pass]
+
+    @staticmethod
+    def of(o: CompileOptions) -> _Stages:
+        assert o.instances is not None
+        assert o.protocol is not None
+        named: dict[type[Any], Any] = {type(one): one for one in o.passes}
+
+        def chosen(usual: _P) -> _P:
+            return cast(_P, named.get(type(usual), usual))
+
+        protocol, count = o.protocol, chosen(Aggregate(count=o.count)).count
+        ours = (Instances, Channels, ThreadBlocks, Aggregate)
+        others = [x for x in of_form(o.passes, "flow", "flow") if not isinstance(x, ours)]
+        return _Stages(
+            [chosen(Instances(o.instances, o.replication)), *others],
+            replace(chosen(Channels(o.lanes, policy=o.spread)), protocol=protocol, count=count),
+            replace(chosen(ThreadBlocks(policy=o.pairing)), protocol=protocol, count=count),
+            replace(chosen(Aggregate(count=o.count)), protocol=protocol),
+            Weave(o.name, protocol),
+            of_form(o.passes, "program", "program"),
+        )
+
+    def places(self, per_lane: int, pair_all: bool) -> list[Pass]:
+        """What gives messages their places, for connections of so many messages."""
+        channels = replace(self.channels, steps=min(self.channels.steps or per_lane, per_lane))
+        pair_all = pair_all or self.threadblocks.pair_all
+        return [channels, replace(self.threadblocks, pair_all=pair_all), self.aggregate]
+
+
+_P = TypeVar("_P")
+
+
+def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOptions:
+    """The options with what their user left to the input."""
+    return replace(
+        o,
+        instances=instances if o.instances is None else o.instances,
+        protocol=o.protocol or protocol,
+    )
+
+
+def _most_messages(flow: Flow) -> int:
+    """The most messages of one connection."""
+    assert flow.blocks is not None
+    return int(np.bincount(flow.blocks.connection).max(initial=0))
+
+
+def sizes(program: Program) -> tuple[int, int]:
+    """The most steps of a block (nops for further dependences included), and blocks of a rank."""
+    steps = max(
+        (
+            len(block.code) + sum([len(x.waits) - 1 for x in block.code if x.waits])
+            for rank in program.ranks
+            for block in rank
+        ),
+        default=0,
+    )
+    return steps, max(len(rank.blocks) for rank in program.ranks)
+
+
+def _refuse_large(steps: int, blocks: int, target: Target) -> None:
+    limits = (
+        (steps, target.max_steps, "steps in one thread block"),
+        (blocks, target.max_blocks, "thread blocks on one rank"),
+    )
+    for value, limit, what in limits:
+        if value > limit:
+            raise UserError(
+                f"the program needs {value} {what}; {target.name} takes {limit}",
+                hint="fewer instances, fewer chunks, or another target",
+            )
+
+
+def label(words: list[str], collective: Collective, options: CompileOptions) -> str:
+    """What the file calls itself; with the roots, which the format has no other place for."""
+    if collective.kind in ROOTED:
+        words.append(f"root{collective.roots[0]}")
+    elif collective.kind in MULTIROOT:
+        words.append("roots" + "-".join(map(str, collective.roots)))
+    if options.instances is not None and options.instances > 1:
+        words.append(f"x{options.instances}")
+    return "_".join("".join(c if c.isalnum() else "-" for c in w) for w in words)[:63]

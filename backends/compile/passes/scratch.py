@@ -1,0 +1,165 @@
+"""Scratch slots that are never needed at the same time share a place.
+
+Before::
+
+    block 0 (from 1):   0: r s[0]     1: re o[0] += s[0]     2: r s[1]     3: re o[1] += s[1]
+
+After::
+
+    block 0 (from 1):   0: r s[0]     1: re o[0] += s[0]     2: r s[0]     3: re o[1] += s[0]
+
+Slot y may lie where slot x lay if every access of x happens before the first write of y in the
+order that the program has already: the code of the blocks and the waits. So no wait is added and
+nothing that could run side by side is put in a row. Linear-scan register allocation (Poletto and
+Sarkar 1999) with *happens before* for the order: slots take places in the order of their first
+writes, the first place that is free. Slots that one instruction moves together stay neighbours.
+
+Accesses of x that others follow need no test; all slots of one place are ordered, so only the last
+one is compared. Cost: scratch slots × places, vectorised, and what clocks cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.program import Buffer, Program, RankProgram
+
+from ...runtime.target import Target
+from ..analyses.clocks import Place, walk
+from ..analyses.renumber import renumbered, touched
+
+WINDOW = 2048
+"""How many places, the latest ones, are looked at; keeps the pass nearly linear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Allocate scratch by liveness."""
+
+    name: ClassVar[str] = "scratch"
+
+    def apply(self, program: Program, target: Target) -> Program:
+        """The program with shared scratch; never more than it had.
+
+        Raises:
+            CheckFailed: the waits of a rank form a cycle.
+        """
+        if not any(rank.scratch_chunks for rank in program.ranks):
+            return program
+        maps, sizes = [], []
+        for rank, code in enumerate(program.ranks):
+            place = _allocate(code, rank)
+            size = int(place.max(initial=-1)) + 1
+            maps.append(place)
+            sizes.append(size)
+        return renumbered(program, maps, sizes)
+
+
+@dataclass(eq=False)
+class _Slot:
+    """The accesses of a slot: what is done before the first, and the last of every block."""
+
+    opening: Ints
+    written: bool
+    last: dict[int, int] = field(default_factory=dict)
+    final: list[Place] = field(default_factory=list)
+
+
+def _allocate(code: RankProgram, rank: int) -> Ints:
+    """The place of every scratch slot of a rank; -1 where nothing touches it."""
+    place = np.full(code.scratch_chunks, -1, np.int64)
+    if not code.scratch_chunks:
+        return place
+    slots, joined = _accesses(code, rank)
+    memory = _Memory()
+    starts = sorted(slots)
+    run_of: dict[int, int] = {}  # the first slot of the run of each slot
+    for at in starts:
+        run_of[at] = run_of[at - 1] if at and joined[at - 1] else at
+    runs: dict[int, list[int]] = {}
+    for at in slots:  # in the order of first accesses
+        runs.setdefault(run_of[at], [])
+    for at in starts:
+        runs[run_of[at]].append(at)
+    for members in runs.values():
+        place[members] = memory.put([slots[at] for at in members])
+    return place
+
+
+def _accesses(code: RankProgram, rank: int) -> tuple[dict[int, _Slot], Bools]:
+    """The slots in the order of first access, and which are moved together with the next one."""
+    slots: dict[int, _Slot] = {}
+    joined = np.zeros(code.scratch_chunks, bool)
+    clocks: dict[Place, Ints] = {}
+    for here, instr, clock in walk(code, rank):
+        parts = [p for p in touched(instr) if p.buffer is Buffer.SCRATCH]
+        if not parts:
+            continue
+        now = clocks[here] = clock.copy()
+        reads = instr.op.reads_src and instr.src.buffer is Buffer.SCRATCH
+        for k, part in enumerate(parts):
+            fresh = not (reads and k == 0) and instr.op is not instr.op.REDUCE
+            joined[part.offset : part.offset + instr.count - 1] = True
+            for at in range(part.offset, part.offset + instr.count):
+                if at not in slots:
+                    slots[at] = _Slot(now, fresh)
+                slots[at].last[here[0]] = here[1]
+    for slot in slots.values():
+        ends = list(slot.last.items())
+        slot.final = [
+            (b, i) for b, i in ends if not any(clocks[e][b] >= i for e in ends if e[0] != b)
+        ]
+    return slots, joined
+
+
+class _Memory:
+    """Places, each with the final accesses of the slot that had it last."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.block = np.zeros((0, 1), np.int64)
+        self.index = np.zeros((0, 1), np.int64)  # of padding: -1, always done
+
+    def put(self, run: list[_Slot]) -> Ints:
+        """Consecutive places for a run of slots: the first that are free for all of them."""
+        base = self._first_fit(run)
+        self._grow(base + len(run), max(len(slot.final) for slot in run))
+        for at, slot in enumerate(run, base):
+            self.index[at] = -1
+            for k, (block, index) in enumerate(slot.final):
+                self.block[at, k], self.index[at, k] = block, index
+        return np.arange(base, base + len(run))
+
+    def _first_fit(self, run: list[_Slot]) -> int:
+        low = max(0, self.size - WINDOW)
+        count = self.size - low
+        fits = np.ones(count + 1, bool)  # the last: after all places
+        last, free = run[0], self._free(run[0], low)
+        for j, slot in enumerate(run):
+            if slot.opening is not last.opening or slot.written != last.written:
+                last, free = slot, self._free(slot, low)
+            if j >= count:
+                break
+            fits[: count - j] &= free[j:]
+        return low + int(np.argmax(fits))
+
+    def _free(self, slot: _Slot, low: int) -> Bools:
+        """Which places nobody needs any more when the slot is first written."""
+        if not slot.written:  # read before it is written: whatever it means, leave it alone
+            return np.zeros(self.size - low, bool)
+        here = slice(low, self.size)
+        done: Bools = np.all(slot.opening[self.block[here]] >= self.index[here], axis=1)
+        return done
+
+    def _grow(self, size: int, width: int) -> None:
+        rows, columns = self.index.shape
+        if size > rows or width > columns:
+            shape = (max(rows, 2 * size if size > rows else 0), max(columns, width))
+            block, index = np.zeros(shape, np.int64), np.full(shape, -1)
+            block[:rows, :columns], index[:rows, :columns] = self.block, self.index
+            self.block, self.index = block, index
+        self.size = max(self.size, size)

@@ -1,0 +1,177 @@
+"""Drop dependences that others imply, and let few flags serve many waits.
+
+Before::
+
+    block 2, 0: r o[3]    waits for (0, 1) and (1, 4)        block 1, 4 waits for (0, 1)
+
+After (transitive reduction)::
+
+    block 2, 0: r o[3]    waits for (1, 4)
+
+A wait that the clock of the block, or of another wait, covers already says nothing new
+(:mod:`.known`). What is left costs a flag at one end and, from the second wait
+of an instruction on, a step that does nothing at the other. Two moves save them. Both only add
+order, and only upwards in the linear order of ``order.py``, so there is no deadlock, and no path
+grows longer in instructions. In time it may: instructions that move different amounts of data wait
+for each other then (a torus reduce_scatter took half as long again). So they are for those who run
+out of steps, ``sync{move=true}``:
+
+*A later flag suffices*::
+
+    block 1 waits for (0, 3), block 2 for (0, 5)   ->   both wait for (0, 5)     if that is early
+                                                                                 enough for block 1
+
+*A wait moves ahead*, to an instruction of its block that waits for nothing::
+
+    block 1, 2: r    block 1, 3: s  waits for (0, 1), (2, 4)
+    ->  block 1, 2: r  waits for (0, 1)    block 1, 3: s  waits for (2, 4)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.errors import CheckFailed
+from weft.dsl.nouns.program import Program
+
+from ...runtime.target import Target
+from ..analyses.code import Code, instructions, with_code
+from ..analyses.known import Known
+from ..analyses.order import Order
+
+REACH = 16
+"""How far ahead a wait may move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Drop waits that others imply; ``move``: also move some, which saves steps and may cost time.
+
+    RCCL decides by the buffers of the two steps whether memory is ordered too; nothing moves there.
+    """
+
+    name: ClassVar[str] = "sync"
+    move: bool = False
+
+    def apply(self, program: Program, target: Target) -> Program:
+        """The program with fewer waits; happens-before is kept, or implied by what is there.
+
+        Raises:
+            CheckFailed: the waits of a rank form a cycle, or the program deadlocks.
+        """
+        code = Code.of(program)
+        if not len(code.wait):
+            return program
+        _refuse_cycles(code)
+        slim = _reduced(code)
+        if self.move and target.send_publishes and len(slim.wait):
+            order = Order.of(slim)
+            level, begin = order.span()
+            slim = _reduced(_later(slim, level, begin))
+            slim = _ahead(slim, level, begin)
+        if np.array_equal(slim.wait, code.wait) and np.array_equal(
+            slim.wait_start, code.wait_start
+        ):
+            return program
+        written = instructions(code.forms, code.form, slim.waits())
+        return with_code(program, written, np.diff(code.block_start).tolist())
+
+
+def _refuse_cycles(code: Code) -> None:
+    """Program order and waits alone, without messages."""
+    stuck = Order.local(code).unreached()
+    if len(stuck):
+        i = int(stuck[0])
+        block = code.block[i] - code.first_block[code.rank[i]]
+        raise CheckFailed(
+            f"rank {code.rank[i]}: block {block} waits in a circle at instruction {code.index[i]}"
+        )
+
+
+def _kept(code: Code, wait: Ints, waiting: Ints) -> Code:
+    """The code with other waits."""
+    order = np.lexsort((wait, waiting))
+    start = np.searchsorted(waiting[order], np.arange(len(code) + 1))
+    return replace(code, wait_start=start, wait=wait[order])
+
+
+def _reduced(code: Code) -> Code:
+    """Without waits that the block so far implies, or another wait of the same instruction."""
+    code = _latest_of_block(code)
+    known = Known.of(code)
+    wait, waiting = code.wait, code.waiting
+    implied = known.done_before(wait, waiting) | (code.block[wait] == code.block[waiting])
+    wait, waiting = wait[~implied], waiting[~implied]
+    size = np.bincount(waiting, minlength=len(code))
+    start = np.cumsum(size) - size
+    covered = np.zeros(len(wait), bool)
+    for other in range(int(size.max(initial=1))):
+        # Every wait against the other-th wait of the same instruction.
+        rows = np.flatnonzero(size[waiting] > other)
+        rival = start[waiting[rows]] + other
+        apart = rival != rows
+        covered[rows[apart]] |= known.done(wait[rows[apart]], wait[rival[apart]])
+    return _kept(code, wait[~covered], waiting[~covered])
+
+
+def _latest_of_block(code: Code) -> Code:
+    """At most one wait for each other block."""
+    wait, waiting, block = code.wait, code.waiting, code.block
+    order = np.lexsort((wait, block[wait], waiting))
+    wait, waiting = wait[order], waiting[order]
+    same = (waiting[1:] == waiting[:-1]) & (block[wait][1:] == block[wait][:-1])
+    last = np.append(~same, True)
+    return _kept(code, wait[last], waiting[last])
+
+
+def _later(code: Code, level: Ints, begin: Ints) -> Code:
+    """Let flags that are needed anyway serve earlier waits, where that delays nobody.
+
+    Each wait accepts the flags of an interval of its block: from the instruction it names to the
+    last that is below the waiting one. The fewest flags that meet all intervals of a block are
+    found by taking them by their ends; each is the latest of those that start in the group, so it
+    is an instruction somebody waits for already.
+    """
+    wait, waiting = code.wait, code.waiting
+    tall = int(max(level.max(initial=0), begin.max(initial=0))) + 2
+    climb = code.block * tall + level  # ascending
+    last = np.searchsorted(climb, code.block[wait] * tall + begin[waiting]) - 1
+    moved = wait.copy()
+    group: list[int] = []
+    end, block_of = -1, code.block
+    rows = np.lexsort((wait, last))
+    starts, ends, blocks = wait[rows].tolist(), last[rows].tolist(), block_of[wait[rows]].tolist()
+    latest, block = -1, -1
+    for row, first, final, home in zip(rows.tolist(), starts, ends, blocks, strict=True):
+        if group and (home != block or first > end):
+            moved[group] = latest
+            group = []
+        if not group:
+            end, block, latest = final, home, -1
+        group.append(row)
+        latest = max(latest, first)
+    if group:
+        moved[group] = latest
+    return _kept(code, moved, waiting)
+
+
+def _ahead(code: Code, level: Ints, begin: Ints) -> Code:
+    """Move waits beyond the first of an instruction to those before it that wait for nothing."""
+    size = np.diff(code.wait_start)
+    free: Bools = size == 0
+    wait, waiting = code.wait.copy(), code.waiting.copy()
+    for i in np.flatnonzero(size > 1).tolist():
+        rows = np.arange(code.wait_start[i], code.wait_start[i + 1])
+        rows = rows[np.argsort(level[wait[rows]], kind="stable")]
+        at, floor = i - 1, max(i - REACH, int(code.block_start[code.block[i]]))
+        for row in rows[:0:-1].tolist():
+            while at >= floor and not free[at]:
+                at -= 1
+            if at < floor or begin[at] <= level[wait[row]]:
+                continue
+            waiting[row], free[at] = at, False
+    return _kept(code, wait, waiting)

@@ -1,0 +1,180 @@
+"""Flow to program: the code of every thread block, with exact dependences.
+
+Before::
+
+    step 0: 0 -> 1 from i[0] into o[0]          step 1: 1 -> 2 from o[0] into o[0]
+
+After::
+
+    rank 1, block 0 (receives from 0):  0: r o[0]
+    rank 1, block 1 (sends to 2):       0: s o[0]    waits for block 0, instruction 0
+
+All instructions are walked once, in the order that ``aggregate`` explains. Run one after another in
+that order they do what the schedule says; so each must wait for the last writer of what it reads
+(read after write), and for the readers and the writer of what it overwrites (write after read,
+write after write). Within a block the order of the code is enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.program import Block, Instr, Op, Program, Protocol, RankProgram
+
+from ...runtime.target import Target
+from ..analyses.access import Accesses
+from ..analyses.code import Waits, instructions, with_code
+from ..analyses.flow import NONE, Blocks, Flow, slice_of
+
+LATE = np.int64(1) << 40  # a level after all others of its step
+
+
+@dataclass(frozen=True, slots=True)
+class Weave:
+    """Write the code; ``label`` names the program, ``protocol`` is the one it is run with.
+
+    Local work gets blocks of its own.
+    """
+
+    name: ClassVar[str] = "weave"
+    label: str = "weft"
+    protocol: Protocol = Protocol.SIMPLE
+
+    def apply(self, flow: Flow, target: Target) -> Program:
+        """The program of a flow whose messages have blocks, counts and levels."""
+        assert flow.blocks is not None, "thread blocks come before the code"
+        local_block, peers = _local_blocks(flow, flow.blocks, target)
+        rows = _rows(flow, flow.blocks, local_block)
+        first_block = np.concatenate([[0], np.cumsum([len(own) for own in peers])])
+        block = first_block[rows.rank] + rows.block
+        # The rows are in order, so a stable sort leaves every block in order.
+        order = np.argsort(block, kind="stable")
+        lengths = np.bincount(block, minlength=int(first_block[-1]))
+        index = np.empty(len(block), np.int64)
+        index[order] = np.arange(len(block)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        waits = _waits(rows, block, index, order)
+        forms, form = _forms(rows)
+        code = instructions(forms, form[order], waits)
+        c = flow.collective
+        empty = tuple(
+            RankProgram(_headers(own), c.input_chunks, c.output_chunks, int(flow.scratch[rank]))
+            for rank, own in enumerate(peers)
+        )
+        program = Program(self.label, c, empty, c.message_chunks, flow.in_place, self.protocol)
+        return with_code(program, code, lengths.tolist())
+
+
+def _headers(peers: list[tuple[int, int, int]]) -> tuple[Block, ...]:
+    """The blocks of a rank, without code."""
+    return tuple(
+        Block(channel, None if send == NONE else send, None if recv == NONE else recv, ())
+        for channel, send, recv in peers
+    )
+
+
+def _local_blocks(
+    flow: Flow, blocks: Blocks, target: Target
+) -> tuple[Ints, list[list[tuple[int, int, int]]]]:
+    """The block of each local operation, and the peers of all blocks, those included.
+
+    Each instance of a rank has its own, and several where they would be long: half the steps a
+    block may have, which leaves room for dependences.
+    """
+    local, peers = flow.local, [list(p) for p in blocks.peers]
+    keys = local.rank * flow.instances + local.instance
+    block = np.empty(len(local), np.int64)
+    # Sums into one slot stay together; so the order within a key is by target.
+    order = np.lexsort((local.target, keys))
+    _, start, size = np.unique(keys[order], return_index=True, return_counts=True)
+    for first, count in zip(start.tolist(), size.tolist(), strict=True):
+        own = peers[int(local.rank[order[first]])]
+        parts = -(-count // max(1, target.max_steps // 2))
+        block[order[first : first + count]] = len(own) + np.arange(count) * parts // count
+        own.extend([(0, NONE, NONE)] * parts)
+    for own in peers:
+        if not own:  # a rank with nothing to do still launches one block
+            own.append((0, NONE, NONE))
+    return block, peers
+
+
+_OPS = (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.REDUCE, Op.COPY)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """All instructions in the order they are walked; ``op`` is a number in ``_OPS``."""
+
+    rank: Ints
+    block: Ints
+    op: Ints
+    source: Ints
+    to: Ints
+    count: Ints
+
+
+def _rows(flow: Flow, blocks: Blocks, local_block: Ints) -> _Rows:
+    m, local = flow.messages, flow.local
+    send_block, recv_block = (b[blocks.connection] for b in (blocks.send_block, blocks.recv_block))
+    adds = np.flatnonzero(m.add_to != NONE)
+    n, sizes = len(m), [len(m), len(m), len(adds), len(local)]
+    kind = np.repeat(np.arange(4), sizes)
+    # Columns of the four kinds: send, receive, the reduction after a receive, local work.
+    rank = np.concatenate([m.src, m.dst, m.dst[adds], local.rank])
+    block = np.concatenate([send_block, recv_block, recv_block[adds], local_block])
+    source = np.concatenate(
+        [m.send, np.where(m.operand == NONE, m.send, m.operand), m.add_from[adds], local.source]
+    )
+    to = np.concatenate([m.recv, m.recv, m.add_to[adds], local.target])
+    count = np.concatenate([m.count, m.count, m.count[adds], local.count])
+    op = np.concatenate(
+        [
+            np.zeros(n, np.int64),
+            np.where(m.operand == NONE, 1, 2),
+            np.full(len(adds), 3),
+            4 - local.reduce,
+        ]
+    )
+    step = np.concatenate([m.step, m.step, m.step[adds], local.step])
+    level = np.concatenate([m.level, m.level, m.level[adds], np.full(len(local), LATE)])
+    phase = np.minimum(kind, 1)
+    turn = np.concatenate([np.zeros(n, np.int64), m.turn, m.turn[adds], local.reduce])
+    index = np.concatenate([np.arange(n), np.arange(n), adds, np.arange(len(local))])
+    order = np.lexsort((kind, index, turn, phase, level, step))
+    return _Rows(*(x[order] for x in (rank, block, op, source, to, count)))
+
+
+def _waits(rows: _Rows, block: Ints, index: Ints, order: Ints) -> Waits:
+    """For each instruction (in block order) the latest it depends on in every other block."""
+    op = rows.op
+    reads = np.flatnonzero(np.array([x.reads_src for x in _OPS])[op])
+    sums = np.flatnonzero(op == _OPS.index(Op.REDUCE))
+    writes = np.flatnonzero(np.array([x.writes_dst for x in _OPS])[op])
+    who = np.concatenate([reads, sums, writes])
+    slot = np.concatenate([rows.source[reads], rows.to[sums], rows.to[writes]])
+    stores = np.arange(len(who)) >= len(reads) + len(sums)
+    time = np.arange(len(op))
+    after, before = Accesses.at(
+        rows.rank[who], slot, rows.count[who], who, stores, time
+    ).conflicts()
+    apart = block[after] != block[before]
+    after, before = after[apart], before[apart]
+    number = np.empty(len(op), np.int64)
+    number[order] = time
+    return Waits.latest(len(op), number[after], rows.block[before], index[before])
+
+
+def _forms(rows: _Rows) -> tuple[list[Instr], Ints]:
+    """The different instructions, waits aside, and which of them each row is."""
+    slots, which = np.unique(np.concatenate([rows.source, rows.to]), return_inverse=True)
+    source, to = which.reshape(-1)[: len(rows.op)], which.reshape(-1)[len(rows.op) :]
+    most = int(rows.count.max(initial=0)) + 1
+    key = ((source * len(slots) + to) * len(_OPS) + rows.op) * most + rows.count
+    _, first, form = np.unique(key, return_index=True, return_inverse=True)
+    parts = [slice_of(slot) for slot in slots.tolist()]
+    columns = (x[first].tolist() for x in (rows.op, source, to, rows.count))
+    forms = [Instr(_OPS[o], parts[s], parts[t], c) for o, s, t, c in zip(*columns, strict=True)]
+    return forms, form.reshape(-1)

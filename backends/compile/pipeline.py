@@ -1,0 +1,163 @@
+"""The passes, one after another: what each one takes and gives, each result proved and shown.
+
+A pass is a frozen dataclass with a ``name`` and ``apply(noun, target) -> noun``; the annotations of
+``apply`` say which nouns. All ways lead through the flow:
+
+    schedule - lower -+                                              +- fuse, elide, sync, …
+                      +-> flow - instances, channels, … - weave -> program
+    algorithm - trace-+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, get_type_hints
+from typing import Protocol as Interface
+
+from weft.dsl.base.errors import CheckFailed
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.program import Program, Protocol
+
+from ..runtime.target import Target
+from .analyses.flow import NONE, Flow
+from .passes.aggregate import Aggregate
+from .passes.channels import Channels
+from .passes.dead import Dead
+from .passes.elide import Elide
+from .passes.fence import Fence
+from .passes.fuse import Fuse
+from .passes.prune import Prune
+from .passes.scratch import Scratch
+from .passes.sync import Sync
+from .passes.threadblocks import Pairing, ThreadBlocks
+from .passes.trace import Trace
+from .passes.weave import Weave
+
+MOST_PROVED = 250_000
+"""Instructions of a program beyond which it is not proved again after every pass."""
+
+Noun = Algorithm | Flow | Program
+"""What passes give; a schedule is only taken."""
+
+
+class Pass(Interface):
+    """A pure function from noun to noun; a frozen dataclass whose fields are its options."""
+
+    @property
+    def name(self) -> str:
+        """The name by which a pipeline text calls it: that of its module."""
+
+    def apply(self, noun: Any, target: Target, /) -> Any:
+        """What this pass makes of it."""
+
+
+DEFAULT_PASSES: tuple[Pass, ...] = (
+    Dead(),
+    Fuse(),
+    Elide(),
+    Sync(),
+    Scratch(),
+    Fence(),
+    Prune(),
+)
+"""Drop moves and copies nobody reads, fuse what comes in and goes out, then waits and scratch in
+excess."""
+
+
+def form(one: object) -> tuple[str, str]:
+    """What a pass takes and gives, by the names of the nouns: ("flow", "program") for ``weave``."""
+    kind: Any = one if isinstance(one, type) else type(one)
+    hints = get_type_hints(kind.apply)
+    given = hints.pop("return", Program)
+    taken = next(iter(hints.values()), Program)
+    return taken.__name__.lower(), given.__name__.lower()
+
+
+def of_form(passes: Iterable[Pass], taken: str, given: str) -> list[Pass]:
+    """Those passes that take the one and give the other, in their order."""
+    return [one for one in passes if form(one) == (taken, given)]
+
+
+@dataclass(eq=False)
+class Journal:
+    """What the passes made, to be proved and shown when it is known that it stays.
+
+    ``verify`` raises when a program is wrong, ``observe`` sees the program after every pass.
+    Algorithms and flows are judged by the plain program that does the same. ``tell`` hears what is
+    done next.
+    """
+
+    target: Target
+    verify: Callable[[Program], None] | None = None
+    observe: Callable[[str, Program], None] | None = None
+    tell: Callable[[str], None] | None = None
+    entries: list[tuple[str, Noun]] = field(default_factory=list)
+
+    def run(self, one: Pass, noun: Any) -> Any:
+        """Apply a pass, and remember what it made."""
+        if self.tell:
+            self.tell(one.name)
+        made = one.apply(noun, self.target)
+        self.add(one.name, made)
+        return made
+
+    def add(self, name: str, noun: Noun) -> None:
+        """Remember what a pass made."""
+        if self.verify or self.observe:
+            self.entries.append((name, noun))
+
+    def branch(self) -> Journal:
+        """A journal that goes on from here, for an attempt that may be given up."""
+        return replace(self, entries=[*self.entries])
+
+    def close(self, protocol: Protocol) -> None:
+        """Prove and show all entries; of a large program only what the last pass made of it.
+
+        Raises:
+            CheckFailed: a pass produced a wrong program; names the pass.
+        """
+        name, last = self.entries[-1] if self.entries else ("", None)
+        if not self.observe and isinstance(last, Program) and last.instructions > MOST_PROVED:
+            with suppress(CheckFailed):  # then the first pass that is to blame is named
+                self._prove(last, name)
+                return
+        before: Noun | None = None
+        for name, noun in self.entries:
+            if noun is not before:  # a pass that changed nothing gives what it was given
+                program = noun if isinstance(noun, Program) else plain(noun, self.target, protocol)
+                self._prove(program, name)
+            if self.observe:
+                self.observe(name, program)
+            before = noun
+
+    def _prove(self, program: Program, name: str) -> None:
+        """Judge what a pass made; says which one, if it is wrong."""
+        if self.verify is None:
+            return
+        if self.tell:
+            self.tell(f"prove {name}")
+        try:
+            self.verify(program)
+        except CheckFailed as error:
+            raise CheckFailed(
+                f"after the pass {name}: {error.message}", where=error.where, hint=error.hint
+            ) from error
+
+
+def plain(noun: Algorithm | Flow, target: Target, protocol: Protocol) -> Program:
+    """The program of a flow at any stage, with no more done to it than must be.
+
+    Raises:
+        UserError: it has more connections than the target.
+    """
+    flow = Trace().apply(noun, target) if isinstance(noun, Algorithm) else noun
+    m = flow.messages
+    if flow.blocks is None:
+        if (m.channel == NONE).any():
+            flow = Channels(1, protocol=protocol).apply(flow, target)
+        flow = ThreadBlocks(False, protocol, Pairing.FORWARD).apply(flow, target)
+    if not (m.level.any() or (m.count > 1).any()):
+        flow = Aggregate(protocol, 1).apply(flow, target)
+    return Weave("flow", protocol).apply(flow, target)

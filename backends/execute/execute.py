@@ -1,0 +1,304 @@
+"""Executes a listing for all ranks on NumPy data, in many orders, and judges the result.
+
+The reference for every runner. What is compared: each output chunk that the postcondition names,
+exactly; out of place, the whole input; that every message was received; that nobody hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.progress import Telling, silent
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Program
+
+from ..formats.msccl.read.collective import collective_of, fit
+from ..formats.msccl.read.model import XmlAlgo
+from ..formats.msccl.read.msccl_xml import read_msccl_xml
+from ..program.listing import (
+    BUFFERS,
+    Listing,
+    of_program,
+    of_xml,
+)
+from ..runtime.judged import RUNTIMES
+from .guard import unfit
+from .interleave import POLICIES, Run, explain, interleave, unread
+from .layout import Data, Layout, data, layout, number_type
+from .machine import Machine, Shape, assemble
+from .memory import Memory, carried
+from .traces import Traces
+
+MOST_OPERATIONS = 20_000_000
+"""A program with more operations in one run is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What executing showed: ``ok``, one sentence, and how much was done."""
+
+    ok: bool
+    detail: str
+    interleavings: int = 0
+    operations: int = 0
+
+
+def execute(
+    listing: Listing,
+    collective: Collective,
+    *,
+    in_place: bool = False,
+    shape: Shape | None = None,
+    dtypes: Sequence[str] = ("float32", "int32"),
+    interleavings: int = 200,
+    seed: int = 0,
+    padded: int = 0,
+    tell: Callable[[int], None] = lambda _: None,
+) -> Execution:
+    """Run a listing in many orders and compare with the collective's postcondition.
+
+    ``collective`` is in chunks of the listing; ``padded`` as in :func:`layout`. Every order is
+    run on every data type, unless one of the same trace was (see :mod:`.traces`). Stops at the
+    first failure. ``tell`` hears the number of every order, from 1.
+
+    Raises:
+        UserError: an unknown data type; in place makes no sense for this collective.
+    """
+    shape = shape or Shape()
+    place = layout(collective, listing.chunks[:, 2], in_place=in_place, padded=padded)
+    problem = unfit(listing, place)
+    if problem:
+        return Execution(False, problem)
+    if shape.iterations * int(np.maximum(listing.count, 1).sum()) > MOST_OPERATIONS:
+        return Execution(False, f"more than {MOST_OPERATIONS} operations are not executed")
+    machine = assemble(listing, shape)
+    rng = np.random.default_rng(seed)
+    values = [data(place, carried(number_type(name)), shape.elements, rng) for name in dtypes]
+    memories = [Memory(machine, place, v.before) for v in values]
+    operations, traces = 0, Traces(machine, place)
+    for number in range(interleavings):
+        tell(number + 1)
+        policy = POLICIES[number % len(POLICIES)]
+        run = interleave(machine, policy, (seed << 20) + number)
+        operations += len(run.order)
+        detail = explain(machine, run) if run.stuck else unread(machine, run)
+        if detail is None and traces.fresh(run.order):
+            detail = _compare(machine, run, place, memories, values)
+        if detail is not None:
+            return Execution(
+                False, f"{detail} (order {number}, {policy}; {shape})", number + 1, operations
+            )
+    return Execution(
+        True, f"{interleavings} interleavings right; {shape}", interleavings, operations
+    )
+
+
+def _compare(
+    machine: Machine, run: Run, place: Layout, memories: list[Memory], values: list[Data]
+) -> str | None:
+    """Replay an order on the data of each type; what is wrong with the result, or None."""
+    for memory, value in zip(memories, values, strict=True):
+        memory.reset()
+        memory.replay(run.order)
+        found = memory.rows[value.rows]
+        if not np.array_equal(found, value.expected):
+            return _difference(place, value, found)
+        if len(value.kept):
+            bits = f"u{value.before.dtype.itemsize}"
+            same = memory.rows[value.kept].view(bits) == value.before[value.kept].view(bits)
+            if not same.all():
+                row = int(value.kept[np.argmin(same.all(axis=1))])
+                return f"{_place_name(place, row)} was overwritten: the input must not change"
+    return None
+
+
+def _difference(place: Layout, value: Data, found: AnyArray) -> str:
+    wrong = found != value.expected
+    row, element = (int(i) for i in np.argwhere(wrong)[0])
+    got, want = found[row, element], value.expected[row, element]
+    poison = np.isnan(got) if value.before.dtype.kind == "f" else got == _poison(value)
+    shown = "was never written, or from what was not" if poison else f"is {got}"
+    return (
+        f"{_place_name(place, int(value.rows[row]))} element {element} {shown}; expected {want} "
+        f"({int(wrong.any(axis=1).sum())} of {len(wrong)} chunks are wrong, {value.before.dtype})"
+    )
+
+
+def _poison(value: Data) -> int:
+    return int(np.iinfo(value.before.dtype).max) - 0x5EAD
+
+
+def _place_name(place: Layout, row: int) -> str:
+    """``rank 1 o[3]`` for a row of memory."""
+    inside = (place.base <= row) & (row < place.base + place.size)
+    if place.in_place:
+        inside[:, 0] &= ~inside[:, 1]
+    rank, buffer = (int(i) for i in np.argwhere(inside)[0])
+    return f"rank {rank} {BUFFERS[buffer]}[{row - int(place.base[rank, buffer])}]"
+
+
+# --- files and programs ---------------------------------------------------------------------------
+
+
+def run_xml(
+    text: str,
+    where: str,
+    collective: Collective | None = None,
+    *,
+    elements_per_chunk: int = 5,
+    dtypes: Sequence[str] = ("float32", "int32"),
+    interleavings: int = 200,
+    seed: int = 0,
+    tell: Telling = silent,
+) -> Execution:
+    """Execute an MSCCL XML file in every placement it claims; see :func:`run_algo`."""
+    return run_algo(
+        read_msccl_xml(text, where),
+        collective,
+        elements_per_chunk=elements_per_chunk,
+        dtypes=dtypes,
+        interleavings=interleavings,
+        seed=seed,
+        tell=tell,
+    )
+
+
+def run_algo(
+    algo: XmlAlgo,
+    collective: Collective | None = None,
+    *,
+    elements_per_chunk: int = 5,
+    dtypes: Sequence[str] = ("float32", "int32"),
+    interleavings: int = 200,
+    seed: int = 0,
+    tell: Telling = silent,
+) -> Execution:
+    """Execute a file in every placement it claims, on small, middle and large messages.
+
+    ``collective`` says what the file must achieve; without it ``coll`` does. The interleavings of
+    a placement are divided among the ways in which a message can be cut: every chunk its own
+    operation, several turns of the loop, and many chunks in one operation. A hang in a cut of
+    messages larger than ``maxBytes`` does not count. ``tell`` hears which one is run.
+
+    Raises:
+        BadFile: a text that no runtime reads. UserError: the collective does not fit the file.
+    """
+    fitted = collective_of(algo) if collective is None else fit(collective, algo)
+    padded = algo.message_chunks if algo.coll == "custom" else 0
+    return _run_all(
+        of_xml(algo),
+        fitted,
+        algo.placements,
+        elements_per_chunk,
+        dtypes,
+        interleavings,
+        seed,
+        padded,
+        _least_merge(algo),
+        tell,
+    )
+
+
+def _least_merge(algo: XmlAlgo) -> int:
+    """Chunks that share an operation in the largest message for which a runtime takes the file."""
+    if not algo.max_bytes or algo.max_bytes < 0:
+        return 1
+    chunk = -(-algo.max_bytes // max(1, algo.message_chunks))
+    return min(r.merge(algo.protocol, algo.coll, chunk) for r in RUNTIMES.values())
+
+
+def run_program(
+    program: Program,
+    *,
+    elements_per_chunk: int = 5,
+    dtypes: Sequence[str] = ("float32", "int32"),
+    interleavings: int = 200,
+    seed: int = 0,
+    tell: Telling = silent,
+) -> Execution:
+    """Execute a program as :func:`run_algo` executes a file."""
+    pieces, rest = divmod(program.message_chunks, program.collective.message_chunks)
+    if rest or not pieces:
+        raise UserError(
+            f"{program.message_chunks} chunks are no multiple of the collective's "
+            f"{program.collective.message_chunks}",
+            where=program.name,
+        )
+    return _run_all(
+        of_program(program),
+        program.collective.split(pieces),
+        (program.in_place,),
+        elements_per_chunk,
+        dtypes,
+        interleavings,
+        seed,
+        0,
+        tell=tell,
+    )
+
+
+def _run_all(
+    listing: Listing,
+    collective: Collective,
+    placements: Sequence[bool],
+    elements: int,
+    dtypes: Sequence[str],
+    interleavings: int,
+    seed: int,
+    padded: int,
+    least_merge: int = 1,
+    tell: Telling = silent,
+) -> Execution:
+    if elements < 1 or interleavings < 1:
+        raise UserError("at least one element per chunk and one interleaving are needed")
+    runs = operations = 0
+    unused = ""
+    least_merge = min(least_merge, max(1, int(listing.count.max(initial=1))))
+    shapes = _shapes(listing, elements, interleavings)
+    total = len(placements) * sum(share for share, _ in shapes)
+    for in_place in placements:
+        for share, shape in shapes:
+            result = execute(
+                listing,
+                collective,
+                in_place=in_place,
+                shape=shape,
+                dtypes=dtypes,
+                interleavings=share,
+                seed=seed,
+                padded=padded,
+                tell=partial(_counted, tell, runs, total),
+            )
+            runs, operations = runs + result.interleavings, operations + result.operations
+            if shape.merge < least_merge and result.detail.startswith("deadlock"):
+                unused = f"; hangs only above maxBytes, with {shape.merge} chunks per operation"
+                continue
+            if not result.ok:
+                how = "in place" if in_place else "out of place"
+                return Execution(False, f"{how}: {result.detail}", runs, operations)
+    how = " and ".join("in place" if p else "out of place" for p in placements)
+    detail = f"{how}, {runs} interleavings, {', '.join(dtypes)}: all results right{unused}"
+    return Execution(True, detail, runs, operations)
+
+
+def _counted(tell: Telling, before: int, total: int, number: int) -> None:
+    tell(f"execute {before + number} of {total}")
+
+
+def _shapes(listing: Listing, elements: int, interleavings: int) -> list[tuple[int, Shape]]:
+    """Ways to cut the message, and how many of the interleavings each gets (at least one)."""
+    shapes = [Shape(elements, elements, 1)]
+    if elements > 1:
+        shapes.append(Shape(elements, -(-elements // 3), 1))
+    longest = int(listing.count.max(initial=1))
+    if longest > 1:
+        shapes.append(Shape(elements, elements, longest))
+    share = max(1, interleavings // len(shapes))
+    first = max(1, interleavings - share * (len(shapes) - 1))
+    return [(first if i == 0 else share, shape) for i, shape in enumerate(shapes)]

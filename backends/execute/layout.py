@@ -1,0 +1,149 @@
+"""Where a collective's data lies in memory, what it is before, and what it must become after.
+
+All ranks' buffers are rows of one array, a row being one chunk. In place, input and output of a
+rank share rows as :meth:`Collective.in_place_shift` says. Values come from the collective's pre-
+and postcondition alone: a contribution (rank, chunk) is a random vector, a chunk that holds a set
+of contributions is their sum, and entries of the postcondition that share a place are summed
+(``local_reduce``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.placement import Placement
+
+from ..formats.msccl.read.collective import MOST_CHUNKS
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The rows of all buffers.
+
+    Attributes:
+        base: shape (ranks, 3), first row of i, o, s of each rank.
+        size: shape (ranks, 3), their true sizes in chunks: what the caller allocates for i and o.
+        rows: all of them.
+        in_place: whether i and o share rows.
+    """
+
+    collective: Collective
+    base: Ints
+    size: Ints
+    rows: int
+    in_place: bool
+
+
+def layout(
+    collective: Collective, scratch: npt.ArrayLike, *, in_place: bool, padded: int = 0
+) -> Layout:
+    """Place the buffers of all ranks; ``scratch`` are chunks per rank.
+
+    ``padded``: the caller's buffers have at least so many chunks (a custom collective has
+    ``nchunksperloop`` in both).
+
+    """
+    n = collective.ranks
+    inputs = max(collective.input_chunks, padded)
+    outputs = max(collective.output_chunks, padded)
+    size = np.empty((n, 3), np.int64)
+    size[:] = inputs, outputs, 0
+    size[:, 2] = np.clip(np.asarray(scratch, np.int64), 0, MOST_CHUNKS)
+    shift = np.full(n, outputs + 0)
+    if in_place:
+        shift = np.array([collective.in_place_shift(r) for r in range(n)], np.int64)
+    else:
+        shift = np.full(n, -inputs, np.int64)
+    base = np.empty((n, 3), np.int64)
+    base[:, 0] = np.maximum(shift, 0)
+    base[:, 1] = np.maximum(-shift, 0)
+    base[:, 2] = np.maximum(base[:, 0] + inputs, base[:, 1] + outputs)
+    total = base[:, 2] + size[:, 2]
+    base += (np.cumsum(total) - total)[:, None]
+    return Layout(collective, base, size, int(total.sum()), in_place)
+
+
+@dataclass(frozen=True)
+class Data:
+    """One experiment's values: memory before, and what must be in some rows after.
+
+    Attributes:
+        before: shape (rows, elements); everything but inputs is poison.
+        rows: the rows that the postcondition names; ``expected`` their contents,
+            shape (len(rows), elements).
+        kept: rows that must not change (the input of an out-of-place call).
+    """
+
+    before: AnyArray
+    rows: Ints
+    expected: AnyArray
+    kept: Ints
+
+
+def data(place: Layout, dtype: np.dtype[Any], elements: int, rng: np.random.Generator) -> Data:
+    """Random inputs of a layout, and the outputs they must give.
+
+    Floats are small integers, so that sums in any order are exact; integers wrap. Poison is NaN,
+    or a value far from all others.
+    """
+    c = place.collective
+    floating = np.issubdtype(dtype, np.floating)
+    before = np.empty((place.rows, elements), dtype)
+    before.fill(np.nan if floating else np.iinfo(dtype).max - 0x5EAD)
+    keys, members, starts = _members(c)
+    names, index = np.unique(members, return_inverse=True)
+    shape = (len(names), elements)
+    if floating:
+        parts = rng.integers(-64, 65, shape).astype(dtype)
+    else:
+        parts = rng.integers(np.iinfo(dtype).min // 2, np.iinfo(dtype).max // 2, shape, dtype)
+    values = np.add.reduceat(parts[index], starts, axis=0, dtype=dtype)
+
+    def of(p: Placement) -> AnyArray:
+        return np.asarray(values[np.searchsorted(keys, _keys(c, p))])
+
+    before[place.base[c.pre.ranks, 0] + c.pre.offsets] = of(c.pre)
+    rows, slot = np.unique(place.base[c.post.ranks, 1] + c.post.offsets, return_inverse=True)
+    expected = np.zeros((len(rows), elements), dtype)
+    np.add.at(expected, slot, of(c.post))
+    kept = np.zeros(0, np.int64)
+    if not place.in_place:
+        kept = (place.base[:, :1] + np.arange(place.size[0, 0])).ravel()
+    return Data(before, rows, expected, kept)
+
+
+def number_type(name: str) -> np.dtype[Any]:
+    """The number type of a name.
+
+    Raises:
+        UserError: there is none.
+    """
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.kind not in "iuf":
+        raise UserError(f"{name!r} is not a number type", hint="int32, float32, float16 …")
+    return dtype
+
+
+def _keys(c: Collective, p: Placement) -> Ints:
+    return p.chunks.astype(np.int64) * len(c.contributions) + p.sets
+
+
+def _members(c: Collective) -> tuple[Ints, Ints, Ints]:
+    """The (chunk, set) pairs in use, and as CSR the contributions each is the sum of."""
+    keys = np.unique(np.concatenate([_keys(c, c.pre), _keys(c, c.post)]))
+    sets = [np.array(sorted(s), np.int64) for s in c.contributions]
+    chunks, which = np.divmod(keys, len(sets))
+    sizes = np.array([len(s) for s in sets], np.int64)[which]
+    members = np.concatenate([sets[i] for i in which.tolist()]) * c.chunks
+    members += np.repeat(chunks, sizes)
+    return keys, members, np.cumsum(sizes) - sizes

@@ -1,0 +1,238 @@
+"""A listing made ready to run: operations, what they wait for, and what they do.
+
+Control and data are apart. **Control**: an operation needs some counters to have reached values
+(messages sent and received on a connection, the flag of a thread block) and sets some when it is
+done: the bounded FIFOs and the flags of the runtime, taken literally. **Data** (:mod:`.memory`):
+the k-th message of a connection is always in slot k mod depth, so that an order of operations can
+be replayed on data of any type. All of it lies in columns, for the loops of :mod:`.kernel`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+
+from ..program.listing import NOP, RECEIVES, SENDS, Listing
+
+_STRIDE = 1 << 17
+"""Flags are compared as (iteration, step); a step number has 16 bits."""
+
+_NEVER = -(1 << 62)
+"""A flag before anything was published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the message is cut: ``merge`` chunks at most in one operation (``maxAllowedCount``),
+    ``elements`` per chunk, of which one loop iteration moves ``payload``.
+    """
+
+    elements: int = 1
+    payload: int = 1
+    merge: int = 1
+
+    @property
+    def iterations(self) -> int:
+        """Turns of the loop over ``gridOffset``."""
+        return -(-self.elements // self.payload)
+
+    def __str__(self) -> str:
+        return f"{self.iterations} iterations, at most {self.merge} chunks per operation"
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What the runtime does at once: up to ``merge`` chunks of a transfer in one iteration.
+
+    Columns over the operations of all blocks, block after block: ``count`` chunks from the
+    ``first`` of the transfer's; ``out``, ``into``: the ordinal of its message on the connection it
+    sends to, takes from. ``opens``, ``closes``: whether it is the first, the last of its transfer
+    in that iteration.
+    """
+
+    block: Ints
+    transfer: Ints
+    iteration: Ints
+    first: Ints
+    count: Ints
+    sends: Bools
+    receives: Bools
+    out: Ints
+    into: Ints
+    opens: Bools
+    closes: Bools
+
+    def __len__(self) -> int:
+        return len(self.transfer)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Some (counter, value) for each operation: those of i are ``start[i]:start[i+1]``."""
+
+    start: Ints
+    counter: Ints
+    value: Ints
+
+    def of(self, operation: int) -> list[tuple[int, int]]:
+        """Those of one operation."""
+        among = slice(int(self.start[operation]), int(self.start[operation + 1]))
+        return list(zip(self.counter[among].tolist(), self.value[among].tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The control of a listing.
+
+    Attributes:
+        begin, end: delimit the operations of each block.
+        needs, effects: (counter, least value) and (counter, new value) of each operation.
+        counters: their initial values: sent and received per connection, then flags.
+        connections: (source, destination, channel) → number; ``depth`` of their FIFOs.
+        send_on, recv_on: the connection each block sends to and takes from, or -1.
+    """
+
+    listing: Listing
+    shape: Shape
+    operations: Operations
+    begin: Ints
+    end: Ints
+    needs: Pairs
+    effects: Pairs
+    counters: Ints
+    connections: dict[tuple[int, int, int], int]
+    send_on: Ints
+    recv_on: Ints
+    depth: int
+
+
+def assemble(listing: Listing, shape: Shape) -> Machine:
+    """The control of a listing for one way of cutting the message. O(operations)."""
+    connections: dict[tuple[int, int, int], int] = {}
+
+    def connection(source: int, target: int, channel: int) -> int:
+        if source < 0 or target < 0:
+            return -1
+        return connections.setdefault((source, target, channel), len(connections))
+
+    heads = list(
+        zip(
+            listing.block_rank.tolist(),
+            listing.block_send.tolist(),
+            listing.block_recv.tolist(),
+            listing.block_channel.tolist(),
+            strict=True,
+        )
+    )
+    send_on = np.array([connection(r, send, ch) for r, send, _, ch in heads], np.int64)
+    recv_on = np.array([connection(recv, r, ch) for r, _, recv, ch in heads], np.int64)
+    flags, depth = 2 * len(connections), listing.protocol.fifo_operations
+    operations = _operations(listing, shape)
+    bounds = np.searchsorted(operations.block, np.arange(listing.blocks + 1))
+    counters = np.repeat(np.array([0, _NEVER], np.int64), [flags, listing.blocks])
+    return Machine(
+        listing,
+        shape,
+        operations,
+        bounds[:-1],
+        bounds[1:],
+        _needs(listing, operations, send_on, recv_on, flags, depth),
+        _effects(listing, operations, send_on, recv_on, flags),
+        counters,
+        connections,
+        send_on,
+        recv_on,
+        depth,
+    )
+
+
+def _operations(listing: Listing, shape: Shape) -> Operations:
+    """Of each block: iterations × transfers × pieces of at most ``merge`` chunks."""
+    busy = np.where(listing.op == NOP, 0, listing.count)
+    pieces = np.maximum(-(-busy // shape.merge), 1)
+    transfer = np.tile(np.arange(listing.transfers), shape.iterations)
+    turn = np.repeat(np.arange(shape.iterations), listing.transfers)
+    # Stable: the transfers of an iteration stay in their order.
+    order = np.lexsort((turn, listing.block_of_transfer()[transfer]))
+    transfer, turn = transfer[order], turn[order]
+    many = pieces[transfer]
+    piece = np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)
+    transfer, turn, many = (np.repeat(x, many) for x in (transfer, turn, many))
+    block = listing.block_of_transfer()[transfer]
+    first = piece * shape.merge
+    count = np.minimum(shape.merge, busy[transfer] - first)
+    sends = SENDS[listing.op[transfer]] & (count > 0)
+    receives = RECEIVES[listing.op[transfer]] & (count > 0)
+    return Operations(
+        block,
+        transfer,
+        turn,
+        first,
+        count,
+        sends,
+        receives,
+        _ordinals(sends, block),
+        _ordinals(receives, block),
+        piece == 0,
+        piece == many - 1,
+    )
+
+
+def _ordinals(flags: Bools, block: Ints) -> Ints:
+    """How many of the operations before, in the same block, have a flag."""
+    before: Ints = np.cumsum(flags) - flags
+    starts = np.searchsorted(block, np.arange(int(block.max(initial=-1)) + 1))
+    return before - before[starts[block]] if len(block) else before
+
+
+def _needs(
+    code: Listing, o: Operations, send_on: Ints, recv_on: Ints, flags: int, depth: int
+) -> Pairs:
+    """Flags of other blocks, then a message, then a free slot."""
+    waits = np.where(o.opens, np.diff(code.wait_start)[o.transfer], 0)
+    owner = np.repeat(np.arange(len(o)), waits)
+    row = np.arange(len(owner)) - np.repeat(np.cumsum(waits) - waits, waits)
+    row += code.wait_start[o.transfer[owner]]
+    takes = np.flatnonzero(o.receives)
+    full = np.flatnonzero(o.sends & (o.out >= depth))
+    return _pairs(
+        len(o),
+        (
+            (
+                owner,
+                flags + code.wait_block[row],
+                o.iteration[owner] * _STRIDE + code.wait_flag[row],
+            ),
+            (takes, 2 * recv_on[o.block[takes]], o.into[takes] + 1),
+            (full, 2 * send_on[o.block[full]] + 1, o.out[full] - depth + 1),
+        ),
+    )
+
+
+def _effects(code: Listing, o: Operations, send_on: Ints, recv_on: Ints, flags: int) -> Pairs:
+    """A slot freed, a message sent, then the flag."""
+    takes, gives = np.flatnonzero(o.receives), np.flatnonzero(o.sends)
+    tells = np.flatnonzero(o.closes & (code.publishes[o.transfer] >= 0))
+    return _pairs(
+        len(o),
+        (
+            (takes, 2 * recv_on[o.block[takes]] + 1, o.into[takes] + 1),
+            (gives, 2 * send_on[o.block[gives]], o.out[gives] + 1),
+            (
+                tells,
+                flags + o.block[tells],
+                o.iteration[tells] * _STRIDE + code.publishes[o.transfer[tells]],
+            ),
+        ),
+    )
+
+
+def _pairs(operations: int, parts: tuple[tuple[Ints, Ints, Ints], ...]) -> Pairs:
+    """Columns of (operation, counter, value), by operation; within one in the order of parts."""
+    owner, counter, value = (np.concatenate(x) for x in zip(*parts, strict=True))
+    order = np.argsort(owner, kind="stable")
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=operations))])
+    return Pairs(start, counter[order], value[order])

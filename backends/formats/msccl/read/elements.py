@@ -1,0 +1,195 @@
+"""The text level of MSCCL XML: elements, as the runtimes' hand-written reader finds them.
+
+It is *not* XML: attributes are separated by one space and stand on the line
+of their tag, only ``"`` closes a value, nothing is decoded, no declaration, no text, no tabs.
+Entity bombs are just text here. One pass, linear time, constant depth of recursion.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from weft.dsl.base.errors import BadFile
+from weft.dsl.base.spans import Source, Span
+
+MAX_ATTRIBUTES = 16
+MAX_NAME = 254
+MAX_VALUE = 255
+
+
+class Tag(Enum):
+    """How an element is written."""
+
+    OPEN = "open"
+    CLOSE = "close"
+    SINGLE = "single"
+
+
+@dataclass(slots=True)
+class Element:
+    """One tag; ``attributes`` in document order, duplicates and surplus ones included."""
+
+    tag: Tag
+    name: str
+    attributes: list[tuple[str, str]]
+    start: int
+    end: int
+
+
+# A token ends at the first of these; the fast path below takes a subset of the same language.
+_TOKEN = re.compile(r"[^=> /\n\r]*+")
+_BLANKS = re.compile(r"[ \n\r]*+")
+_TAG = re.compile(r"<([^=> /\n\r!]{1,254}+)((?: [^=> /\n\r]{1,254}+=\"[^\"]*+\")*+)(/?)>")
+_ATTRIBUTE = re.compile(r" ([^=> /\n\r]+)=\"([^\"]*)\"")
+_CLOSE = re.compile(r"</([^=> /\n\r]{0,254}+)>")
+
+
+class Elements:
+    """The tags of a text in order; comments are skipped. ``at``: where the next one is looked for.
+
+    Raises (while iterating):
+        BadFile: what no runtime reads, with its place.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.at = 0
+
+    def __iter__(self) -> Iterator[Element]:
+        return self
+
+    def __next__(self) -> Element:
+        text = self.source.text
+        self.at = at = _skip(self.source, self.at)
+        if at >= len(text):
+            raise StopIteration
+        if match := _TAG.match(text, at):
+            tag = Tag.SINGLE if match[3] else Tag.OPEN
+            element = Element(tag, match[1], _ATTRIBUTE.findall(match[2]), at, match.end())
+        elif match := _CLOSE.match(text, at):
+            element = Element(Tag.CLOSE, match[1], [], at, match.end())
+        else:
+            element = _slow_tag(self.source, at)
+        self.at = element.end
+        return element
+
+
+def fail(source: Source, start: int, end: int, message: str, hint: str = "") -> BadFile:
+    """A :class:`BadFile` that points at characters; long lines are not quoted."""
+    start = min(start, len(source.text))
+    span = Span(source, start, max(end, start + 1))
+    line_start = source.text.rfind("\n", 0, start) + 1
+    line_end = source.text.find("\n", start)
+    length = (line_end if line_end >= 0 else len(source.text)) - line_start
+    where: Span | str = span if length <= 400 else str(span)
+    return BadFile(message, where=where, hint=hint)
+
+
+def _skip(source: Source, at: int) -> int:
+    """Past blanks and comments, to the next ``<`` or the end."""
+    text = source.text
+    while True:
+        blank = _BLANKS.match(text, at)
+        at = blank.end() if blank else at
+        if at >= len(text):
+            return at
+        if text[at] != "<":
+            hint = {
+                "\t": "indent with spaces: the runtimes reject tabs",
+                "\ufeff": "save without a byte-order mark",
+            }.get(text[at], "only spaces and line ends may stand between elements")
+            raise fail(source, at, at + 1, f"'<' is expected, not {text[at]!r}", hint)
+        if not text.startswith("<!--", at):
+            return at
+        word = _TOKEN.match(text, at + 4)
+        stop = word.end() if word else at + 4
+        if text.startswith("=", stop):
+            raise fail(
+                source,
+                stop,
+                stop + 1,
+                "'=' in the first word of a comment",
+                "the runtimes take it for an attribute; put a space before the word",
+            )
+        end = text.find("-->", at + 4)
+        if end < 0:
+            raise fail(source, at, at + 4, "the comment never ends")
+        at = end + 3
+
+
+def _slow_tag(source: Source, at: int) -> Element:
+    """A tag read token by token: what the fast path does not take, and all mistakes."""
+    text = source.text
+    if text.startswith("<?", at) or text.startswith("<!", at):
+        raise fail(
+            source,
+            at,
+            at + 2,
+            "an XML declaration",
+            "no runtime reads declarations; begin the file with <algo",
+        )
+    name, at_end = _token(source, at + 1)
+    if text[at_end] == "=":
+        raise fail(source, at_end, at_end + 1, f"unexpected value with name {name!r}")
+    if name == "" and text[at_end] == "/":
+        name, at_end = _token(source, at_end + 1)
+        if text[at_end] != ">":
+            raise fail(source, at_end, at_end + 1, f"'>' is expected to end </{name[:40]}")
+        return Element(Tag.CLOSE, name, [], at, at_end + 1)
+    pairs: list[tuple[str, str]] = []
+    while text[at_end] == " ":
+        key, at_end = _token(source, at_end + 1)
+        value = ""
+        if text[at_end] == "=":
+            value, at_end = _value(source, at_end + 1, key)
+        pairs.append((key, value))
+    tag = Tag.OPEN
+    if text[at_end] == "/":
+        tag = Tag.SINGLE
+        _, at_end = _token(source, at_end + 1)
+    if text[at_end] != ">":
+        hint = ""
+        if text[at_end] in "\r\n":
+            hint = "a tag and its attributes must stand on one line"
+        raise fail(
+            source,
+            at_end,
+            at_end + 1,
+            f"'>' is expected in <{name[:40]}>, not {text[at_end]!r}",
+            hint,
+        )
+    return Element(tag, name, pairs, at, at_end + 1)
+
+
+def _token(source: Source, at: int) -> tuple[str, int]:
+    """A name and the place of the character that ends it."""
+    match = _TOKEN.match(source.text, at)
+    end = match.end() if match else at
+    if end - at > MAX_NAME:
+        raise fail(source, at, at + 1, f"a name of more than {MAX_NAME} characters")
+    if end >= len(source.text):
+        raise fail(source, end, end, "the file ends inside a tag", "is it truncated?")
+    return source.text[at:end], end
+
+
+def _value(source: Source, at: int, key: str) -> tuple[str, int]:
+    """An attribute value and the place after its closing quote."""
+    text = source.text
+    quote = text[at : at + 1]
+    if quote not in ('"', "'") or not quote:
+        raise fail(source, at, at + 1, f"the value of {key[:40]!r} must open with a double quote")
+    end = text.find('"', at + 1)
+    if quote == "'":
+        raise fail(
+            source,
+            at,
+            at + 1,
+            f"the value of {key[:40]!r} is in single quotes",
+            "the runtimes end a value only at a double quote",
+        )
+    if end < 0 or end + 1 >= len(text):
+        raise fail(source, at, at + 1, f"the value of {key[:40]!r} never ends", "is it truncated?")
+    return text[at + 1 : end], end + 1

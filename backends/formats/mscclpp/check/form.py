@@ -1,0 +1,426 @@
+"""What a plan says, operation by operation: numbers in range, limits, and known traps.
+
+The loader checks almost none of this: an index beyond a list reads another structure's memory, the
+ninth channel of an operation overwrites the next field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from weft.dsl.nouns.program import Buffer
+
+from ....check import Finding, Severity
+from ..plan.model import (
+    Channel,
+    Gpu,
+    Local,
+    Multicast,
+    Op,
+    Operation,
+    Plan,
+    Remote,
+    ThreadBlock,
+)
+
+MAX_OPS = 64
+MAX_CHANNELS = 16
+MAX_REMOTE = 16
+MAX_IDS = 8
+MAX_OPERANDS = 10
+MAX_SEMAPHORES = 16
+MAX_BARRIERS = 16
+MAX_THREADS = 1024
+VECTOR = 16
+ADDRESSABLE = 1 << 32
+LARGEST_MINIMUM = 1 << 31
+
+PACKET_OPS = frozenset(
+    {
+        Op.PUT_PACKETS,
+        Op.READ_PUT_PACKETS,
+        Op.REDUCE_SEND_PACKETS,
+        Op.COPY_PACKETS,
+        Op.UNPACK,
+        Op.REDUCE_PACKETS,
+        Op.REDUCE_COPY_PACKETS,
+        Op.REDUCE_COPY_SEND_PACKETS,
+        Op.MULTICAST_STORE_PACKETS,
+    }
+)
+SWITCH_OPS = frozenset({Op.MULTICAST_REDUCE_STORE, Op.MULTICAST_STORE, Op.MULTICAST_STORE_PACKETS})
+SIGNALS = frozenset({Op.SIGNAL, Op.RELAXED_SIGNAL, Op.WAIT, Op.RELAXED_WAIT, Op.FLUSH})
+PUTS = frozenset({Op.PUT, Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH})
+
+_L, _R = Local, Remote
+_SHAPES: dict[Op, tuple[Sequence[type], Sequence[type]]] = {
+    # (kinds of the sources, of the destinations); the last kind may repeat
+    Op.PUT: ((_L,), (_R,)),
+    Op.PUT_SIGNAL: ((_L,), (_R,)),
+    Op.PUT_SIGNAL_FLUSH: ((_L,), (_R,)),
+    Op.GET: ((_R,), (_L,)),
+    Op.COPY: ((_L,), (_L,)),
+    Op.REDUCE: ((_L, _L), (_L,)),
+    Op.REDUCE_SEND: ((_L, _L), (_L, _R)),
+    Op.READ_REDUCE: ((_L, _R), (_L,)),
+    Op.READ_REDUCE_SEND: ((_L, _R), (_L, _R)),
+    Op.PUT_PACKETS: ((_L,), (_R,)),
+    Op.READ_PUT_PACKETS: ((_L,), (_R,)),
+    Op.COPY_PACKETS: ((_L,), (_L,)),
+    Op.UNPACK: ((_L,), (_L,)),
+    Op.REDUCE_PACKETS: ((_L, _L), (_L,)),
+    Op.REDUCE_SEND_PACKETS: ((_L, _L), (_L, _R)),
+    Op.REDUCE_COPY_PACKETS: ((_L, _L), (_L, _L)),
+    Op.REDUCE_COPY_SEND_PACKETS: ((_L, _L), (_L, _L, _R)),
+}
+_ONE_EACH = frozenset({Op.COPY, Op.COPY_PACKETS, Op.UNPACK})
+_PAIRED = PUTS | {Op.GET, Op.PUT_PACKETS}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operation stands."""
+
+    plan: Plan
+    rank: int
+    block: int
+    step: int
+
+    @property
+    def gpu(self) -> Gpu:
+        """Its GPU."""
+        return self.plan.gpus[self.rank]
+
+    @property
+    def thread_block(self) -> ThreadBlock:
+        """Its thread block."""
+        return self.gpu.blocks[self.block]
+
+    def finding(self, check: str, message: str, severity: Severity = Severity.ERROR) -> Finding:
+        """Something found here."""
+        return Finding(check, severity, message, self.rank, self.block, self.step)
+
+
+def form(plan: Plan) -> Iterator[Finding]:
+    """Everything that can be told without following the plan."""
+    yield from _head(plan)
+    for rank, gpu in enumerate(plan.gpus):
+        yield from _gpu(plan, rank, gpu)
+        for b, block in enumerate(gpu.blocks):
+            yield from _block(plan, rank, b, block)
+            for k, op in enumerate(block.ops):
+                yield from _operation(Place(plan, rank, b, k), op)
+                for inner in op.body:
+                    yield from _inner(Place(plan, rank, b, k), op, inner)
+
+
+def _head(plan: Plan) -> Iterator[Finding]:
+    def wrong(message: str, severity: Severity = Severity.ERROR) -> Finding:
+        return Finding("form", severity, message)
+
+    for remark in plan.remarks:
+        yield wrong(remark, Severity.WARNING)
+    if not plan.gpus:
+        yield wrong("the plan has no GPU")
+    if plan.protocol not in ("Simple", "LL"):
+        yield wrong(f"protocol {plan.protocol!r} is taken as Simple without a word")
+    if plan.min_bytes > plan.max_bytes:
+        yield wrong("min_message_size is larger than max_message_size")
+    if plan.min_bytes >= LARGEST_MINIMUM:
+        yield wrong("min_message_size is read as a 32-bit integer: keep it below 2 GiB")
+    if plan.alignment < 1 or plan.alignment % VECTOR:
+        yield wrong(
+            f"buffer_alignment {plan.alignment}: sums of chunks that are not multiples of "
+            f"{VECTOR} bytes go wrong"
+        )
+    if not 1 <= plan.threads <= MAX_THREADS:
+        yield wrong(f"{plan.threads} threads per block; the kernel takes 1 … {MAX_THREADS}")
+    far = _furthest(plan)
+    if far >= ADDRESSABLE:
+        yield wrong(
+            "messages of max_message_size need offsets beyond 4 GiB, which wrap around",
+            Severity.WARNING,
+        )
+
+
+def _furthest(plan: Plan) -> int:
+    """The largest byte offset at ``max_message_size``."""
+    each = (2 if plan.packets else 1) * (2 if plan.double_scratch else 1)
+    most = 0
+    for gpu in plan.gpus:
+        counted = gpu.output_chunks if plan.collective == "allgather" else gpu.input_chunks
+        chunks = max(gpu.input_chunks, gpu.output_chunks, gpu.scratch_chunks * each)
+        most = max(most, plan.max_bytes * chunks // max(1, counted))
+    return most
+
+
+def _gpu(plan: Plan, rank: int, gpu: Gpu) -> Iterator[Finding]:
+    def wrong(check: str, message: str) -> Finding:
+        return Finding(check, Severity.ERROR, message, rank)
+
+    for value, name in ((gpu.input_chunks, "input"), (gpu.output_chunks, "output")):
+        if value < 1:
+            yield wrong("form", f"{name}_chunks is 0: the loader divides by it and dies")
+    for kind in (Channel.MEMORY, Channel.PORT):
+        for k, peer in enumerate(gpu.peers(kind)):
+            if not 0 <= peer < len(plan.gpus) or peer == rank:
+                yield wrong("ids", f"{kind} channel {k} leads to rank {peer}")
+    for k, b in enumerate(gpu.remote):
+        if not 0 <= b.rank < len(plan.gpus) or b.rank == rank:
+            yield wrong("ids", f"remote buffer {k} is of rank {b.rank}")
+        elif plan.in_place and b.buffer is _moving(plan):
+            yield wrong(
+                "placement",
+                f"remote buffer {k}: in place, `{b.buffer}` of an "
+                f"{plan.collective} lies at another offset on every rank, and addresses "
+                "are formed with the caller's own",
+            )
+
+
+def _moving(plan: Plan) -> Buffer | None:
+    """The buffer that in place begins elsewhere in its allocation on every rank."""
+    if plan.collective == "allgather":
+        return Buffer.INPUT
+    scattered = plan.collective in ("reducescatter", "reduce_scatter")
+    return Buffer.OUTPUT if scattered else None
+
+
+def _block(plan: Plan, rank: int, number: int, block: ThreadBlock) -> Iterator[Finding]:
+    def wrong(check: str, message: str) -> Finding:
+        return Finding(check, Severity.ERROR, message, rank, number)
+
+    gpu = plan.gpus[rank]
+    size = sum(1 + len(op.body) if op.op is Op.PIPELINE else 1 for op in block.ops)
+    if size > MAX_OPS:
+        yield wrong("limits", f"{size} operations; a thread block takes {MAX_OPS}")
+    for kind in Channel:
+        ids, buffers = block.channel_ids(kind), block.buffer_ids(kind)
+        if len(ids) > MAX_CHANNELS:
+            yield wrong("limits", f"{len(ids)} {kind} channels; a block takes {MAX_CHANNELS}")
+        if len(buffers) > MAX_REMOTE:
+            yield wrong("limits", f"{len(buffers)} remote buffers; a block takes {MAX_REMOTE}")
+        have = (
+            len(gpu.peers(kind))
+            if kind is not Channel.SWITCH
+            else sum(len(c.groups) for c in gpu.channels if c.kind is kind)
+        )
+        for k in ids:
+            if not 0 <= k < have:
+                yield wrong("ids", f"{kind} channel {k}: the GPU has {have}")
+        for k in buffers:
+            if not 0 <= k < len(gpu.remote):
+                yield wrong("ids", f"remote buffer {k}: the GPU has {len(gpu.remote)}")
+            elif kind not in gpu.remote[k].access:
+                yield wrong("ids", f"remote buffer {k} is not declared for {kind} channels")
+
+
+def _inner(place: Place, pipeline: Operation, op: Operation) -> Iterator[Finding]:
+    if op.op is Op.PIPELINE:
+        yield place.finding("form", "a pipeline inside a pipeline")
+        return
+    if pipeline.unit < 1 or pipeline.unit % VECTOR:
+        yield place.finding("form", f"unit_size {pipeline.unit} is no multiple of {VECTOR}")
+    for x in (*op.src, *op.dst):
+        if x.size < pipeline.chunks:
+            yield place.finding(
+                "bounds",
+                f"`{op.op}` of {x.size} chunks in a pipeline over "
+                f"{pipeline.chunks}: late turns run past its end",
+            )
+    yield from _operation(place, op)
+
+
+def _operation(place: Place, op: Operation) -> Iterator[Finding]:
+    for check in (_ids, _operands, _bounds, _traps):
+        found = list(check(place, op))
+        yield from found
+        if any(f.severity is Severity.ERROR for f in found):
+            return
+
+
+def _ids(place: Place, op: Operation) -> Iterator[Finding]:
+    if op.op in (Op.ACQUIRE, Op.RELEASE):
+        have, most, noun = len(place.gpu.semaphores), MAX_SEMAPHORES, "semaphore"
+    else:
+        kind = op.channel or Channel.MEMORY
+        have, most, noun = len(place.thread_block.channel_ids(kind)), MAX_IDS, f"{kind} channel"
+    if len(op.ids) > most:
+        yield place.finding("limits", f"`{op.op}` names {len(op.ids)} {noun}s; at most {most}")
+    for k in op.ids:
+        if not 0 <= k < have:
+            yield place.finding("ids", f"`{op.op}` names {noun} {k}; there are {have}")
+    needs = op.op in SIGNALS or op.op in (Op.ACQUIRE, Op.RELEASE)
+    if needs and not op.ids:
+        yield place.finding("form", f"`{op.op}` names no {noun}")
+    if (op.op in SIGNALS or op.op in PUTS) and op.channel is None:
+        yield place.finding("form", f"`{op.op}` has no channel type")
+    if op.barrier:
+        number, blocks = op.barrier
+        if not 0 <= number < MAX_BARRIERS:
+            yield place.finding("limits", f"barrier {number}; there are {MAX_BARRIERS}")
+        if not 1 <= blocks <= len(place.gpu.blocks):
+            yield place.finding(
+                "ids", f"a barrier of {blocks} blocks; the GPU has {len(place.gpu.blocks)}"
+            )
+    if op.share and not 0 <= op.share[0] < op.share[1]:
+        yield place.finding("ids", f"part {op.share[0]} of {op.share[1]}")
+
+
+def _operands(place: Place, op: Operation) -> Iterator[Finding]:
+    for side in (op.src, op.dst):
+        remote = sum(isinstance(x, Remote) for x in side)
+        if len(side) > MAX_OPERANDS or remote > MAX_IDS:
+            yield place.finding(
+                "limits",
+                f"`{op.op}` has {len(side)} operands on one side, "
+                f"{remote} of them remote; at most {MAX_OPERANDS} and "
+                f"{MAX_IDS}",
+            )
+    if op.op not in _SHAPES:
+        return
+    for side, kinds, word in zip((op.src, op.dst), _SHAPES[op.op], ("src", "dst"), strict=True):
+        wanted = [kinds[min(k, len(kinds) - 1)] for k in range(len(side))]
+        if len(side) < len(kinds) or any(
+            not isinstance(x, w) for x, w in zip(side, wanted, strict=True)
+        ):
+            shape = ", ".join(k.__name__.lower() for k in kinds)
+            yield place.finding("form", f"`{op.op}` needs {word}_buff of the form {shape} …")
+            return
+    if op.op in _PAIRED or op.op in _ONE_EACH:
+        pairs = [(x.size, y.size) for x, y in zip(op.src, op.dst, strict=False)]
+        if len(op.src) != len(op.dst) or any(a != b for a, b in pairs):
+            yield place.finding("form", f"`{op.op}`: sources and destinations do not match")
+        if op.op in _ONE_EACH and len(op.src) > 1:
+            yield place.finding("form", f"`{op.op}` moves one range only")
+    elif len({x.size for x in (*op.src, *op.dst)}) > 1:
+        yield place.finding("form", f"`{op.op}`: operands of different sizes")
+    posts = op.channel is Channel.PORT and (op.op in PUTS or op.op is Op.READ_PUT_PACKETS)
+    if posts and len(op.ids) != len(op.dst):
+        yield place.finding(
+            "form",
+            f"`{op.op}` through ports needs a channel for each of its "
+            f"{len(op.dst)} transfers, not {len(op.ids)}",
+        )
+
+
+def _bounds(place: Place, op: Operation) -> Iterator[Finding]:
+    sides = packet_sides(op)
+    for x, packet in zip((*op.src, *op.dst), (*sides[0], *sides[1]), strict=True):
+        if isinstance(x, Multicast):
+            continue
+        gpu, name = place.gpu, ""
+        if isinstance(x, Remote):
+            known = place.thread_block.buffer_ids(op.channel or Channel.MEMORY)
+            if not 0 <= x.buffer_id < len(known):
+                yield place.finding(
+                    "ids",
+                    f"`{op.op}` names remote buffer {x.buffer_id}; the block has {len(known)}",
+                )
+                continue
+            number = known[x.buffer_id]
+            if not 0 <= number < len(gpu.remote) or not (
+                0 <= gpu.remote[number].rank < len(place.plan.gpus)
+            ):
+                continue  # reported where it is declared
+            remote = gpu.remote[number]
+            gpu, name, buffer = place.plan.gpus[remote.rank], f"rank {remote.rank} ", remote.buffer
+            problem = _channel_leads_elsewhere(place, op, x, remote.rank)
+            if problem:
+                yield place.finding("ids", problem)
+        else:
+            buffer = x.buffer
+        size = size_of(gpu, buffer)
+        if place.plan.packets and buffer is Buffer.SCRATCH and not packet:
+            size *= 2  # plain data has the room that packets would take
+        if x.index < 0 or x.size < 1 or x.index + x.size > size:
+            text = f"{name}{buffer}[{x.index} … {x.index + x.size - 1}]"
+            yield place.finding(
+                "bounds", f"`{op.op}` addresses {text}; the buffer has {size} chunks"
+            )
+
+
+def _channel_leads_elsewhere(place: Place, op: Operation, x: Remote, rank: int) -> str | None:
+    """A port transfer names its channel and its buffer apart: they must mean one peer."""
+    if op.channel is not Channel.PORT or x not in op.dst or not op.ids:
+        return None
+    k = op.ids[op.dst.index(x)]
+    peers = place.gpu.peers(Channel.PORT)
+    number = place.thread_block.channel_ids(Channel.PORT)[k]
+    if 0 <= number < len(peers) and peers[number] != rank:
+        return f"`{op.op}` writes to rank {rank} through a channel to rank {peers[number]}"
+    return None
+
+
+def packet_sides(op: Operation) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
+    """Which sources, and which destinations, are packets in scratch (own or a peer's)."""
+    none = (False,) * len(op.src), (False,) * len(op.dst)
+    if op.op not in _PACKET_SIDES:
+        return none
+    src, dst = _PACKET_SIDES[op.op]
+    if op.op is Op.PUT_PACKETS and op.channel is Channel.PORT:
+        src = 0  # they are packed already
+    return (
+        tuple(src is not None and k >= src for k in range(len(op.src))),
+        tuple(dst is not None and k >= dst for k in range(len(op.dst))),
+    )
+
+
+# The first source and destination that is packets: all after it are, too.
+_PACKET_SIDES: dict[Op, tuple[int | None, int | None]] = {
+    Op.READ_PUT_PACKETS: (0, 0),
+    Op.PUT_PACKETS: (None, 0),
+    Op.UNPACK: (0, None),
+    Op.COPY_PACKETS: (None, 0),
+    Op.REDUCE_PACKETS: (1, None),
+    Op.REDUCE_SEND_PACKETS: (1, 1),
+    Op.REDUCE_COPY_PACKETS: (1, 1),
+    Op.REDUCE_COPY_SEND_PACKETS: (1, 1),
+}
+
+
+def size_of(gpu: Gpu, buffer: Buffer) -> int:
+    """The declared chunks of a buffer."""
+    if buffer is Buffer.INPUT:
+        return gpu.input_chunks
+    return gpu.output_chunks if buffer is Buffer.OUTPUT else gpu.scratch_chunks
+
+
+def _traps(place: Place, op: Operation) -> Iterator[Finding]:
+    plan, warning = place.plan, Severity.WARNING
+    if op.reduce_op not in (None, "sum"):
+        yield place.finding("traps", f"reduce_op {op.reduce_op!r}: the executor always adds")
+    if op.op in PACKET_OPS and not plan.packets:
+        yield place.finding(
+            "traps",
+            f"`{op.op}` under protocol Simple: scratch has no room for the flags of packets",
+        )
+    if op.op in SWITCH_OPS:
+        yield place.finding(
+            "traps", f"`{op.op}` does nothing before sm_90, and is not proved here", warning
+        )
+    if op.op is Op.FLUSH and not op.dst:
+        yield place.finding("traps", "`flush` without operands does nothing; use `pwsf`", warning)
+    if op.op is Op.GET and any(x.index != y.index for x, y in zip(op.src, op.dst, strict=True)):
+        yield place.finding("traps", "`get` swaps the offsets of source and destination")
+    if op.op is Op.PUT_PACKETS and op.channel is Channel.PORT:
+        yield place.finding(
+            "traps",
+            "`ppkt` through a port is right only for the first context of a process; use `rppkt`",
+        )
+    letters = {x.buffer for x in op.src if isinstance(x, Local)}
+    if op.op is Op.PUT and op.channel is Channel.MEMORY and len(letters) > 1:
+        yield place.finding("traps", "`put` takes all its sources from the buffer of the first")
+    if plan.double_scratch and op.op not in PACKET_OPS:
+        for x in (*op.src, *op.dst):
+            if isinstance(x, Remote) and _is_scratch(place, op, x):
+                yield place.finding(
+                    "traps",
+                    f"`{op.op}` to a peer's scratch always means its "
+                    "first half, with use_double_scratch_buffer",
+                )
+
+
+def _is_scratch(place: Place, op: Operation, x: Remote) -> bool:
+    number = place.thread_block.buffer_ids(op.channel or Channel.MEMORY)[x.buffer_id]
+    return place.gpu.remote[number].buffer is Buffer.SCRATCH

@@ -1,0 +1,314 @@
+"""A plan's operations as micro-operations, with every number resolved to what it names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from weft.dsl.nouns.program import Buffer
+
+from ..plan.model import (
+    Channel,
+    Local,
+    Multicast,
+    Op,
+    Operand,
+    Operation,
+    Plan,
+    Remote,
+    ThreadBlock,
+)
+from .memory import Place, chunks_of
+from .micro import (
+    Acquire,
+    Arrived,
+    Barrier,
+    Combine,
+    Flush,
+    Meet,
+    Micro,
+    Move,
+    Post,
+    Release,
+    Signal,
+    Wait,
+)
+
+
+class Unfit(Exception):
+    """The plan names what is not there, or does what is not executed here."""
+
+
+class Wiring:
+    """All channels of all GPUs, numbered, each with the number of its other end (or -1)."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.number: dict[tuple[int, Channel, int], int] = {}
+        ends: dict[tuple[int, int, Channel], list[int]] = defaultdict(list)
+        for rank, gpu in enumerate(plan.gpus):
+            for kind in (Channel.MEMORY, Channel.PORT):
+                for k, peer in enumerate(gpu.peers(kind)):
+                    ends[rank, peer, kind].append(len(self.number))
+                    self.number[rank, kind, k] = len(self.number)
+        self.other = [-1] * len(self.number)
+        for (rank, peer, kind), mine in ends.items():
+            for here, there in zip(mine, ends.get((peer, rank, kind), []), strict=False):
+                self.other[here] = there
+
+
+class Assembler:
+    """Takes the blocks of a plan apart; ``operations`` counts what has been numbered."""
+
+    def __init__(self, plan: Plan, elements: int) -> None:
+        self.plan, self.elements = plan, elements
+        self.wiring = Wiring(plan)
+        self.operations = 0
+
+    def block(self, rank: int, block: ThreadBlock) -> tuple[list[Micro], list[int]]:
+        """The micro-operations of a block, and for each the operation it belongs to."""
+        code: list[Micro] = []
+        origin: list[int] = []
+        for k, op in enumerate(block.ops):
+            for one in _unrolled(op):
+                made = list(self._operation(rank, block, one))
+                code += made
+                origin += [k] * len(made)
+        return code, origin
+
+    def _operation(self, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
+        if op.op in _SYNC:
+            yield from _SYNC[op.op](self, rank, block, op)
+            return
+        if op.op not in _DATA:
+            raise Unfit(f"`{op.op}` is not executed here: it needs a switch that computes")
+        self.operations += 1
+        places = [self._places(rank, block, op, side) for side in (op.src, op.dst)]
+        if not places[0] or (op.op is not Op.FLUSH and not places[1]):
+            raise Unfit(f"`{op.op}` on rank {rank} lacks an operand")
+        yield from _DATA[op.op](self, rank, block, op, *places)
+
+    # --- numbers to things ----------------------------------------------------------------------
+
+    def channels(
+        self, rank: int, block: ThreadBlock, op: Operation, count: int | None = None
+    ) -> tuple[int, ...]:
+        """The channels that an operation names; of ``count`` transfers each has its own."""
+        ids = op.ids if count is None else op.ids[:count]
+        if op.channel is None or (count is not None and len(ids) < count):
+            raise Unfit(f"`{op.op}` on rank {rank} lacks a channel")
+        known = block.channel_ids(op.channel)
+        found = []
+        for k in ids:
+            number = known[k] if 0 <= k < len(known) else -1
+            if (rank, op.channel, number) not in self.wiring.number:
+                raise Unfit(f"`{op.op}` on rank {rank}: no {op.channel} channel {k}")
+            found.append(self.wiring.number[rank, op.channel, number])
+        return tuple(found)
+
+    def targets(self, channels: Sequence[int]) -> tuple[int, ...]:
+        """The other ends."""
+        return tuple(self.wiring.other[c] for c in channels)
+
+    def _places(
+        self, rank: int, block: ThreadBlock, op: Operation, side: Sequence[Operand]
+    ) -> list[Place]:
+        return [self._place(rank, block, op, x, side is op.src, k) for k, x in enumerate(side)]
+
+    def _place(
+        self, rank: int, block: ThreadBlock, op: Operation, x: Operand, source: bool, k: int
+    ) -> Place:
+        packets = _is_packet(op, x, source, k)
+        if isinstance(x, Multicast):
+            raise Unfit(f"`{op.op}` is not executed here: it needs a switch")
+        if isinstance(x, Local):
+            owner, buffer = rank, Buffer.SCRATCH if packets else x.buffer
+            if op.op is Op.PUT and op.channel is Channel.MEMORY and isinstance(op.src[0], Local):
+                buffer = op.src[0].buffer  # the kernel uses the first letter for all
+        else:
+            owner, buffer = self._remote(rank, block, op, x)
+        low, high = x.index * self.elements, (x.index + x.size) * self.elements
+        if op.share:
+            k, parts = op.share
+            low, high = low + (high - low) * k // parts, low + (high - low) * (k + 1) // parts
+        have = chunks_of(self.plan.gpus[owner], buffer)
+        if self.plan.packets and buffer is Buffer.SCRATCH and not packets:
+            have *= 2  # plain data has the room that packets would take
+        if x.index < 0 or x.size < 1 or x.index + x.size > have:
+            raise Unfit(
+                f"`{op.op}` on rank {rank} addresses {buffer}[{x.index} … "
+                f"{x.index + x.size - 1}] of rank {owner}, which has "
+                f"{have} chunks"
+            )
+        first = isinstance(x, Remote) and not packets
+        return Place(owner, buffer, low, high, packets, first)
+
+    def _remote(
+        self, rank: int, block: ThreadBlock, op: Operation, x: Remote
+    ) -> tuple[int, Buffer]:
+        known = block.buffer_ids(op.channel or Channel.MEMORY)
+        number = known[x.buffer_id] if 0 <= x.buffer_id < len(known) else -1
+        declared = self.plan.gpus[rank].remote
+        if not 0 <= number < len(declared) or not 0 <= declared[number].rank < len(self.plan.gpus):
+            raise Unfit(f"`{op.op}` on rank {rank}: no remote buffer {x.buffer_id}")
+        return declared[number].rank, declared[number].buffer
+
+
+def _is_packet(op: Operation, x: Operand, source: bool, k: int) -> bool:
+    """Whether an operand is packets in scratch."""
+    name = op.op
+    if name in (Op.READ_PUT_PACKETS,):
+        return True
+    if name is Op.PUT_PACKETS:
+        return not source or op.channel is Channel.PORT
+    if name in (Op.UNPACK, Op.COPY_PACKETS):
+        return source is (name is Op.UNPACK)
+    if name in (
+        Op.REDUCE_PACKETS,
+        Op.REDUCE_SEND_PACKETS,
+        Op.REDUCE_COPY_PACKETS,
+        Op.REDUCE_COPY_SEND_PACKETS,
+    ):
+        return k > 0
+    return False
+
+
+def _unrolled(op: Operation) -> Iterator[Operation]:
+    """A pipeline's body, chunk by chunk; any other operation is itself."""
+    if op.op is not Op.PIPELINE:
+        yield op
+        return
+
+    def piece(x: Operand, i: int) -> Operand:
+        return replace(x, index=x.index + i, size=1)
+
+    for i in range(op.chunks):
+        for one in op.body:
+            yield replace(
+                one,
+                src=tuple(piece(x, i) for x in one.src),
+                dst=tuple(piece(x, i) for x in one.dst),
+            )
+
+
+# --- operations ---------------------------------------------------------------------------------
+
+_Sync = Callable[[Assembler, int, ThreadBlock, Operation], Iterator[Micro]]
+_Data = Callable[
+    [Assembler, int, ThreadBlock, Operation, list[Place], list[Place]], Iterator[Micro]
+]
+
+
+def _signal(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
+    channels = a.channels(rank, block, op)
+    port = op.channel is Channel.PORT
+    yield Signal(a.targets(channels), channels if port else (), op.op is Op.RELAXED_SIGNAL)
+
+
+def _wait(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
+    yield Wait(a.channels(rank, block, op), op.op is Op.RELAXED_WAIT)
+
+
+def _semaphore(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
+    if not all(0 <= k < len(a.plan.gpus[rank].semaphores) for k in op.ids):
+        raise Unfit(f"`{op.op}` on rank {rank}: no semaphore {max(op.ids)}")
+    yield Acquire(op.ids) if op.op is Op.ACQUIRE else Release(op.ids)
+
+
+def _barrier(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
+    assert op.barrier
+    yield Barrier(*op.barrier)
+
+
+def _flush(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
+    # The kernel counts the operands, not the channels: without operands it does nothing.
+    yield Flush(a.channels(rank, block, op)[: len(op.dst)])
+
+
+def _move(
+    a: Assembler, rank: int, block: ThreadBlock, op: Operation, src: list[Place], dst: list[Place]
+) -> Iterator[Micro]:
+    if len(src) != len(dst) or any(
+        x.stop - x.start != y.stop - y.start for x, y in zip(src, dst, strict=False)
+    ):
+        raise Unfit(f"`{op.op}` on rank {rank}: sources and destinations differ in size")
+    if op.channel is not Channel.PORT:
+        yield Move(a.operations - 1, tuple(src), tuple(dst))
+        return
+    ports = a.channels(rank, block, op, len(src))
+    signals = op.op in (Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH)
+    yield Post(ports, tuple(src), tuple(dst), a.targets(ports) if signals else ())
+    if op.op is Op.PUT_SIGNAL_FLUSH:
+        yield Flush(ports)
+
+
+def _get(
+    a: Assembler, rank: int, block: ThreadBlock, op: Operation, src: list[Place], dst: list[Place]
+) -> Iterator[Micro]:
+    # The kernel swaps the two offsets.
+    def at(where: Place, other: Place) -> Place:
+        return Place(where.rank, where.buffer, other.start, other.stop, False, where.first)
+
+    pairs = list(zip(src, dst, strict=False))
+    yield Move(
+        a.operations - 1, tuple(at(x, y) for x, y in pairs), tuple(at(y, x) for x, y in pairs)
+    )
+
+
+def _combine(
+    a: Assembler, rank: int, block: ThreadBlock, op: Operation, src: list[Place], dst: list[Place]
+) -> Iterator[Micro]:
+    if len({x.stop - x.start for x in (*src, *dst)}) > 1:
+        raise Unfit(f"`{op.op}` on rank {rank}: operands differ in size")
+    plain = tuple(x for x in src if not x.packets)
+    packets = tuple(x for x in src if x.packets)
+    yield Combine(a.operations - 1, plain, packets, tuple(dst))
+
+
+def _forward(
+    a: Assembler, rank: int, block: ThreadBlock, op: Operation, src: list[Place], dst: list[Place]
+) -> Iterator[Micro]:
+    if op.channel is not Channel.PORT:
+        yield from _combine(a, rank, block, op, src, dst)
+        return
+    ports = a.channels(rank, block, op, len(dst))
+    yield Arrived(a.operations - 1, src[0])
+    yield Meet()
+    yield Post(ports, tuple(src[:1] * len(dst)), tuple(dst), ())
+
+
+_SYNC: dict[Op, _Sync] = {
+    Op.NOP: lambda *_: iter((Meet(),)),
+    Op.BARRIER: _barrier,
+    Op.SIGNAL: _signal,
+    Op.RELAXED_SIGNAL: _signal,
+    Op.WAIT: _wait,
+    Op.RELAXED_WAIT: _wait,
+    Op.ACQUIRE: _semaphore,
+    Op.RELEASE: _semaphore,
+    Op.FLUSH: _flush,
+}
+_DATA: dict[Op, _Data] = {
+    Op.PUT: _move,
+    Op.PUT_SIGNAL: _move,
+    Op.PUT_SIGNAL_FLUSH: _move,
+    Op.COPY: _move,
+    Op.GET: _get,
+    Op.PUT_PACKETS: _move,
+    Op.COPY_PACKETS: _move,
+    Op.UNPACK: _combine,
+    Op.READ_PUT_PACKETS: _forward,
+    **dict.fromkeys(
+        (
+            Op.REDUCE,
+            Op.REDUCE_SEND,
+            Op.READ_REDUCE,
+            Op.READ_REDUCE_SEND,
+            Op.REDUCE_PACKETS,
+            Op.REDUCE_SEND_PACKETS,
+            Op.REDUCE_COPY_PACKETS,
+            Op.REDUCE_COPY_SEND_PACKETS,
+        ),
+        _combine,
+    ),
+}

@@ -1,0 +1,1 @@
+"""Lowering of programs to MSCCL++ execution plans."""

@@ -1,0 +1,392 @@
+"""A program as an MSCCL++ execution plan.
+
+Two-sided steps become ``put`` / ``signal`` / ``wait``: see :mod:`.lower` for
+the table, :mod:`~weft.backends.formats.mscclpp.lower.landing` for where messages land, and
+:mod:`.phases` for nops and the cut at 64 operations. What the program orders,
+the plan orders, by the same messages and by one semaphore per pair of blocks that wait.
+
+A connection of the program is a channel of its own. Forward go data signals; backward the
+receiver's *ready* (its launch has begun, so its buffers are free), and for port channels one *all
+arrived* at the end, before which the sender does not finish: a port put is read some time later,
+and the plan must not end while somebody still reads the caller's buffer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.program import Block, Buffer, Instr, Program, Protocol, RankProgram, Slice
+
+from ..plan.model import Channel, Channels, Gpu, Operation, Plan, RemoteBuffer, ThreadBlock
+from ..plan.order import Order
+from ..plan.write import write_plan
+from .landing import Landing, land
+from .lower import End, Incoming, Lowering, Outgoing, chained
+from .phases import Group, arrange
+
+ALIGNMENT = 16
+ADDRESSABLE = 1 << 32
+"""Offsets and sizes have 32 bits on the device."""
+
+LARGEST_MINIMUM = (1 << 31) - 1
+"""``min_message_size`` is read as an int."""
+
+DEFAULT_MAX_BYTES = 1 << 30
+DEFAULT_MAX_PACKETS = 1 << 20
+"""Default largest message; packets are for small ones."""
+
+NAMES = {Kind.REDUCE_SCATTER: "reducescatter"}
+"""Where MSCCL++ spells a collective in its own way."""
+
+
+def emit(
+    program: Program, nodes: Sequence[int] | None = None, sizes: SizeRange | None = None
+) -> str:
+    """The plan of a program as JSON text; see :func:`plan_of`."""
+    return write_plan(plan_of(program, nodes, sizes))
+
+
+def plan_of(
+    program: Program, nodes: Sequence[int] | None = None, sizes: SizeRange | None = None
+) -> Plan:
+    """The plan of a program.
+
+    ``nodes``: the node of each rank (None: all in one); blocks on one node talk through memory
+    channels, others through port channels. ``sizes``: of the message, in bytes.
+
+    Raises:
+        UserError: LL128, sizes beyond what 32 bits address, or an empty range.
+        CheckFailed: the ends of a connection do not match, or the program deadlocks.
+    """
+    if program.protocol is Protocol.LL128:
+        raise UserError(
+            "MSCCL++ plans have no LL128",
+            where=program.name,
+            hint="--protocol LL for small messages, Simple for large ones",
+        )
+    if nodes is not None and len(nodes) != len(program.ranks):
+        raise UserError(
+            f"{len(nodes)} nodes are named for {len(program.ranks)} ranks", where=program.name
+        )
+    packets = program.protocol is Protocol.LL
+    gpus = _Emitter(_one_name_per_place(program), nodes, packets=packets).gpus()
+    low, high = _sizes(program, gpus, sizes, packets=packets)
+    plan = Plan(
+        program.name,
+        NAMES.get(program.collective.kind, str(program.collective.kind)),
+        "LL" if packets else "Simple",
+        program.in_place,
+        gpus,
+        double_scratch=packets,
+        alignment=ALIGNMENT,
+        min_bytes=low,
+        max_bytes=high,
+    )
+    # The executor keeps its buffers by the plan's name: two plans of one name would share them.
+    digest = hashlib.sha256(write_plan(plan).encode()).hexdigest()[:8]
+    return replace(plan, name=f"{program.name}_{digest}")
+
+
+def _one_name_per_place(program: Program) -> Program:
+    """In place every chunk has two names; keep the one whose buffer all ranks place alike.
+
+    A remote address is formed with the caller's own offset of the buffer in its allocation: the
+    input of an in-place allgather and the output of an in-place reduce_scatter lie elsewhere on
+    every rank.
+    """
+    if not program.in_place:
+        return program
+    kept = kept_buffer(program.collective.kind)
+    pieces = program.message_chunks // program.collective.message_chunks
+
+    def rename(rank: int) -> RankProgram:
+        shift = program.collective.split(pieces).in_place_shift(rank)
+
+        def one(where: Slice) -> Slice:
+            if where.buffer in (kept, Buffer.SCRATCH):
+                return where
+            return Slice(kept, where.offset + (shift if kept is Buffer.OUTPUT else -shift))
+
+        def instr(i: Instr) -> Instr:
+            return replace(i, src=one(i.src), dst=one(i.dst))
+
+        old = program.ranks[rank]
+        blocks = (replace(b, code=tuple(map(instr, b.code))) for b in old.blocks)
+        return replace(old, blocks=tuple(blocks))
+
+    return replace(program, ranks=tuple(map(rename, range(len(program.ranks)))))
+
+
+def kept_buffer(kind: Kind) -> Buffer:
+    """The buffer that an in-place plan speaks of."""
+    return Buffer.INPUT if kind is Kind.REDUCE_SCATTER else Buffer.OUTPUT
+
+
+def _sizes(
+    program: Program, gpus: Sequence[Gpu], sizes: SizeRange | None, *, packets: bool
+) -> tuple[int, int]:
+    """Smallest and largest size as the loader counts it (input bytes; output for allgather)."""
+    c, chunks = program.collective, program.message_chunks
+    scratch = max(g.scratch_chunks for g in gpus) * (4 if packets else 1)
+    largest = max(scratch, chunks)
+    limit = (ADDRESSABLE - 1) // (largest * ALIGNMENT) * ALIGNMENT * chunks
+    if not limit:
+        raise UserError(
+            f"{largest} chunks of {ALIGNMENT} bytes exceed what 32 bits address",
+            where=program.name,
+            hint="fewer chunks or instances",
+        )
+    default = DEFAULT_MAX_PACKETS if packets else DEFAULT_MAX_BYTES
+    low, high = (sizes.low, sizes.high) if sizes else (0, min(limit, default))
+    if high > limit or low > LARGEST_MINIMUM:
+        raise UserError(
+            f"messages of {high} bytes are too large for this plan: it takes up to {limit}",
+            where=program.name,
+            hint="offsets have 32 bits; scratch counts too",
+        )
+    share = 1 if c.kind is Kind.ALLGATHER else c.message_chunks // max(1, c.input_chunks)
+    return low // share, high // share
+
+
+@dataclass(eq=False)
+class _Rank:
+    """What the blocks of one GPU have in common while they are made."""
+
+    channels: dict[Channel, list[int]] = field(default_factory=lambda: defaultdict(list))
+    peers: dict[Channel, list[int]] = field(default_factory=lambda: defaultdict(list))
+    remote: dict[tuple[int, Buffer], set[Channel]] = field(default_factory=lambda: defaultdict(set))
+    semaphores: int = 0
+
+    def semaphore(self) -> int:
+        """A new semaphore."""
+        self.semaphores += 1
+        return self.semaphores - 1
+
+
+@dataclass(eq=False)
+class _Made:
+    """A block's operations, its channels, and the remote buffers it names by position."""
+
+    parts: list[tuple[Operation, ...]]
+    channels: tuple[tuple[Channel, tuple[int, ...]], ...]
+    access: Channel
+    remote: tuple[tuple[int, Buffer], ...]
+
+
+class _Emitter:
+    """Makes the GPUs of a plan."""
+
+    def __init__(self, program: Program, nodes: Sequence[int] | None, *, packets: bool) -> None:
+        self.program, self.packets = program, packets
+        self.order = Order.of(program)
+        node = nodes or [0] * len(program.ranks)
+        self.kinds = [
+            Channel.MEMORY if node[a] == node[b] else Channel.PORT
+            for a, b, _ in self.order.connections
+        ]
+        ports = [kind is Channel.PORT for kind in self.kinds]
+        self.landing: Landing = land(program, self.order, ports, packets=packets)
+        self.last = {m.connection: m.recv for m in self.order.messages}
+        self.state = [_Rank() for _ in program.ranks]
+        self._declare()
+
+    def _declare(self) -> None:
+        """Channels in an order that both ends agree on: by peer, then by connection."""
+        for rank, state in enumerate(self.state):
+            mine = [
+                (b if a == rank else a, k)
+                for k, (a, b, _) in enumerate(self.order.connections)
+                if rank in (a, b)
+            ]
+            for peer, k in sorted(mine):
+                state.channels[self.kinds[k]].append(k)
+                state.peers[self.kinds[k]].append(peer)
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All of them."""
+        return tuple(self._gpu(rank) for rank in range(len(self.program.ranks)))
+
+    def _gpu(self, rank: int) -> Gpu:
+        state, c = self.state[rank], self.program.collective
+        pieces = self.program.message_chunks // c.message_chunks
+        made = self._blocks(rank)
+        remote = sorted(state.remote)
+        blocks = tuple(
+            ThreadBlock(
+                part,
+                m.channels,
+                ((m.access, tuple(map(remote.index, m.remote))),) if m.remote else (),
+            )
+            for m in made
+            for part in m.parts
+        )
+        return Gpu(
+            max(1, c.input_chunks * pieces),
+            max(1, c.output_chunks * pieces),
+            self.landing.scratch[rank],
+            blocks,
+            tuple(
+                Channels(kind, tuple(state.peers[kind]))
+                for kind in (Channel.MEMORY, Channel.PORT)
+                if state.peers[kind]
+            ),
+            tuple(RemoteBuffer(*key, tuple(sorted(state.remote[key]))) for key in remote),
+            (0,) * state.semaphores,
+        )
+
+    def _blocks(self, rank: int) -> list[_Made]:
+        acquires, releases = self._semaphores(rank)
+        made = [
+            self._block(rank, b, acquires, releases)
+            for b in range(len(self.program.ranks[rank].blocks))
+        ]
+        return [m for m in made if m.parts]
+
+    def _semaphores(self, rank: int) -> tuple[dict[tuple[int, int], list[int]], ...]:
+        """Per (block, instruction) the semaphores to acquire before, and to release after.
+
+        One per pair of blocks: what is waited for comes in the order of its block, so the k-th
+        acquire needs the k-th release. A wait for something earlier than the last says nothing.
+        """
+        acquires: dict[tuple[int, int], list[int]] = defaultdict(list)
+        releases: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for b, block in enumerate(self.program.ranks[rank].blocks):
+            last: dict[int, tuple[int, int]] = {}
+            for i, instr in enumerate(block.code):
+                newest: dict[int, int] = {}
+                for other, k in instr.waits:
+                    newest[other] = max(k, newest.get(other, -1))
+                for other, k in sorted(newest.items()):
+                    if other == b or k <= last.get(other, (-1, 0))[0]:
+                        continue
+                    number = last[other][1] if other in last else self.state[rank].semaphore()
+                    last[other] = (k, number)
+                    acquires[b, i].append(number)
+                    releases[other, k].append(number)
+        return acquires, releases
+
+    def _block(
+        self,
+        rank: int,
+        b: int,
+        acquires: dict[tuple[int, int], list[int]],
+        releases: dict[tuple[int, int], list[int]],
+    ) -> _Made:
+        block, state = self.program.ranks[rank].blocks[b], self.state[rank]
+        first = self.order.first[rank][b]
+        maker = _Block(self, rank, block, self._ends(rank, block, first))
+        groups: list[Group] = list(maker.opening())
+        for i in range(len(block.code)):
+            ops = tuple(maker.lower(first + i, (rank, b)))
+            group = Group(ops, tuple(acquires[b, i]), tuple(releases[b, i]))
+            fused = _fused(groups[-1], group) if groups else None
+            if fused:
+                groups[-1] = fused
+            elif group != Group(()):
+                groups.append(group)
+            groups += maker.after(first + i)
+        groups += maker.closing()
+        remote = tuple(maker.remote)
+        access = maker.ends[0].channel if maker.ends[0] else Channel.MEMORY
+        for key in remote:
+            state.remote[key].add(access)
+        return _Made(arrange(groups, state.semaphore), maker.channels, access, remote)
+
+    def _ends(self, rank: int, block: Block, first: int) -> tuple[int, int]:
+        """The connections that a block sends to and takes from, or -1."""
+        numbers = [-1, -1]
+        for i in range(first, first + len(block.code)):
+            for side, k in enumerate((self.order.sent[i], self.order.received[i])):
+                if k >= 0:
+                    numbers[side] = self.order.messages[k].connection
+        return numbers[0], numbers[1]
+
+    def position(self, rank: int, connection: int) -> int:
+        """The number of a connection's channel among those of its type on a rank."""
+        return self.state[rank].channels[self.kinds[connection]].index(connection)
+
+
+def _fused(before: Group, group: Group) -> Group | None:
+    """Consecutive sums into one place, if nothing is waited for between them."""
+    if group.acquires or len(before.ops) != 1 or len(group.ops) != 1:
+        return None
+    op = chained(before.ops[0], group.ops[0])
+    return Group((op,), before.acquires, before.releases + group.releases) if op else None
+
+
+class _Block:
+    """Lowers the instructions of one block."""
+
+    def __init__(
+        self, emitter: _Emitter, rank: int, block: Block, connections: tuple[int, int]
+    ) -> None:
+        self.emitter, self.block, self.connections = emitter, block, connections
+        lists: dict[Channel, list[int]] = defaultdict(list)
+        ends: list[End | None] = []
+        for k in connections:
+            if k < 0:
+                ends.append(None)
+                continue
+            kind = emitter.kinds[k]
+            lists[kind].append(emitter.position(rank, k))
+            ends.append(End(kind, len(lists[kind]) - 1))
+        self.ends = tuple(ends)
+        self.channels = tuple((kind, tuple(ids)) for kind, ids in lists.items())
+        self.remote: list[tuple[int, Buffer]] = []
+        self._asked = False
+        self._last = emitter.last.get(connections[1], -1)
+
+    def _buffer(self, buffer: Buffer) -> int:
+        """The number of a buffer of the peer that the block sends to."""
+        assert self.block.send is not None
+        key = (self.block.send, buffer)
+        if key not in self.remote:
+            self.remote.append(key)
+        return self.remote.index(key)
+
+    def _ready(self, side: int) -> bool:
+        k = self.connections[side]
+        return k >= 0 and self.emitter.landing.ready[k]
+
+    def opening(self) -> Sequence[Group]:
+        """Tell the sender that this launch has begun."""
+        end = self.ends[1]
+        return [Group((end.tell_ready(),))] if end and self._ready(1) else []
+
+    def lower(self, i: int, key: tuple[int, int]) -> list[Operation]:
+        """The operations of an instruction; before the first send, wait until its peer is there."""
+        order, landing = self.emitter.order, self.emitter.landing
+        into = out = None
+        if (k := order.received[i]) >= 0 and (end := self.ends[1]):
+            into = Incoming(end, landing.target[k], landing.direct[k])
+        ops: list[Operation] = []
+        if (k := order.sent[i]) >= 0 and (end := self.ends[0]):
+            out = Outgoing(end, landing.target[k], landing.stage.get(k), self._buffer)
+            if not self._asked and self._ready(0):
+                ops.append(end.wait_ready())
+            self._asked = True
+        one = Lowering(order.instrs[i], into, out, landing.temp.get(key), i in landing.guarded)
+        ops += one.packets() if self.emitter.packets else one.plain()
+        return ops
+
+    def _acknowledged(self, side: int) -> End | None:
+        """The end of a connection whose sender must hear that everything has arrived."""
+        end = self.ends[side]
+        wanted = end is not None and end.channel is Channel.PORT and not self.emitter.packets
+        return end if wanted else None
+
+    def after(self, i: int) -> Sequence[Group]:
+        """Having the last message of a port channel, tell the sender."""
+        end = self._acknowledged(1)
+        return [Group((end.signal(),))] if end and i == self._last else []
+
+    def closing(self) -> Sequence[Group]:
+        """Do not end before the network has read what was sent."""
+        end = self._acknowledged(0)
+        return [Group((end.wait(),))] if end else []

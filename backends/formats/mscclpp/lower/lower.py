@@ -1,0 +1,254 @@
+"""A two-sided instruction becomes one-sided operations.
+
+=======  =====================================  ============================================
+         plain                                  packets (LL)
+=======  =====================================  ============================================
+``s``    put; signal                            ppkt
+``r``    wait (; copy, if it lands elsewhere)   upkt
+``rcs``  wait; put on (and copy)                upkt; rppkt
+``rrc``  wait; re                               repkt
+``rrcs`` wait; res; signal                      respkt
+``rrs``  wait; res; signal                      respkt
+``cpy``  copy                                   copy
+``re``   re (consecutive ones at once)          re
+=======  =====================================  ============================================
+
+Across nodes ``put; signal`` is one ``pws``, fused sums are done first and sent then, and packets
+are made in scratch of the sender's own and put from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from weft.dsl.nouns.program import Buffer, Instr, Slice
+from weft.dsl.nouns.program import Op as Instruction
+
+from ..plan.model import Channel, Local, Op, Operation, Remote
+
+MAX_SOURCES = 10
+"""Operands on one side of an operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A block's end of a connection: the channel by its type and place in the block's list."""
+
+    channel: Channel
+    id: int
+
+    def signal(self) -> Operation:
+        """Tell the peer, with everything written before."""
+        return Operation(Op.SIGNAL, self.channel, (self.id,))
+
+    def wait(self) -> Operation:
+        """For the peer's next signal."""
+        return Operation(Op.WAIT, self.channel, (self.id,))
+
+    def tell_ready(self) -> Operation:
+        """Tell the peer that this launch has begun."""
+        return Operation(Op.RELAXED_SIGNAL, self.channel, (self.id,))
+
+    def wait_ready(self) -> Operation:
+        """For the peer's launch to begin."""
+        return Operation(Op.RELAXED_WAIT, self.channel, (self.id,))
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message to be received: where it lands, and whether that is where it is wanted."""
+
+    end: End
+    place: Slice
+    direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to be sent: where it lands on the peer, and the copy it is sent from, if any.
+
+    ``remote`` gives the number of a peer's buffer in the block's list.
+    """
+
+    end: End
+    place: Slice
+    stage: Slice | None
+    remote: Callable[[Buffer], int]
+
+    def operand(self, count: int) -> Remote:
+        """The landing place as an operand."""
+        return Remote(self.remote(self.place.buffer), self.place.offset, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """How one instruction is lowered: its messages, scratch for a sum, late operand."""
+
+    instr: Instr
+    into: Incoming | None
+    out: Outgoing | None
+    temp: Slice | None = None
+    guarded: bool = False
+
+    def _own(self, where: Slice) -> Local:
+        return Local(where.buffer, where.offset, self.instr.count)
+
+    @property
+    def _src(self) -> Local:
+        return self._own(self.instr.src)
+
+    @property
+    def _dst(self) -> Local:
+        return self._own(self.instr.dst)
+
+    # --- plain data -----------------------------------------------------------------------------
+
+    def plain(self) -> Iterator[Operation]:
+        """The operations under Simple."""
+        if self.instr.op in _LOCAL:
+            yield from self._local()
+        elif self.into is None:
+            yield from self._put(self._src)
+        else:
+            yield self.into.end.wait()
+            if self.instr.op in _SUMS:
+                yield from self._sum(self._own(self.into.place))
+            else:
+                yield from self._take(self._own(self.into.place), self.into.direct)
+
+    def _local(self) -> Iterator[Operation]:
+        if self.instr.op is Instruction.COPY and self._src != self._dst:
+            yield Operation(Op.COPY, src=(self._src,), dst=(self._dst,))
+        elif self.instr.op is Instruction.REDUCE:
+            yield Operation(Op.REDUCE, src=(self._dst, self._src), dst=(self._dst,))
+
+    def _take(self, landed: Local, direct: bool) -> Iterator[Operation]:
+        if not direct:
+            yield Operation(Op.COPY, src=(landed,), dst=(self._dst,))
+        if self.out:
+            yield from self._put(landed)
+
+    def _sum(self, landed: Local) -> Iterator[Operation]:
+        """The sum goes to its destination, or where the message was if nobody keeps it."""
+        keeps = self.instr.op is not Instruction.RECV_REDUCE_SEND
+        result, sources = self._dst if keeps else landed, (self._src, landed)
+        if self.out is None or self.out.end.channel is Channel.PORT:
+            yield Operation(Op.REDUCE, src=sources, dst=(result,))
+            if self.out:
+                yield from self._put(result)
+            return
+        yield Operation(
+            Op.REDUCE_SEND,
+            Channel.MEMORY,
+            src=sources,
+            dst=(result, self.out.operand(self.instr.count)),
+        )
+        yield self.out.end.signal()
+
+    def _put(self, source: Local) -> Iterator[Operation]:
+        assert self.out
+        end, target = self.out.end, self.out.operand(self.instr.count)
+        if end.channel is Channel.MEMORY:
+            yield Operation(Op.PUT, Channel.MEMORY, src=(source,), dst=(target,))
+            yield end.signal()
+            return
+        if self.out.stage:
+            staged = self._own(self.out.stage)
+            yield Operation(Op.COPY, src=(source,), dst=(staged,))
+            source = staged
+        yield Operation(Op.PUT_SIGNAL, Channel.PORT, (end.id,), (source,), (target,))
+
+    # --- packets --------------------------------------------------------------------------------
+
+    def packets(self) -> Iterator[Operation]:
+        """The operations under LL."""
+        if self.instr.op in _LOCAL:
+            yield from self._local()
+        elif self.into is None:
+            yield from self._send_packets(self._src)
+        elif self.instr.op in _SUMS:
+            yield from self._sum_packets(self._own(self.into.place))
+        else:
+            landed = self._own(self.into.place)
+            yield Operation(Op.UNPACK, src=(landed,), dst=(self._dst,))
+            if self.out and self.out.stage:
+                yield from self._send_packets(self._dst)
+            elif self.out:
+                yield Operation(
+                    Op.READ_PUT_PACKETS,
+                    Channel.MEMORY,
+                    src=(landed,),
+                    dst=(self.out.operand(self.instr.count),),
+                )
+
+    def _sum_packets(self, landed: Local) -> Iterator[Operation]:
+        keeps = self.instr.op is not Instruction.RECV_REDUCE_SEND
+        result = self._dst if keeps else self._own(self._temporary())
+        if self.guarded:
+            # The operand may still be in the making when the sum would read it: only the
+            # packets tell. They are taken first.
+            spare = self._own(self._temporary())
+            yield Operation(Op.UNPACK, src=(landed,), dst=(spare,))
+            yield Operation(Op.REDUCE, src=(self._src, spare), dst=(result,))
+            if self.out:
+                yield from self._send_packets(result)
+        elif self.out is None:
+            yield Operation(Op.REDUCE_PACKETS, src=(self._src, landed), dst=(result,))
+        elif self.out.stage:
+            staged = self._own(self.out.stage)
+            yield Operation(Op.REDUCE_COPY_PACKETS, src=(self._src, landed), dst=(result, staged))
+            yield self._post(staged)
+        else:
+            yield Operation(
+                Op.REDUCE_SEND_PACKETS,
+                Channel.MEMORY,
+                src=(self._src, landed),
+                dst=(result, self.out.operand(self.instr.count)),
+            )
+
+    def _temporary(self) -> Slice:
+        assert self.temp
+        return self.temp
+
+    def _send_packets(self, source: Local) -> Iterator[Operation]:
+        assert self.out
+        if self.out.stage is None:
+            yield Operation(
+                Op.PUT_PACKETS,
+                Channel.MEMORY,
+                src=(source,),
+                dst=(self.out.operand(self.instr.count),),
+            )
+            return
+        staged = self._own(self.out.stage)
+        yield Operation(Op.COPY_PACKETS, src=(source,), dst=(staged,))
+        yield self._post(staged)
+
+    def _post(self, staged: Local) -> Operation:
+        """Own packets, through a port channel: it waits for them by itself."""
+        assert self.out
+        return Operation(
+            Op.READ_PUT_PACKETS,
+            Channel.PORT,
+            (self.out.end.id,),
+            (staged,),
+            (self.out.operand(self.instr.count),),
+        )
+
+
+_LOCAL = frozenset({Instruction.COPY, Instruction.REDUCE, Instruction.NOP})
+_SUMS = frozenset(
+    {Instruction.RECV_REDUCE_COPY, Instruction.RECV_REDUCE_SEND, Instruction.RECV_REDUCE_COPY_SEND}
+)
+
+
+def chained(one: Operation, other: Operation) -> Operation | None:
+    """Two sums into one place at once, or None if they are not that."""
+    if one.op is not Op.REDUCE or other.op is not Op.REDUCE or one.dst != other.dst:
+        return None
+    if other.src[0] != other.dst[0] or other.dst[0] in other.src[1:]:
+        return None
+    if len(one.src) + len(other.src) - 1 > MAX_SOURCES:
+        return None
+    return Operation(Op.REDUCE, src=one.src + other.src[1:], dst=one.dst)

@@ -1,0 +1,197 @@
+"""The MSCCL++ execution plan as values (the schema of August 2025 and later).
+
+A plan is what every GPU's thread blocks do: **one-sided** operations (a block writes into a peer's
+buffer) and counters (a signal on a channel is consumed by one wait on its other end). There are
+no FIFOs: whoever writes must know that nobody needs the place any more.
+
+Indices and sizes are in chunks, all of one size. An operation's channel and buffer numbers are
+positions in its thread block's lists, which in turn hold positions in the GPU's lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from weft.dsl.nouns.program import Buffer
+
+
+class Channel(StrEnum):
+    """How a signal, and the data before it, travels."""
+
+    MEMORY = "memory"  #: loads and stores: the peer is in the same node
+    PORT = "port"  #: posted to a proxy, which uses the network
+    SWITCH = "switch"  #: multicast in the switch (NVLS)
+
+
+class Op(StrEnum):
+    """What the loader accepts, by its names."""
+
+    NOP = "nop"  #: the threads of the block meet
+    BARRIER = "barrier"  #: several blocks of the GPU meet
+    PUT = "put"
+    PUT_SIGNAL = "pws"
+    PUT_SIGNAL_FLUSH = "pwsf"
+    GET = "get"
+    COPY = "copy"
+    SIGNAL = "signal"
+    WAIT = "wait"
+    FLUSH = "flush"
+    REDUCE = "re"
+    REDUCE_SEND = "res"
+    READ_REDUCE = "rre"
+    READ_REDUCE_SEND = "rres"
+    PUT_PACKETS = "ppkt"
+    READ_PUT_PACKETS = "rppkt"
+    REDUCE_SEND_PACKETS = "respkt"
+    COPY_PACKETS = "cpkt"
+    UNPACK = "upkt"
+    REDUCE_PACKETS = "repkt"
+    REDUCE_COPY_PACKETS = "recpkt"
+    REDUCE_COPY_SEND_PACKETS = "recspkt"
+    MULTICAST_REDUCE_STORE = "glres"
+    MULTICAST_STORE = "gstore"
+    MULTICAST_STORE_PACKETS = "gstorepkt"
+    RELAXED_SIGNAL = "rlxsignal"
+    RELAXED_WAIT = "rlxwait"
+    PIPELINE = "pipeline"
+    ACQUIRE = "sem_acquire"
+    RELEASE = "sem_release"
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """``size`` chunks from ``index`` of an own buffer."""
+
+    buffer: Buffer
+    index: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """``size`` chunks from ``index`` of a peer's buffer, by its position in the block's list."""
+
+    buffer_id: int
+    index: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Multicast:
+    """``size`` chunks from ``index`` of the buffer behind a switch channel."""
+
+    channel_id: int
+    index: int
+    size: int
+
+
+Operand = Local | Remote | Multicast
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a thread block.
+
+    Attributes:
+        ids: channels, or semaphores, by position in the block's list; the thread with the number
+            of its position handles each.
+        barrier: (id, thread blocks that meet there).
+        share: (k, n): this block does the k-th of n equal parts of the operands.
+        unit, chunks, body: a pipeline: the body on unit bytes at a time of so many chunks.
+    """
+
+    op: Op
+    channel: Channel | None = None
+    ids: tuple[int, ...] = ()
+    src: tuple[Operand, ...] = ()
+    dst: tuple[Operand, ...] = ()
+    barrier: tuple[int, int] | None = None
+    share: tuple[int, int] | None = None
+    unit: int = 0
+    chunks: int = 0
+    body: tuple[Operation, ...] = ()
+    reduce_op: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadBlock:
+    """Operations in order; the channels and remote buffers (of the GPU) that they refer to."""
+
+    ops: tuple[Operation, ...]
+    channels: tuple[tuple[Channel, tuple[int, ...]], ...] = ()
+    remote: tuple[tuple[Channel, tuple[int, ...]], ...] = ()
+
+    def channel_ids(self, kind: Channel) -> tuple[int, ...]:
+        """The GPU's channels of a type that this block uses, in its order."""
+        return tuple(i for k, ids in self.channels if k is kind for i in ids)
+
+    def buffer_ids(self, kind: Channel) -> tuple[int, ...]:
+        """The GPU's remote buffers that this block accesses through channels of a type."""
+        return tuple(i for k, ids in self.remote if k is kind for i in ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Channels of one type to peers; a switch channel has groups of ranks and a buffer instead."""
+
+    kind: Channel
+    peers: tuple[int, ...] = ()
+    buffer: Buffer | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBuffer:
+    """A peer's buffer that this GPU accesses."""
+
+    rank: int
+    buffer: Buffer
+    access: tuple[Channel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU's part of the plan. ``semaphores`` are initial values."""
+
+    input_chunks: int
+    output_chunks: int
+    scratch_chunks: int
+    blocks: tuple[ThreadBlock, ...]
+    channels: tuple[Channels, ...] = ()
+    remote: tuple[RemoteBuffer, ...] = ()
+    semaphores: tuple[int, ...] = ()
+
+    def peers(self, kind: Channel) -> tuple[int, ...]:
+        """The peer of every channel of a type, by channel number."""
+        return tuple(p for c in self.channels if c.kind is kind for p in c.peers)
+
+
+MOST_CHUNKS = 1 << 20
+"""Chunks of a buffer that are followed here; at 4 GiB, what 32-bit offsets reach, one has 4 KiB."""
+
+UNLIMITED = 2**64 - 1
+"""The loader's largest ``max_message_size``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan; sizes in bytes. ``remarks`` tell what a reader noticed and the loader ignores."""
+
+    name: str
+    collective: str
+    protocol: str
+    in_place: bool
+    gpus: tuple[Gpu, ...]
+    reuse_resources: bool = False
+    double_scratch: bool = False
+    alignment: int = 16
+    threads: int = 1024
+    min_bytes: int = 0
+    max_bytes: int = UNLIMITED
+    remarks: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def packets(self) -> bool:
+        """Whether scratch is doubled for packets: the only effect of the protocol."""
+        return self.protocol == "LL"

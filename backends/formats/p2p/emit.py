@@ -1,0 +1,269 @@
+"""A script as one Python file: its rounds as data, and the code that carries them out.
+
+The file needs NumPy (or CuPy, or torch) and its runtime, and nothing of weft: it contains
+:mod:`.machine` and the modules of its wire from their markers on, under one block of imports.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.dsl.base.files import SCHEMA
+from weft.dsl.nouns import collective_json
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.placement import Placement
+
+from .model import Script
+from .regular import code_of
+from .text import write
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MARKER = re.compile(r"^# --- in every file.*---\n", re.MULTILINE)
+
+TRIED = frozenset(
+    {
+        Kind.ALLREDUCE,
+        Kind.REDUCE,
+        Kind.REDUCE_SCATTER,
+        Kind.ALLGATHER,
+        Kind.GATHER,
+        Kind.ALLTOALL,
+        Kind.BROADCAST,
+        Kind.SCATTER,
+    }
+)
+"""Collectives whose files try themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a file is for.
+
+    Attributes:
+        title: its name in sentences. ``wire``: the modules of its wire, in order.
+        command: how a job is started; ``{ranks}`` and ``{file}`` are filled in.
+    """
+
+    name: str
+    title: str
+    wire: tuple[str, ...]
+    command: str
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """The modules of the wire, by the names under which they are files of this package."""
+        return tuple(f"embedded/{name}.py" for name in self.wire)
+
+
+RUNTIMES: Mapping[str, Runtime] = MappingProxyType(
+    {
+        "mpi": Runtime(
+            "mpi", "MPI", ("arrays", "mpi"), "mpiexec -n {ranks} python -m mpi4py {file}"
+        ),
+        "torch": Runtime(
+            "torch", "torch.distributed", ("torch",), "torchrun --nproc-per-node {ranks} {file}"
+        ),
+        "cupy-nccl": Runtime(
+            "cupy-nccl", "NCCL", ("nccl",), "mpiexec -n {ranks} python -m mpi4py {file}"
+        ),
+    }
+)
+
+DOCS = MappingProxyType(
+    {
+        Kind.ALLREDUCE: ("Sum the ``send`` of all ranks into everybody's ``recv``.", ""),
+        Kind.REDUCE: ("Sum the ``send`` of all ranks into the ``recv`` of rank {root}.", ""),
+        Kind.REDUCE_SCATTER: (
+            "Sum the ``send`` of all ranks; rank r gets the r-th part in ``recv``.",
+            ", send {ranks} times that of recv",
+        ),
+        Kind.ALLGATHER: (
+            "Put the ``send`` of all ranks, one after another, into everybody's ``recv``.",
+            ", recv {ranks} times that of send",
+        ),
+        Kind.GATHER: (
+            "Put the ``send`` of all ranks, one after another, into rank {root}'s ``recv``.",
+            ", recv {ranks} times that of send",
+        ),
+        Kind.ALLTOALL: (
+            "Send the r-th part of ``send`` to rank r, whose ``recv`` has them in order.",
+            ", a multiple of {ranks}",
+        ),
+        Kind.BROADCAST: ("Copy the ``send`` of rank {root} into everybody's ``recv``.", ""),
+        Kind.SCATTER: (
+            "Send the r-th part of rank {root}'s ``send`` to the ``recv`` of rank r.",
+            ", send {ranks} times that of recv",
+        ),
+    }
+)
+
+
+def emit(script: Script, runtime: str, provenance: Iterable[str] = (), module: str = "") -> str:
+    """The text of the file; ``provenance``: lines that say where the script is from.
+
+    ``module``: what the file will be called, without its suffix (default: after the script).
+
+    The first lines of two files of one script and runtime differ in nothing but those.
+    """
+    c, to = script.collective, RUNTIMES[runtime]
+    formulas = code_of(script)
+    module = module or re.sub(r"\W+", "_", script.name).strip("_").lower() or "program"
+    machine, wire, trial = (
+        _sections(x)
+        for x in (("embedded/machine.py",), to.sections, ("embedded/trial.py",) if tried(c) else ())
+    )
+    root = c.roots[0] if c.roots else 0
+    doc, lengths = DOCS.get(c.kind, (f"Carry out {c}.", ""))
+    return (
+        _templates()
+        .get_template(f"{runtime}.py.j2")
+        .render(
+            title=f"{c} by {script.name}",
+            to=to,
+            rounds=script.rounds,
+            messages=script.messages,
+            module=module,
+            function=function_of(c),
+            kind=str(c.kind),
+            root=root,
+            ranks=c.ranks,
+            combining=c.combining,
+            command=to.command.format(ranks=c.ranks, file=f"{module}.py"),
+            provenance=list(provenance),
+            imports=_imports(machine, wire, trial, *([_YIELDS] if formulas else [])),
+            header=header(script) | {"runtime": runtime},
+            shape=shape_of(script),
+            formulas=formulas,
+            code=[[_quoted(write(x)) for x in own] for own in script.ranks],
+            doc=doc.format(ranks=c.ranks, root=root),
+            lengths=lengths.format(ranks=c.ranks),
+            machine=machine.body,
+            wire=wire.body,
+            trial=trial.body,
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    """The templates of this package; plain text, in which nothing may be missing."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("weft.backends.formats.p2p"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    made.filters["literal"] = repr
+    return made
+
+
+def function_of(collective: Collective) -> str:
+    """What the file's function is called."""
+    return re.sub(r"\W+", "_", collective.name or str(collective.kind))
+
+
+def tried(collective: Collective) -> bool:
+    """Whether the file can try itself."""
+    return collective.kind in TRIED
+
+
+def header(script: Script) -> dict[str, Any]:
+    """What the file says of itself, so that it can be judged without anything else."""
+    c = script.collective
+    said: dict[str, Any] = {
+        "weft": "script",
+        "schema": SCHEMA,
+        "name": script.name,
+        "collective": str(c.kind),
+        "roots": c.roots,
+    }
+    if c.kind is Kind.CUSTOM:
+        said["definition"] = collective_json.dump(c)
+    return said
+
+
+def shape_of(script: Script) -> dict[str, Any]:
+    """The arguments of the file's ``Shape``."""
+    c = script.collective
+    whole = not (c.input_chunks % c.factor or c.output_chunks % c.factor)
+    return {
+        "ranks": c.ranks,
+        "input": c.input_chunks,
+        "output": c.output_chunks,
+        "unit": c.factor if whole else 1,
+        "scratch": script.scratch,
+        "shift": tuple(map(c.in_place_shift, range(c.ranks))) if script.in_place else None,
+        "gives": _some(c.pre, c.ranks),
+        "takes": _some(c.post, c.ranks),
+    }
+
+
+def _some(placement: Placement, ranks: int) -> tuple[int, ...] | None:
+    """The ranks that it names; None for all."""
+    named = tuple(np.unique(placement.ranks).tolist())
+    return None if len(named) == ranks else named
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """Source that goes into files: the statements that import, and the rest."""
+
+    imports: frozenset[str]
+    body: str
+
+
+_YIELDS = _Section(frozenset({"from collections.abc import Iterator"}), "")
+"""What a file whose rounds are formulas needs besides."""
+
+
+@cache
+def _sections(files: tuple[str, ...]) -> _Section:
+    """Some modules of this package, from their markers on."""
+    imports: set[str] = set()
+    bodies = []
+    for name in files:
+        text = resources.files("weft.backends.formats.p2p").joinpath(name).read_text("utf-8")
+        text = MARKER.split(text, 1)[1]
+        lines = text.splitlines()
+        tops = [
+            node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        imports |= {ast.unparse(node) for node in tops}
+        bodies.append("\n".join(lines[tops[-1].end_lineno :]).strip())
+    return _Section(frozenset(imports), "\n\n\n".join(bodies))
+
+
+def _imports(*sections: _Section) -> str:
+    """One block of imports: the standard library, then the rest; names of one module together."""
+    modules: set[str] = set()
+    names: dict[str, set[str]] = {}
+    for line in frozenset().union(*(s.imports for s in sections)):
+        module, _, wanted = line.removeprefix("from ").partition(" import ")
+        if wanted:
+            names.setdefault(module, set()).update(wanted.split(", "))
+        else:
+            modules.add(line)
+    plain = sorted(line for line in modules if line.split()[1] in sys.stdlib_module_names)
+    plain += [f"from {m} import {', '.join(sorted(n))}" for m, n in sorted(names.items())]
+    others = sorted(modules.difference(plain))
+    return "\n".join([*plain, "", *others] if others else plain)
+
+
+def _quoted(line: str) -> str:
+    return f'"{line}"'

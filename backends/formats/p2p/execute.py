@@ -1,0 +1,118 @@
+"""Run an emitted file's own code in this process, on ranks that are threads."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.progress import Telling, silent
+from weft.dsl.nouns.collective import Collective, Kind
+
+from ...execute import Execution
+from .data import Exam, type_named, units_of
+from .embedded.threads import Hub, Threads
+
+LENGTHS = (1, 6, 35)
+"""Elements of a unit in a test: fewer than chunks, and what chunks do not divide."""
+
+
+def execute(
+    text: str,
+    collective: Collective,
+    *,
+    dtypes: Sequence[str] = ("float32", "int32"),
+    lengths: Sequence[int] = LENGTHS,
+    seed: int = 0,
+    tell: Telling = silent,
+) -> Execution:
+    """Run a file's code on threads: types × lengths × placements, all results compared."""
+    program = loaded(text)
+    units = units_of(collective)
+    places = (False, True) if aliases(units) else (False,)
+    exams = [
+        (Exam(units, length, type_named(name), seed), place)
+        for name in dtypes
+        for length in lengths
+        for place in places
+    ]
+    for number, (exam, in_place) in enumerate(exams, 1):
+        tell(f"execute {number} of {len(exams)}")
+        wrong = _run(program, exam, in_place)
+        if wrong:
+            how = "in place" if in_place else "out of place"
+            return Execution(False, f"{wrong} ({how}, {exam.length} elements a unit, {exam.dtype})")
+    how = " and in place" if len(places) > 1 else ""
+    detail = (
+        f"out of place{how}, {', '.join(map(str, lengths))} elements a unit, "
+        f"{', '.join(dtypes)}: all results right"
+    )
+    return Execution(True, detail, len(exams))
+
+
+def loaded(text: str) -> types.ModuleType:
+    """The module of an emitted file; its code is executed."""
+    module = types.ModuleType("weft_emitted")
+    # Dataclasses look up their module by name while they are made; threads may load at once.
+    module.__name__ = f"weft_emitted_{id(module)}"
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(text, "<emitted>", "exec"), module.__dict__)
+    finally:
+        del sys.modules[module.__name__]
+    return module
+
+
+def aliases(units: Collective) -> bool:
+    """Whether callers of the collective may use one memory for input and output."""
+    return units.kind is not Kind.CUSTOM
+
+
+def _run(program: Any, exam: Exam, in_place: bool) -> str | None:
+    """One call on all ranks; what is wrong with it, or None."""
+    wrongs: list[str] = []
+
+    def main(wire: Threads) -> None:
+        send, recv = arguments(exam, wire.rank, in_place)
+        before = None if send is None or in_place else send.copy()
+        call_on(wire, program, send, recv)
+        wrong = exam.wrong(wire.rank, recv)
+        if before is not None and send is not None and not np.array_equal(before, send):
+            wrong = wrong or f"the input of rank {wire.rank} was overwritten"
+        if wrong:
+            wrongs.append(wrong)
+
+    hub = Hub(exam.units.ranks)
+    try:
+        hub.run(main)
+    except (RuntimeError, TimeoutError) as error:
+        return str(error)
+    left = hub.left()
+    return wrongs[0] if wrongs else f"nobody took what rank {left[0][0]} sent" if left else None
+
+
+def call_on(wire: Threads, program: Any, send: AnyArray | None, recv: AnyArray | None) -> None:
+    """What the file's function does, on another wire than its own."""
+    program.call(wire, program.SHAPE, program.CODE, send, recv)
+
+
+def arguments(exam: Exam, rank: int, in_place: bool) -> tuple[AnyArray | None, AnyArray | None]:
+    """The input and the output of a rank, None where it has none; in place in one memory.
+
+    A rank that only passes things on has an output that nobody reads: it must know the length.
+    """
+    send, recv = exam.given(rank), exam.empty(rank)
+    if send is None and recv is None:
+        recv = np.zeros(exam.units.output_chunks * exam.length, exam.dtype)
+    if not in_place or send is None or recv is None:
+        return send, recv
+    shift = exam.units.in_place_shift(rank) * exam.length
+    whole = recv if len(recv) >= len(send) else send
+    if whole is recv:
+        recv[shift : shift + len(send)] = send
+        return recv[shift : shift + len(send)], recv
+    return send, send[-shift : -shift + len(recv)]

@@ -1,0 +1,32 @@
+"""What is wrong with an emitted file, told from its text: its rounds, and the code around them."""
+
+from __future__ import annotations
+
+from ...check.findings import Finding, Severity
+from .check import check_script
+from .emit import RUNTIMES, emit
+from .model import Script
+from .read import read_script, runtime_of
+
+
+def judge(text: str, where: str) -> tuple[Script, list[Finding]]:
+    """The script of a file, and what the checker finds in it.
+
+    The rounds are proved. The code that carries them out is not: a warning says so where it is not
+    word for word what weft writes for these rounds.
+
+    Raises:
+        BadFile: not an emitted file.
+    """
+    script = read_script(text, where)
+    found = check_script(script)
+    runtime = runtime_of(text)
+    if runtime is not None and runtime in RUNTIMES and _code(text) != _code(emit(script, runtime)):
+        words = "the code that carries the rounds out was edited, or is of another version of weft"
+        found.append(Finding("code", Severity.WARNING, f"{words}: it is not judged"))
+    return script, found
+
+
+def _code(text: str) -> str:
+    """All but the docstring of the module, which says where the script is from."""
+    return text.split('"""', 2)[-1].strip()

@@ -1,0 +1,80 @@
+"""The script: what every rank sends, receives and computes, round by round.
+
+In a **round** a rank posts all its sends and receives at once and waits for all of them; then it
+does its local work, in order. Sends read what held before the round. The messages from one rank to
+another in one round are matched by their order alone, as NCCL does it. Ranks need not be in the
+same round at the same time: a round ends when the rank's own messages are through. Nothing can
+deadlock, because all messages of the earliest round that is not done are posted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Chunks ``first … first + count - 1`` of a buffer."""
+
+    buffer: Buffer
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One end of a message: what is read or written here, and the rank at the other end."""
+
+    part: Part
+    peer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """``into = terms[0]``, or the sum of two; all parts have as many chunks."""
+
+    into: Part
+    terms: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one rank does in one round."""
+
+    sends: tuple[Message, ...] = ()
+    recvs: tuple[Message, ...] = ()
+    work: tuple[Work, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.sends or self.recvs or self.work)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A point-to-point program.
+
+    Attributes:
+        collective: in the script's chunks.
+        in_place: input and output alias as :meth:`Collective.in_place_shift` says.
+        scratch: chunks of scratch memory of each rank.
+        ranks: the rounds of each rank, the same number for all.
+    """
+
+    name: str
+    collective: Collective
+    in_place: bool
+    scratch: tuple[int, ...]
+    ranks: tuple[tuple[Round, ...], ...]
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are."""
+        return len(self.ranks[0]) if self.ranks else 0
+
+    @property
+    def messages(self) -> int:
+        """Messages of all ranks and rounds."""
+        return sum(len(one.sends) for rank in self.ranks for one in rank)

@@ -1,0 +1,208 @@
+"""Read a script back from its file by its syntax: nothing in it is executed but arithmetic."""
+
+from __future__ import annotations
+
+import ast
+import re
+from itertools import islice
+from typing import Any
+
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import require_kind
+from weft.dsl.nouns import collective_json
+from weft.dsl.nouns.collective import Collective, Kind, make
+
+from .model import Script
+from .text import parse
+
+
+def looks_like_script(text: str) -> bool:
+    """Whether a Python text may be one that :func:`~weft.backends.formats.p2p.emit.emit` wrote."""
+    return '"weft": "script"' in text.replace("'", '"')
+
+
+def read_script(text: str, where: str) -> Script:
+    """The script in a file; well formed, not proved.
+
+    Raises:
+        BadFile: not such a file, or one that was edited into something else.
+    """
+    try:
+        found = _constants(ast.parse(text))
+    except (SyntaxError, ValueError) as error:
+        raise BadFile(
+            f"not a file of weft's: {error}", where=where, hint="compile it anew"
+        ) from None
+    missing = [name for name in ("HEADER", "CODE", "SHAPE") if name not in found]
+    if missing:
+        raise BadFile(
+            f"{missing[0]} is missing, or not made of plain values",
+            where=where,
+            hint="compile the file anew",
+        )
+    header, shape = found["HEADER"], found["SHAPE"]
+    require_kind(header, "script", where)
+    try:
+        lines = found["CODE"]
+        if isinstance(lines, ast.FunctionDef):
+            lines = _evaluated(lines, int(shape["ranks"]))
+        collective = _collective(header, int(shape["ranks"]), int(shape["unit"]))
+        code = tuple(
+            tuple(
+                parse(line, f"{where}: rank {rank} round {number}")
+                for number, line in enumerate(own, 1)
+            )
+            for rank, own in enumerate(lines)
+        )
+        script = Script(
+            str(header["name"]),
+            collective,
+            shape["shift"] is not None,
+            tuple(map(int, shape["scratch"])),
+            code,
+        )
+        _require_shape(script, shape, where)
+    except (KeyError, TypeError, ValueError, NameError, ArithmeticError, UserError) as error:
+        if isinstance(error, BadFile):
+            raise
+        raise BadFile(
+            f"HEADER, SHAPE or CODE make no sense: {error}",
+            where=where,
+            hint="compile the file anew",
+        ) from None
+    return script
+
+
+def runtime_of(text: str) -> str | None:
+    """The runtime that a file is for, if it says so."""
+    found = _constants(ast.parse(text)).get("HEADER", {}).get("runtime")
+    return None if found is None else str(found)
+
+
+def _constants(tree: ast.Module) -> dict[str, Any]:
+    """HEADER and CODE, of which the lines or the function that yields them; SHAPE's arguments."""
+    _require_once(tree)
+    found: dict[str, Any] = {}
+    formulas: ast.FunctionDef | None = None
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "code":
+            formulas = node
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        name = node.targets[0].id
+        if name == "CODE" and formulas is not None:
+            said = ast.unparse(node.value)
+            if not _OF_ALL_RANKS.fullmatch(said):
+                raise ValueError(f"CODE is {said}, not the lines of code(rank) for all ranks")
+            found[name] = formulas
+        elif name in ("HEADER", "CODE"):
+            found[name] = ast.literal_eval(node.value)
+        elif name == "SHAPE" and isinstance(node.value, ast.Call):
+            found[name] = {str(k.arg): ast.literal_eval(k.value) for k in node.value.keywords}
+    return found
+
+
+_OF_ALL_RANKS = re.compile(r"tuple\(\(?tuple\(code\(rank\)\) for rank in range\(\d+\)\)?\)")
+
+
+def _require_once(tree: ast.Module) -> None:
+    """What is read must be what is run: nothing binds one of the names a second time.
+
+    Raises:
+        ValueError: something does.
+    """
+    bound: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.append(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.append(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            bound += [alias.asname or alias.name for alias in node.names]
+    for name in ("HEADER", "CODE", "SHAPE", "code"):
+        if bound.count(name) > 1:
+            raise ValueError(f"{name} is bound more than once")
+
+
+_ARITHMETIC = (
+    ast.FunctionDef,
+    ast.arguments,
+    ast.arg,
+    ast.For,
+    ast.Expr,
+    ast.Yield,
+    ast.JoinedStr,
+    ast.FormattedValue,
+    ast.Constant,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.USub,
+    ast.Name,
+    ast.Load,
+    ast.Store,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.BitXor,
+)
+"""What a function of formulas is made of, besides ``range``: nothing that could do any harm."""
+
+MOST_ROUNDS = 100_000
+
+
+def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
+    """The lines that the formulas give for every rank.
+
+    Raises:
+        ValueError: they contain more than arithmetic, or give too many lines.
+    """
+    formulas.returns, formulas.decorator_list = None, []
+    for arg in formulas.args.args:
+        arg.annotation = None
+    for node in ast.walk(formulas):
+        ranges = isinstance(node, ast.Call) and ast.unparse(node.func) == "range"
+        texts = isinstance(node, ast.BinOp) and any(
+            isinstance(x, ast.JoinedStr) or isinstance(getattr(x, "value", None), str)
+            for x in (node.left, node.right)
+        )
+        if texts or (not ranges and not isinstance(node, _ARITHMETIC)):
+            what = ast.unparse(node) or type(node).__name__
+            raise ValueError(f"the function code contains {what!r}")
+    names: dict[str, Any] = {"__builtins__": {"range": range}}
+    module = ast.fix_missing_locations(ast.Module([formulas], type_ignores=[]))
+    exec(compile(module, "<code>", "exec"), names)
+    made = []
+    for rank in range(ranks):
+        made.append(list(islice(names["code"](rank), MOST_ROUNDS)))
+        if len(made[-1]) == MOST_ROUNDS:
+            raise ValueError(f"more than {MOST_ROUNDS} rounds")
+    return made
+
+
+def _collective(header: dict[str, Any], ranks: int, unit: int) -> Collective:
+    kind = Kind(header["collective"])
+    if kind is Kind.CUSTOM:
+        return collective_json.load(header["definition"], "HEADER")
+    return make(kind, ranks, roots=tuple(header["roots"])).split(unit)
+
+
+def _require_shape(script: Script, shape: dict[str, Any], where: str) -> None:
+    """What the file's code is told of its buffers must be what the collective says.
+
+    Raises:
+        BadFile: it is not.
+    """
+    from .emit import shape_of
+
+    said: dict[str, Any] = {"gives": None, "takes": None, **shape}  # what Shape has by default
+    wanted = shape_of(script)
+    said = {key: said.pop(key, None) for key in wanted} | said
+    if repr(said) != repr(wanted):  # 4.0 and True are no numbers of chunks
+        differ = [key for key, value in wanted.items() if repr(said.get(key)) != repr(value)]
+        raise BadFile(
+            f"SHAPE does not fit the collective: {', '.join(differ) or 'other keys'}",
+            where=where,
+            hint="compile the file anew",
+        )

@@ -1,0 +1,240 @@
+"""Flow to script: the messages of a step become one round, the work between steps follows them.
+
+Before (a flow of single chunks)::
+
+    step 3: 0 -> 1 from o[4] into s[9]; rank 1 adds s[9] to o[4]
+
+After::
+
+    rank 0, round 3: o[4] > 1             rank 1, round 3: s[0] < 0; o[4] = o[4] + s[0]
+
+Transfers of a step read what held before it, and so do the sends of a round; only what is received
+where something is sent in the same round has to wait in scratch memory first (runtimes exchange in
+place wrongly, without a word).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.unique_rows import numbered
+from weft.dsl.nouns.slots import NONE, SCRATCH, WIDE, slice_of
+
+from ...compile.analyses.flow import Flow
+from ...compile.analyses.landing import Slots
+from ...runtime.target import P2P, Target
+from .model import Message, Part, Round, Script, Work
+from .room import packed
+
+MOST_LINES = 2_000_000
+"""Messages and sums of a script; a file with more is not read by anybody."""
+
+TARGET: Target = P2P
+"""What the flow is made for."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Talk:
+    """Messages as columns, in the order in which both ends post them."""
+
+    round: Ints
+    src: Ints
+    dst: Ints
+    send: Ints
+    recv: Ints
+    count: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """Local work as columns, in order; ``second`` is NONE for a copy."""
+
+    round: Ints
+    rank: Ints
+    into: Ints
+    first: Ints
+    second: Ints
+    count: Ints
+
+
+def script_of(flow: Flow, name: str) -> Script:
+    """The script of a flow of single chunks that was made for :data:`TARGET`.
+
+    Raises:
+        UserError: it is too long for a file.
+    """
+    m, local = flow.messages, flow.local
+    steps = np.unique(m.step)
+    scratch = Slots(flow.scratch)
+    order = np.lexsort((m.recv, m.send, m.turn, m.dst, m.src, m.step))
+    number = np.searchsorted(steps, m.step) + 1
+    landing = _staged(flow, number, scratch)
+    one = np.ones(len(m), np.int64)
+    talk = _merged_talk(_Talk(*(x[order] for x in (number, m.src, m.dst, m.send, landing, one))))
+    # What is done before the first message is a round of its own, without messages: round 0.
+    after = np.searchsorted(steps, local.step, side="right")
+    work = _merged_work(_all_work(flow, number, landing, after))
+    if len(talk.round) + len(work.round) > MOST_LINES:
+        raise UserError(
+            f"the script has {len(talk.round) + len(work.round)} messages and sums; a file takes "
+            f"{MOST_LINES}",
+            hint="fewer segments, or fewer chunks",
+        )
+    talk, work, room = _with_room(talk, work, flow.collective.ranks)
+    return Script(
+        name,
+        flow.collective,
+        flow.in_place,
+        room,
+        _written(talk, work, flow.collective.ranks, len(steps) + 1),
+    )
+
+
+def _staged(flow: Flow, number: Ints, scratch: Slots) -> Ints:
+    """Where messages land: not where their receiver sends from in the same round."""
+    m = flow.messages
+    places = np.concatenate([m.src, m.dst]) * WIDE + np.concatenate([m.send, m.recv])
+    ids = numbered(places, np.concatenate([number, number]))
+    late = np.isin(ids[len(m) :], ids[: len(m)])
+    landing = m.recv.copy()
+    rows = np.flatnonzero(late)
+    rows = rows[np.lexsort((m.recv[rows], m.src[rows], number[rows], m.dst[rows]))]
+    landing[rows] = scratch.take(m.dst[rows])
+    return landing
+
+
+def _all_work(flow: Flow, number: Ints, landing: Ints, after: Ints) -> _Work:
+    """Copies out of scratch, sums of what came, and the flow's own local work, in that order."""
+    m, local = flow.messages, flow.local
+    late = np.flatnonzero(landing != m.recv)
+    adds = np.flatnonzero(m.add_to != NONE)
+    none = np.full(len(late), NONE)
+    sizes = (len(late), len(adds), len(local))
+    kind = np.repeat(np.arange(3), sizes)
+    columns = (
+        np.concatenate([number[late], number[adds], after]),
+        np.concatenate([m.dst[late], m.dst[adds], local.rank]),
+        np.concatenate([m.recv[late], m.add_to[adds], local.target]),
+        np.concatenate(
+            [landing[late], m.add_to[adds], np.where(local.reduce > 0, local.target, local.source)]
+        ),
+        np.concatenate([none, m.add_from[adds], np.where(local.reduce > 0, local.source, NONE)]),
+    )
+    # Of messages: by their turn at a slot, neighbours side by side; local work keeps its order.
+    turn = np.concatenate([m.turn[late], m.turn[adds], local.step])
+    place = np.concatenate([m.recv[late], m.add_to[adds], np.arange(len(local))])
+    order = np.lexsort(
+        (place, _copies_first(kind, local.reduce), turn, kind, columns[1], columns[0])
+    )
+    return _Work(*(x[order] for x in (*columns, np.ones(len(order), np.int64))))
+
+
+def _copies_first(kind: Ints, reduce: Ints) -> Ints:
+    """Copies of a step come before its reductions; what messages bring has no such order."""
+    result = np.zeros(len(kind), np.int64)
+    result[kind == 2] = reduce
+    return result
+
+
+def _merged_talk(t: _Talk) -> _Talk:
+    """Neighbouring chunks of one round and pair of ranks in one message."""
+    joins = _same(t.round, t.src, t.dst) & _next(t.send) & _next(t.recv)
+    rows = np.flatnonzero(~joins)
+    counts = np.diff(rows, append=len(joins))
+    return _Talk(t.round[rows], t.src[rows], t.dst[rows], t.send[rows], t.recv[rows], counts)
+
+
+def _merged_work(w: _Work) -> _Work:
+    joins = _same(w.round, w.rank) & _next(w.into) & _next(w.first)
+    copies = w.second == NONE
+    joins &= _next(w.second) | copies
+    joins[1:] &= copies[1:] == copies[:-1]
+    rows = np.flatnonzero(~joins)
+    counts = np.diff(rows, append=len(joins))
+    return _Work(w.round[rows], w.rank[rows], w.into[rows], w.first[rows], w.second[rows], counts)
+
+
+def _same(*columns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    result = np.zeros(len(columns[0]), bool)
+    result[1:] = True
+    for column in columns:
+        result[1:] &= column[1:] == column[:-1]
+    return result
+
+
+def _next(slots: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    result = np.zeros(len(slots), bool)
+    result[1:] = slots[1:] == slots[:-1] + 1
+    return result
+
+
+def _with_room(talk: _Talk, work: _Work, ranks: int) -> tuple[_Talk, _Work, tuple[int, ...]]:
+    """Scratch slots renumbered so that memory is used again; and how much each rank needs."""
+    uses = (  # rank, slot, count, time: messages of a round come before its work
+        (talk.src, talk.send, talk.count, talk.round * 2),
+        (talk.dst, talk.recv, talk.count, talk.round * 2),
+        (work.rank, work.into, work.count, work.round * 2 + 1),
+        (work.rank, work.first, work.count, work.round * 2 + 1),
+        (work.rank, work.second, work.count, work.round * 2 + 1),
+    )
+    rank, slot, count, time = (np.concatenate(x) for x in zip(*uses, strict=True))
+    room = [0] * ranks
+    moved = slot.copy()
+    inside = np.flatnonzero(slot >= SCRATCH)
+    inside = inside[np.argsort(rank[inside], kind="stable")]
+    for rows in np.split(inside, np.flatnonzero(np.diff(rank[inside])) + 1):
+        if len(rows):
+            at, size = packed(slot[rows] - SCRATCH, count[rows], time[rows])
+            moved[rows] = SCRATCH + at
+            room[int(rank[rows[0]])] = size
+    send, recv, into, first, second = np.split(
+        moved, np.cumsum([len(talk.src)] * 2 + [len(work.rank)] * 2)
+    )
+    return (
+        replace(talk, send=send, recv=recv),
+        replace(work, into=into, first=first, second=second),
+        tuple(room),
+    )
+
+
+def _written(talk: _Talk, work: _Work, ranks: int, rounds: int) -> tuple[tuple[Round, ...], ...]:
+    """The rounds of all ranks as values; a first or last round that nobody needs is left out."""
+    sends, recvs, local = (defaultdict(list) for _ in range(3))
+    for number, src, dst, send, recv, count in zip(
+        *(x.tolist() for x in (talk.round, talk.src, talk.dst, talk.send, talk.recv, talk.count)),
+        strict=True,
+    ):
+        sends[src, number].append(Message(_part(send, count), dst))
+        recvs[dst, number].append(Message(_part(recv, count), src))
+    for number, rank, into, first, second, count in zip(
+        *(
+            x.tolist()
+            for x in (work.round, work.rank, work.into, work.first, work.second, work.count)
+        ),
+        strict=True,
+    ):
+        terms = (first,) if second == NONE else (first, second)
+        local[rank, number].append(
+            Work(_part(into, count), tuple(_part(term, count) for term in terms))
+        )
+    for (rank, _), own in (*sends.items(), *recvs.items()):
+        # Everybody's nearest comes first: all ranks alike, and no two begin with the same one.
+        own.sort(key=lambda m: (m.peer - rank) % ranks)
+    every = [
+        tuple(
+            Round(tuple(sends[r, n]), tuple(recvs[r, n]), tuple(local[r, n])) for n in range(rounds)
+        )
+        for r in range(ranks)
+    ]
+    begin = 0 if any(own[0] for own in every) else 1
+    return tuple(own[begin:] for own in every)
+
+
+def _part(slot: int, count: int) -> Part:
+    where = slice_of(slot)
+    return Part(where.buffer, where.offset, count)

@@ -1,0 +1,1 @@
+"""A program as columns, for the checkers and the interpreter."""

@@ -1,0 +1,166 @@
+"""What is to be run: files, and calls of their functions; and what each rank reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.dsl.nouns import collective_json
+from weft.dsl.nouns.collective import Collective
+
+from ..formats.p2p.data import Exam, type_named, units_of
+from ..formats.p2p.emit import function_of
+from ..formats.p2p.read import read_script
+from .watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An emitted file, its function, and the collective as its caller sees it."""
+
+    text: str
+    function: str
+    units: Collective
+
+    @staticmethod
+    def of(text: str, where: str = "the file") -> Piece:
+        """What a file holds.
+
+        Raises:
+            BadFile: not an emitted one.
+        """
+        collective = read_script(text, where).collective
+        return Piece(text, function_of(collective), units_of(collective))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call, repeated: of which file, on units of how many elements of which type.
+
+    Attributes:
+        rough: as :class:`~weft.backends.formats.p2p.data.Exam` has it.
+        repeat: timed calls after the one that is compared; the last is compared as well.
+        watch: then one more call, whose rounds are recorded.
+    """
+
+    piece: int
+    length: int
+    dtype: str
+    in_place: bool = False
+    rough: bool = False
+    repeat: int = 0
+    seed: int = 0
+    watch: bool = False
+
+    def exam(self, units: Collective) -> Exam:
+        """Its data."""
+        return Exam(units, self.length, type_named(self.dtype), self.seed, self.rough)
+
+    def __str__(self) -> str:
+        place = "in place" if self.in_place else "out of place"
+        return f"{self.length} elements a unit of {self.dtype}, {place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that one start of the ranks does.
+
+    A file for fewer ranks than there are runs on a group of the last ones, whose numbers in the
+    group are not those in the job. ``timeout``: seconds that a rank waits for another.
+    """
+
+    pieces: tuple[Piece, ...]
+    cases: tuple[Case, ...]
+    ranks: int
+    timeout: float
+
+    def write(self, folder: Path) -> None:
+        """Put it where the ranks read it."""
+        pieces = []
+        for number, piece in enumerate(self.pieces):
+            (folder / f"piece_{number}.py").write_text(piece.text, "utf-8")
+            units = collective_json.dump(piece.units)
+            pieces.append({"function": piece.function, "units": units})
+        data = {
+            "pieces": pieces,
+            "cases": [asdict(case) for case in self.cases],
+            "ranks": self.ranks,
+            "timeout": self.timeout,
+        }
+        (folder / "job.json").write_text(json.dumps(data), "utf-8")
+
+    @staticmethod
+    def read(folder: Path) -> Job:
+        """The job that was written there."""
+        data = json.loads((folder / "job.json").read_text("utf-8"))
+        pieces = [
+            Piece(
+                (folder / f"piece_{number}.py").read_text("utf-8"),
+                piece["function"],
+                collective_json.load(piece["units"]),
+            )
+            for number, piece in enumerate(data["pieces"])
+        ]
+        cases = tuple(Case(**case) for case in data["cases"])
+        return Job(tuple(pieces), cases, data["ranks"], data["timeout"])
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a case on one rank: what is wrong, if anything, the seconds of each timed call,
+    and the rounds of the one that was watched."""
+
+    wrong: str | None
+    seconds: tuple[float, ...] = ()
+    watch: Watch | None = None
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Done:
+        """From its dictionary."""
+        watch = data["watch"] and Watch.of(data["watch"])
+        return Done(data["wrong"], tuple(data["seconds"]), watch)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a rank could not go on: the exception's type, and what it says."""
+
+    kind: str
+    text: str
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it only waited for others in vain, or they have given up."""
+        return self.kind in ("TimeoutError", "ConnectionError")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one rank says in the end: a :class:`Done` for each case, None where it had no part."""
+
+    rank: int
+    done: tuple[Done | None, ...] = ()
+    failure: Failure | None = None
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Report:
+        """What :meth:`to_json` wrote."""
+        data: dict[str, Any] = json.loads(text)
+        done = tuple(d and Done.of(d) for d in data["done"])
+        failure = data["failure"] and Failure(**data["failure"])
+        return Report(data["rank"], done, failure)
+
+
+def whole_job(
+    pieces: Sequence[Piece], cases: Sequence[Case], timeout: float, ranks: int | None = None
+) -> Job:
+    """A job on as many ranks as its largest piece needs, or on those that are there."""
+    needed = max(piece.units.ranks for piece in pieces)
+    return Job(tuple(pieces), tuple(cases), ranks or needed, timeout)

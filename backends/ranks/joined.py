@@ -1,0 +1,77 @@
+"""Be one of the ranks that somebody else started: mpiexec, srun or torchrun."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from weft.dsl.base.errors import CheckFailed
+
+from .crew import GRACE
+from .job import Job, Report
+from .rank import attend
+from .serve import told
+
+_OF_MPI = (("PMI_RANK",), ("PMIX_RANK",), ("OMPI_COMM_WORLD_RANK",))
+
+_SIGNS = {
+    "mpi": _OF_MPI,
+    "nccl": _OF_MPI,
+    "torch": (("RANK", "WORLD_SIZE", "MASTER_ADDR"),),
+}
+"""Variables that starters set, by runtime: all of one of the groups."""
+
+
+def is_joined(on: str) -> bool:
+    """Whether this process is a rank already."""
+    return any(all(name in os.environ for name in group) for group in _SIGNS.get(on, ()))
+
+
+def as_one_rank(on: str, timeout: float, work: Callable[[Any], int]) -> int:
+    """Connect, do the work, and end with one exit code for all ranks.
+
+    An error of one rank ends all of them.
+    """
+    crew = _connected(on, timeout)
+    try:
+        code = work(crew)
+    except BaseException as error:
+        # Those who wait for this rank say so, and are ended with it.
+        sys.stderr.write(f"error: {_named(crew.rank, told(error))}\n")
+        sys.stderr.flush()
+        time.sleep(GRACE)
+        crew.abort()
+        raise
+    code = int(crew.spread(code))
+    crew.close()
+    return code
+
+
+def _named(rank: int, text: str) -> str:
+    return text if f"rank {rank}" in text[:12] else f"rank {rank}: {text}"
+
+
+def _connected(on: str, timeout: float) -> Any:
+    if on == "mpi":
+        from .mpi import MpiCrew
+
+        return MpiCrew(timeout)
+    from .torch import TorchCrew
+
+    return TorchCrew(timeout)
+
+
+def attend_joined(job: Job, crew: Any) -> dict[int, Report] | None:
+    """Do the cases; on the first rank, the reports of all.
+
+    Raises:
+        CheckFailed: there are more or fewer ranks than the program is for.
+    """
+    if crew.ranks != job.ranks:
+        raise CheckFailed(f"the program is for {job.ranks} ranks; this job has {crew.ranks}")
+    done = attend(job, crew, lambda _: None)
+    reports = crew.gather(Report(crew.rank, done))
+    return None if reports is None else {one.rank: one for one in reports}

@@ -1,0 +1,113 @@
+"""What is measured, and what is concluded from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Flow = tuple[int, int]
+"""Who sends to whom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """Messages of one size sent at once, each answered by its receiver with one element."""
+
+    flows: tuple[Flow, ...]
+    bytes: int
+
+
+Session = tuple[Echo, ...]
+"""Echoes that are timed one after the other, once their ranks have met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is measured.
+
+    Attributes:
+        seconds: when to stop, whatever is known by then; :attr:`least` sweeps are always done.
+        batches: of an echo in a sweep; the quickest counts, as noise only ever adds (McVoy and
+            Staelin, lmbench).
+        batch_seconds: what a batch should take, so that the clock's grain is small beside it.
+        most_in_batch: echoes of a batch at most.
+        least, most: sweeps over all that is to be measured.
+        error: sweeps end when the times have this relative standard error in the median.
+        largest: bytes of the largest message.
+    """
+
+    seconds: float = 60.0
+    batches: int = 3
+    batch_seconds: float = 3e-4
+    most_in_batch: int = 50
+    least: int = 4
+    most: int = 40
+    error: float = 0.01
+    largest: int = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a message takes: α in µs and β in µs per byte, each with its relative standard error.
+
+    ``residual``: how far times are from the line, relative, in the median; ``worst``: at most.
+    """
+
+    alpha: float
+    beta: float
+    alpha_error: float = 0.0
+    beta_error: float = 0.0
+    residual: float = 0.0
+    worst: float = 0.0
+
+    def us(self, size: float) -> float:
+        """What a message takes."""
+        return self.alpha + self.beta * size
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClass:
+    """Directions that could not be told apart, and the one line of them all."""
+
+    flows: tuple[Flow, ...]
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Flows that together get no more than ``rate`` bytes per µs; ``error``: relative."""
+
+    name: str
+    flows: frozenset[Flow]
+    rate: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All that is known of a machine.
+
+    Attributes:
+        classes: every direction is in one of them.
+        groups: near ranks, each in order; one if none are told apart.
+        shared: bandwidths of several flows.
+        noise: the relative spread of a time from sweep to sweep.
+        sweeps: over pairs, and over what they share.
+        overhead: µs that the whole machine spends on a message when all ranks send at once, and
+            that :attr:`shared` bandwidths do not explain; 0 where they hardly disturb each other.
+        sum_rate: bytes per µs that a rank sums by itself, None if not measured.
+        remarks: what could not be told apart, and what the model leaves out, in words.
+    """
+
+    ranks: int
+    classes: tuple[LinkClass, ...]
+    groups: tuple[tuple[int, ...], ...]
+    shared: tuple[Shared, ...]
+    noise: float
+    sweeps: tuple[int, int]
+    sum_rate: float | None
+    overhead: float
+    remarks: tuple[str, ...]
+
+    def line_of(self) -> dict[Flow, Line]:
+        """The line of every direction."""
+        return {flow: one.line for one in self.classes for flow in one.flows}

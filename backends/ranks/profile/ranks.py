@@ -1,0 +1,160 @@
+"""Ranks of a runtime that take part in a measurement; as a program: one that :mod:`.start` started.
+
+It is run with a runtime's name and a folder, in which rank 0 leaves what was found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.errors import Missing
+from weft.dsl.nouns.topology import Topology
+
+from ...formats.p2p.embedded.mpi import Mpi
+from ...formats.p2p.embedded.threads import Hub, Threads
+from ..serve import die_with_parent
+from .gpus import measure_nccl
+from .machine import topology_of
+from .model import Effort, Findings
+from .probe import Probe
+from .start import FOUND, PLAN, leave
+from .survey import survey
+
+Tell = Callable[[str], None]
+
+WAIT = 120.0
+"""Seconds that a rank waits for another."""
+
+REST = 2e-3
+"""Seconds that a patient rank sleeps at most between two looks."""
+
+STORE = "store"
+"""The file through which ranks of torch find each other."""
+
+
+class Patient(Mpi):
+    """MPI for long waits: the longer it takes, the longer the naps, so that cores are free."""
+
+    def _wait(self, begun: list[Any], states: list[Any], ways: list[str], here: str) -> None:
+        begin = time.monotonic()
+        while not self.mpi.Request.Testall(begun, states):
+            waited = time.monotonic() - begin
+            if waited > WAIT + (self.timeout or 0.0):
+                raise TimeoutError(f"{here}: still waiting for messages {', '.join(ways)}")
+            time.sleep(min(REST, waited / 10))
+
+
+def measure_mpi(effort: Effort, seed: int, tell: Tell) -> Findings | None:
+    """Be a rank of MPI; what was found, on rank 0.
+
+    Raises:
+        Missing: there is no mpi4py.
+    """
+    if find_spec("mpi4py") is None:
+        raise Missing("MPI needs the Python package mpi4py", hint="pip install 'weft[mpi]'")
+    wire, patient = Mpi(timeout=WAIT), Patient(timeout=effort.seconds)
+    return survey(Probe(wire, patient, np.copy, np.asarray, effort.batches), effort, seed, tell)
+
+
+def measure_torch(effort: Effort, seed: int, tell: Tell, place: Path | None = None) -> Any:
+    """Be a rank of torch.distributed (gloo), of torchrun's job or of one that meets in a folder.
+
+    Raises:
+        Missing: there is no torch.
+    """
+    if find_spec("torch") is None:
+        raise Missing("torch is not installed", hint="pip install 'weft[torch]'")
+    torch, dist = import_module("torch"), import_module("torch.distributed")
+    torch.set_num_threads(1)  # ranks share the cores
+    more: dict[str, Any] = {}
+    if place is not None:
+        plan = json.loads((place / PLAN).read_text("utf-8"))
+        more = {
+            "init_method": f"file://{place / STORE}",
+            "world_size": plan["ranks"],
+            "rank": int(os.environ["WEFT_RANK"]),
+        }
+    dist.init_process_group("gloo", **more)
+    wires = import_module("weft.backends.formats.p2p.embedded.torch")
+    wire = wires.Torch(None)  # gloo sleeps while it waits: one wire for both
+    probe = Probe(
+        wire, wire, lambda x: torch.from_numpy(np.array(x)), lambda x: x.numpy(), effort.batches
+    )
+    found = survey(probe, effort, seed, tell)
+    dist.barrier()
+    dist.destroy_process_group()
+    return found
+
+
+def measure_threads(ranks: int, effort: Effort, seed: int, tell: Tell) -> Findings:
+    """Ranks that are threads of this process."""
+    found: list[Findings] = []
+
+    def main(wire: Threads) -> None:
+        probe = Probe(wire, wire, np.copy, np.asarray, effort.batches)
+        one = survey(probe, effort, seed, tell if not wire.rank else _silent)
+        if one is not None:
+            found.append(one)
+
+    Hub(ranks, WAIT + effort.seconds).run(main)
+    return found[0]
+
+
+def _silent(_: str) -> None:
+    """Only one rank tells."""
+
+
+def written(name: str, found: Findings) -> dict[str, Any]:
+    """The topology and what is known of it, as JSON."""
+    topology: Topology = topology_of(name, found)
+    classes = [
+        {"directions": [list(flow) for flow in one.flows], **asdict(one.line)}
+        for one in found.classes
+    ]
+    return {
+        "topology": topology.to_json(),
+        "classes": classes,
+        "noise": found.noise,
+        "groups": [list(group) for group in found.groups],
+        "sweeps": list(found.sweeps),
+        "sum_GBps": None if found.sum_rate is None else round(found.sum_rate / 1000, 3),
+        "shared": [{"name": s.name, "GBps": s.rate / 1000, "error": s.error} for s in found.shared],
+        "overhead_us": round(found.overhead, 3),
+        "remarks": list(found.remarks),
+    }
+
+
+def serve(on: str, place: str) -> None:
+    """Be one of the ranks that :mod:`.start` started."""
+    folder = Path(place)
+    die_with_parent(folder)
+    plan = json.loads((folder / PLAN).read_text("utf-8"))
+    effort, seed = Effort(**plan["effort"]), plan["seed"]
+
+    def tell(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    if on == "mpi":
+        found = measure_mpi(effort, seed, tell)
+    elif on == "nccl":
+        found = measure_nccl(effort, seed, tell)
+    else:
+        found = measure_torch(effort, seed, tell, folder)
+    if found is not None:
+        leave(folder / FOUND, written(plan["name"], found))
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], sys.argv[2])

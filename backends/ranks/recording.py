@@ -1,0 +1,132 @@
+"""The file of what was measured, round by round: ``"weft": "recording"``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import SCHEMA, Fields, require_kind
+from weft.dsl.base.units import format_bytes
+
+from .watch import Passed, Watch
+
+KIND = "recording"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its message's bytes, the type of its elements, and what each rank did."""
+
+    bytes: int
+    dtype: str
+    ranks: tuple[Watch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Calls of one program on a runtime."""
+
+    on: str
+    collective: str
+    calls: tuple[Call, ...]
+
+    @property
+    def ranks(self) -> int:
+        """How many took part."""
+        return len(self.calls[0].ranks)
+
+    def call_of(self, size: int | None, where: str) -> Call:
+        """The first call of a size, or the one of the largest message.
+
+        Raises:
+            UserError: there is none of that size.
+        """
+        if size is None:
+            return max(self.calls, key=lambda call: call.bytes)
+        found = next((call for call in self.calls if call.bytes == size), None)
+        if found is None:
+            known = ", ".join(format_bytes(n) for n in sorted({c.bytes for c in self.calls}))
+            raise UserError(
+                f"no call of {format_bytes(size)} was recorded",
+                where=where,
+                hint=f"--size is one of {known}",
+            )
+        return found
+
+
+def dumps(recording: Recording) -> str:
+    """The text of the file."""
+    return json.dumps({"weft": KIND, "schema": SCHEMA, **asdict(recording)}) + "\n"
+
+
+def load(data: Any, where: str) -> Recording:
+    """Read what :func:`dumps` writes.
+
+    Raises:
+        BadFile: not such a file.
+    """
+    require_kind(data, KIND, where)
+    fields = Fields(data, where)
+    on, collective = fields.get("on", str), fields.get("collective", str)
+    calls = tuple(
+        _call(one, f"{where}: call {i}") for i, one in enumerate(fields.get("calls", list))
+    )
+    fields.finish()
+    if not calls or len({len(call.ranks) for call in calls}) != 1 or not calls[0].ranks:
+        raise BadFile("calls of one number of ranks are needed", where=where)
+    return Recording(on, collective, calls)
+
+
+def _call(data: Any, where: str) -> Call:
+    fields = Fields(data, where)
+    size, dtype = fields.get("bytes", int), fields.get("dtype", str)
+    all_ranks: list[Any] = fields.get("ranks", list)
+    ranks = tuple(_watch(one, f"{where}, rank {r}") for r, one in enumerate(all_ranks))
+    fields.finish()
+    for watch in ranks:
+        if any(not 0 <= peer < len(ranks) for x in watch.rounds for peer in (*x.to, *x.source)):
+            raise BadFile("a message to or from a rank that is not there", where=where)
+    return Call(size, dtype, ranks)
+
+
+def _watch(data: Any, where: str) -> Watch:
+    fields = Fields(data, where)
+    us, found, now = _time(fields, "us", where), [], 0.0
+    for one in fields.get("rounds", list):
+        part = Fields(one, where)
+        passed = Passed(
+            part.get("round", int),
+            _time(part, "start_us", where),
+            _time(part, "end_us", where),
+            tuple(part.integers("to")),
+            tuple(part.integers("source")),
+        )
+        part.finish()
+        if not now <= passed.start_us <= passed.end_us:
+            raise BadFile("rounds must follow each other", where=where)
+        now = passed.end_us
+        found.append(passed)
+    fields.finish()
+    return Watch(us, tuple(found))
+
+
+def _time(fields: Fields, key: str, where: str) -> float:
+    value = float(fields.get(key, (int, float)))
+    if not (math.isfinite(value) and value >= 0):
+        raise BadFile(f"{key!r} is no time", where=where)
+    return value
+
+
+def recorded(
+    on: str, collective: str, rows: Sequence[tuple[int, str, Mapping[int, Watch]]]
+) -> Recording:
+    """From what the ranks say: (bytes, type, watches by rank) of each call."""
+    calls = (
+        Call(size, dtype, tuple(watches[rank] for rank in sorted(watches)))
+        for size, dtype, watches in rows
+    )
+    return Recording(on, collective, tuple(calls))

@@ -1,0 +1,103 @@
+"""One rank in a process of its own: connect, do the job, report; never outlive who started it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from weft.dsl.base.errors import WeftError
+
+from .job import Failure, Job, Report
+from .rank import attend
+
+ALIVE = "alive"
+"""The file that whoever started the ranks keeps locked as long as it lives."""
+
+WIDTH = 240
+"""Bytes of a line of state; one write replaces the line before."""
+
+PATIENCE = 30.0
+"""Seconds in which a rank that failed waits to be ended with the others."""
+
+
+def die_with_parent(folder: Path) -> None:
+    """End this process when nobody holds the lock of the folder any more, however that came."""
+
+    def watch() -> None:
+        try:
+            with (folder / ALIVE).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+        except OSError:  # the folder is gone already
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
+    """Be a rank of the job in a folder; ends the process where it failed."""
+    folder = Path(place)
+    die_with_parent(folder)
+    job = Job.read(folder)
+    try:
+        (folder / f"pid-{number}").write_text(str(os.getpid()))
+        crew = connect(job.timeout)
+        done = attend(job, crew, _state(folder / f"state-{number}"))
+    except BaseException as error:
+        traceback.print_exc()
+        sys.stderr.flush()
+        _report(folder, Report(number, failure=Failure(type(error).__name__, told(error))))
+        # Those who wait for this rank say so next; then whoever started us ends us all.
+        time.sleep(PATIENCE)
+        os._exit(1)
+    _report(folder, Report(number, done))
+    crew.close()
+
+
+def supervise(folder: Path, pids: dict[int, int]) -> None:
+    """Wait for the ranks that this process forked, by their process ids, and write down how they
+    end. Where one ends badly, stay: an MPI ends all at once when a process that it started does."""
+    bad = False
+    while pids:
+        pid, status = os.wait()
+        code = os.waitstatus_to_exitcode(status)
+        bad |= code != 0
+        part = folder / f"ended-{pid}"
+        part.write_text(str(code))
+        part.rename(folder / f"exit-{pids.pop(pid)}")
+    if bad:
+        time.sleep(PATIENCE)
+        os._exit(1)
+
+
+def told(error: BaseException) -> str:
+    """What an exception says; of one that is not a message by itself, its type as well."""
+    kind, text = type(error).__name__, str(error).strip()
+    if not text:
+        return kind
+    spoken = isinstance(error, OSError | RuntimeError | WeftError)
+    return text if spoken else f"{kind}: {text}"
+
+
+def _state(path: Path) -> Callable[[str], None]:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+
+    def say(text: str) -> None:
+        os.pwrite(file, text.encode()[:WIDTH].ljust(WIDTH), 0)
+
+    say("is connected")
+    return say
+
+
+def _report(folder: Path, report: Report) -> None:
+    """Appears whole or not at all."""
+    part = folder / f"part-{os.getpid()}"
+    part.write_text(report.to_json(), "utf-8")
+    part.rename(folder / f"report-{report.rank}-{os.getpid()}")

@@ -1,0 +1,81 @@
+"""Ranks that are threads of this process: nothing to install."""
+
+from __future__ import annotations
+
+import threading
+import time
+import types
+
+from weft.dsl.base.arrays import AnyArray
+
+from ..formats.p2p.embedded.threads import Hub, Threads
+from ..formats.p2p.execute import call_on, loaded
+from .job import Done, Failure, Job, Report
+from .rank import Loan, Spare, attend
+from .serve import told
+
+
+class ThreadMember:
+    """A thread of a hub."""
+
+    def __init__(self, wire: Threads) -> None:
+        self.wire, self.rank, self.ranks = wire, wire.rank, wire.ranks
+
+    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> Loan:
+        """NumPy's arrays as they are."""
+        return Spare(send, recv)
+
+    def call(self, program: types.ModuleType, function: str, loan: Loan, *, first: bool) -> None:
+        """The file's own code, on this wire."""
+        call_on(self.wire, program, loan.send, loan.recv)
+
+    def barrier(self) -> None:
+        """Wait for all threads."""
+        try:
+            self.wire.barrier()
+        except threading.BrokenBarrierError:
+            text = f"rank {self.rank}: somebody did not come to the barrier"
+            raise TimeoutError(text) from None
+
+    def clock(self) -> float:
+        """Seconds."""
+        return time.perf_counter()
+
+
+class _Crew:
+    """The threads of a job, with a hub for each size of groups."""
+
+    def __init__(self, rank: int, ranks: int, hubs: dict[int, Hub]) -> None:
+        self.rank, self.ranks, self.hubs = rank, ranks, hubs
+
+    def last(self, count: int) -> ThreadMember | None:
+        """The wire in the hub of that many."""
+        number = self.rank - (self.ranks - count)
+        return ThreadMember(Threads(self.hubs[count], number)) if number >= 0 else None
+
+
+def run_threads(job: Job) -> dict[int, Report]:
+    """The reports of all ranks of a job; of those that fail, the first only says why."""
+    sizes = {piece.units.ranks for piece in job.pieces} | {job.ranks}
+    hubs = {count: Hub(count, job.timeout) for count in sizes}
+    programs = {number: loaded(piece.text) for number, piece in enumerate(job.pieces)}
+    done: dict[int, tuple[Done | None, ...]] = {}
+    reports: dict[int, Report] = {}
+
+    def main(wire: Threads) -> None:
+        try:
+            done[wire.rank] = attend(job, _Crew(wire.rank, job.ranks, hubs), _nobody, programs)
+        except Exception as error:
+            if not any(hub.failed.is_set() for hub in hubs.values()):
+                failure = Failure(type(error).__name__, told(error))
+                reports[wire.rank] = Report(wire.rank, failure=failure)
+            for hub in hubs.values():
+                hub.failed.set()
+                hub.meet.abort()
+
+    hubs[job.ranks].run(main)
+    return reports | {rank: Report(rank, one) for rank, one in done.items()}
+
+
+def _nobody(_: str) -> None:
+    """Threads are not watched: they share this process."""

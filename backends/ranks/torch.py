@@ -1,0 +1,191 @@
+"""Ranks that are processes of torch.distributed, on gloo, or on NCCL where there are GPUs.
+
+As a program: load torch once, then fork all ranks of a job that :mod:`.crew` started, since that
+import is most of what they would do; and say how each of them ended.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import types
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from weft.dsl.base.arrays import AnyArray
+
+from .serve import die_with_parent, serve, supervise
+
+
+class TorchLoan:
+    """Tensors on the host that share NumPy's memory, or copies on a device."""
+
+    def __init__(
+        self, torch: Any, device: Any, send: AnyArray | None, recv: AnyArray | None
+    ) -> None:
+        self.torch, self.device = torch, device
+        self._host: list[Any] = [None if x is None else self._shared(x) for x in (send, recv)]
+        lent = self._host if device is None else self._moved()
+        self.send: Any = lent[0]
+        self.recv: Any = lent[1]
+
+    def _shared(self, array: AnyArray) -> Any:
+        if array.dtype.name == "bfloat16":  # which NumPy knows by a package only
+            return self.torch.from_numpy(array.view("int16")).view(self.torch.bfloat16)
+        return self.torch.from_numpy(array)
+
+    def _moved(self) -> list[Any]:
+        """On the device, overlapping as on the host."""
+        there: list[Any] = [None if x is None else x.to(self.device) for x in self._host]
+        a, b = self._host
+        if a is None or b is None:
+            return there
+        small, large = (0, 1) if len(a) <= len(b) else (1, 0)
+        one, other = self._host[small], self._host[large]
+        at = (one.data_ptr() - other.data_ptr()) // one.element_size()
+        if 0 <= at and at + len(one) <= len(other):
+            there[small] = there[large][at : at + len(one)]
+        return there
+
+    def refresh(self) -> None:
+        """From the host."""
+        self._copy(self._host, [self.send, self.recv])
+
+    def fetch(self) -> None:
+        """To the host."""
+        self._copy([self.send, self.recv], self._host)
+
+    def _copy(self, source: list[Any], target: list[Any]) -> None:
+        if self.device is not None:
+            for a, b in zip(source, target, strict=True):
+                if a is not None:
+                    b.copy_(a)
+
+
+class TorchMember:
+    """A rank of a process group."""
+
+    def __init__(self, crew: TorchCrew, group: Any) -> None:
+        self.crew, self.group = crew, group
+        self.rank = crew.dist.get_rank(group)
+        self.ranks = crew.dist.get_world_size(group)
+
+    def lend(self, send: AnyArray | None, recv: AnyArray | None) -> TorchLoan:
+        """Tensors for these."""
+        return TorchLoan(self.crew.torch, self.crew.device, send, recv)
+
+    def call(self, program: types.ModuleType, function: str, loan: Any, *, first: bool) -> None:
+        """Call it on this group. The first call checks every message; the others have the group's
+        own time-out."""
+        timeout = self.crew.timeout if first else None
+        getattr(program, function)(loan.send, loan.recv, group=self.group, timeout=timeout)
+
+    def barrier(self) -> None:
+        """Wait, with an end."""
+        work = self.crew.dist.barrier(group=self.group, async_op=True)
+        try:
+            work.wait(timedelta(seconds=self.crew.timeout))
+        except RuntimeError as error:
+            if "onnection" in str(error):
+                text = f"rank {self.rank}: a rank has ended or given up, seen at the barrier"
+                raise ConnectionError(text) from error
+            if "imed out" not in str(error):
+                raise
+            raise TimeoutError(
+                f"rank {self.rank}: after {self.crew.timeout:g} s still waiting at the barrier"
+            ) from error
+
+    def clock(self) -> float:
+        """Seconds."""
+        if self.crew.device is not None:
+            self.crew.torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+class TorchCrew:
+    """All ranks of the job; ``store`` as torch's init_method, None for torchrun's environment."""
+
+    def __init__(
+        self, timeout: float, store: str | None = None, rank: int = -1, ranks: int = -1
+    ) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.torch: Any = torch
+        self.dist: Any = dist
+        self.timeout = timeout
+        torch.set_num_threads(1)  # ranks share the cores
+        cuda = torch.cuda.is_available() and dist.is_nccl_available()
+        dist.init_process_group(
+            "nccl" if cuda else "gloo",
+            init_method=store,
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=timeout),
+        )
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.device: Any = None
+        if cuda:
+            local = int(os.environ.get("LOCAL_RANK", self.rank))
+            self.device = torch.device("cuda", local % torch.cuda.device_count())
+            torch.cuda.set_device(self.device)
+        self._groups: dict[int, Any] = {self.ranks: None}
+
+    def last(self, count: int) -> TorchMember | None:
+        """The group, made by all ranks at its first use."""
+        if count not in self._groups:
+            inside = list(range(self.ranks - count, self.ranks))
+            self._groups[count] = self.dist.new_group(
+                inside, timeout=timedelta(seconds=self.timeout)
+            )
+        if self.rank < self.ranks - count:
+            return None
+        return TorchMember(self, self._groups[count])
+
+    def gather(self, thing: Any) -> list[Any] | None:
+        """Everybody's, on rank 0."""
+        found: list[Any] | None = [None] * self.ranks if self.rank == 0 else None
+        self.dist.gather_object(thing, found)
+        return found
+
+    def spread(self, thing: Any) -> Any:
+        """Rank 0's, for everybody."""
+        box = [thing]
+        self.dist.broadcast_object_list(box)
+        return box[0]
+
+    def abort(self) -> None:
+        """End this rank at once; torchrun ends the others."""
+        os._exit(1)
+
+    def close(self) -> None:
+        """Leave when all are done: gloo takes a closed connection for a crash."""
+        self.dist.barrier()
+        self._groups.clear()  # a group that is held is not closed
+        self.dist.destroy_process_group()
+
+
+def herd(place: str, ranks: int) -> None:
+    """Fork the ranks, and write down how each of them ends."""
+    import torch.distributed  # the costly part, once
+
+    assert torch.distributed.is_available()
+    folder = Path(place)
+    store = f"file://{folder}/store"
+    pids = {}
+    for rank in range(ranks):
+        pid = os.fork()
+        if not pid:
+            serve(place, partial(TorchCrew, store=store, rank=rank, ranks=ranks), rank)
+            sys.stdout.flush()
+            os._exit(0)
+        pids[pid] = rank
+    die_with_parent(folder)
+    supervise(folder, pids)
+
+
+if __name__ == "__main__":
+    herd(sys.argv[1], int(sys.argv[2]))

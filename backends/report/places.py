@@ -1,0 +1,185 @@
+"""Where the nodes of a machine are drawn: boxes side by side, GPUs in a circle or a grid.
+
+Positions depend on the machine alone. Units are those of the drawing; a node is about 20 wide.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+from weft.dsl.nouns.topology import NodeKind, Topology
+
+SPACING = 46.0
+"""Between neighbours on a circle or grid."""
+
+SHORTEST = 62.0
+"""Radius of a circle of few."""
+
+GAP = 40.0
+"""Between boxes."""
+
+Spot = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The frame of a host: its name, left upper corner, width and height."""
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The middle of each node, the frames of hosts, and the size of it all.
+
+    ``grid``: GPUs stand in rows, so that a link across several of them has to go round.
+    """
+
+    spots: tuple[Spot, ...]
+    boxes: tuple[Box, ...]
+    width: float
+    height: float
+    grid: bool = False
+
+
+def places(topology: Topology) -> Places:
+    """Put every node somewhere: those of a host together, what joins hosts between them."""
+    groups = _groups(topology)
+    fabric = [i for i, n in enumerate(topology.nodes) if i not in set().union(*groups.values())]
+    spots: dict[int, Spot] = {}
+    boxes: list[Box] = []
+    inner = {host: _inside(topology, nodes) for host, nodes in groups.items()}
+    size = max((_extent(x) for x in inner.values()), default=SHORTEST)
+    columns = _columns(len(inner))
+    rows = -(-len(inner) // columns)
+    # The names of what stands outside the circle are wider than GPUs.
+    side = 2 * size + (44 if all(node.stores for node in topology.nodes) else 76)
+    # What joins the boxes stands in a row of its own, in the middle.
+    split = rows // 2 if fabric else rows
+    band = (GAP + 70.0) if fabric else 0.0
+    for at, (host, placed) in enumerate(inner.items()):
+        row, column = divmod(at, columns)
+        x = 16 + side / 2 + column * (side + GAP)
+        y = 16 + side / 2 + row * (side + GAP) + (band if row >= split else 0)
+        if len(inner) > 1:
+            boxes.append(Box(f"host {host}", x - side / 2, y - side / 2, side, side))
+        spots.update({i: (x + dx, y + dy) for i, (dx, dy) in placed.items()})
+    width = 32 + columns * side + (columns - 1) * GAP
+    height = 32 + rows * side + (rows - 1) * GAP + band
+    step = width / (len(fabric) + 1)
+    middle = 16 + split * (side + GAP) + (band - GAP) / 2 if fabric else 0.0
+    if fabric and not split:
+        middle = 16 + band / 2 - GAP / 4
+    spots.update({i: ((k + 1) * step, middle) for k, i in enumerate(_by_name(topology, fabric))})
+    rowed = len(groups) == 1 and _grid(topology, len(topology.nodes)) is not None
+    every = tuple(spots[i] for i in range(len(topology.nodes)))
+    return Places(every, tuple(boxes), width, height, rowed)
+
+
+def _columns(count: int) -> int:
+    """Boxes in a row: wider than high, as screens are."""
+    return count if count <= 3 else math.ceil(math.sqrt(1.8 * count))
+
+
+def _groups(topology: Topology) -> dict[int, list[int]]:
+    """Nodes by host; one group of all GPUs where hosts are not known."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    known = all(host is not None for host in topology.host_of)
+    for i, node in enumerate(topology.nodes):
+        if known and node.host is not None:
+            groups[node.host].append(i)
+        elif not known and node.stores:
+            groups[0].append(i)
+    if len(groups) == 1:  # a single box holds its switches, too
+        return {0: list(range(len(topology.nodes)))}
+    return dict(sorted(groups.items()))
+
+
+def _by_name(topology: Topology, nodes: list[int]) -> list[int]:
+    def key(i: int) -> list[tuple[int, str]]:
+        parts = re.findall(r"\d+|\D+", topology.nodes[i].name)
+        return [(int(x), "") if x.isdigit() else (0, x) for x in parts]
+
+    return sorted(nodes, key=key)
+
+
+def _inside(topology: Topology, nodes: list[int]) -> dict[int, Spot]:
+    """Places in a box around its middle."""
+    gpus = [i for i in nodes if topology.nodes[i].stores]
+    others = [i for i in nodes if not topology.nodes[i].stores]
+    sides = _grid(topology, len(gpus)) if not others else None
+    if sides:
+        rows, columns = sides
+        return {
+            i: (
+                (k % columns - (columns - 1) / 2) * SPACING * 1.5,
+                (k // columns - (rows - 1) / 2) * SPACING * 1.5,
+            )
+            for k, i in enumerate(gpus)
+        }
+    radius = max(SHORTEST, len(gpus) * SPACING / (2 * math.pi))
+    angle = {i: 2 * math.pi * k / max(1, len(gpus)) - math.pi / 2 for k, i in enumerate(gpus)}
+    spots = {i: (radius * math.cos(a), radius * math.sin(a)) for i, a in angle.items()}
+    spots.update(_around(topology, others, spots, radius))
+    return spots
+
+
+def _around(
+    topology: Topology, others: list[int], spots: dict[int, Spot], radius: float
+) -> dict[int, Spot]:
+    """Switches inside the circle, NICs and hosts outside, each near the GPUs it serves."""
+    near: dict[int, set[int]] = defaultdict(set)
+    for one in topology.links:
+        near[one.src].add(one.dst)
+        near[one.dst].add(one.src)
+    wanted: dict[int, list[tuple[float, int]]] = {0: [], 1: []}
+    for i in _by_name(topology, others):
+        mine = [spots[j] for j in near[i] if j in spots]
+        x, y = (sum(c) / len(mine) for c in zip(*mine, strict=True)) if mine else (0.0, 0.0)
+        inner = topology.nodes[i].kind is NodeKind.SWITCH
+        wanted[0 if inner else 1].append((math.atan2(y, x) if math.hypot(x, y) > 1 else 9.0, i))
+    placed: dict[int, Spot] = {}
+    for ring, far in ((0, 0.42 * radius), (1, radius + 36)):
+        placed.update(_spread(sorted(wanted[ring]), far))
+    return placed
+
+
+def _spread(wanted: list[tuple[float, int]], far: float) -> dict[int, Spot]:
+    """On a circle at about the angles wanted, but apart; one that wants none is in the middle."""
+    if len(wanted) == 1 and wanted[0][0] == 9.0:
+        return {wanted[0][1]: (0.0, 0.0)}
+    count = len(wanted)
+    if not count:
+        return {}
+    apart = min(2 * math.pi / count, 26 / far)
+    angles = [a if a != 9.0 else 2 * math.pi * k / count for k, (a, _) in enumerate(wanted)]
+    if any(b - a < apart for a, b in pairwise(angles)):
+        low = angles[0]
+        angles = [low + 2 * math.pi * k / count for k in range(count)]
+    return {
+        i: (far * math.cos(a), far * math.sin(a)) for a, (_, i) in zip(angles, wanted, strict=True)
+    }
+
+
+def _grid(topology: Topology, gpus: int) -> tuple[int, int] | None:
+    """Rows and columns of a torus or mesh, as its name says; a cube's layers side by side."""
+    match = re.search(r"(\d+(?:x\d+)+)", topology.name)
+    sides = [int(x) for x in match[1].split("x")] if match else []
+    if match and math.prod(sides) == gpus and len(sides) == 2:
+        return sides[0], sides[1]
+    if gpus > 24:
+        columns = math.ceil(math.sqrt(gpus))
+        return -(-gpus // columns), columns
+    return None
+
+
+def _extent(placed: dict[int, Spot]) -> float:
+    return max((max(abs(x), abs(y)) for x, y in placed.values()), default=SHORTEST)

@@ -1,0 +1,1 @@
+"""Limits and payloads of the runtimes that programs are compiled for and judged by."""

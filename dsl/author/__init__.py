@@ -1,0 +1,1 @@
+"""Writing algorithms in Python: the builder, its contribution check, recipes and their files."""

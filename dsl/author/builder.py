@@ -1,0 +1,517 @@
+"""Write a collective by hand: chunk references that are copied and summed, judged line by line.
+
+>>> from weft.dsl.author.standard import Allreduce
+>>> p = Builder(Allreduce(2, chunks=2), in_place=True)
+>>> for r in range(2):
+...     p.chunk(r, 1 - r).reduce_into(rank=1 - r).copy_to(rank=r)
+chunk 1 of rank 0 in o[1]
+chunk 0 of rank 1 in o[0]
+>>> len(p.algorithm().moves)
+4
+
+**Chunks by number.** ``p.chunk(rank, k)`` is chunk *k of the collective* as the rank holds it now,
+wherever that is: in its input at first, later where the last copy or sum went. What arrives goes
+to the output if the rank must end with it, to scratch otherwise; the input is never written. So
+one text serves in place and out of place. Chunk k is the k-th of the buffer for allreduce, reduce
+and broadcast, of the whole output for allgather and gather, of the whole input for reduce_scatter
+and scatter; for alltoall on n ranks, what rank s has for rank d is chunk ``s * n + d`` (times the
+factor).
+
+**Chunks by place.** ``p.chunk(rank, i, buffer="scratch")`` is what lies there, and ``copy_to`` and
+``reduce_into`` take a buffer and an index as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Never
+
+import numpy as np
+
+from ..base.errors import BadAlgorithm, UserError, suggest
+from ..base.integers import whole
+from ..nouns.algorithm import Algorithm
+from ..nouns.collective import Collective, Kind
+from ..nouns.program import Buffer, Protocol, protocol_of
+from ..nouns.slots import BASE, NONE, OUTPUT, SCRATCH, slice_of
+from .call_site import user_span
+from .contributions import Ledger, Value, Wishes, place_of, said, spoken
+
+MOST_INSTANCES = 64
+"""No runtime has channels for more."""
+
+_NUMBERED = {
+    Kind.ALLGATHER: "numbers are those of the whole output: rank r has {r}",
+    Kind.GATHER: "numbers are those of the whole output: rank r has {r}",
+    Kind.REDUCE_SCATTER: "numbers are those of the whole input: rank r ends with {r}",
+    Kind.SCATTER: "numbers are those of the root's whole input: rank r ends with {r}",
+    Kind.ALLTOALL: "numbers are the collective's: what rank s has for rank d is {sd}",
+}
+"""How chunks are numbered where a buffer holds only some of them."""
+
+_OTHERS_CHUNK = {
+    "reduce": "a.reduce(b) of MSCCLang is b.reduce_into(rank=…, buffer=…, index=…)",
+    "copy": "copy_to(rank=…)",
+    "send": "copy_to(rank=…)",
+}
+_OTHERS_BUILDER = {
+    "copy": "p.chunk(rank, k).copy_to(rank=…)",
+    "reduce": "p.chunk(rank, k).reduce_into(rank=…)",
+}
+_OTHERS_OPTION = {
+    "dst": "rank",
+    "to": "rank",
+    "src": "rank",
+    "size": "count",
+    "ch": "channel",
+    "sendtb": "send_block",
+    "recvtb": "recv_block",
+}
+"""Names that authors know from MSCCLang, and ours."""
+
+
+class NoSuchName(BadAlgorithm, AttributeError):
+    """An attribute that builders or references do not have."""
+
+
+class Builder:
+    """Records an algorithm for a collective.
+
+    Args:
+        collective: what it must achieve (``Allreduce(8, chunks=8)``, ``custom(…)``).
+        name: how the algorithm calls itself.
+        in_place: input and output are one buffer, where the collective says so.
+        instances: copies side by side that the program shall have.
+        protocol: the protocol of the program.
+
+    As a context manager it holds the result against the postcondition when the block ends.
+
+    Raises:
+        BadAlgorithm: from every method, at the caller's line: a rank, chunk or buffer that is not
+            there; reading what was never written, or was overwritten since; sums that make no
+            sense.
+    """
+
+    def __init__(
+        self,
+        collective: Collective,
+        *,
+        name: str = "",
+        in_place: bool = False,
+        instances: int = 1,
+        protocol: Protocol | str = Protocol.SIMPLE,
+    ) -> None:
+        if not isinstance(collective, Collective):
+            raise UserError(f"a builder of {collective!r}", hint="Builder(Allreduce(8, chunks=8))")
+        if collective.local_reduce:
+            raise UserError(
+                "a collective whose ranks sum groups of chunks by themselves cannot be written "
+                "by hand",
+                hint='write the sums out: make("allreduce", …) and reduce_into',
+            )
+        self.collective = collective
+        settled = settle(name, in_place, instances, protocol)
+        name, self.in_place, self.instances, self.protocol = settled
+        self.name = name or collective.name or str(collective.kind)
+        self._ledger = Ledger(collective, self.in_place)
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks take part."""
+        return self.collective.ranks
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks the collective has."""
+        return self.collective.chunks
+
+    def chunk(
+        self,
+        rank: int,
+        index: int,
+        *,
+        count: int = 1,
+        buffer: Buffer | str | None = None,
+        **unknown: Never,
+    ) -> Chunk:
+        """A reference to ``count`` chunks from ``index``, by number or, with a buffer, by place."""
+        _refuse(unknown)
+        ledger = self._ledger
+        rank, index, count = _whole(rank=rank, index=index, count=count)
+        self._check_rank(rank)
+        if count < 1:
+            raise BadAlgorithm(f"{count} chunks are nothing to refer to", where=user_span())
+        held = ledger.held[rank]
+        if buffer is None:
+            if not 0 <= index <= index + count - 1 < self.chunks:
+                raise BadAlgorithm(
+                    f"there is no chunk {index if index < 0 else index + count - 1}",
+                    where=user_span(),
+                    hint=f"the chunks are 0 … {self.chunks - 1}",
+                )
+            place = ledger.place[rank]
+            slots = tuple([place.get(k, NONE) for k in range(index, index + count)])
+            if NONE in slots:
+                raise BadAlgorithm(
+                    f"rank {rank} holds nothing of chunk {index + slots.index(NONE)} here",
+                    where=user_span(),
+                    hint=self._numbers(rank),
+                )
+            for k, slot in enumerate(slots, index):
+                if held[slot][0] != k:
+                    raise BadAlgorithm(
+                        f"rank {rank} holds chunk {k} no longer: {ledger.overwritten(rank, slot)}",
+                        where=user_span(),
+                        hint="use it before, or keep a copy in scratch",
+                    )
+        else:
+            first = self._slot(rank, buffer, index, count)
+            slots = tuple([ledger.aliases.name(rank, first + k) for k in range(count)])
+            for slot in slots:
+                if slot not in held:
+                    raise BadAlgorithm(
+                        f"{place_of(rank, slot)} is read before it is written", where=user_span()
+                    )
+        return Chunk(self, rank, slots, tuple([held[slot] for slot in slots]))
+
+    def algorithm(self) -> Algorithm:
+        """The finished algorithm.
+
+        Chunks that a rank has in its input, must end with, and never moved, are copied.
+
+        Raises:
+            BadAlgorithm: a rank does not end with what it must.
+        """
+        self._ledger.finish()
+        return Algorithm(
+            self.name,
+            self.collective,
+            self._ledger.moves(),
+            tuple(self._ledger.scratch),
+            self.in_place,
+            self.instances,
+            self.protocol,
+        )
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._ledger.finish()
+
+    if not TYPE_CHECKING:  # it knows which attributes there are
+
+        def __getattr__(self, name: str) -> Never:
+            raise _no_attribute("a builder", name, _OTHERS_BUILDER)
+
+    # --- what references need ---------------------------------------------------------------------
+
+    def _numbers(self, rank: int) -> str:
+        """Which chunks a rank holds, and how they are counted."""
+        ledger = self._ledger
+        chunks = [k for k, slot in ledger.place[rank].items() if ledger.held[rank][slot][0] == k]
+        hint = "copy it there first"
+        if chunks:
+            hint += f"; it holds {spoken('chunk', sorted(chunks))}"
+        n, f = self.ranks, self.collective.factor
+        r, sd = (
+            ("r", f"s * {n} + d")
+            if f == 1
+            else (
+                f"r * {f} and the {f - 1} after it",
+                f"(s * {n} + d) * {f} and the {f - 1} after it",
+            )
+        )
+        if self.collective.kind in _NUMBERED:
+            hint += "; " + _NUMBERED[self.collective.kind].format(r=r, sd=sd)
+        return hint
+
+    def _check_rank(self, rank: int) -> None:
+        if not 0 <= rank < self.collective.ranks:
+            raise BadAlgorithm(
+                f"there is no rank {rank}",
+                where=user_span(),
+                hint=f"the ranks are 0 … {self.collective.ranks - 1}",
+            )
+
+    def _slot(self, rank: int, buffer: Buffer | str, index: int, count: int) -> int:
+        """The first slot of a place; scratch grows as it is used."""
+        named = {b.name.lower(): b for b in Buffer} | {b.value: b for b in Buffer}
+        which = named.get(str(buffer))
+        if which is None:
+            raise BadAlgorithm(
+                f"unknown buffer {str(buffer)!r}", where=user_span(), hint="input, output, scratch"
+            )
+        sizes = {
+            Buffer.INPUT: self.collective.input_chunks,
+            Buffer.OUTPUT: self.collective.output_chunks,
+        }
+        limit = sizes.get(which, 1 << 31)
+        if not 0 <= index <= index + count <= limit:
+            wrong = index if index < 0 else index + count - 1
+            raise BadAlgorithm(
+                f"there is no chunk {wrong} in the {which.name.lower()} buffer",
+                where=user_span(),
+                hint=f"its chunks are 0 … {limit - 1}",
+            )
+        if which is Buffer.SCRATCH:
+            self._ledger.scratch[rank] = max(self._ledger.scratch[rank], index + count)
+        return BASE[which] + index
+
+
+def settle(
+    name: str, in_place: bool, instances: int, protocol: Protocol | str
+) -> tuple[str, bool, int, Protocol]:
+    """What an author says of a program, as the types that it has.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if not isinstance(name, str):
+        raise UserError(f"the name is {name!r}", hint='name="…" is a text')
+    if not isinstance(in_place, int | np.bool_):
+        raise UserError(f"in_place is {in_place!r}", hint="in_place=True or in_place=False")
+    instances = whole(instances, "instances", high=MOST_INSTANCES)
+    if instances < 1:
+        raise UserError(f"{instances} instances make no program", hint="use 1, 2, 4 …")
+    return name, bool(in_place), instances, protocol_of(protocol)
+
+
+class Chunk:
+    """Some chunks on one rank, as they were when the reference was made.
+
+    A reference is stale once its place has been overwritten by something else; using it then is
+    an error.
+    """
+
+    __slots__ = ("_builder", "_slots", "_values", "rank")
+
+    def __init__(
+        self, builder: Builder, rank: int, slots: tuple[int, ...], values: tuple[Value, ...]
+    ) -> None:
+        self._builder = builder
+        self._slots = slots
+        self._values = values
+        self.rank = rank
+
+    @property
+    def count(self) -> int:
+        """How many chunks it stands for."""
+        return len(self._slots)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the chunks lie side by side, so that they can travel as one message.
+
+        Each instance of the program has its share of every unit of the collective (the block of a
+        rank): with several, what spans units in the caller's buffers does not.
+        """
+        first, builder = self._slots[0], self._builder
+        if builder.instances > 1 and self.count > builder.collective.factor and first < SCRATCH:
+            return False
+        return self._slots == tuple(range(first, first + self.count))
+
+    def __repr__(self) -> str:
+        parts = [slice_of(slot) for slot in (self._slots[0], self._slots[-1])]
+        numbers = [value[0] for value in (self._values[0], self._values[-1])]
+        if self.count == 1:
+            where = f"{parts[0].buffer}[{parts[0].offset}]"
+            return f"chunk {numbers[0]} of rank {self.rank} in {where}"
+        where = " … ".join(f"{part.buffer}[{part.offset}]" for part in parts)
+        return f"chunks {numbers[0]} … {numbers[1]} of rank {self.rank} in {where}"
+
+    if not TYPE_CHECKING:  # it knows which attributes there are
+
+        def __getattr__(self, name: str) -> Never:
+            raise _no_attribute("a reference to chunks", name, _OTHERS_CHUNK)
+
+    def copy_to(
+        self,
+        rank: int | None = None,
+        buffer: Buffer | str | None = None,
+        index: int | None = None,
+        *,
+        channel: int = NONE,
+        send_block: int = NONE,
+        recv_block: int = NONE,
+        **unknown: Never,
+    ) -> Chunk:
+        """Copy to another rank, or another place; the reference to the copy.
+
+        Without a buffer the chunk goes where that rank keeps it; scratch without an index is
+        fresh. ``channel``, ``send_block`` and ``recv_block`` are wishes for the program: the
+        channel, and numbers that tell thread blocks of the two ranks apart.
+        """
+        _refuse(unknown)
+        dst, targets = self._targets(rank, buffer, index)
+        ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        there = []
+        for source, value, target in zip(self._slots, self._values, targets, strict=True):
+            self._check_fresh(source, value)
+            if target == NONE:
+                target = ledger.room_for(dst, value[0])
+            if (self.rank, source) != (dst, target):
+                ledger.move(self.rank, source, dst, target, NONE, wishes)
+            there.append(self._arrived(dst, value[0], target, buffer is None))
+        return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
+
+    def reduce_into(
+        self,
+        rank: int | None = None,
+        buffer: Buffer | str | None = None,
+        index: int | None = None,
+        *,
+        channel: int = NONE,
+        send_block: int = NONE,
+        recv_block: int = NONE,
+        **unknown: Never,
+    ) -> Chunk:
+        """Add to what the other rank (or this one, elsewhere) holds; the reference to the sum."""
+        _refuse(unknown)
+        dst, targets = self._targets(rank, buffer, index)
+        ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        there = []
+        for source, value, target in zip(self._slots, self._values, targets, strict=True):
+            self._check_fresh(source, value)
+            operand = target
+            if target == NONE:
+                operand = ledger.place[dst].get(value[0], NONE)
+                target = NONE if operand == NONE else ledger.room_for(dst, value[0])
+            if operand == NONE or operand not in ledger.held[dst]:
+                what = f"rank {dst}" if target == NONE else place_of(dst, target)
+                raise BadAlgorithm(
+                    f"{what} holds nothing that chunk {value[0]} could be added to",
+                    where=user_span(),
+                    hint="use copy_to for what arrives first",
+                )
+            ledger.move(self.rank, source, dst, target, operand, wishes)
+            there.append(self._arrived(dst, value[0], target, buffer is None))
+        return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
+
+    def split(self, pieces: int) -> tuple[Chunk, ...]:
+        """References to ``pieces`` equal parts."""
+        (pieces,) = _whole(pieces=pieces)
+        if pieces < 1 or self.count % pieces:
+            raise BadAlgorithm(
+                f"{self.count} chunks cannot be split into {pieces}",
+                where=user_span(),
+                hint="cut the collective into more chunks: chunks=…",
+            )
+        size = self.count // pieces
+        return tuple(
+            Chunk(self._builder, self.rank, self._slots[i : i + size], self._values[i : i + size])
+            for i in range(0, self.count, size)
+        )
+
+    def group(self, *others: Chunk) -> Chunk:
+        """One reference to these chunks and others of the same rank, in that order."""
+        for other in others:
+            if not isinstance(other, Chunk):
+                raise BadAlgorithm(
+                    f"{other!r} is no reference to chunks",
+                    where=user_span(),
+                    hint="a.group(b, c) of what p.chunk(…) returns",
+                )
+            if other._builder is not self._builder:
+                raise BadAlgorithm("these chunks belong to another builder", where=user_span())
+            if other.rank != self.rank:
+                raise BadAlgorithm(
+                    f"chunks of rank {self.rank} and rank {other.rank} are not in one place",
+                    where=user_span(),
+                )
+        parts = (self, *others)
+        slots = tuple(slot for part in parts for slot in part._slots)
+        values = tuple(value for part in parts for value in part._values)
+        return Chunk(self._builder, self.rank, slots, values)
+
+    # --- how they do it ---------------------------------------------------------------------------
+
+    def _targets(
+        self, rank: int | None, buffer: Buffer | str | None, index: int | None
+    ) -> tuple[int, Sequence[int]]:
+        """The other rank and the slots there; NONE for those it chooses itself."""
+        builder, ledger = self._builder, self._builder._ledger
+        dst = self.rank if rank is None else _whole(rank=rank)[0]
+        builder._check_rank(dst)
+        if buffer is None:
+            if index is not None:
+                raise BadAlgorithm(
+                    "an index says nothing without its buffer",
+                    where=user_span(),
+                    hint='buffer="output", or leave the index out',
+                )
+            return dst, [NONE] * self.count
+        if index is None:
+            if str(buffer) not in ("scratch", Buffer.SCRATCH.value):
+                raise BadAlgorithm(
+                    f"where in the {buffer} buffer?", where=user_span(), hint="add index=…"
+                )
+            first = ledger.new_scratch(dst, self.count)
+        else:
+            first = builder._slot(dst, buffer, _whole(index=index)[0], self.count)
+        targets = [ledger.aliases.name(dst, first + k) for k in range(self.count)]
+        if any(slot < OUTPUT for slot in targets) and not builder.in_place:
+            raise BadAlgorithm(
+                f"the input of rank {dst} belongs to the caller and is not written",
+                where=user_span(),
+                hint="write to output or scratch, or say in_place=True",
+            )
+        return dst, targets
+
+    def _check_fresh(self, slot: int, value: Value) -> None:
+        ledger = self._builder._ledger
+        if ledger.held[self.rank][slot] != value:
+            raise BadAlgorithm(
+                f"{place_of(self.rank, slot)} no longer holds {said(value)}: "
+                f"{ledger.overwritten(self.rank, slot)}",
+                where=user_span(),
+                hint="use it before, or keep a copy in scratch",
+            )
+
+    def _wishes(self, channel: int, send_block: int, recv_block: int) -> Wishes:
+        wishes = {"channel": channel, "send_block": send_block, "recv_block": recv_block}
+        for name, value in zip(wishes, settled := _whole(**wishes), strict=True):
+            if value < NONE:
+                raise BadAlgorithm(f"{name} {value} is negative", where=user_span())
+        return settled[0], settled[1], settled[2]
+
+    def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> int:
+        """The rank keeps the chunk there now: what went by number, or came to its end."""
+        ledger = self._builder._ledger
+        if by_number or ledger.home[dst].get(chunk) == target:
+            ledger.place[dst][chunk] = target
+        return target
+
+
+def _no_attribute(noun: str, name: str, others: Mapping[str, str]) -> AttributeError:
+    """The error of an unknown attribute; Python asks for many with underscores by itself."""
+    if name not in others:
+        return AttributeError(f"{noun} has no {name!r}", name=name)
+    return NoSuchName(f"{noun} has no {name!r}", where=user_span(), hint=others[name])
+
+
+def _refuse(unknown: Mapping[str, object]) -> None:
+    """Refuse keywords that a method does not have."""
+    for name in unknown:
+        known = ("rank", "buffer", "index", "count", "channel", "send_block", "recv_block")
+        ours = _OTHERS_OPTION.get(name)
+        raise BadAlgorithm(
+            f"there is no option {name!r} here",
+            where=user_span(),
+            hint=f"say {ours}=…" if ours else suggest(name, known),
+        )
+
+
+def _whole(**numbers: Any) -> list[int]:
+    """The numbers as Python's own, or an error at the caller's line."""
+    try:
+        return [whole(number, name) for name, number in numbers.items()]
+    except UserError as error:
+        raise BadAlgorithm(error.message, where=user_span(), hint=error.hint) from None

@@ -1,0 +1,342 @@
+"""Algorithms as functions: a file holds some, each with options, and is compiled by name.
+
+>>> from weft.dsl.author.standard import Broadcast
+>>> @program(Broadcast)
+... def star(p):
+...     for rank in range(1, p.ranks):
+...         p.chunk(0, 0).copy_to(rank=rank)
+>>> star.build(ranks=4).collective.ranks, len(star.build(ranks=4).moves)
+(4, 4)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, make_dataclass
+from enum import Enum
+from fractions import Fraction
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+from ..base.errors import BadAlgorithm, BadFile, UnknownName, UserError
+from ..base.files import read_text
+from ..base.spans import Source
+from ..base.spec import build, parse_spec
+from ..nouns.algorithm import Algorithm
+from ..nouns.collective import Collective
+from ..nouns.program import Protocol
+from .builder import Builder, settle
+from .call_site import span_of
+from .python_file import call_user, run_python
+
+_WRITTEN = (int, float, str, Enum, Fraction)
+_PROGRAM = "@program(Allreduce(8, chunks=8)) before a function"
+_COLLECTIVE = "a collective, or a function that makes one: Allreduce(8, chunks=8)"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A function that writes an algorithm with a builder.
+
+    ``collective`` is a collective, or a function that makes one; its parameters and the keyword
+    parameters of ``write`` are the options of the recipe.
+    """
+
+    write: Callable[..., None]
+    collective: Collective | Callable[..., Collective]
+    name: str
+    in_place: bool = False
+    instances: int = 1
+    protocol: Protocol | str = Protocol.SIMPLE
+
+    def __post_init__(self) -> None:
+        settle(self.name, self.in_place, self.instances, self.protocol)
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """The options by name."""
+        made = {} if isinstance(self.collective, Collective) else _parameters(self.collective)
+        return made | dict(list(_parameters(self.write).items())[1:])
+
+    def form(self) -> type[Any]:
+        """A dataclass whose fields are the options, for :mod:`weft.dsl.base.spec`.
+
+        An option whose default is no number or text cannot be written there, and keeps it.
+        """
+        rows: list[Any] = [
+            (name, _kind(p)) if p.default is p.empty else (name, _kind(p), field(default=p.default))
+            for name, p in self.options.items()
+            if p.default is p.empty or p.default is None or isinstance(p.default, _WRITTEN)
+        ]
+        rows.sort(key=len)  # those without a default come first
+        return make_dataclass(self.name, rows, frozen=True)
+
+    def build(self, /, *, in_place: bool | None = None, **options: Any) -> Algorithm:
+        """The algorithm for these options; ``in_place``: instead of what the recipe says.
+
+        Raises:
+            UserError: an option is unknown or missing. BadAlgorithm: the algorithm goes wrong.
+        """
+        known = self.options
+        for name in options:
+            if name not in known:
+                raise UnknownName(f"option of {self.name}", name, known)
+        for name, parameter in known.items():
+            if parameter.default is parameter.empty and name not in options:
+                raise UserError(
+                    f"{self.name} needs the option {name}", hint=f"{self.name}{{{name}=…}}"
+                )
+        builder = Builder(
+            self.wanted(options),
+            name=self.name,
+            instances=self.instances,
+            in_place=self.in_place if in_place is None else in_place,
+            protocol=self.protocol,
+        )
+        self.write(builder, **_some(options, list(_parameters(self.write))[1:]))
+        try:
+            return builder.algorithm()
+        except BadAlgorithm as error:  # no line is wrong: one is missing, somewhere in here
+            error.where = span_of(self.write.__code__, 0)
+            raise
+
+    def wanted(self, options: Mapping[str, Any]) -> Collective:
+        """The collective for these options.
+
+        Raises:
+            UserError: the recipe makes something else.
+        """
+        if isinstance(self.collective, Collective):
+            return self.collective
+        made = self.collective(**_some(options, _parameters(self.collective)))
+        if not isinstance(made, Collective):
+            raise UserError(f"the collective of {self.name} is {made!r}", hint=_COLLECTIVE)
+        return made
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    found = inspect.signature(function).parameters
+    return {name: p for name, p in found.items() if p.kind in kinds}
+
+
+def _some(options: Mapping[str, Any], names: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in names}
+
+
+def program(
+    collective: Collective | Callable[..., Collective],
+    *,
+    name: str = "",
+    in_place: bool = False,
+    instances: int = 1,
+    protocol: Protocol | str = Protocol.SIMPLE,
+) -> Callable[[Callable[..., None]], Recipe]:
+    """Make a function that takes a :class:`~weft.dsl.author.builder.Builder` a recipe.
+
+    ``@program(Allreduce(8, chunks=8))`` fixes the collective; ``@program(Allreduce)``, or any
+    function that returns one, leaves its parameters to the caller (``ring{ranks=8,chunks=8}``).
+
+    Raises:
+        UserError: it is no collective, or the function has no parameter for the builder or one
+            called ``in_place``, which every algorithm has.
+    """
+    if not isinstance(collective, Collective) and not callable(collective):
+        raise UserError(f"@program of {collective!r}", hint=_COLLECTIVE)
+
+    return _Decorator(collective, name, in_place, instances, protocol)
+
+
+@dataclass(frozen=True)
+class _Decorator:
+    """What ``@program(…)`` makes recipes with."""
+
+    collective: Collective | Callable[..., Collective]
+    name: str
+    in_place: bool
+    instances: int
+    protocol: Protocol | str
+
+    def __call__(self, write: Callable[..., None]) -> Recipe:
+        made = Recipe(
+            write,
+            self.collective,
+            self.name or write.__name__,
+            self.in_place,
+            self.instances,
+            self.protocol,
+        )
+        if not _parameters(write):
+            raise UserError(f"{made.name} takes no builder", hint=f"def {made.name}(p): …")
+        if "in_place" in made.options:
+            raise UserError(
+                f"in_place is no option of {made.name}'s own",
+                hint="@program(…, in_place=True), and p.in_place inside",
+            )
+        for test, kind in _NEVER_RUN:
+            if test(write):
+                raise UserError(
+                    f"{made.name} is {kind}: calling it runs nothing of it",
+                    hint="write a plain function: def, no yield",
+                )
+        return made
+
+    def taken_for(self, name: str) -> CodeType | None:
+        """The code of the function of this name that was taken for a collective, if one was."""
+        taken = self.collective
+        if isinstance(taken, FunctionType) and taken.__name__ == name:
+            return taken.__code__
+        return None
+
+
+_NEVER_RUN = (
+    (inspect.isgeneratorfunction, "a generator"),
+    (inspect.iscoroutinefunction, "an async function"),
+    (inspect.isasyncgenfunction, "an async generator"),
+)
+
+Found = Recipe | Algorithm | Builder
+
+
+def algorithms(source: Source, names: Mapping[str, Any]) -> dict[str, Found]:
+    """What a Python file defines, by name: recipes and algorithms; else builders.
+
+    Raises:
+        UserError: ``@program`` stands before a function without saying for which collective.
+    """
+    for name, value in names.items():
+        if isinstance(value, _Decorator) and (code := value.taken_for(name)):
+            raise UserError(
+                f"@program before {name} does not say for which collective it is",
+                where=span_of(code, 0),
+                hint="@program(Allreduce(8, chunks=8)), or @program(Allreduce) to choose later",
+            )
+    finished: dict[str, Found] = {
+        k: v for k, v in names.items() if isinstance(v, Recipe | Algorithm)
+    }
+    return finished or {k: v for k, v in names.items() if isinstance(v, Builder)}
+
+
+def load(path: str | Path, *, in_place: bool | None = None) -> Algorithm:
+    """The algorithm of ``FILE.py``, ``FILE.py:name`` or ``FILE.py:name{option=value}``.
+
+    What a recipe writes is written in place or not, as is asked; an algorithm that the file has
+    made already stays what it is.
+
+    Raises:
+        BadFile: no algorithm, or several and none named; or one that is not in place as asked.
+        UserError: as :meth:`Recipe.build` says.
+    """
+    path = str(path)
+    file, name, options = _parts(path)
+    source = _read(file)
+    name, found = _chosen(source, run_python(source), name)
+    if isinstance(found, Recipe):
+        values = _options(found, name, options, path)
+        made: Algorithm = call_user(source, found.build, in_place=in_place, **values)
+        return made
+    _take_no_options(name, options, path)
+    algorithm = _finished(found, file)
+    if in_place is not None and in_place != algorithm.in_place:
+        place = "in place" if algorithm.in_place else "out of place"
+        raise BadFile(
+            f"{name} was written {place}, and is not written again",
+            where=file,
+            hint=f"Builder(…, in_place={in_place}), or a function after @program(…)",
+        )
+    return algorithm
+
+
+def load_collective(path: str) -> Collective:
+    """What a Python file calls ``collective``; else that of its algorithm, named as for
+    :func:`load`.
+
+    Raises:
+        BadFile, UserError: it defines neither, or one that makes no sense.
+    """
+    file, name, options = _parts(path)
+    source = _read(file)
+    names = run_python(source)
+    made = names.get("collective")
+    if isinstance(made, Collective) and not name + options:
+        return made
+    name, found = _chosen(source, names, name)
+    if isinstance(found, Recipe):
+        values = _options(found, name, options, path)
+        wanted: Collective = call_user(source, found.wanted, values)
+        return wanted
+    _take_no_options(name, options, path)
+    return found.collective
+
+
+def _read(file: str) -> Source:
+    try:
+        return Source(file, read_text(file))
+    except BadFile as error:
+        if file.startswith("classic:"):
+            error.hint = f"classic algorithms are for the command line: weft compile '{file}{{…}}'"
+        raise
+
+
+def nothing_in(file: str) -> BadFile:
+    """The error of a Python file without anything for us."""
+    return BadFile(
+        "the file defines no algorithm and no `collective`",
+        where=file,
+        hint=f"{_PROGRAM}; or collective = weft.custom(…)",
+    )
+
+
+def _chosen(source: Source, names: Mapping[str, Any], name: str) -> tuple[str, Found]:
+    """The algorithm of that name, or the only one."""
+    found = algorithms(source, names)
+    if not found:
+        raise nothing_in(source.name)
+    if not name and len(found) > 1:
+        raise UserError(
+            f"the file defines {len(found)} algorithms",
+            where=source.name,
+            hint=f"name one: {source.name}:{next(iter(found))}; it has {', '.join(found)}",
+        )
+    name = name or next(iter(found))
+    if name not in found:
+        raise UnknownName("algorithm", name, found, where=source.name)
+    return name, found[name]
+
+
+def _options(recipe: Recipe, name: str, options: str, path: str) -> dict[str, Any]:
+    return asdict(build(parse_spec(name + options, path), recipe.form()))
+
+
+def _take_no_options(name: str, options: str, path: str) -> None:
+    if options:
+        raise UserError(
+            f"{name} takes no options: it is written already", where=path, hint=_PROGRAM
+        )
+
+
+def _finished(found: Algorithm | Builder, file: str) -> Algorithm:
+    if isinstance(found, Algorithm):
+        return found
+    try:
+        return found.algorithm()
+    except BadAlgorithm as error:  # no line is wrong: one is missing
+        error.where = file
+        raise
+
+
+def _parts(path: str) -> tuple[str, str, str]:
+    """The file, the name after it, and the options in their braces."""
+    head, brace, tail = path.partition("{")
+    file, colon, name = head.rpartition(".py:")
+    return (f"{file}.py" if colon else head, name if colon else "", brace + tail)
+
+
+def _kind(parameter: inspect.Parameter) -> Any:
+    """The type of an option: that of its default, or of its annotation; else a whole number."""
+    if parameter.default not in (parameter.empty, None):
+        return type(parameter.default)
+    named: dict[Any, type] = {kind.__name__: kind for kind in (int, float, str, bool)}
+    return named.get(getattr(parameter.annotation, "__name__", parameter.annotation), int)

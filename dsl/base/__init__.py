@@ -1,0 +1,1 @@
+"""Helpers without knowledge of collectives: errors, units, files, option specs, registries."""

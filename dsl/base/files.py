@@ -1,0 +1,408 @@
+"""Files that appear whole or not at all, and strict reading of versioned JSON objects.
+
+Every noun is saved as one object with ``"weft": kind`` and ``"schema": 1``. Reading is strict:
+an unknown key is an error that suggests the right one, numbers are finite, nesting is bounded.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import difflib
+import json
+import math
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import BadFile, UserError, an, suggest
+
+SCHEMA = 1
+LARGEST_NUMBER = 1 << 40
+MAX_BYTES = 1 << 30
+"""Files larger than this are refused."""
+
+_BOM = "\ufeff"
+_MARKS = (  # the longer ones first: that of UTF-32-LE starts like that of UTF-16-LE
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+_SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F]|[\ud800-\udfff])|\\."
+)
+
+
+def read_text(path: str | Path) -> str:
+    """A text file, or standard input for ``-``.
+
+    The byte-order mark of UTF-8 is dropped, but not before XML: the runtimes reject it there, and
+    the reader of their files says so.
+
+    Raises:
+        BadFile: absent, a directory, unreadable, too large, or not UTF-8.
+    """
+    where = "<stdin>" if str(path) == "-" else str(path)
+    try:
+        if where == "<stdin>":
+            # Where the locale is C, bytes that are no text come as surrogates: find them.
+            return _unmarked(sys.stdin.read().encode(errors="surrogateescape").decode())
+        file = Path(path)
+        if file.is_dir():
+            raise BadFile(
+                "a directory, where a file is needed", where=where, hint="name a file in it"
+            )
+        if file.stat().st_size > MAX_BYTES:
+            raise BadFile("the file is larger than 1 GiB", where=where)
+        return _unmarked(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadFile("no such file", where=where) from None
+    except UnicodeDecodeError as error:
+        raise _not_text(error.object, where) from None
+    except OSError as error:
+        raise BadFile(f"cannot be read: {error.strerror}", where=where) from None
+    except ValueError as error:  # a NUL in the path
+        raise BadFile(f"cannot be read: {error}", where=repr(path)) from None
+
+
+def _unmarked(text: str) -> str:
+    if text.startswith(_BOM) and not text[1:].lstrip().startswith("<"):
+        return text[1:]
+    return text
+
+
+def _not_text(raw: bytes, where: str) -> BadFile:
+    for mark, name in _MARKS:
+        if raw.startswith(mark):
+            message = f"not a text file in UTF-8: it starts with the byte-order mark of {name}"
+            return BadFile(message, where=where, hint="save it as UTF-8")
+    return BadFile("not a text file (UTF-8)", where=where)
+
+
+def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
+    """Write a file atomically; ``-`` is standard output.
+
+    A link is followed; a device or pipe (``/dev/stdout``) is written to, never replaced.
+
+    Raises:
+        UserError: it exists and ``force`` is not given, or cannot be written (a missing folder,
+            no permission, a full disk). Nothing is left behind then.
+    """
+    if str(path) == "-":
+        _write_stdout(text)
+        return
+    file = _target(path)
+    if file.is_dir():
+        raise UserError("the output is a directory", where=str(path), hint="name a file in it")
+    regular = file.is_file() or not file.exists()
+    if file.exists() and regular and not force:
+        raise UserError("the file exists", where=str(path), hint="-f overwrites it")
+    temporary: str | None = None
+    try:
+        if not regular:
+            file.write_text(text, encoding="utf-8")
+            return
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, file)
+    except BaseException as error:
+        # Also when interrupted: nothing half-written stays behind.
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        raise
+
+
+def _write_stdout(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where="<stdout>") from None
+
+
+def write_folder(
+    path: str | Path,
+    texts: Mapping[str, str],
+    *,
+    force: bool = False,
+    replaces: Collection[str] = (),
+) -> None:
+    """Write a folder of files that appears whole or not at all: made aside, then renamed.
+
+    The keys of ``texts`` are paths in it, with ``/`` between folders. With ``force`` a folder that
+    holds nothing but weft's JSON files, and what ``replaces`` names, is replaced, so that no file
+    of an earlier run stays between the new ones.
+
+    Raises:
+        UserError: it exists (not empty, without ``force``), is a file, holds other things, or
+            cannot be written. Nothing is left behind then.
+    """
+    folder = _target(path)
+    if folder.exists() and not folder.is_dir():
+        raise UserError("a file, where the output is a folder", where=str(path))
+    check_replaceable(folder, path, force=force, replaces=replaces)
+    temporary: Path | None = None
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}."))
+        for name, text in texts.items():
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise UserError(f"the file {name!r} is outside the folder", where=str(path))
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            write_text(temporary / name, text)
+        temporary.chmod(0o777 & ~_umask())
+        _swap(temporary, folder)
+    except BaseException as error:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        if isinstance(error, UserError):
+            error.where = str(path)
+        raise
+
+
+def _swap(new: Path, folder: Path) -> None:
+    """Rename ``new`` to ``folder``; what was there is removed, or put back on failure."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name[:100]}.old."))
+    old = aside / "old"
+    try:
+        folder.rename(old)
+        try:
+            new.rename(folder)
+        except BaseException:
+            old.rename(folder)
+            raise
+    finally:
+        if folder.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_replaceable(
+    folder: Path, path: str | Path, *, force: bool, replaces: Collection[str] = ()
+) -> None:
+    """Whether :func:`write_folder` may put its files in the place of what a folder holds.
+
+    Raises:
+        UserError: it is not empty (without ``force``), or holds files of others.
+    """
+    try:
+        held = _files_in(folder)
+        if held and not force:
+            raise UserError(
+                "the folder exists and is not empty",
+                where=str(path),
+                hint="-f replaces what weft wrote there",
+            )
+        for file in held:
+            name = file.relative_to(folder).as_posix()
+            if name not in replaces and not (file.parent == folder and _is_ours(file)):
+                raise UserError(
+                    f"the folder holds {name!r}, which weft did not write",
+                    where=str(path),
+                    hint="name a folder of its own",
+                )
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """All that a folder holds that is no folder, and folders that hold nothing."""
+    if not folder.is_dir():
+        return []
+    held = sorted(folder.rglob("*"))
+    return [x for x in held if x.is_symlink() or not x.is_dir() or not any(x.iterdir())]
+
+
+def _is_ours(file: Path) -> bool:
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        return file.suffix == ".json" and stream.read(64).replace(b" ", b"").startswith(b'{"weft":')
+
+
+def _target(path: str | Path) -> Path:
+    """Where a path leads, links followed; its folder must be there."""
+    try:
+        file = Path(os.path.realpath(path))
+        if not file.parent.is_dir():
+            raise UserError(
+                f"the folder {Path(path).parent} does not exist",
+                where=str(path),
+                hint="make it first",
+            )
+        file.lstat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    except ValueError as error:
+        raise UserError(f"cannot be written: {error}", where=repr(path)) from None
+    return file
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def parse_json(text: str, where: str) -> Any:
+    """JSON without NaN, infinities, duplicate keys, lone surrogates or endless nesting.
+
+    Raises:
+        BadFile: anything else, with line and column.
+    """
+
+    def no_constant(name: str) -> Any:
+        raise BadFile(f"{name} is not a number that means anything here", where=where)
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            keys = [k for k, _ in pairs]
+            twice = next(k for k in keys if keys.count(k) > 1)
+            raise BadFile(f"the key {twice!r} stands twice in one object", where=where)
+        return result
+
+    def finite(digits: str) -> float:
+        value = float(digits)
+        if math.isinf(value):
+            raise BadFile(f"the number {digits[:40]} is too large", where=where)
+        return value
+
+    try:
+        data = json.loads(
+            text, parse_constant=no_constant, parse_float=finite, object_pairs_hook=no_duplicates
+        )
+    except json.JSONDecodeError as error:
+        place = f"{where}:{error.lineno}:{error.colno}"
+        raise BadFile(f"not JSON: {error.msg}", where=place) from None
+    except RecursionError:
+        raise BadFile("nested too deeply", where=where) from None
+    except ValueError:  # the one that is left: Python converts no longer ones
+        limit = sys.get_int_max_str_digits()
+        raise BadFile(f"an integer of more than {limit} digits", where=where) from None
+    _check_characters(text, where)
+    return data
+
+
+def _check_characters(text: str, where: str) -> None:
+    """Raise at half of a surrogate pair in valid JSON: no text that holds one can be written."""
+    if text.isascii() and "\\u" not in text:  # which takes no time
+        return
+    if not _SURROGATE.search(text):
+        return
+    for match in _ESCAPE.finditer(text):
+        if match["lone"]:
+            line = text.count("\n", 0, match.start()) + 1
+            column = match.start() - text.rfind("\n", 0, match.start())
+            raise BadFile(
+                "a lone surrogate is no character",
+                where=f"{where}:{line}:{column}",
+                hint="characters beyond \\uffff are pairs: \\ud83d\\ude00",
+            )
+
+
+def kind_of(data: Any, where: str) -> str:
+    """The noun a JSON object holds: the value of its ``"weft"`` key, its schema checked."""
+    if not isinstance(data, dict) or not isinstance(data.get("weft"), str):
+        raise BadFile('not a weft file: no "weft" key', where=where)
+    if data.get("schema") != SCHEMA:
+        raise BadFile(
+            f"schema {data.get('schema')!r} is not known",
+            where=where,
+            hint=f"this version reads schema {SCHEMA}",
+        )
+    return str(data["weft"])
+
+
+def require_kind(data: Any, noun: str, where: str) -> None:
+    """Refuse a JSON object that holds another noun.
+
+    Raises:
+        BadFile: it does, or is no file of ours.
+    """
+    found = kind_of(data, where)
+    if found != noun:
+        raise BadFile(f"{an(noun)} is expected, not {an(found)}", where=where)
+
+
+class Fields:
+    """Strict access to the keys of one JSON object: each is typed, none is left over."""
+
+    def __init__(self, data: Any, where: str) -> None:
+        if not isinstance(data, dict):
+            raise BadFile(f"an object is expected, not {_name(data)}", where=where)
+        self._data: Mapping[str, Any] = data
+        self._where = where
+        self._known: list[str] = []
+
+    def get(self, key: str, kind: type | tuple[type, ...], *default: Any) -> Any:
+        """The value of a key, checked to be of a type; required unless a default is given."""
+        self._known.append(key)
+        if key not in self._data:
+            if default:
+                return default[0]
+            raise BadFile(f"the key {key!r} is missing", where=self._where, hint=self._slip(key))
+        value = self._data[key]
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join(k.__name__ for k in kinds)
+            raise BadFile(f"{key!r} must be {wanted}, not {_name(value)}", where=self._where)
+        return value
+
+    def _slip(self, key: str) -> str:
+        """A key nobody has asked for yet that looks like the one that is missing."""
+        others = [k for k in self._data if k not in self._known]
+        near = difflib.get_close_matches(key, others, n=1, cutoff=0.75)
+        return f"{near[0]!r} stands there instead" if near else ""
+
+    def integers(self, key: str, *default: Any) -> list[int]:
+        """A list of integers."""
+        values = self.get(key, list, *default)
+        if not only(values, int):
+            raise BadFile(f"{key!r} must hold integers only", where=self._where)
+        if values and not -LARGEST_NUMBER <= min(values) <= max(values) <= LARGEST_NUMBER:
+            raise BadFile(f"{key!r} holds an absurdly large number", where=self._where)
+        return list(values)
+
+    def finish(self, ignore: Iterable[str] = ("weft", "schema")) -> None:
+        """Raise if the object has a key nobody asked for."""
+        for key in self._data:
+            if key not in self._known and key not in ignore:
+                raise BadFile(
+                    f"unknown key {key!r}", where=self._where, hint=suggest(key, self._known)
+                )
+
+
+def only(values: Iterable[Any], *kinds: type) -> bool:
+    """Whether all values are of some types, and not of ones derived from them: no bool is an int.
+
+    Columns are long: this asks each value once, and not in Python.
+    """
+    return set(map(type, values)) <= set(kinds)
+
+
+def _name(value: Any) -> str:
+    return {dict: "an object", list: "a list", str: "a string", type(None): "null"}.get(
+        type(value), f"the {type(value).__name__} {value!r}"[:60]
+    )

@@ -1,0 +1,153 @@
+"""Names to lazily imported things: a literal table for our own, entry points for outsiders.
+
+Nothing is imported until it is asked for, so that listing names loads no solver. Built-in names
+are not entry points: those live in installed metadata and go stale in an editable checkout.
+
+>>> "exact" in ENGINES.names()
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from .errors import Missing, UnknownName, UserError
+from .spec import Spec, build, parse_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Things of one kind by name: ``"name" -> "module:attribute"``.
+
+    ``group`` is the entry-point group in which installed packages may offer more of them.
+    """
+
+    kind: str
+    group: str
+    builtin: Mapping[str, str] = field(default_factory=dict)
+
+    def targets(self) -> dict[str, str]:
+        """Every name and where it leads, ours first, then the plug-ins', each in order of names.
+
+        Raises:
+            UserError: two packages give one name; the message names both.
+        """
+        # importlib.metadata costs 50 ms at start-up, more than all of ours together.
+        from importlib.metadata import entry_points
+
+        found = dict(self.builtin)
+        for point in sorted(entry_points(group=self.group), key=lambda p: (p.name, p.value)):
+            if found.get(point.name, point.value) != point.value:
+                raise UserError(
+                    f"two packages provide the {self.kind} {point.name!r}: "
+                    f"{found[point.name]} and {point.value}",
+                    hint="uninstall one of them",
+                )
+            found[point.name] = point.value
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        """Every known name, sorted."""
+        return tuple(sorted(self.targets()))
+
+    def load(self, name: str, *, spec: Spec | None = None) -> Any:
+        """What a name stands for; imports its module.
+
+        Raises:
+            UnknownName: nobody registered it; suggests the nearest.
+            Missing: its module needs a package that is not installed.
+        """
+        target = self.targets().get(name)
+        if target is None:
+            raise UnknownName(self.kind, name, self.names(), where=spec.span if spec else None)
+        module, _, attribute = target.partition(":")
+        try:
+            return getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if str(error.name).partition(".")[0] == "weft":  # ours is never missing: a bug
+                raise
+            raise Missing(
+                f"the {self.kind} {name!r} needs the Python package {error.name!r}",
+                hint=f"install it: pip install {str(error.name).partition('.')[0]}",
+            ) from error
+        except AttributeError:
+            raise Missing(
+                f"the {self.kind} {name!r} is not at {target}",
+                hint=f"reinstall the package of {module}",
+            ) from None
+
+    def make(self, text: str, origin: str = "") -> Any:
+        """An instance from ``name{option=value}``.
+
+        Raises:
+            SyntaxProblem, UnknownName, UserError, Missing: as :func:`.parse_spec`,
+            :func:`~weft.dsl.base.spec.build` and :meth:`load`.
+        """
+        return self.create(parse_spec(text, origin or self.kind))
+
+    def create(self, spec: Spec) -> Any:
+        """An instance from a spec; errors as :meth:`make`."""
+        return build(spec, self.load(spec.name, spec=spec))
+
+
+ENGINES = Registry(
+    "engine",
+    "weft.engines",
+    {
+        "classic": "weft.synth.engines.classic.engine:Classic",
+        "exact": "weft.synth.engines.exact:Exact",
+        "packing": "weft.synth.engines.packing.engine:Packer",
+        "greedy": "weft.synth.engines.greedy.engine:Greedy",
+        "flow": "weft.synth.engines.flow.engine:Flow",
+        "sketched": "weft.synth.engines.sketched.engine:Sketched",
+        "portfolio": "weft.synth.engines.portfolio.engine:Portfolio",
+    },
+)
+"""What finds schedules: frozen dataclasses that follow ``weft.synth.base.engine.Engine``."""
+
+PASSES = Registry(
+    "pass",
+    "weft.passes",
+    {
+        "aggregate": "weft.backends.compile.passes.aggregate:Aggregate",
+        "chain": "weft.backends.compile.passes.chain:Chain",
+        "channels": "weft.backends.compile.passes.channels:Channels",
+        "dead": "weft.backends.compile.passes.dead:Dead",
+        "elide": "weft.backends.compile.passes.elide:Elide",
+        "fuse": "weft.backends.compile.passes.fuse:Fuse",
+        "instances": "weft.backends.compile.passes.instances:Instances",
+        "lift": "weft.backends.compile.passes.lift:Lift",
+        "lower": "weft.backends.compile.passes.lower:Lower",
+        "fence": "weft.backends.compile.passes.fence:Fence",
+        "prune": "weft.backends.compile.passes.prune:Prune",
+        "scratch": "weft.backends.compile.passes.scratch:Scratch",
+        "sync": "weft.backends.compile.passes.sync:Sync",
+        "threadblocks": "weft.backends.compile.passes.threadblocks:ThreadBlocks",
+        "trace": "weft.backends.compile.passes.trace:Trace",
+        "weave": "weft.backends.compile.passes.weave:Weave",
+    },
+)
+"""From schedules, algorithms and programs to flows, from flows to programs, and among each."""
+
+BACKENDS = Registry(
+    "backend",
+    "weft.backends",
+    {
+        "msccl-xml": "weft.backends.formats.msccl.format:MscclXml",
+        "mscclpp-json": "weft.backends.formats.mscclpp.format:MscclppJson",
+        "program": "weft.backends.formats.program:ProgramFile",
+        "mpi": "weft.backends.formats.p2p.format:Mpi",
+        "torch": "weft.backends.formats.p2p.format:Torch",
+        "cupy-nccl": "weft.backends.formats.p2p.format:CupyNccl",
+    },
+)
+"""What turns a program into artefacts that a runtime reads."""
+
+IMPORTERS = Registry("importer", "weft.importers")
+"""Formats of topology files that other packages read; ours are the table of ``dsl/importers``."""
+
+REGISTRIES = {"engines": ENGINES, "backends": BACKENDS, "passes": PASSES}
+"""All of them, by the word ``weft list`` uses."""

@@ -1,0 +1,284 @@
+"""``name{option=value}`` and frozen dataclasses: one parser for engines, passes and backends.
+
+The fields of the dataclass are the options, so ``exact{solver=z3,steps=3}`` on the command line,
+``Exact(solver="z3", steps=3)`` in Python and the text in a schedule's provenance are one thing.
+Values follow the field's type: integers, floats, exact rationals, ``true``/``false``, enums,
+``none`` where it is allowed, and tuples written ``a+b+c``. A value may hold a spec itself.
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True)
+... class Packing:
+...     trees: int = 1
+...     max_height: int | None = None
+>>> build(parse_spec("packing{trees=4, max-height=3}"), Packing)
+Packing(trees=4, max_height=3)
+>>> format_spec(Packing(trees=4), "packing")
+'packing{trees=4}'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .errors import SyntaxProblem, UnknownName, UserError
+from .spans import Source, Span
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_TRUE = {"true", "yes", "on", "1"}
+_FALSE = {"false", "no", "off", "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One ``key=value`` of a spec, and where each of the two was written."""
+
+    key: str
+    value: str
+    key_span: Span
+    value_span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A name and its options, as written."""
+
+    name: str
+    options: tuple[Option, ...]
+    span: Span
+
+    def __str__(self) -> str:
+        inside = ",".join(f"{o.key}={o.value}" for o in self.options)
+        return f"{self.name}{{{inside}}}" if inside else self.name
+
+
+def parse_spec(text: str, origin: str = "spec") -> Spec:
+    """One spec; ``origin`` names the text in errors (``--engine``).
+
+    Raises:
+        SyntaxProblem: not of the form ``name{option=value,…}``, with a caret.
+    """
+    return spec_at(Span(Source(origin, text), 0, len(text)))
+
+
+def spec_at(span: Span) -> Spec:
+    """One spec that stands in a longer text; errors as :func:`parse_spec`."""
+    parts = _split(span, ",")
+    if len(parts) != 1:
+        raise SyntaxProblem("one name is expected here, not a list", where=parts[1])
+    return _parse_one(parts[0])
+
+
+def parse_specs(text: str, origin: str = "spec") -> tuple[Spec, ...]:
+    """A list of specs: ``channels,threadblocks{policy=auto},fuse``.
+
+    Raises:
+        SyntaxProblem: as :func:`parse_spec`.
+    """
+    source = Source(origin, text)
+    return tuple(_parse_one(part) for part in _split(Span(source, 0, len(text)), ","))
+
+
+def _parse_one(span: Span) -> Spec:
+    match = _NAME.match(span.text)
+    if match is None:
+        raise SyntaxProblem("a name is expected here", where=span, hint=_FORM)
+    name, rest = match.group(), _trim(_part(span, match.end(), len(span.text)))
+    if not rest.text:
+        return Spec(name, (), span)
+    if not (rest.text.startswith("{") and rest.text.endswith("}")):
+        raise SyntaxProblem("options stand in braces", where=rest, hint=_FORM)
+    inside = _trim(_part(rest, 1, len(rest.text) - 1))
+    options = tuple(map(_parse_option, _split(inside, ","))) if inside.text else ()
+    for i, option in enumerate(options):
+        if any(option.key == before.key for before in options[:i]):
+            raise SyntaxProblem(f"option {option.key!r} is given twice", where=option.key_span)
+    return Spec(name, options, span)
+
+
+_FORM = "write name{option=value,option=value}"
+
+
+def _parse_option(span: Span) -> Option:
+    key, equals, _ = span.text.partition("=")
+    if not equals or not _NAME.fullmatch(key.strip()):
+        raise SyntaxProblem("an option is written option=value", where=span, hint=_FORM)
+    value = _trim(_part(span, len(key) + 1, len(span.text)))
+    return Option(key.strip(), value.text, _trim(_part(span, 0, len(key))), value)
+
+
+def _split(span: Span, separator: str) -> list[Span]:
+    """Parts between separators that stand outside all braces, trimmed."""
+    text, parts, depth, start = span.text, [], 0, 0
+    for i, ch in enumerate(text):
+        depth += (ch == "{") - (ch == "}")
+        if depth < 0:
+            raise SyntaxProblem("this brace closes nothing", where=_part(span, i, i + 1))
+        if ch == separator and depth == 0:
+            parts.append(_trim(_part(span, start, i)))
+            start = i + 1
+    if depth:
+        opened = _part(span, text.rfind("{"), text.rfind("{") + 1)
+        raise SyntaxProblem("this brace is never closed", where=opened, hint=_FORM)
+    return [*parts, _trim(_part(span, start, len(text)))]
+
+
+def _part(span: Span, start: int, end: int) -> Span:
+    return Span(span.source, span.start + start, span.start + end)
+
+
+def _trim(span: Span) -> Span:
+    text = span.text
+    left = len(text) - len(text.lstrip())
+    return _part(span, left, max(left, len(text.rstrip())))
+
+
+# --- to and from dataclasses ----------------------------------------------------------------------
+
+
+def options_of(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    """The options of a class by the name they are written with (hyphens for underscores)."""
+    if not dataclasses.is_dataclass(cls):
+        return {}
+    return {f.name.replace("_", "-"): f for f in dataclasses.fields(cls) if f.init}
+
+
+def build(spec: Spec, cls: type[T]) -> T:
+    """The instance of a dataclass that a spec describes.
+
+    Raises:
+        UnknownName: an option it does not have; suggests the nearest.
+        UserError: a value of the wrong type, or a required option left out.
+    """
+    fields = options_of(cls)
+    hints = get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for option in spec.options:
+        field = fields.get(option.key.replace("_", "-"))
+        if field is None:
+            raise UnknownName(f"option of {spec.name}", option.key, fields, where=option.key_span)
+        try:
+            values[field.name] = _value(option.value, hints[field.name])
+        except ValueError as error:
+            raise UserError(
+                f"{spec.name}: {option.key} must be {error}, not {option.value!r}",
+                where=option.value_span,
+            ) from None
+    for name, field in fields.items():
+        if field.name not in values and not _has_default(field):
+            raise UserError(
+                f"{spec.name} needs the option {name!r}",
+                where=spec.span,
+                hint=f"write {spec.name}{{{name}=…}}",
+            )
+    try:
+        return cls(**values)
+    except UserError as error:
+        error.where = error.where or spec.span
+        raise
+
+
+def format_spec(instance: Any, name: str | None = None) -> str:
+    """The text that :func:`build` reads back: options that differ from their default."""
+    parts = [
+        f"{key}={text_of(getattr(instance, field.name))}"
+        for key, field in options_of(type(instance)).items()
+        if not _has_default(field) or getattr(instance, field.name) != _default(field)
+    ]
+    label = name or str(instance.name)
+    return f"{label}{{{','.join(parts)}}}" if parts else label
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is not missing or field.default_factory is not missing
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def text_of(value: Any) -> str:
+    """The value of an option as a spec writes it: ``true``, ``none``, ``a+b``."""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | frozenset):
+        return "+".join(map(text_of, sorted(value) if isinstance(value, frozenset) else value))
+    return "none" if value is None else str(value)
+
+
+def _value(text: str, kind: Any) -> Any:
+    """A value of a type annotation; ValueError says what it must be."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _union(text, get_args(kind))
+    if origin is Literal:
+        return _choice(text, {str(v): v for v in get_args(kind)})
+    if origin is tuple:
+        item = get_args(kind)[0]
+        return tuple(_value(part, item) for part in _items(text))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _choice(text, {str(member.value): member for member in kind})
+    if kind is bool:
+        return _boolean(text)
+    if kind in (int, float, Fraction):
+        return _number(text, kind)
+    if not text:
+        raise ValueError("a text")
+    return text
+
+
+def _union(text: str, kinds: tuple[Any, ...]) -> Any:
+    if type(None) in kinds and text.lower() == "none":
+        return None
+    wanted = [k for k in kinds if k is not type(None)]
+    reasons = []
+    for kind in wanted:
+        try:
+            return _value(text, kind)
+        except ValueError as error:
+            reasons.append(str(error))
+    raise ValueError(" or ".join(reasons))
+
+
+def _choice(text: str, known: dict[str, Any]) -> Any:
+    if text not in known:
+        raise ValueError(f"one of {', '.join(known)}")
+    return known[text]
+
+
+def _items(text: str) -> list[str]:
+    """``a+b{c=1+2}+d`` at its outer plus signs."""
+    return [
+        part.text for part in _split(Span(Source("value", text), 0, len(text)), "+") if part.text
+    ]
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    raise ValueError("true or false")
+
+
+def _number(text: str, kind: type[Any]) -> Any:
+    noun = {int: "a whole number", float: "a number", Fraction: "a number such as 7/6"}[kind]
+    if len(text) > 64 or re.search(r"[eE][+-]?\d{4,}", text):
+        raise ValueError(f"{noun} of a sensible size")
+    try:
+        value = kind(text)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(noun) from None
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError(f"{noun} that is finite")
+    return value

@@ -1,0 +1,171 @@
+"""Numbers with units, exactly: sizes in bytes, times in µs, bandwidths in GB/s (10⁹ bytes/s).
+
+1 GB/s moves 1000 bytes in a µs, so ``bytes / (GBps * 1000)`` is a time in µs.
+
+>>> parse_bytes("1MiB"), parse_microseconds("2.5us"), parse_bandwidth("100Gb/s")
+(1048576, Fraction(5, 2), Fraction(25, 2))
+>>> format_bytes(1048576), format_bytes(1500)
+('1MiB', '1.5KB')
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from .errors import UserError, suggest
+
+BYTES_PER_US_PER_GBPS = 1000
+"""A link of 1 GB/s moves this many bytes in one µs."""
+
+_SIZES = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+_TIMES = {
+    "ns": Fraction(1, 1000),
+    "us": Fraction(1),
+    "µs": Fraction(1),
+    "μs": Fraction(1),
+    "ms": Fraction(1000),
+    "s": Fraction(10**6),
+    "min": Fraction(60 * 10**6),
+    "h": Fraction(3600 * 10**6),
+}
+_BANDWIDTHS = {
+    "B/s": Fraction(1, 10**9),
+    "KB/s": Fraction(1, 10**6),
+    "MB/s": Fraction(1, 1000),
+    "GB/s": Fraction(1),
+    "TB/s": Fraction(1000),
+    "KiB/s": Fraction(2**10, 10**9),
+    "MiB/s": Fraction(2**20, 10**9),
+    "GiB/s": Fraction(2**30, 10**9),
+    "Mb/s": Fraction(1, 8000),
+    "Gb/s": Fraction(1, 8),
+    "Tb/s": Fraction(125),
+    "Mbit/s": Fraction(1, 8000),
+    "Gbit/s": Fraction(1, 8),
+}
+_QUANTITY = re.compile(r"\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,3})?)\s*([^\s0-9.]\S*)?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRange:
+    """Message sizes from ``low`` to ``high`` bytes, both included."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high:
+            raise UserError(
+                f"size range {self.low}..{self.high} is empty", hint="write it low:high"
+            )
+
+    def powers(self) -> tuple[int, ...]:
+        """``low`` doubled until ``high``; ``high`` itself is always the last."""
+        count = int(math.log2(self.high / self.low) + 1e-9)
+        sizes = [self.low << i for i in range(count + 1)]
+        return tuple(sizes if sizes[-1] == self.high else [*sizes, self.high])
+
+
+def _parse(text: str, what: str, units: dict[str, Fraction] | dict[str, int]) -> Fraction:
+    example = {"size": "1MiB", "time": "2.5us", "bandwidth": "25GB/s"}[what]
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise UserError(f"{text!r} is not a {what}", hint=f"write a number and a unit: {example}")
+    number, unit = match.groups()
+    if unit is None:
+        raise UserError(f"{what} {text!r} has no unit", hint=f"units: {', '.join(units)}")
+    lowered = {u.lower(): u for u in units}
+    # Only the spelling with one meaning is accepted whatever its case: Gb/s and GB/s differ.
+    if unit not in units and list(map(str.lower, units)).count(unit.lower()) == 1:
+        unit = lowered[unit.lower()]
+    if unit not in units:
+        raise UserError(f"unknown unit {unit!r} in {what} {text!r}", hint=suggest(unit, units))
+    value = Fraction(Decimal(number)) * units[unit]
+    if value < 0:
+        raise UserError(f"{what} {text!r} is negative", hint=f"write for example {example}")
+    return value
+
+
+def parse_bytes(text: str) -> int:
+    """A size such as ``64B``, ``1KB`` (1000) or ``1KiB`` (1024), in bytes.
+
+    Raises:
+        UserError: no unit, an unknown one, or not a whole positive number of bytes.
+    """
+    value = _parse(text, "size", _SIZES)
+    if value.denominator != 1 or value < 1:
+        raise UserError(f"size {text!r} is not a whole positive number of bytes")
+    return int(value)
+
+
+def parse_size_range(text: str) -> SizeRange:
+    """``1KiB:1GiB``, ``1KiB..1GiB``, or one size (a range of one).
+
+    Raises:
+        UserError: an end of the range is missing or no size, or the range is empty.
+    """
+    low, colon, high = text.replace("..", ":").partition(":")
+    if not colon and "-" in low.strip()[1:]:
+        meant = low[:40].replace("-", ":")
+        raise UserError(f"{text[:40]!r} is not a size", hint=f"a range is written {meant}")
+    first = parse_bytes(low)
+    return SizeRange(first, parse_bytes(high) if colon else first)
+
+
+def parse_microseconds(text: str) -> Fraction:
+    """A time such as ``2.5us``, ``700ns`` or ``60s``, in µs."""
+    return _parse(text, "time", _TIMES)
+
+
+def parse_bandwidth(text: str) -> Fraction:
+    """A bandwidth such as ``25GB/s`` (bytes) or ``200Gb/s`` (bits), in GB/s."""
+    value = _parse(text, "bandwidth", _BANDWIDTHS)
+    if value == 0:
+        raise UserError(f"bandwidth {text!r} is zero", hint="leave the link out instead")
+    return value
+
+
+def exact(value: object, what: str) -> Fraction:
+    """A finite number from a file as an exact rational; a string may be ``"7/6"``.
+
+    Floats mean the decimal a person wrote: 0.7 is 7/10.
+
+    Raises:
+        UserError: not a number, NaN or infinite.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, Decimal)):
+        raise UserError(f"{what} must be a number, not {value!r}")
+    if isinstance(value, Fraction) and max(value.numerator, value.denominator) < 10**30:
+        return value  # the same object, and no way through text
+    text = repr(value) if isinstance(value, float) else str(value)
+    if len(text) > 64 or re.search(r"[eE][+-]?\d{4,}", text):
+        raise UserError(f"{what} {text[:40]!r}… is too long a number")
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise UserError(f"{what} must be a finite number, not {text!r}") from None
+
+
+def format_bytes(count: int) -> str:
+    """The largest unit that divides it, binary units first; else four digits."""
+    for unit in ("GiB", "GB", "MiB", "MB", "KiB", "KB"):
+        if count >= _SIZES[unit] and count % _SIZES[unit] == 0:
+            return f"{count // _SIZES[unit]}{unit}"
+    for unit in ("GB", "MB", "KB"):
+        if count >= _SIZES[unit]:
+            return f"{count / _SIZES[unit]:.4g}{unit}"
+    return f"{count}B"

@@ -1,0 +1,150 @@
+"""Every way to name a machine: the catalogue, a file of any known format, standard input.
+
+>>> topology("ring:4").ranks, topology("torus:4x4,bw=50GB/s").name
+(4, 'torus:4x4,bw=50GB/s')
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .base.errors import BadFile, UnknownName, UserError
+from .base.files import read_text
+from .base.spans import Source
+from .importers import read_any
+from .importers.taccl_pair import read_pair
+from .importers.taccl_sketch import TacclSketch
+from .machines.failures import find, without
+from .machines.families import FAMILIES
+from .machines.host_file import box_names, load_box
+from .machines.hosts import build, synopsis
+from .machines.spec import Spec, Value, parse_options, parse_spec
+from .nouns.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name of the catalogue, how it is written, and what it is."""
+
+    name: str
+    synopsis: str
+    summary: str
+
+
+def names() -> tuple[Entry, ...]:
+    """All entries of the catalogue: families first, then machines."""
+    families = tuple(Entry(f.name, f.synopsis, f.summary) for f in FAMILIES)
+    boxes = map(load_box, box_names())
+    return (*families, *(Entry(b.name, synopsis(b), b.title) for b in boxes))
+
+
+def topology(text: str) -> Topology:
+    """The machine that a text names.
+
+    A catalogue name with options (``dgx-a100:nodes=4``), a path with options of its importer
+    (``topo.xml:nodes=4``), or ``-`` for standard input. ``dead=0-1`` fits them all: the cables
+    between two nodes are broken, in both directions (or what else :mod:`.failures` names).
+
+    Raises:
+        UnknownName: no such machine or option. UserError: a value that does not fit.
+        BadFile: a file that cannot be read. BadTopology: a machine that cannot exist.
+    """
+    text = text.strip()
+    name = text.partition(":")[0]
+    if name in _known():
+        spec = parse_spec(text)
+        return _finished(_from_catalogue(spec), spec)
+    path, _ = _file_spec(text)
+    return imported(read_text(path), text)
+
+
+def imported(content: str, text: str) -> Topology:
+    """The machine that a file describes; ``text`` is its path, with options of its importer.
+
+    Raises:
+        As :func:`topology`.
+    """
+    path, spec = _file_spec(text.strip())
+    return _finished(read_any(content, "<stdin>" if path == "-" else path, spec), spec)
+
+
+def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
+    """The machine that a TACCL topology file and a TACCL sketch draw together.
+
+    ``content`` and ``text`` as for :func:`imported`; ``split``: NICs divided as TACCL does.
+
+    Raises:
+        As :func:`topology`.
+    """
+    path, spec = _file_spec(text.strip())
+    where = "<stdin>" if path == "-" else path
+    return _finished(read_pair(content, where, spec, sketch, split=split), spec)
+
+
+def file_of(text: str) -> str | None:
+    """The path in a text with or without options, where there is something; ``-`` always is."""
+    return next((p for p, _ in _splits(text) if p == "-" or os.path.exists(p)), None)
+
+
+def _finished(made: Topology, spec: Spec) -> Topology:
+    """Without its dead cables, when all its options are used."""
+    made = _without(made, spec.words("dead"))
+    spec.finish()
+    return made
+
+
+def _known() -> tuple[str, ...]:
+    return (*(f.name for f in FAMILIES), *box_names())
+
+
+def _from_catalogue(spec: Spec) -> Topology:
+    for family in FAMILIES:
+        if family.name == spec.name:
+            return family.build(spec)
+    return build(load_box(spec.name), spec)
+
+
+def _file_spec(text: str) -> tuple[str, Spec]:
+    """The path in a text and the options after it.
+
+    Raises:
+        UnknownName: nothing of that name, in the catalogue or on disk. BadFile: no such file.
+    """
+    for path, start in _splits(text):
+        if path == "-" or os.path.exists(path):
+            return path, parse_options(path, Source("topology", text), start)
+    name = text.partition(":")[0]
+    if os.sep in name or os.path.splitext(name)[1]:
+        raise BadFile("no such file", where=name)
+    raise UnknownName("topology", name or text, _known())
+
+
+def _splits(text: str) -> Iterator[tuple[str, int]]:
+    """(path, start of the options) for the whole text, then for each colon from the right."""
+    yield text, len(text)
+    for i in range(len(text) - 1, 0, -1):
+        if text[i] == ":":
+            yield text[:i], i + 1
+
+
+def _without(machine: Topology, dead: tuple[Value, ...]) -> Topology:
+    """The machine with some cables, NICs or switches broken.
+
+    Raises:
+        As :func:`weft.dsl.machines.failures.find`; UserError: a GPU, without which ranks change.
+    """
+    if not dead:
+        return machine
+    gone: set[int] = set()
+    for value in dead:
+        down = find(machine, value.text, value.span)
+        if down.ranks:
+            raise UserError(
+                f"dead= breaks cables, NICs and switches, and {down.name} is a rank",
+                where=value.span,
+                hint="--down-rank, or --group, leaves ranks out",
+            )
+        gone.update(down.links)
+    return without(machine, gone)

@@ -1,0 +1,1 @@
+"""Importers of other tools' sketches: TACCL and TE-CCL rules to our sketch language."""

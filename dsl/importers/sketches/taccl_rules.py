@@ -1,0 +1,349 @@
+"""TACCL's sketch in our language: text that parses, formats to itself and lints clean.
+
+What TACCL means otherwise than we do is a remark, not silence.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...base.errors import BadFile, UserError
+from ...language.format import format
+from ...language.lint import lint
+from ...language.machine import Machine
+from ...language.parse import parse
+from ...nouns.topology import NodeKind, Topology
+from ..loops import Row, group, joined, looped
+from ..taccl_sketch import EVERYWHERE, SAME_PLACE, Remark, TacclSketch
+
+WIDTH = 96
+PEERS = {"uc-min": "few", "uc-max": "many"}
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The text of a sketch in our language, and what TACCL means otherwise."""
+
+    text: str
+    remarks: tuple[Remark, ...]
+
+
+def translate(sketch: TacclSketch, topology: Topology, kind: str = "") -> Imported:
+    """What a TACCL sketch says, on its machine; for an allreduce, if that is the ``kind``.
+
+    Raises:
+        BadFile: the machine has other nodes, no such switch or no such symmetry.
+    """
+    return _Translation(sketch, Machine(topology), kind).imported()
+
+
+class _Translation:
+    """One sketch on its way into our language; keeps the remarks."""
+
+    def __init__(self, sketch: TacclSketch, machine: Machine, kind: str) -> None:
+        self.sketch, self.machine, self.kind = sketch, machine, kind
+        self.remarks = list(sketch.remarks)
+        self.gpus = self._gpus()
+        name = f"{machine.topology.name} ({self.gpus} GPUs)"
+        self.title = name if sketch.nodes == 1 else f"{sketch.nodes} nodes of {name}"
+        sketch.check_ranks(self.gpus, machine.topology.name)
+
+    def imported(self) -> Imported:
+        """The text, formatted, and the remarks in the order of its keys."""
+        rules = [f"chunks {self._chunks()}", "", *self._switches(), *self._between()]
+        moves = self._moves(rules)
+        if moves:
+            rules.append(f"symmetry: {', '.join(moves)}")
+        name = f"sketch {_sketch_name(self.sketch.name)}"
+        lines = [*self._header(rules), name, *rules]
+        text = format(parse("\n".join(lines).rstrip() + "\n", self.sketch.name))
+        return Imported(text, tuple(dict.fromkeys(self.remarks)))
+
+    def _chunks(self) -> int:
+        """TACCL's allreduce is a reduce_scatter and an allgather of the blocks of all GPUs."""
+        if self.kind != "allreduce":
+            return self.sketch.chunks
+        count = self.sketch.chunks * self.machine.topology.ranks
+        self._remark(
+            "hyperparameters.input_chunkup",
+            "of an allreduce TACCL cuts the block of "
+            f"every GPU, so the buffer is in {count} chunks",
+        )
+        return count
+
+    def _remark(self, where: str, text: str) -> None:
+        self.remarks.append(Remark(where, text))
+
+    def _gpus(self) -> int:
+        """GPUs of one node; refuses a machine of other nodes."""
+        boxes, name = self.machine.boxes, self.machine.topology.name
+        sizes = {len(box) for box in boxes}
+        if len(boxes) != self.sketch.nodes or len(sizes) != 1:
+            has = f"{len(boxes)} node{'s' * (len(boxes) > 1)}"
+            raise BadFile(
+                f"the sketch is for {self.sketch.nodes} equal nodes, {name} has {has}",
+                where=f"{self.sketch.where}: nnodes",
+                hint=f"nodes={self.sketch.nodes} after the machine's name makes as many",
+            )
+        return sizes.pop()
+
+    # ---- inside a node
+
+    def _switches(self) -> Iterator[str]:
+        sketch, place = self.sketch, "intranode_sketch"
+        if sketch.strategy != "switch":
+            if self._box_switches():
+                self._remark(
+                    f"{place}.strategy",
+                    "without 'switch' TACCL takes each pair of GPUs "
+                    "for a link of its own; here a GPU shares one port on the switch "
+                    "among its peers",
+                )
+            return
+        families = dict.fromkeys(
+            self._switch_of(one, f"{place}.switches[{i}]") for i, one in enumerate(sketch.switches)
+        )
+        peers = PEERS.get(sketch.peers)
+        for family in families:
+            if family and peers:
+                yield f"switch {family}: {peers} peers"
+        if any(families) and peers:
+            self._remark(
+                f"{place}.switch_hyperedge_strategy",
+                f"TACCL wants {peers} connections "
+                "in all in node 0, with 0.01 of the weight of time; here it is a rule for "
+                "every GPU of every node",
+            )
+
+    def _box_switches(self) -> list[int]:
+        """The switches of the first node."""
+        nodes = self.machine.topology.nodes
+        host = nodes[0].host
+        return [i for i, n in enumerate(nodes) if n.kind is NodeKind.SWITCH and n.host == host]
+
+    def _family(self, node: int) -> str:
+        """The name that the switches of all nodes have in common: nvswitch of nvswitch0."""
+        name = re.sub(r"\d+$", "", self.machine.topology.nodes[node].name)
+        return name if name.isidentifier() else f'"{self.machine.topology.nodes[node].name}"'
+
+    def _switch_of(self, ranks: Row, place: str) -> str:
+        """The switch that joins some GPUs, empty if cables do.
+
+        Raises:
+            BadFile: neither.
+        """
+        links = self.machine.link_ends
+        for node in self._box_switches():
+            on_it = set(links[links[:, 1] == node, 0].tolist()) & set(self.machine.boxes[0])
+            if on_it >= set(ranks):
+                if on_it > set(ranks):
+                    self._remark(
+                        place,
+                        "TACCL shares a port among the GPUs of this set only; here "
+                        f"among all {len(on_it)} on the switch",
+                    )
+                return self._family(node)
+        lost = next(
+            ((a, b) for a in ranks for b in ranks if a != b and not self.machine.hops[a, b]), None
+        )
+        if lost is not None:
+            raise BadFile(
+                f"GPUs {lost[0]} and {lost[1]} are on no switch and have no link in "
+                f"{self.machine.topology.name}",
+                where=f"{self.sketch.where}: {place}",
+                hint="is the sketch for another machine?",
+            )
+        self._remark(
+            place,
+            "these GPUs have cables, no switch: no rule; TACCL would let a GPU "
+            "send over one of them at a time",
+        )
+        return ""
+
+    # ---- between nodes
+
+    def _between(self) -> Iterator[str]:
+        sketch = self.sketch
+        if sketch.nodes == 1:
+            return
+        pairs = sketch.pairs(self.gpus)
+        if sketch.nodes > 2:
+            self._remark(
+                "internode_sketch",
+                "TACCL sends every chunk straight from its own node "
+                "to each other node; here nodes may also pass it on",
+            )
+        lines: list[str] = []
+        if set(pairs) == {(s, s) for s in range(self.gpus)}:
+            yield "forbid links between nodes except same local rank"
+        elif len(pairs) < self.gpus**2:
+            to = _receivers(pairs)
+            each = len(next(iter(to.values())))
+            lines += looped([(s, *r) for s, r in to.items()], "only links {0} -> {1}", each)
+        lines += self._relays(pairs)
+        if lines:
+            yield "between nodes:"
+            yield from (f"    {line}" for line in joined(lines))
+
+    def _relays(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
+        """Who leaves through whom, and whose data goes first."""
+        sketch, to = self.sketch, _receivers(pairs)
+        own = ", own data first" if sketch.own_first else ""
+        if sketch.senders is None:
+            if not own:
+                return []
+            through = ", ".join(f"{s} -> {group(r)}" for s, r in to.items())
+            through = "any -> any" if len(pairs) == self.gpus**2 else through
+            return [f"relay any through {through}{own}"]
+        self._check_senders(to)
+        together: dict[Row, list[int]] = {}
+        for source, senders in sketch.senders.items():
+            together.setdefault(senders, []).append(source)
+        if all(len(senders) == 1 for senders in together):
+            rows = [(s, *to[s], *sources) for (s,), sources in together.items()]
+            each = len(next(iter(to.values())))
+            return looped(rows, "relay {2} through {0} -> {1}" + own, each)
+        return [
+            f"relay {group(sources)} through "
+            + ", ".join(f"{s} -> {group(to[s])}" for s in senders)
+            + own
+            for senders, sources in together.items()
+        ]
+
+    def _check_senders(self, to: Mapping[int, Row]) -> None:
+        assert self.sketch.senders is not None
+        place = f"{self.sketch.where}: internode_sketch.gpus_to_sender_rev_map"
+        for g in range(self.gpus):
+            if g not in self.sketch.senders:
+                raise BadFile(
+                    f"the chunks of GPU {g} leave the node through nobody",
+                    where=place,
+                    hint="list every GPU under a sender, or leave the map out",
+                )
+
+    # ---- symmetry
+
+    def _moves(self, rules: list[str]) -> list[str]:
+        """The rotations that hold with the other rules."""
+        found = []
+        for i, (offset, block) in enumerate(self.sketch.rotations):
+            place = f"symmetry_offsets[{i}]"
+            if self.machine.ranks % block:
+                raise BadFile(
+                    f"{self.title} do not divide into blocks of {block} ranks",
+                    where=f"{self.sketch.where}: {place}",
+                    hint="is the sketch for another machine?",
+                )
+            if offset % block == 0:
+                self._remark(place, "moves nothing; left out")
+            elif self._holds(rules, move := self._move(offset % block, block), place, block):
+                found.append(move)
+        return list(dict.fromkeys(found))
+
+    def _move(self, offset: int, block: int) -> str:
+        """``rotate 2 within node`` for [2, 16], and the like."""
+        ranks, gpus = self.machine.ranks, self.gpus
+        if block == ranks and offset % gpus == 0 and ranks > gpus:
+            by = offset // gpus
+            return "rotate nodes" + (f" by {by}" if by > 1 else "")
+        if block == gpus:
+            return f"rotate {offset} within node"
+        return f"rotate {offset}" + ("" if block == ranks else f" in blocks of {block}")
+
+    def _holds(self, rules: list[str], move: str, place: str, block: int) -> bool:
+        """Whether a move is a symmetry of machine and rules.
+
+        Raises:
+            BadFile: it is none, and TACCL wants it between nodes too.
+        """
+        if _is_clean([*rules, f"symmetry: {move}"], self.machine.topology):
+            if self.sketch.nodes > 1 and block <= self.gpus:
+                self._remark(
+                    place,
+                    "TACCL asks this of sends inside nodes; here it holds for "
+                    "those between nodes too",
+                )
+            return True
+        if self.sketch.nodes > 1 and block <= self.gpus:
+            if _is_clean([f"symmetry: {move.replace(' within node', '')}"], self._alone()):
+                self._remark(
+                    place,
+                    "TACCL asks this of sends inside nodes only, and those between "
+                    "nodes are not symmetric in this way; left out",
+                )
+                return False
+        raise BadFile(
+            f"{move!r} is no symmetry of {self.title} with these connections",
+            where=f"{self.sketch.where}: {place}",
+            hint="is the sketch for another machine? (or leave the symmetry out)",
+        )
+
+    def _alone(self) -> Topology:
+        """The first node without its network."""
+        alone = self.machine.topology.restricted_to(self.machine.boxes[0])
+        inside = {*range(alone.ranks)} | {
+            i
+            for i, n in enumerate(alone.nodes)
+            if n.kind is not NodeKind.NIC and n.host == alone.nodes[0].host
+        }
+        return alone.without_links(
+            i for i, x in enumerate(alone.links) if not {x.src, x.dst} <= inside
+        )
+
+    # ---- in words
+
+    def _header(self, rules: list[str]) -> Iterator[str]:
+        sketch = self.sketch
+        said = [f"TACCL's sketch {sketch.name} for {self.title}."]
+        if any(rule.startswith("switch ") for rule in rules):
+            small = "large" if PEERS[sketch.peers] == "few" else "small"
+            said.append(
+                f"Over the switch every GPU talks to {PEERS[sketch.peers]} others (for "
+                f"{small} messages)."
+            )
+        if sketch.nodes > 1:
+            said.append(self._connections_in_words())
+        if sketch.senders is not None:
+            said.append(
+                "What starts on a GPU leaves its node through the sender that is named for it."
+            )
+        if sketch.own_first:
+            said.append("A sender's own data goes first.")
+        if rules[-1].startswith("symmetry"):
+            said.append("The schedule looks the same after each move of the symmetry.")
+        pieces = "one piece" if sketch.chunks == 1 else f"{sketch.chunks} pieces"
+        said.append(f"Every input goes in {pieces}.")
+        return (f"# {line}" for line in textwrap.wrap(" ".join(said), WIDTH - 2))
+
+    def _connections_in_words(self) -> str:
+        to = self.sketch.connections
+        if to == EVERYWHERE:
+            return "Between nodes any GPU sends to any other."
+        if to == SAME_PLACE:
+            return "Between nodes a GPU sends to the GPU at its own place."
+        pairs = self.sketch.pairs(self.gpus)
+        shown = ", ".join(f"{s} to {r}" for s, r in pairs[:4]) + (", …" if len(pairs) > 4 else "")
+        return f"Between nodes only these local ranks talk: {shown}."
+
+
+def _is_clean(rules: list[str], topology: Topology) -> bool:
+    """Whether a sketch of these rules elaborates, and nothing in it looks wrong."""
+    try:
+        return not lint(parse("\n".join(["sketch trial", *rules]) + "\n"), topology)
+    except UserError:
+        return False
+
+
+def _receivers(pairs: Sequence[tuple[int, int]]) -> dict[int, Row]:
+    found: dict[int, Row] = {}
+    for sender, receiver in pairs:
+        found[sender] = (*found.get(sender, ()), receiver)
+    return found
+
+
+def _sketch_name(name: str) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return plain if plain[:1].isalpha() else f"taccl{plain}"

@@ -1,0 +1,139 @@
+"""Boxes joined by their NICs: which switch each NIC is plugged into.
+
+==================  ===========================================================================
+``star``            every NIC on one switch that blocks nothing
+``rails``           NIC i of every box on rail switch i, and no way from rail to rail
+``rails+spine``     the same, the rail switches joined by a spine (``oversub=2``: half as wide)
+``planes:K``        NIC i on plane i mod K, and no way from plane to plane
+``pods:B``          B boxes on one leaf switch, the leaves joined by a spine (``oversub=``)
+``direct``          two boxes back to back: NIC i with NIC i
+==================  ===========================================================================
+
+A NIC that serves one GPU is only the link from that GPU to the fabric; one that several GPUs
+share is a node between them, so that its bandwidth is theirs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..base.errors import BadTopology, UnknownName, UserError
+from ..base.spans import Span
+from ..nouns.topology import Link, Node, Topology, both_ways, switch
+
+FABRICS = ("star", "rails", "rails+spine", "planes:K", "pods:B", "direct")
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where a box meets the fabric: a node, its slot, and the cable that leaves from there."""
+
+    node: int
+    box: int
+    slot: int
+    bandwidth: Fraction
+    alpha: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """How ports are wired; ``size`` is K of planes, B of pods."""
+
+    kind: str
+    size: int = 1
+    oversub: Fraction = Fraction(1)
+
+
+def parse_fabric(text: str, where: Span | None = None) -> Fabric:
+    """``rails``, ``planes:2`` and the like, without the oversubscription.
+
+    Raises:
+        UnknownName: another word. UserError: a number missing or too much.
+    """
+    kind, _, number = text.partition(":")
+    sized = f"{kind}:K" in FABRICS or f"{kind}:B" in FABRICS
+    if not sized and kind not in FABRICS:
+        raise UnknownName("fabric", text, FABRICS, where=where)
+    if sized != bool(number) or (sized and not (number.isascii() and number.isdigit())):
+        raise UserError(
+            f"fabric {text!r} is not complete" if sized else f"fabric {kind} takes no number",
+            where=where,
+            hint=f"known: {', '.join(FABRICS)}",
+        )
+    size = int(number[:9]) if number else 1
+    if size < 1:
+        raise UserError(f"fabric {text!r} has no switches", where=where)
+    return Fabric(kind, size)
+
+
+def join(topology: Topology, ports: tuple[Port, ...], fabric: Fabric) -> Topology:
+    """The topology with its ports wired.
+
+    Raises:
+        BadTopology: ``direct`` between other than two boxes.
+    """
+    if fabric.kind == "direct":
+        return _back_to_back(topology, ports)
+    leaf_of = {port: _leaf(port, fabric) for port in ports}
+    names = list(dict.fromkeys(sorted(leaf_of.values(), key=_natural)))
+    first = len(topology.nodes)
+    place = {name: first + i for i, name in enumerate(names)}
+    links = list(topology.links)
+    for port in ports:
+        links += both_ways(port.node, place[leaf_of[port]], port.bandwidth, port.alpha)
+    nodes: list[Node] = [*topology.nodes, *map(switch, names)]
+    if fabric.kind in ("rails+spine", "pods") and len(names) > 1:
+        nodes.append(switch("spine"))
+        links += _spine(place, first + len(names), leaf_of, fabric.oversub)
+    return Topology(
+        topology.name, tuple(nodes), tuple(links), topology.resources, (), topology.notes
+    )
+
+
+def _leaf(port: Port, fabric: Fabric) -> str:
+    match fabric.kind:
+        case "star":
+            return "fabric"
+        case "planes":
+            return f"plane{port.slot % fabric.size}"
+        case "pods":
+            return f"pod{port.box // fabric.size}"
+        case _:
+            return f"rail{port.slot}"
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return len(name), name
+
+
+def _spine(
+    place: Mapping[str, int], spine: int, leaf_of: Mapping[Port, str], oversub: Fraction
+) -> list[Link]:
+    """Each leaf has as much bandwidth up as down, divided by the oversubscription."""
+    links: list[Link] = []
+    for name, node in place.items():
+        below = [port for port, leaf in leaf_of.items() if leaf == name]
+        up = sum((port.bandwidth for port in below), Fraction(0)) / oversub
+        links += both_ways(node, spine, up, max(port.alpha for port in below))
+    return links
+
+
+def _back_to_back(topology: Topology, ports: tuple[Port, ...]) -> Topology:
+    boxes = sorted({port.box for port in ports})
+    if len(boxes) != 2:
+        raise BadTopology(
+            f"{topology.name}: fabric direct joins two boxes, not {len(boxes)}",
+            hint="fabric=star or fabric=rails joins any number",
+        )
+    links = list(topology.links)
+    there = {port.slot: port for port in ports if port.box == boxes[1]}
+    for port in ports:
+        if port.box == boxes[0] and port.slot in there:
+            other = there[port.slot]
+            bandwidth = min(port.bandwidth, other.bandwidth)
+            links += both_ways(port.node, other.node, bandwidth, max(port.alpha, other.alpha))
+    return Topology(
+        topology.name, topology.nodes, tuple(links), topology.resources, (), topology.notes
+    )

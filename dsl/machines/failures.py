@@ -1,0 +1,342 @@
+"""What is down, by name, and the machine without it.
+
+A cable is written ``gpu0-gpu3`` (both directions, all parallel links), one direction
+``gpu0->gpu3``, the second of parallel ones ``gpu0-gpu3#2``; a NIC ``nic0.3``, ``host2.nic1`` or the
+name of the GPU whose only one it is; switches, GPUs and other nodes go by their names, boxes as
+``host2``. Ranks may be written as numbers.
+
+>>> from weft.dsl.catalogue import topology
+>>> left = degraded(box := topology("dgx1"), [find(box, "gpu0-gpu1"), rank_down(box, 5)])
+>>> left.topology.ranks, left.survivors, len(left.gone)
+(7, (0, 1, 2, 3, 4, 6, 7), 10)
+>>> print(left.told())
+without gpu0-gpu1 and gpu5; ranks 6 … 7 are now 5 … 6
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from ..base.arrays import Ints
+from ..base.errors import BadTopology, UnknownName, UserError
+from ..base.spans import Span
+from ..nouns.collective import Collective
+from ..nouns.hops import hop_distances
+from ..nouns.problem import required_pairs
+from ..nouns.topology import Topology
+from ..symmetry.detect import surviving
+from ..symmetry.symmetry import GUESSED, extend, guess, is_automorphism
+from .nics import nics_of
+
+Where = Span | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """Something that is down: its name, the links that are dead with it, ranks that are gone."""
+
+    name: str
+    links: tuple[int, ...]
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Degraded:
+    """What is left of a machine.
+
+    Attributes:
+        whole, topology: the machine before and after.
+        downs: what is down.
+        gone: the links that are dead, ascending.
+        survivors: the rank each rank had before.
+        link_image: the link that each link has become, shape (links,); -1 where it is dead.
+    """
+
+    whole: Topology
+    topology: Topology
+    downs: tuple[Down, ...]
+    gone: tuple[int, ...]
+    survivors: tuple[int, ...]
+    link_image: Ints
+
+    @property
+    def dead_ranks(self) -> tuple[int, ...]:
+        """The ranks that are gone, as they were numbered."""
+        return tuple(sorted(set(range(self.whole.ranks)) - set(self.survivors)))
+
+    def told(self) -> str:
+        """One line: what is down, and which ranks are numbered anew."""
+        names = [down.name for down in self.downs]
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+        moved = [
+            f"{_span(old)} {'is' if len(old) == 1 else 'are'} now {_span(new)}"
+            for old, new in _moved(self.survivors)
+        ]
+        plural = "rank" if len(moved) == 1 and "…" not in moved[0] else "ranks"
+        return f"without {listed}" + (f"; {plural} {', '.join(moved)}" if moved else "")
+
+
+def degraded(topology: Topology, downs: Iterable[Down]) -> Degraded:
+    """The machine without what is down.
+
+    Ranks that are gone leave the collective: the others are numbered anew in their order. Switches
+    and NICs without any link are left out. Symmetries are kept as far as they hold.
+
+    Raises:
+        BadTopology: no rank is left.
+    """
+    listed = tuple({down.name: down for down in downs}.values())
+    dead = {rank for down in listed for rank in down.ranks}
+    gone = {link for down in listed for link in down.links}
+    gone |= {i for i, x in enumerate(topology.links) if x.src in dead or x.dst in dead}
+    survivors = tuple(r for r in range(topology.ranks) if r not in dead)
+    if not survivors:
+        raise BadTopology(f"{topology.name}: no rank is left")
+    left = without(topology, gone) if gone else topology
+    used = {end for x in left.links for end in (x.src, x.dst)}
+    kept = (*survivors, *(v for v in range(topology.ranks, len(topology.nodes)) if v in used))
+    had = {end for x in topology.links for end in (x.src, x.dst)}
+    if len(kept) < len(survivors) + len([v for v in had if v >= topology.ranks]) or dead:
+        left = _restricted(left, kept)
+    image = np.full(len(topology.links), -1, np.int64)
+    alive = np.array([i for i in range(len(topology.links)) if i not in gone], np.int64)
+    image[alive] = np.arange(len(alive))
+    made = Degraded(topology, left, listed, tuple(sorted(gone)), survivors, image)
+    if not listed:
+        return made
+    name = f"{topology.name} without {', '.join(down.name for down in listed)}"
+    notes = (*topology.notes, made.told())
+    return replace(made, topology=replace(left, name=name, notes=notes))
+
+
+def without(machine: Topology, gone: set[int]) -> Topology:
+    """The machine without some links; of its declared symmetries, what still holds."""
+    left = machine.without_links(gone)
+    # A switch that lost its twin may have to be placed anew: only the ranks' images are kept.
+    images = (
+        image if is_automorphism(left, image) else extend(left, image[: left.ranks])
+        for image in machine.symmetries
+    )
+    kept = dict.fromkeys([*(image for image in images if image), *surviving(machine, left, gone)])
+    return replace(left, symmetries=tuple(kept) or (guess(left) if left.ranks <= GUESSED else ()))
+
+
+def _restricted(left: Topology, kept: tuple[int, ...]) -> Topology:
+    """The machine on some of its nodes, with the symmetries that keep to them."""
+    made = left.on_nodes(kept, left.name)
+    place = {node: i for i, node in enumerate(kept)}
+    images = [
+        tuple(place[image[v]] for v in kept)
+        for image in left.symmetries
+        if all(image[v] in place for v in kept)
+    ]
+    held = tuple(image for image in images if is_automorphism(made, image))
+    return replace(made, symmetries=held or (guess(made) if made.ranks <= GUESSED else ()))
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def find(topology: Topology, text: str, where: Where = None) -> Down:
+    """What a name stands for: a cable, one of its directions, a NIC, a node, or a box.
+
+    Raises:
+        UnknownName: nothing is called so. BadTopology: no cable between those two.
+        UserError: parallel links that are not there.
+    """
+    text = text.strip()
+    nodes = {node.name: v for v, node in enumerate(topology.nodes)}
+    if text in nodes:
+        return node_down(topology, nodes[text])
+    nics = {name: nic for nic in reversed(nics_of(topology)) for name in nic.names}
+    if text in nics:
+        return Down(nics[text].name, nics[text].links)
+    if (box := re.fullmatch(r"host(\d{1,9})", text)) is not None:
+        return host_down(topology, int(box[1]), where)
+    if "-" in text:
+        return cable_down(topology, text, where)
+    if text.isdecimal() and text.isascii() and int(text[:9]) < topology.ranks:
+        return rank_down(topology, int(text))
+    boxes = [f"host{h}" for h in _hosts(topology)]
+    raise UnknownName("part of the machine", text, [*nodes, *nics, *boxes], where=where)
+
+
+def nic_down(topology: Topology, text: str, where: Where = None) -> Down:
+    """A NIC by one of its names; that of a GPU stands for its only NIC.
+
+    Raises:
+        UnknownName: there is no such NIC. UserError: there are none at all.
+    """
+    nics = nics_of(topology)
+    if not nics:
+        raise UserError(
+            f"{topology.name} has no NICs", where=where, hint="weft topo show lists what it has"
+        )
+    names = {name: nic for nic in reversed(nics) for name in nic.names}
+    found = names.get(text.strip())
+    if found is None:
+        raise UnknownName("NIC", text, names, where=where)
+    return Down(found.name, found.links)
+
+
+def cable_down(topology: Topology, text: str, where: Where = None) -> Down:
+    """The links between two nodes: ``a-b``, ``a->b``, and ``#2`` for the second of parallel ones.
+
+    Raises:
+        UnknownName: no such node. BadTopology: no link between them. UserError: no cable at all.
+    """
+    plain, hash_, number = text.strip().partition("#")
+    a, b, arrow = _ends(topology, plain, where)
+    forth = [i for i, x in enumerate(topology.links) if (x.src, x.dst) == (a, b)]
+    back = [i for i, x in enumerate(topology.links) if (x.src, x.dst) == (b, a)]
+    ways = [forth] if arrow else [forth, back]
+    if not any(ways):
+        raise BadTopology(
+            f"there is no cable {text} in {topology.name}",
+            where=where,
+            hint="weft topo show lists the cables",
+        )
+    if hash_:
+        most = max(map(len, ways))
+        if not re.fullmatch(r"\d{1,6}", number) or not 1 <= int(number) <= most:
+            raise UserError(
+                f"{text!r}: there are {most} such links", where=where, hint=f"#1 … #{most}"
+            )
+        ways = [way[int(number) - 1 : int(number)] for way in ways]
+    ends = f"{topology.nodes[a].name}{'->' if arrow else '-'}{topology.nodes[b].name}"
+    return Down(ends + hash_ + number, tuple(sorted(i for way in ways for i in way)))
+
+
+def node_down(topology: Topology, node: int) -> Down:
+    """A node with all its links; a GPU is gone from the collective, too."""
+    links = tuple(i for i, x in enumerate(topology.links) if node in (x.src, x.dst))
+    return Down(topology.nodes[node].name, links, (node,) if node < topology.ranks else ())
+
+
+def rank_down(topology: Topology, rank: int, where: Where = None) -> Down:
+    """A GPU by its rank.
+
+    Raises:
+        UserError: there is no such rank.
+    """
+    if not 0 <= rank < topology.ranks:
+        raise UserError(
+            f"rank {rank} is not on {topology.name}",
+            where=where,
+            hint=f"its ranks are 0 … {topology.ranks - 1}",
+        )
+    return node_down(topology, rank)
+
+
+def host_down(topology: Topology, host: int, where: Where = None) -> Down:
+    """A box: its GPUs, and all links of its nodes.
+
+    Raises:
+        UserError: there is no such box.
+    """
+    hosts = _hosts(topology)
+    if host not in hosts:
+        known = f"host{min(hosts)} … host{max(hosts)}" if hosts else "it is not made of boxes"
+        raise UserError(f"host{host} is not in {topology.name}", where=where, hint=known)
+    inside = {v for v, node in enumerate(topology.nodes) if node.host == host}
+    links = tuple(i for i, x in enumerate(topology.links) if x.src in inside or x.dst in inside)
+    return Down(f"host{host}", links, tuple(sorted(v for v in inside if v < topology.ranks)))
+
+
+def _hosts(topology: Topology) -> list[int]:
+    return sorted({node.host for node in topology.nodes if node.host is not None})
+
+
+def _ends(topology: Topology, text: str, where: Where) -> tuple[int, int, bool]:
+    """The nodes of ``0-1``, ``gpu3-nvswitch0`` or ``gpu0->gpu1``, and whether one way is meant."""
+    places = {node.name: i for i, node in enumerate(topology.nodes)}
+    places |= {str(r): r for r in range(topology.ranks)}
+    for i, letter in enumerate(text):
+        if letter != "-":
+            continue
+        arrow = text[i + 1 : i + 2] == ">"
+        a, b = text[:i].strip(), text[i + 1 + arrow :].strip()
+        if a in places and b in places:
+            return places[a], places[b], arrow
+    first, dash, second = (part.strip() for part in text.partition("-"))
+    second = second.removeprefix(">").strip()
+    if not dash or not second:
+        raise UserError(f"{text!r} is not a cable", where=where, hint="write 0-1, or gpu0->gpu1")
+    raise UnknownName("node", second if first in places else first, places, where=where)
+
+
+# --- what is cut off ------------------------------------------------------------------------------
+
+
+def cut_off(topology: Topology, collective: Collective | None = None) -> tuple[int, ...]:
+    """The ranks outside the largest set (the first of equals) that all reach each other.
+
+    None where a collective needs no more than what is there: a broadcast has one direction. Of one
+    with roots, those that cannot reach them, or that they cannot reach.
+    """
+    reached = hop_distances(topology) >= 0
+    if reached.all():
+        return ()
+    if collective is not None:
+        missing = [pair for pair in required_pairs(collective) if not reached[pair]]
+        # Who cannot hear the one that tells, or is not heard by the one that listens.
+        for here, there in ((0, 1), (1, 0)):
+            if {pair[here] for pair in missing} <= set(collective.roots):
+                return tuple(sorted({pair[there] for pair in missing}))
+    mutual = reached & reached.T
+    sizes = mutual.sum(axis=1)
+    return tuple(np.flatnonzero(~mutual[int(np.argmax(sizes))]).tolist())
+
+
+def require_whole(left: Degraded, collective: Collective | None = None) -> None:
+    """Refuse a machine that has fallen apart: for a collective of those who are left, or for any.
+
+    Raises:
+        BadTopology: some ranks are cut off; they are named as they were numbered.
+    """
+    lost = [left.survivors[r] for r in cut_off(left.topology, collective)]
+    if not lost:
+        return
+    names = [left.whole.nodes[r].name for r in lost]
+    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    are = "is" if len(lost) == 1 else "are"
+    raise BadTopology(
+        f"{left.topology.name}: {shown} {are} cut off from the others",
+        hint=f"to go on without: --down-rank {ranges(lost)}",
+    )
+
+
+_SHOWN = 12
+
+
+def ranges(ranks: Sequence[int]) -> str:
+    """Ranks as flags take them: ``0,4..7``.
+
+    >>> ranges((0, 4, 5, 6, 7))
+    '0,4..7'
+    """
+    return ",".join(
+        str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in _runs(ranks)
+    )
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[list[int]]:
+    """Ascending numbers as runs without a gap."""
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
+        yield [number for _, number in run]
+
+
+def _moved(survivors: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
+    """Runs of ranks whose number is another now, before and after."""
+    new = {old: i for i, old in enumerate(survivors)}
+    for run in _runs(old for old in survivors if new[old] != old):
+        yield run, [new[old] for old in run]
+
+
+def _span(run: list[int]) -> str:
+    return str(run[0]) if len(run) == 1 else f"{run[0]} … {run[-1]}"

@@ -1,0 +1,172 @@
+"""The file of a box (TOML): read strictly, every number with its unit and its source.
+
+The catalogue's own are ``topologies/*.toml``; people write theirs in the same form, which
+``docs/topologies.md`` describes.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+from ..base.errors import BadFile, UserError
+from ..base.files import SCHEMA, Fields
+from ..base.units import parse_bandwidth, parse_microseconds
+from .fabric_links import parse_fabric
+from .hosts import Box, BoxSwitch, Cables, Nics
+from .spec import MAX_GPUS
+
+T = TypeVar("T")
+
+
+def looks_like_box(text: str) -> bool:
+    """Whether the first line that says something is a TOML key."""
+    return re.match(r"\ufeff?(\s*(#.*)?\n)*\s*[a-z_]+\s*=", text) is not None
+
+
+def box_names() -> tuple[str, ...]:
+    """The names of the described boxes, sorted."""
+    folder = resources.files("weft") / "topologies"
+    return tuple(sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".toml")))
+
+
+@cache
+def load_box(name: str) -> Box:
+    """Read a box of the catalogue."""
+    file = resources.files("weft") / "topologies" / f"{name}.toml"
+    return read_box(file.read_text(encoding="utf-8"), f"topologies/{name}.toml")
+
+
+def read_box(text: str, where: str) -> Box:
+    """A box from the text of its file.
+
+    Raises:
+        BadFile: not TOML, an unknown key, a number without its unit, a GPU that is not there.
+    """
+    try:
+        # As strings the decimals stay what was written.
+        data = tomllib.loads(text.removeprefix("\ufeff").replace("\r\n", "\n"), parse_float=str)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadFile(f"not TOML: {error}", where=where) from None
+    except ValueError:  # Python converts no integers of thousands of digits
+        raise BadFile("an integer of thousands of digits", where=where) from None
+    if data.get("schema") != SCHEMA:
+        raise BadFile(
+            f"schema {data.get('schema')!r} is not known",
+            where=where,
+            hint=f"the file of a box says schema = {SCHEMA}",
+        )
+    fields = Fields(data, where)
+    gpus = fields.get("gpus", int)
+    if not 1 <= gpus <= MAX_GPUS:
+        raise BadFile(f"gpus is {gpus}", where=where)
+    box = Box(
+        fields.get("name", str),
+        fields.get("title", str, ""),
+        gpus,
+        tuple(_read_switch(x, gpus, at) for x, at in _entries(fields, "switch", where)),
+        tuple(_read_cables(x, gpus, at) for x, at in _entries(fields, "cables", where)),
+        _read_nics(fields.get("nics", dict), gpus, where) if "nics" in data else None,
+        tuple(_read_move(x, gpus, where) for x in fields.get("symmetries", list, [])),
+    )
+    fields.get("source", str, "")
+    fields.finish()
+    return box
+
+
+def _entries(fields: Fields, key: str, where: str) -> Iterator[tuple[Any, str]]:
+    """The tables of an array, and the place of each: which one, where there are several."""
+    tables = fields.get(key, list, [])
+    for number, one in enumerate(tables, 1):
+        which = f" {number} of {len(tables)}" if len(tables) > 1 else ""
+        yield one, f"{where}: {key}{which}"
+
+
+def _read_switch(data: Any, gpus: int, where: str) -> BoxSwitch:
+    fields = Fields(data, where)
+    one = BoxSwitch(
+        fields.get("name", str),
+        _read_gpus(fields.get("gpus", list, list(range(gpus))), gpus, where),
+        _bandwidth(fields, "bandwidth", where),
+        _quantity(parse_microseconds, fields.get("alpha", str), where),
+        fields.get("multicast", bool, False),
+        fields.get("reduces", bool, False),
+    )
+    _cited(fields)
+    return one
+
+
+def _read_cables(data: Any, gpus: int, where: str) -> Cables:
+    fields = Fields(data, where)
+    pairs = []
+    for row in fields.get("pairs", list):
+        if not isinstance(row, list) or len(row) not in (2, 3):
+            raise BadFile(f"{row!r} is no cable, [GPU, GPU] or [GPU, GPU, lanes] is", where=where)
+        a, b = _read_gpus(row[:2], gpus, where)
+        lanes = row[2] if len(row) == 3 else 1
+        if type(lanes) is not int or not 1 <= lanes <= 1000:
+            raise BadFile(f"{lanes!r} lanes in {row!r}", where=where)
+        pairs.append((a, b, lanes))
+    width = _bandwidth(fields, "lane", where)
+    one = Cables(
+        tuple(pairs), width, _quantity(parse_microseconds, fields.get("alpha", str), where)
+    )
+    _cited(fields)
+    return one
+
+
+def _read_nics(data: Any, gpus: int, where: str) -> Nics:
+    where = f"{where}: nics"
+    fields = Fields(data, where)
+    attach = tuple(_read_gpus(x, gpus, where) for x in fields.get("attach", list))
+    if not attach:
+        raise BadFile("attach names no NIC", where=where)
+    fabric = fields.get("fabric", str, "star")
+    _quantity(parse_fabric, fabric, where)
+    width = _bandwidth(fields, "bandwidth", where)
+    alpha = _quantity(parse_microseconds, fields.get("alpha", str), where)
+    shared = any(len(served) > 1 for served in attach)
+    pcie = _bandwidth(fields, "pcie", where) if shared else _bandwidth(fields, "pcie", where, width)
+    _cited(fields)
+    return Nics(attach, width, alpha, pcie, fabric)
+
+
+def _bandwidth(fields: Fields, key: str, where: str, *default: Fraction) -> Fraction:
+    text = fields.get(key, str, "") if default else fields.get(key, str)
+    return _quantity(parse_bandwidth, text, where) if text or not default else default[0]
+
+
+def _quantity(parse: Callable[[str], T], text: str, where: str) -> T:
+    try:
+        return parse(text)
+    except UserError as error:
+        raise BadFile(error.message, where=where, hint=error.hint) from None
+
+
+def _cited(fields: Fields) -> None:
+    """Every table names where its numbers come from."""
+    fields.get("source", str)
+    fields.finish()
+
+
+def _read_gpus(data: Any, gpus: int, where: str) -> tuple[int, ...]:
+    """Different GPUs of the box."""
+    if not isinstance(data, list) or not data or not all(type(x) is int for x in data):
+        raise BadFile(f"a list of GPU numbers is expected, not {data!r}"[:120], where=where)
+    if len(set(data)) < len(data):
+        raise BadFile(f"a GPU stands twice in {data}"[:120], where=where)
+    if not all(0 <= x < gpus for x in data):
+        raise BadFile(f"GPUs are 0 … {gpus - 1}, not {data}"[:120], where=where)
+    return tuple(data)
+
+
+def _read_move(data: Any, gpus: int, where: str) -> tuple[int, ...]:
+    move = _read_gpus(data, gpus, f"{where}: symmetries")
+    if len(move) != gpus:
+        raise BadFile(f"a symmetry has {len(move)} of {gpus} GPUs", where=f"{where}: symmetries")
+    return move

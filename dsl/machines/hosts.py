@@ -1,0 +1,220 @@
+"""Boxes: GPUs, the switches and cables between them, NICs; and machines made of them.
+
+A box says how boxes like it are joined when nothing else is asked for. :mod:`.box_file` reads one
+from a file; the importers of other formats make them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ..base.arrays import Ints
+from ..base.errors import BadTopology, UserError
+from ..nouns.topology import Link, Node, NodeKind, Topology, both_ways, gpu
+from ..symmetry.structure import Structure, structure_of
+from ..symmetry.symmetry import Image, extended
+from .fabric_links import FABRICS, Port, join, parse_fabric
+from .spec import Spec, check_size
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSwitch:
+    """A switch inside a box; ``bandwidth`` and ``alpha`` are those of one port, each way."""
+
+    name: str
+    gpus: tuple[int, ...]
+    bandwidth: Fraction
+    alpha: Fraction
+    multicast: bool = False
+    reduces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cables:
+    """Direct cables: [GPU, GPU, lanes], each lane of ``bandwidth`` each way."""
+
+    pairs: tuple[tuple[int, int, int], ...]
+    bandwidth: Fraction
+    alpha: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Nics:
+    """Slot i serves the GPUs ``attach[i]``, over PCIe where they share it."""
+
+    attach: tuple[tuple[int, ...], ...]
+    bandwidth: Fraction
+    alpha: Fraction
+    pcie: Fraction
+    fabric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A machine as its file describes it. ``moves`` are symmetries of the GPUs of one box."""
+
+    name: str
+    title: str
+    gpus: int
+    switches: tuple[BoxSwitch, ...]
+    cables: tuple[Cables, ...]
+    nics: Nics | None
+    moves: tuple[Image, ...]
+
+
+def synopsis(box: Box) -> str:
+    """How the box is written with its options."""
+    return box.name + (f"[:nodes=N,nics=…,fabric={'|'.join(FABRICS)}]" if box.nics else "")
+
+
+def build(box: Box, spec: Spec) -> Topology:
+    """The boxes and their fabric as the options say.
+
+    Options: ``nodes=``, ``bw=`` and ``alpha=`` (of a switch port or a lane), ``nics=`` (per box,
+    one number or one for each), ``nic_bw=``, ``nic_alpha=``, ``fabric=``, ``oversub=``, and
+    ``sharp=on`` (the switch multicasts and reduces, where the hardware can).
+
+    Raises:
+        UserError: an option that does not fit. BadTopology: boxes that nothing joins.
+    """
+    nodes = spec.integer("nodes", 1)
+    check_size(spec, nodes * box.gpus)
+    inner = side_by_side(box, spec, nodes)
+    if nodes == 1:
+        for key in ("nics", "nic_bw", "nic_alpha", "fabric", "oversub"):
+            if spec.has(key):
+                raise UserError(
+                    f"{key}= is about several boxes", where=spec.keys[key], hint="add nodes=2"
+                )
+        return with_symmetries(inner, box, 1)
+    joined = _joined(inner, box, spec, nodes)
+    return with_symmetries(joined, box, nodes)
+
+
+def side_by_side(box: Box, spec: Spec, nodes: int) -> Topology:
+    """Boxes with nothing between them; options ``bw=``, ``alpha=`` and ``sharp=``.
+
+    Raises:
+        UserError: an option that does not fit.
+    """
+    alpha = spec.microseconds("alpha", Fraction(-1))
+    width = spec.bandwidth("bw", Fraction(0))
+    sharp = spec.choice("sharp", "off", ("on", "off")) == "on"
+    if sharp and not any(s.multicast or s.reduces for s in box.switches):
+        raise UserError(
+            f"no switch of {box.name} can multicast or reduce", where=spec.keys["sharp"]
+        )
+    gpus = [gpu(b * box.gpus + g, b) for b in range(nodes) for g in range(box.gpus)]
+    switches: list[Node] = []
+    links: list[Link] = []
+    for b in range(nodes):
+        first = b * box.gpus
+        for cables in box.cables:
+            lane = width or cables.bandwidth
+            delay = cables.alpha if alpha < 0 else alpha
+            for u, v, lanes in cables.pairs:
+                links += both_ways(first + u, first + v, lane * lanes, delay, lanes=lanes)
+        for one in box.switches:
+            place = len(gpus) + len(switches)
+            switches.append(_switch_node(one, b, sharp))
+            delay = one.alpha if alpha < 0 else alpha
+            for g in one.gpus:
+                links += both_ways(first + g, place, width or one.bandwidth, delay)
+    return Topology(spec.source.text, (*gpus, *switches), tuple(links))
+
+
+def _switch_node(one: BoxSwitch, box: int, sharp: bool) -> Node:
+    return Node(
+        f"{one.name}{box}", NodeKind.SWITCH, box, sharp and one.multicast, sharp and one.reduces
+    )
+
+
+def _joined(inner: Topology, box: Box, spec: Spec, nodes: int) -> Topology:
+    nics = box.nics
+    if nics is None:
+        raise BadTopology(
+            f"how boxes of {box.name} are joined is not known", hint="use nodes=1, or a file"
+        )
+    text, span = spec.word("fabric", nics.fabric)
+    fabric = parse_fabric(text, span)
+    if fabric.kind in ("rails+spine", "pods"):
+        fabric = type(fabric)(fabric.kind, fabric.size, spec.factor("oversub"))
+    elif spec.has("oversub"):
+        raise UserError(
+            "oversub= needs a spine",
+            where=spec.keys["oversub"],
+            hint="fabric=rails+spine or fabric=pods:B",
+        )
+    bandwidth = spec.bandwidth("nic_bw", nics.bandwidth)
+    alpha = spec.microseconds("nic_alpha", nics.alpha)
+    counts = _nic_counts(spec, nodes, len(nics.attach))
+    added: list[Node] = []
+    links = list(inner.links)
+    ports = []
+    for b, slot in _slots(counts, len(nics.attach)):
+        served = [b * box.gpus + g for g in nics.attach[slot]]
+        node = served[0]
+        if len(served) > 1:
+            node = len(inner.nodes) + len(added)
+            added.append(Node(f"nic{b}.{slot}", NodeKind.NIC, b))
+            # The way over PCIe is part of the NIC's α, so that a share costs no more than a NIC.
+            links += [x for g in served for x in both_ways(g, node, nics.pcie, 0)]
+        ports.append(Port(node, b, slot, bandwidth, alpha))
+    wired = Topology(inner.name, (*inner.nodes, *added), tuple(links))
+    return join(wired, tuple(ports), fabric)
+
+
+def _nic_counts(spec: Spec, nodes: int, slots: int) -> tuple[int, ...]:
+    counts = spec.integers("nics", (slots,), least=1)
+    if len(counts) not in (1, nodes):
+        raise UserError(
+            f"nics= has {len(counts)} numbers for {nodes} boxes",
+            where=spec.keys["nics"],
+            hint="one number, or one for each box",
+        )
+    for count in counts:
+        if slots % count:
+            raise UserError(
+                f"{count} NICs do not spread evenly over {slots} slots",
+                where=spec.keys["nics"],
+                hint=f"write a divisor of {slots}",
+            )
+    return counts * nodes if len(counts) == 1 else counts
+
+
+def _slots(counts: tuple[int, ...], slots: int) -> Iterator[tuple[int, int]]:
+    """(box, slot) of every NIC; fewer NICs than slots are spread evenly: 4 of 8 are 0 2 4 6."""
+    for b, count in enumerate(counts):
+        for i in range(count):
+            yield b, i * slots // count
+
+
+def with_symmetries(topology: Topology, box: Box, nodes: int) -> Topology:
+    """Declare moves of the boxes, and each move of one box done in all boxes at once."""
+    n = box.gpus
+    every = np.arange(n * nodes)
+    made = structure_of(topology)
+    inside = [every - every % n + np.asarray(move)[every % n] for move in box.moves]
+    images = [*_box_moves(made, n, nodes), *(extended(made, image) for image in inside)]
+    found = tuple(tuple(image.tolist()) for image in images if image is not None)
+    return Topology(
+        topology.name, topology.nodes, topology.links, topology.resources, found, topology.notes
+    )
+
+
+def _box_moves(made: Structure, n: int, nodes: int) -> list[Ints]:
+    """Rotation of the boxes; where that fails, of blocks of boxes (pods) and inside them."""
+    every = np.arange(n * nodes)
+    box, place = every // n, every % n
+    blocks = [k for k in range(nodes, 1, -1) if nodes % k == 0]
+    for k in blocks:
+        inner = extended(made, (box - box % k + (box % k + 1) % k) * n + place)
+        if inner is None:
+            continue
+        outer = extended(made, (box + k) % nodes * n + place) if k < nodes else None
+        return [image for image in (inner, outer) if image is not None]
+    return []

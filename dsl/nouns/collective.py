@@ -1,0 +1,560 @@
+"""What a collective must achieve: chunks, where they start, where they must end.
+
+The state of a chunk on a rank is the **set of ranks whose contribution it holds**, so copying and
+combining collectives are one thing: allgather ends with ``{owner}`` everywhere, allreduce with
+``{all}`` everywhere. Placements are columns, so that a thousand ranks stay practical.
+
+A placement also says *where in the buffer* the chunk is, in chunks (grains, where chunks are not
+equal): that is all that lowering and the interpreter need to know of a collective.
+
+>>> ag = make("allgather", range(2))
+>>> ag.post.ranks.tolist(), ag.post.chunks.tolist(), ag.post.offsets.tolist()
+([0, 1, 0, 1], [0, 0, 1, 1], [0, 0, 1, 1])
+>>> ag.split(3).message_chunks
+6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.arrays import Ints, Ints32
+from ..base.errors import UnknownName, UserError
+from ..base.integers import whole
+from .placement import LARGEST_OFFSET, Placement, one_by_one, split, uneven
+
+LARGEST_GROUP = 1 << 20
+LARGEST_PLACEMENT = 1 << 27
+"""Rows of a placement; a collective with more does not fit the memory of a usual machine."""
+
+
+class Kind(StrEnum):
+    """The standard collectives, and ``custom`` for those that a user describes."""
+
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    SCATTER = "scatter"
+    GATHER = "gather"
+    ALLGATHER = "allgather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALLREDUCE = "allreduce"
+    ALLTOALL = "alltoall"
+    ALLTONEXT = "alltonext"
+    MULTIROOT_BROADCAST = "multiroot_broadcast"
+    MULTIROOT_SCATTER = "multiroot_scatter"
+    MULTIROOT_GATHER = "multiroot_gather"
+    CUSTOM = "custom"
+
+
+ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.SCATTER, Kind.GATHER})
+MULTIROOT = frozenset({Kind.MULTIROOT_BROADCAST, Kind.MULTIROOT_SCATTER, Kind.MULTIROOT_GATHER})
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective on ranks ``0 … ranks-1`` of its process group.
+
+    Attributes:
+        kind: which standard one it is, or custom.
+        ranks: size of the group; the topology is restricted to the group first.
+        chunks: number of chunks.
+        contributions: the sets that placements refer to.
+        pre, post: what holds before, what must hold after.
+        factor: into how many pieces each unit of the plain collective is cut (SCCL's C); of unequal
+            ones, into how many grains.
+        roots: the root or roots, where the kind has any.
+        local_reduce: groups of chunks that a rank sums by itself once it holds them all; their
+            postconditions name one output offset (one-shot allreduce).
+        sizes: grains of each chunk where they are not equal, else empty: all are one grain.
+            Offsets and ``factor`` count grains. Not together with ``local_reduce``.
+        name: how a custom collective calls itself.
+    """
+
+    kind: Kind
+    ranks: int
+    chunks: int
+    contributions: tuple[frozenset[int], ...]
+    pre: Placement
+    post: Placement
+    factor: int = 1
+    roots: tuple[int, ...] = ()
+    local_reduce: tuple[tuple[int, ...], ...] = ()
+    name: str = field(default="", compare=False)
+    sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _validate(self)
+
+    def __str__(self) -> str:
+        label = self.name or str(self.kind)
+        roots = f" root {','.join(map(str, self.roots))}" if self.roots else ""
+        ranks, chunks = ("" if n == 1 else "s" for n in (self.ranks, self.chunks))
+        return f"{label}{roots} on {self.ranks} rank{ranks}, {self.chunks} chunk{chunks}"
+
+    @cached_property
+    def combining(self) -> bool:
+        """Whether ranks must add contributions on the way: something is wanted that nobody has."""
+        first = {who: index for index, who in reversed([*enumerate(self.contributions)])}
+        # A set may be listed twice (in a group of one, {0} is a contribution and everybody's).
+        same = np.array([first[who] for who in self.contributions])
+        held, wanted = (
+            replace(p, sets=same[p.sets].astype(np.int32)) for p in (self.pre, self.post)
+        )
+        return bool(np.setdiff1d(_chunk_sets(self, wanted), _chunk_sets(self, held)).size)
+
+    @property
+    def message_chunks(self) -> int:
+        """Grains in the message whose size is *M*: the larger of input and output buffer.
+
+        Allgather: total output per rank; reduce_scatter: total input per rank; alltoall: send
+        buffer per rank; allreduce, broadcast: the buffer. A grain is a chunk, unless ``sizes`` says
+        otherwise.
+        """
+        return max(self.input_chunks, self.output_chunks)
+
+    @property
+    def input_chunks(self) -> int:
+        """Size of the largest input buffer, in grains."""
+        return self._end(self.pre)
+
+    @property
+    def output_chunks(self) -> int:
+        """Size of the largest output buffer, in grains."""
+        return self._end(self.post)
+
+    def _end(self, p: Placement) -> int:
+        if not self.sizes:
+            return int(p.offsets.max(initial=-1)) + 1
+        return int((p.offsets + self.grains[p.chunks]).max(initial=0))
+
+    @cached_property
+    def grains(self) -> Ints:
+        """Size of every chunk in grains, shape (chunks,)."""
+        return np.array(self.sizes, np.int64) if self.sizes else np.ones(self.chunks, np.int64)
+
+    def in_place_shift(self, rank: int) -> int:
+        """In an in-place call input chunk k of ``rank`` is output chunk ``k + shift``.
+
+        Allgather: the own block of the output. reduce_scatter: minus the own block (the output is
+        a block of the input). All others: sendbuff == recvbuff, as NCCL and MSCCL count them.
+        """
+        if self.kind is Kind.ALLGATHER:
+            return rank * self.factor
+        if self.kind is Kind.REDUCE_SCATTER:
+            return -rank * self.factor
+        return 0
+
+    def split(self, pieces: int) -> Collective:
+        """The same collective with every chunk cut into ``pieces`` equal ones."""
+        pieces = whole(pieces, "pieces of a chunk")
+        if pieces < 1:
+            raise UserError(f"a chunk cannot be cut into {pieces} pieces")
+        if pieces == 1:
+            return self
+        if self.sizes:
+            raise UserError("chunks of unequal sizes are cut once, not again")
+        most = max(len(self.pre), len(self.post), self.chunks)
+        if most * pieces > LARGEST_PLACEMENT:
+            raise UserError(f"{self} cut into {pieces} pieces each is too large to hold")
+        groups = tuple(
+            tuple(c * pieces + j for c in group)
+            for group in self.local_reduce
+            for j in range(pieces)
+        )
+        return replace(
+            self,
+            chunks=self.chunks * pieces,
+            pre=split(self.pre, pieces),
+            post=split(self.post, pieces),
+            factor=self.factor * pieces,
+            local_reduce=groups,
+        )
+
+    def cut(self, sizes: Sequence[Sequence[int]]) -> Collective:
+        """The plain collective with chunk c cut into pieces of ``sizes[c]`` grains, in order.
+
+        Trees carry unequal shares: so they get them exactly. All chunks have as many grains; the
+        pieces of a chunk are numbered after those of the chunks before it.
+
+        Raises:
+            UserError: sums that differ, an empty piece, a collective that is cut already.
+        """
+        count = np.array([len(x) for x in sizes], np.int64)
+        return self.cut_in(np.array([*chain.from_iterable(sizes)], np.int64), count)
+
+    def cut_in(self, pieces: Ints, count: Ints) -> Collective:
+        """As :meth:`cut`, from the grains of all pieces in one column: the first ``count[0]`` of
+        them are of chunk 0, and so on. No Python statement runs once per chunk.
+
+        Raises:
+            UserError: as :meth:`cut`.
+        """
+        if self.sizes or self.factor != 1 or self.local_reduce:
+            raise UserError(f"{self} is cut already, or sums by itself")
+        whole_chunks = len(count) == self.chunks and count.min(initial=1) > 0
+        totals = np.add.reduceat(pieces, np.cumsum(count) - count) if whole_chunks else pieces[:0]
+        if not whole_chunks or pieces.min(initial=1) < 1 or (totals != totals[0]).any():
+            raise UserError(f"these pieces do not make up the chunks of {self}")
+        factor = int(totals[0])
+        return replace(
+            self,
+            chunks=len(pieces),
+            pre=uneven(self.pre, pieces, count, factor),
+            post=uneven(self.post, pieces, count, factor),
+            factor=factor,
+            sizes=tuple(pieces.tolist()),
+        )
+
+    def in_grains(self) -> Collective:
+        """The same collective with every chunk cut into pieces of one grain."""
+        if not self.sizes:
+            return self
+        if sum(self.sizes) > LARGEST_PLACEMENT:
+            raise UserError(f"{self}: {sum(self.sizes)} grains are too many to name")
+        start = np.cumsum(self.grains) - self.grains
+        return replace(
+            self,
+            chunks=sum(self.sizes),
+            pre=one_by_one(self.pre, self.grains, start),
+            post=one_by_one(self.post, self.grains, start),
+            sizes=(),
+        )
+
+    def plain(self) -> Collective:
+        """The standard collective that this one cuts into pieces; a custom one in grains."""
+        if self.kind is Kind.CUSTOM or self.local_reduce:
+            return self.in_grains()
+        return make(self.kind, self.ranks, roots=self.roots)
+
+
+# --- the standard collectives -------------------------------------------------------------------
+
+_Rows = list[tuple[int, int, int, int]] | Ints32
+_Maker = Callable[[int, tuple[int, ...]], tuple[_Rows, _Rows]]
+
+
+def _table(*columns: npt.ArrayLike) -> Ints32:
+    """Rows from columns, which are broadcast against each other and read in row-major order."""
+    full = np.broadcast_arrays(*(np.asarray(x, np.int32) for x in columns))
+    return np.stack([x.ravel() for x in full], axis=1)
+
+
+def make(
+    kind: str | Kind,
+    ranks: int | Sequence[int],
+    *,
+    chunks: int = 1,
+    roots: Sequence[int] = (),
+) -> Collective:
+    """A standard collective on ``ranks`` ranks, each unit cut into ``chunks`` pieces.
+
+    The unit is what one rank contributes to, or gets from, one other: the whole input of a rank
+    for allgather; the block of a pair for alltoall, gather and scatter; one block per rank for
+    reduce_scatter; the whole buffer for broadcast, reduce and allreduce.
+
+    Raises:
+        UnknownName: no such kind. UserError: an empty group, a root outside it, or what should
+            be a whole number is none.
+    """
+    n = _size(ranks)
+    known = [str(k) for k in Kind if k is not Kind.CUSTOM]
+    if str(kind) not in known:
+        raise UnknownName("collective", str(kind), known)
+    kind = Kind(kind)
+    if n < 1:
+        raise UserError("the process group is empty", hint="name at least one rank")
+    chunks = whole(chunks, "chunks")
+    if not isinstance(roots, Iterable):
+        raise UserError(f"roots: {roots!r} is no list", hint=f"roots=({roots!r},)")
+    roots = _roots_for(kind, n, tuple(whole(root, "root") for root in roots))
+    if n * (n if kind in _FROM_ALL_TO_ALL else max(1, len(roots))) > LARGEST_PLACEMENT:
+        raise UserError(f"{kind} on {n} ranks is too large to hold")
+    pre, post = _MAKERS[kind](n, roots)
+    # Sets 0 … n-1 are the single contributions, set n is everybody's.
+    sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
+    before, after = Placement.of(pre), Placement.of(post)
+    count = int(before.chunks.max()) + 1
+    plain = Collective(kind, n, count, sets, before, after, 1, roots)
+    return plain.split(chunks)
+
+
+_FROM_ALL_TO_ALL = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLTOALL})
+
+
+def _size(ranks: Any) -> int:
+    """How many ranks there are, given as their number or by name."""
+    if isinstance(ranks, Sequence) and not isinstance(ranks, str):
+        return len(ranks)
+    if isinstance(ranks, np.ndarray) and ranks.ndim:
+        return len(ranks)
+    return whole(ranks, "ranks", high=LARGEST_GROUP)
+
+
+def _roots_for(kind: Kind, n: int, roots: tuple[int, ...]) -> tuple[int, ...]:
+    if kind in ROOTED:
+        roots = roots or (0,)
+        if len(roots) > 1:
+            raise UserError(f"{kind} has one root, not {len(roots)}", hint=f"multiroot_{kind}")
+    elif kind in MULTIROOT:
+        roots = roots or tuple(range(n))
+        if len(set(roots)) < len(roots):
+            raise UserError(f"{kind}: a root is named twice")
+    elif roots:
+        raise UserError(f"{kind} has no root")
+    for root in roots:
+        if not 0 <= root < n:
+            raise UserError(f"root {root} is outside the group", hint=f"its ranks are 0 … {n - 1}")
+    return roots
+
+
+def _broadcast(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    pre = [(root, i, root, 0) for i, root in enumerate(roots)]
+    post = [(v, i, root, i) for i, root in enumerate(roots) for v in range(n)]
+    return pre, post
+
+
+def _reduce(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    return [(v, 0, v, 0) for v in range(n)], [(roots[0], 0, n, 0)]
+
+
+def _scatter(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    pre = [(root, i * n + d, root, d) for i, root in enumerate(roots) for d in range(n)]
+    post = [(d, i * n + d, root, i) for i, root in enumerate(roots) for d in range(n)]
+    return pre, post
+
+
+def _gather(n: int, roots: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    pre = [(v, i * n + v, v, i) for i in range(len(roots)) for v in range(n)]
+    post = [(root, i * n + v, v, v) for i, root in enumerate(roots) for v in range(n)]
+    return pre, post
+
+
+def _allgather(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    v = np.arange(n)
+    return _table(v, v, v, 0), _table(v, v[:, None], v[:, None], v[:, None])
+
+
+def _reduce_scatter(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    v = np.arange(n)
+    return _table(v, v[:, None], v, v[:, None]), _table(v, v, n, 0)
+
+
+def _allreduce(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    # The unit is the whole buffer; reduce_scatter followed by allgather cuts it in n * k.
+    return [(v, 0, v, 0) for v in range(n)], [(v, 0, n, 0) for v in range(n)]
+
+
+def _alltoall(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    d = np.arange(n)
+    s = d[:, None]
+    return _table(s, s * n + d, s, d), _table(d, s * n + d, s, s)
+
+
+def _alltonext(n: int, _: tuple[int, ...]) -> tuple[_Rows, _Rows]:
+    if n < 2:
+        raise UserError("alltonext needs at least two ranks")
+    pre = [(v, v, v, 0) for v in range(n - 1)]
+    return pre, [(v + 1, v, v, 0) for v in range(n - 1)]
+
+
+_MAKERS: dict[Kind, _Maker] = {
+    Kind.BROADCAST: _broadcast,
+    Kind.REDUCE: _reduce,
+    Kind.SCATTER: _scatter,
+    Kind.GATHER: _gather,
+    Kind.ALLGATHER: _allgather,
+    Kind.REDUCE_SCATTER: _reduce_scatter,
+    Kind.ALLREDUCE: _allreduce,
+    Kind.ALLTOALL: _alltoall,
+    Kind.ALLTONEXT: _alltonext,
+    Kind.MULTIROOT_BROADCAST: _broadcast,
+    Kind.MULTIROOT_SCATTER: _scatter,
+    Kind.MULTIROOT_GATHER: _gather,
+}
+
+
+def one_shot_allreduce(ranks: int, *, chunks: int = 1) -> Collective:
+    """Allreduce as the allgather of everybody's whole buffer, then a sum at home.
+
+    Chunk ``r * chunks + k`` is piece k of the buffer of rank r; every rank sums the group
+    ``{(r, k) : r}`` into output chunk k. Fewest steps a machine allows, N times the traffic.
+    """
+    n = ranks
+    sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
+    rows = [(v, r, r, 0) for r in range(n) for v in range(n)]
+    plain = Collective(
+        Kind.ALLREDUCE,
+        n,
+        n,
+        sets,
+        Placement.of([(r, r, r, 0) for r in range(n)]),
+        Placement.of(rows),
+        local_reduce=(tuple(range(n)),),
+    )
+    return plain.split(chunks)
+
+
+def custom(
+    name: str,
+    ranks: int,
+    pre: Iterable[tuple[int, int, Iterable[int], int]],
+    post: Iterable[tuple[int, int, Iterable[int], int]],
+) -> Collective:
+    """A collective from rows (rank, chunk, contributing ranks, buffer offset).
+
+    Raises:
+        UserError: a row that makes no sense, or a postcondition nobody can reach.
+    """
+    if not isinstance(name, str):
+        raise UserError(f"custom: the name is {name!r}", hint="a text comes first")
+    ranks = whole(ranks, f"{name}: ranks", high=LARGEST_GROUP)
+    sets: dict[frozenset[int], int] = {}
+
+    def rows(source: Iterable[tuple[int, int, Iterable[int], int]], label: str) -> _Rows:
+        what = f"{name}: {label}condition"
+        if not isinstance(source, Iterable):
+            raise UserError(f"{what} is {source!r}", hint=_ROW)
+        return [_row(row, f"{what}, row {i}", ranks, sets) for i, row in enumerate(source)]
+
+    before, after = rows(pre, "pre"), rows(post, "post")
+    chunks = 1 + max((chunk for _, chunk, _, _ in (*before, *after)), default=-1)
+    return Collective(
+        Kind.CUSTOM,
+        ranks,
+        chunks,
+        tuple(sets),
+        Placement.of(before),
+        Placement.of(after),
+        name=name,
+    )
+
+
+_ROW = "rows are (rank, chunk, [contributing ranks], buffer offset)"
+
+
+def _row(
+    row: Any, what: str, ranks: int, sets: dict[frozenset[int], int]
+) -> tuple[int, int, int, int]:
+    """One row as numbers; sets of contributions are numbered as they come."""
+    try:
+        rank, chunk, given, offset = row
+        who = list(given)
+    except (TypeError, ValueError):
+        raise UserError(f"{what} is {row!r}", hint=_ROW) from None
+    numbers = frozenset(whole(r, f"{what}: contribution", 0, max(ranks, 1) - 1) for r in who)
+    return (
+        whole(rank, f"{what}: rank"),
+        whole(chunk, f"{what}: chunk", high=LARGEST_PLACEMENT),
+        sets.setdefault(numbers, len(sets)),
+        whole(offset, f"{what}: offset"),
+    )
+
+
+def _validate(c: Collective) -> None:
+    what = c.name or str(c.kind)
+    if c.ranks < 1 or c.chunks < 1:
+        raise UserError(f"{what}: {c.ranks} ranks and {c.chunks} chunks make no collective")
+    if c.sizes and (len(c.sizes) != c.chunks or min(c.sizes) < 1):
+        raise UserError(f"{what}: sizes are given for other than its {c.chunks} chunks, or empty")
+    if c.sizes and c.local_reduce:
+        raise UserError(f"{what}: groups are summed of equal chunks; these have unequal sizes")
+    if c.factor < 1 or (sum(c.sizes) or c.chunks) % c.factor:
+        raise UserError(f"{what}: {sum(c.sizes) or c.chunks} chunks are no units of {c.factor}")
+    for label, p in (("pre", c.pre), ("post", c.post)):
+        if not len(p):
+            raise UserError(f"{what}: the {label}condition is empty")
+        limits = (
+            (p.ranks, c.ranks, "rank"),
+            (p.chunks, c.chunks, "chunk"),
+            (p.sets, len(c.contributions), "contribution"),
+            (p.offsets, LARGEST_OFFSET, "offset"),
+        )
+        for column, limit, noun in limits:
+            bad = column[(column < 0) | (column >= limit)]
+            if len(bad):
+                raise UserError(
+                    f"{what}: {label}condition names {noun} {bad[0]}, outside 0 … {limit - 1}"
+                )
+        keys = p.ranks.astype(np.int64) * c.chunks + p.chunks
+        if len(_distinct(keys)) < len(keys):
+            raise UserError(f"{what}: the {label}condition names a rank and chunk twice")
+    _validate_reachable(c, what)
+    _validate_offsets(c, what)
+
+
+def _validate_reachable(c: Collective, what: str) -> None:
+    """Every wanted contribution must start somewhere."""
+    there, wanted = _contributed(c, c.pre), _contributed(c, c.post)
+    lost = np.setdiff1d(wanted, there, assume_unique=True)
+    if not len(lost):
+        return
+    chunk = int(lost[0]) // c.ranks
+    who = sorted((lost[lost // c.ranks == chunk] % c.ranks).tolist())
+    raise UserError(
+        f"{what}: nobody holds what chunk {chunk} must become",
+        hint=f"contributions of ranks {who} never start anywhere",
+    )
+
+
+def _contributed(c: Collective, p: Placement) -> Ints:
+    """The distinct (chunk, contributing rank) pairs of a placement, as chunk * ranks + rank."""
+    chunk, index = np.divmod(_chunk_sets(c, p), len(c.contributions))
+    count = np.array([len(s) for s in c.contributions])
+    if not count[index].all():
+        raise UserError(f"{c.name or c.kind}: nobody holds what a placement asks for: it is empty")
+    flat = np.array([who for s in c.contributions for who in sorted(s)], np.int64)
+    start, repeats = (np.cumsum(count) - count)[index], count[index]
+    ends = np.cumsum(repeats)
+    inside = np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
+    who = flat[np.repeat(start, repeats) + inside]
+    return _distinct(np.repeat(chunk, repeats) * c.ranks + who)
+
+
+def _chunk_sets(c: Collective, p: Placement) -> Ints:
+    """The distinct (chunk, set) pairs of a placement, as chunk * sets + set, ascending."""
+    return _distinct(p.chunks.astype(np.int64) * len(c.contributions) + p.sets)
+
+
+def _distinct(keys: Ints) -> Ints:
+    """Ascending, each once. Sorting is several times quicker here than np.unique's hashing."""
+    ordered = np.sort(keys)
+    once: Ints = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    return once
+
+
+def _validate_offsets(c: Collective, what: str) -> None:
+    """One chunk per buffer place, except where a rank sums a group into it."""
+    grouped = {chunk: i for i, group in enumerate(c.local_reduce) for chunk in group}
+    for label, p in (("input", c.pre), ("output", c.post)):
+        places = p.ranks.astype(np.int64) << 32 | p.offsets
+        if c.sizes:
+            _validate_apart(c, p, places, f"{what}: {label}")
+        if len(_distinct(places)) == len(places):
+            continue
+        seen: dict[tuple[int, int], int] = {}
+        rows = zip(p.ranks.tolist(), p.offsets.tolist(), p.chunks.tolist(), strict=True)
+        for rank, offset, chunk in rows:
+            other = seen.setdefault((rank, offset), chunk)
+            same_group = grouped.get(chunk, -1) == grouped.get(other, -2)
+            if other != chunk and not (label == "output" and same_group):
+                raise UserError(
+                    f"{what}: chunks {other} and {chunk} share {label} offset {offset} "
+                    f"of rank {rank}"
+                )
+
+
+def _validate_apart(c: Collective, p: Placement, places: Ints, what: str) -> None:
+    """Chunks of several grains do not reach into the next one."""
+    order = np.argsort(places)
+    ends = places[order] + c.grains[p.chunks[order]]
+    for i in np.flatnonzero(ends[:-1] > places[order][1:]).tolist():
+        one, other = p.chunks[order[i]], p.chunks[order[i + 1]]
+        raise UserError(f"{what} chunks {one} and {other} of rank {p.ranks[order[i]]} overlap")

@@ -1,0 +1,291 @@
+"""Topologies as networkx graphs, and back; used by ``Topology.to_networkx`` and ``from_networkx``.
+
+A topology becomes a ``MultiDiGraph`` whose nodes are the topology's node names. Attributes:
+
+* nodes: ``kind`` (gpu, switch, nic, host), ``rank`` (GPUs), ``host`` (int), ``multicast``,
+  ``reduces`` (where true);
+* edges, one for each directed link, keyed by the link's index: ``bandwidth`` in GB/s, ``latency``
+  in µs, ``lanes`` (where not 1), ``shared``: the shared resources that the link loads, as
+  ``name=GB/s`` joined by ``;``.
+
+Numbers are floats where a float stands for exactly that decimal, and texts such as ``"100/3"``
+elsewhere, so that nothing is lost on the way back. GraphML and GML keep all of it.
+
+>>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
+>>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
+>>> graph = pair.to_networkx()
+>>> graph.nodes["gpu0"], graph.edges["gpu0", "gpu1", 0]
+({'kind': 'gpu', 'rank': 0}, {'bandwidth': 25.0, 'latency': 0.7})
+>>> Topology.from_networkx(graph) == pair
+True
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from numbers import Real
+from typing import Any
+
+from ..base.errors import BadTopology, UserError, suggest
+from ..base.units import exact, parse_bandwidth, parse_microseconds
+from .parts import Link, Node, NodeKind, Resource
+
+NODE_ATTRIBUTES = frozenset({"kind", "rank", "host", "multicast", "reduces"})
+EDGE_ATTRIBUTES = frozenset({"bandwidth", "latency", "lanes", "shared"})
+BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+Parts = tuple[tuple[Node, ...], tuple[Link, ...], tuple[Resource, ...], tuple[str, ...]]
+"""Nodes, links, shared resources, and notes on what was assumed."""
+
+
+def graph_of(
+    name: str, nodes: Sequence[Node], links: Sequence[Link], resources: Sequence[Resource]
+) -> Any:
+    """Return the ``networkx.MultiDiGraph`` of the parts; attributes as in the module's text."""
+    import networkx as nx  # 150 ms: only where a graph is asked for
+
+    graph = nx.MultiDiGraph(name=name)
+    for index, node in enumerate(nodes):
+        graph.add_node(node.name, **_node_attributes(index, node))
+    shared: dict[int, list[str]] = {}
+    for resource in resources:
+        for member in resource.links:
+            text = f"{resource.name}={_number(resource.bandwidth)}"
+            shared.setdefault(member, []).append(text)
+    for index, link in enumerate(links):
+        ends = (nodes[link.src].name, nodes[link.dst].name)
+        attributes = {"bandwidth": _number(link.bandwidth), "latency": _number(link.latency)}
+        lanes = {"lanes": link.lanes} if link.lanes != 1 else {}
+        names = {"shared": ";".join(shared[index])} if index in shared else {}
+        graph.add_edge(*ends, key=index, **attributes, **lanes, **names)
+    return graph
+
+
+def parts_of(graph: Any, bandwidth: Fraction | int | None, latency: Fraction | int) -> Parts:
+    """Return the parts that a graph describes, GPUs first.
+
+    Args:
+        graph: nodes and edges with the attributes above; bandwidths may be GB/s or texts with a
+            unit (``"200Gb/s"``), latencies µs or texts (``"700ns"``).
+        bandwidth: GB/s of edges that name none; None refuses them.
+        latency: µs of edges that name none.
+
+    Raises:
+        BadTopology: as ``Topology.from_networkx``.
+    """
+    notes: list[str] = []
+    bandwidth = None if bandwidth is None else Fraction(bandwidth)
+    latency = Fraction(latency)
+    nodes = _nodes(graph, notes)
+    place = {key: i for i, (key, _) in enumerate(nodes)}
+    edges = _edges(graph)
+    _note_missing(edges, bandwidth, latency, notes)
+    _note_unread("nodes", (data for _, data in graph.nodes(data=True)), NODE_ATTRIBUTES, notes)
+    _note_unread("edges", (data for *_, data in edges), EDGE_ATTRIBUTES, notes)
+    links: list[Link] = []
+    shared: dict[str, tuple[Fraction, list[int]]] = {}
+    for u, v, data in edges:
+        where = f"edge {u} - {v}"
+        width = _quantity(data, "bandwidth", where, parse_bandwidth, bandwidth)
+        delay = _quantity(data, "latency", where, parse_microseconds, latency)
+        lanes = _integer(data, "lanes", where)
+        for resource, capacity in _shared(data, where):
+            _join(shared, resource, capacity, len(links), where)
+        links.append(Link(place[u], place[v], width, delay, 1 if lanes is None else lanes))
+    return (
+        tuple(node for _, node in nodes),
+        tuple(links),
+        tuple(Resource(key, tuple(members), width) for key, (width, members) in shared.items()),
+        tuple(notes),
+    )
+
+
+def json_list(text: object) -> list[Any]:
+    """Return the list that a graph attribute holds as JSON text; empty if it holds none."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else []
+    except ValueError:
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _node_attributes(index: int, node: Node) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"kind": str(node.kind)}
+    if node.stores:
+        attributes["rank"] = index
+    if node.host is not None:
+        attributes["host"] = node.host
+    if node.multicast:
+        attributes["multicast"] = True
+    if node.reduces:
+        attributes["reduces"] = True
+    return attributes
+
+
+def _number(value: Fraction) -> float | str:
+    """A float where its shortest decimal is the value itself, else the fraction as text."""
+    near = float(value)
+    return near if Fraction(repr(near)) == value else str(value)
+
+
+def _nodes(graph: Any, notes: list[str]) -> list[tuple[Any, Node]]:
+    """Keys and nodes, GPUs first in rank order, then the others as the graph lists them."""
+    unnamed = [str(key) for key, data in graph.nodes(data=True) if "kind" not in data]
+    if unnamed:
+        notes.append(f"kind is not on {_listed(unnamed, 'node')}; assumed gpu")
+    made = [(key, data, _node(key, data)) for key, data in graph.nodes(data=True)]
+    gpus = [(key, data, node) for key, data, node in made if node.stores]
+    others = [(key, node) for key, _, node in made if not node.stores]
+    ranks = [_integer(data, "rank", f"node {key}") for key, data, _ in gpus]
+    if any(rank is not None for rank in ranks):
+        if sorted(-1 if r is None else r for r in ranks) != list(range(len(gpus))):
+            raise BadTopology(
+                f"the ranks of the graph's {len(gpus)} GPUs are not 0 … {len(gpus) - 1}",
+                hint="give every GPU another rank, or none of them one",
+            )
+        gpus = [gpus[ranks.index(rank)] for rank in range(len(gpus))]
+    elif gpus:
+        notes.append("rank is on no GPU; ranks follow the order of the graph's nodes")
+    return [*((key, node) for key, _, node in gpus), *others]
+
+
+def _node(key: Any, data: Mapping[str, Any]) -> Node:
+    where = f"node {key}"
+    kind = str(data.get("kind", NodeKind.GPU)).strip().lower()
+    if kind not in set(NodeKind):
+        raise BadTopology(f"{where} is of unknown kind {kind!r}", hint=suggest(kind, NodeKind))
+    return Node(
+        str(key),
+        NodeKind(kind),
+        _integer(data, "host", where),
+        _boolean(data, "multicast", where),
+        _boolean(data, "reduces", where),
+    )
+
+
+def _edges(graph: Any) -> list[tuple[Any, Any, Mapping[str, Any]]]:
+    """Directed edges; those of our own graphs in the order of their keys, which number links."""
+    if graph.is_multigraph():
+        keyed = list(graph.edges(keys=True, data=True))
+        if [k for _, _, k, _ in keyed] and {k for _, _, k, _ in keyed} == set(range(len(keyed))):
+            keyed.sort(key=lambda edge: edge[2])
+        edges = [(u, v, data) for u, v, _, data in keyed]
+    else:
+        edges = list(graph.edges(data=True))
+    if graph.is_directed():
+        return edges
+    return [ends for u, v, data in edges for ends in ((u, v, data), (v, u, data))]
+
+
+def _quantity(
+    data: Mapping[str, Any],
+    key: str,
+    where: str,
+    parse: Callable[[str], Fraction],
+    default: Fraction | None,
+) -> Fraction:
+    """A number in GB/s or µs, or a text with its unit."""
+    value = data.get(key)
+    if value is None:
+        assert default is not None  # _note_missing has refused it
+        return default
+    try:
+        if isinstance(value, str) and any(c.isalpha() and c not in "eE" for c in value):
+            return parse(value)
+        if isinstance(value, Real) and not isinstance(value, (int, float, Fraction)):
+            value = float(value)  # a NumPy scalar
+        return exact(value, key)
+    except UserError as error:
+        raise BadTopology(f"{where}: {error.message}", hint=error.hint) from None
+
+
+def _integer(data: Mapping[str, Any], key: str, where: str) -> int | None:
+    value = data.get(key)
+    if value is None:
+        return None
+    try:
+        number = exact(value, key)
+    except UserError as error:
+        raise BadTopology(f"{where}: {error.message}") from None
+    if number.denominator != 1 or number < 0:
+        raise BadTopology(f"{where}: {key} must be a whole number, not {value!r}")
+    return number.numerator
+
+
+def _boolean(data: Mapping[str, Any], key: str, where: str) -> bool:
+    value = data.get(key, False)
+    found = BOOLEANS.get(str(value).strip().lower())
+    if found is None:
+        raise BadTopology(f"{where}: {key} must be true or false, not {value!r}")
+    return found
+
+
+def _shared(data: Mapping[str, Any], where: str) -> list[tuple[str, Fraction]]:
+    """The resources of an edge: ``nic0=25;plane0=100GB/s``."""
+    found = []
+    for item in filter(None, str(data.get("shared", "")).split(";")):
+        name, equals, width = item.rpartition("=")
+        if not equals or not name.strip():
+            raise BadTopology(
+                f"{where}: shared resource {item!r} is not name=bandwidth",
+                hint="write shared as nic0=25;plane0=100, in GB/s",
+            )
+        capacity = _quantity(
+            {"bandwidth": width.strip()}, "bandwidth", where, parse_bandwidth, None
+        )
+        found.append((name.strip(), capacity))
+    return found
+
+
+def _join(
+    shared: dict[str, tuple[Fraction, list[int]]],
+    name: str,
+    capacity: Fraction,
+    index: int,
+    where: str,
+) -> None:
+    """Enter a link into a shared resource, which has one bandwidth on all its links."""
+    known, members = shared.setdefault(name, (capacity, []))
+    if known != capacity:
+        raise BadTopology(
+            f"{where}: shared resource {name!r} has {capacity} GB/s here and {known} elsewhere"
+        )
+    members.append(index)
+
+
+def _note_missing(
+    edges: list[tuple[Any, Any, Mapping[str, Any]]],
+    bandwidth: Fraction | None,
+    latency: Fraction,
+    notes: list[str],
+) -> None:
+    """Note what edges lack; refuse edges without a bandwidth where there is no default."""
+    bare = [f"{u} - {v}" for u, v, data in edges if data.get("bandwidth") is None]
+    if bare and bandwidth is None:
+        raise BadTopology(
+            f"bandwidth is not on {_listed(bare, 'edge')}",
+            hint="give edges a bandwidth in GB/s, or one for all of them: bw=25GB/s",
+        )
+    if bare:
+        notes.append(f"bandwidth is not on {_listed(bare, 'edge')}; assumed {bandwidth} GB/s")
+    bare = [f"{u} - {v}" for u, v, data in edges if data.get("latency") is None]
+    if bare:
+        notes.append(f"latency is not on {_listed(bare, 'edge')}; assumed {float(latency)}us")
+
+
+def _note_unread(
+    noun: str, attributes: Iterable[Mapping[str, Any]], known: frozenset[str], notes: list[str]
+) -> None:
+    """Note which attributes are not read."""
+    ignored = sorted({str(key) for data in attributes for key in data} - known)
+    if ignored:
+        notes.append(f"attributes of {noun} that are not read: {', '.join(ignored[:12])}")
+
+
+def _listed(names: list[str], noun: str) -> str:
+    """``3 edges (a - b, b - c, …)``."""
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    return f"{len(names)} {noun}{'' if len(names) == 1 else 's'} ({shown})"

@@ -1,0 +1,173 @@
+"""Ways from GPU to GPU through nodes that do not store, and how far GPUs are apart."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ..base.arrays import Ints, Ints32
+from .topology import Hop, Topology
+
+ROUTES_PER_PAIR = 8
+"""Routes kept for one pair of GPUs; a fabric with more choices keeps the quickest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """All hops of a topology, and whether they are all there are."""
+
+    hops: tuple[Hop, ...]
+    complete: bool
+
+    def between(self, src: int, dst: int) -> tuple[int, ...]:
+        """Indices of the hops of one ordered pair, the quickest first."""
+        return tuple(i for i, h in enumerate(self.hops) if (h.src, h.dst) == (src, dst))
+
+
+def find_hops(topology: Topology, *, routes_per_pair: int = ROUTES_PER_PAIR) -> Hops:
+    """Every simple route from GPU to GPU whose inner nodes only forward.
+
+    Routes of a pair are sorted by (α, links, indices); at most ``routes_per_pair`` are kept,
+    and ``complete`` says whether anything was left out. Cost: the number of such routes.
+    """
+    out_links = links_from(topology)
+    found: list[Hop] = []
+    complete = True
+    for src in range(topology.ranks):
+        routes, all_seen = _routes_from(topology, out_links, src, routes_per_pair)
+        complete = complete and all_seen
+        for dst in sorted(routes):
+            best = sorted(routes[dst], key=lambda r: (route_latency(topology, r), len(r), r))
+            complete = complete and len(best) <= routes_per_pair
+            found += [Hop(src, dst, route) for route in best[:routes_per_pair]]
+    return Hops(tuple(found), complete)
+
+
+def route_latency(topology: Topology, route: tuple[int, ...]) -> Fraction:
+    """The α of a route: the sum over its links, in µs."""
+    return sum((topology.links[i].latency for i in route), Fraction(0))
+
+
+def links_from(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """For each node, the indices of the links that leave it."""
+    out: list[list[int]] = [[] for _ in topology.nodes]
+    for i, one in enumerate(topology.links):
+        out[one.src].append(i)
+    return tuple(map(tuple, out))
+
+
+def _routes_from(
+    topology: Topology, out_links: tuple[tuple[int, ...], ...], src: int, per_pair: int
+) -> tuple[dict[int, list[tuple[int, ...]]], bool]:
+    """Breadth first over simple paths: short routes come first, so a cut-off loses long ones."""
+    routes: dict[int, list[tuple[int, ...]]] = {}
+    budget = 64 * per_pair * max(1, topology.ranks)
+    queue: deque[tuple[int, tuple[int, ...], frozenset[int]]] = deque([(src, (), frozenset([src]))])
+    while queue:
+        if budget == 0:
+            return routes, False
+        budget -= 1
+        node, route, seen = queue.popleft()
+        for i in out_links[node]:
+            dst = topology.links[i].dst
+            if dst in seen:
+                continue
+            if topology.nodes[dst].stores:
+                routes.setdefault(dst, []).append((*route, i))
+            else:
+                queue.append((dst, (*route, i), seen | {dst}))
+    return routes, True
+
+
+def hop_distances(topology: Topology) -> Ints32:
+    """Least number of GPU-to-GPU hops between ranks, shape (ranks, ranks); -1: unreachable."""
+    n = topology.ranks
+    near = gpu_neighbours(topology)
+    distance = np.full((n, n), -1, np.int32)
+    for start in range(n):
+        distance[start, start] = 0
+        queue = deque([start])
+        while queue:
+            u = queue.popleft()
+            for v in near[u]:
+                if distance[start, v] < 0:
+                    distance[start, v] = distance[start, u] + 1
+                    queue.append(v)
+    return distance
+
+
+def latency_units(topology: Topology) -> tuple[Ints, int]:
+    """The α of every link as a whole number of units, and how many units a µs has."""
+    scale = math.lcm(*(x.latency.denominator for x in topology.links))
+    return np.array([int(x.latency * scale) for x in topology.links], np.int64), scale
+
+
+def latency_distances(topology: Topology) -> Ints:
+    """Least α of a path between ranks, through GPUs too, in the units of :func:`latency_units`.
+
+    Shape (ranks, ranks); -1: unreachable. Dijkstra (1959) from every rank.
+    """
+    alpha, _ = latency_units(topology)
+    out = [[(topology.links[i].dst, int(alpha[i])) for i in row] for row in links_from(topology)]
+    n = topology.ranks
+    return np.array([_least_from(start, out)[:n] for start in range(n)], np.int64)
+
+
+def _least_from(start: int, out: list[list[tuple[int, int]]]) -> list[int]:
+    best = [-1] * len(out)
+    best[start] = 0
+    queue = [(0, start)]
+    while queue:
+        length, node = heapq.heappop(queue)
+        if length > best[node]:
+            continue
+        for other, alpha in out[node]:
+            if best[other] < 0 or length + alpha < best[other]:
+                best[other] = length + alpha
+                heapq.heappush(queue, (best[other], other))
+    return best
+
+
+def gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """For each rank, sorted, the GPUs that one hop reaches: a search that stops at GPUs.
+
+    Exact where :func:`find_hops` may be incomplete. Cost O(ranks × links).
+    """
+    out_links = links_from(topology)
+    near = []
+    ranks = topology.ranks  # counted once: it is asked for at every node
+    for src in range(ranks):
+        seen = {src}
+        queue = deque([src])
+        while queue:
+            for i in out_links[queue.popleft()]:
+                dst = topology.links[i].dst
+                if dst not in seen:
+                    seen.add(dst)
+                    if not topology.nodes[dst].stores:
+                        queue.append(dst)
+        near.append(tuple(sorted(v for v in seen - {src} if v < ranks)))
+    return tuple(near)
+
+
+def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
+    """The ranks in groups that reach each other, both ways; a connected machine is one group.
+
+    Cost O(nodes + links): strong components.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(topology.nodes)
+    ends = topology.link_ends()
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n))
+    _, labels = connected_components(graph, directed=True, connection="strong")
+    groups: dict[int, list[int]] = {}
+    for rank, label in enumerate(labels[: topology.ranks].tolist()):
+        groups.setdefault(label, []).append(rank)
+    return tuple(map(tuple, groups.values()))

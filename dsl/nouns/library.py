@@ -1,0 +1,391 @@
+"""A library: for a machine and each collective, which plan runs at which message size.
+
+A **plan** of it is a schedule with how it was compiled, and the files that came of it; it stands
+for all sizes from ``low`` to ``high`` bytes, both included. The plans of a collective leave no gap
+and do not overlap. Besides the plans a library keeps what they were chosen from: every candidate's
+time on a grid of sizes, the lower bound, and which candidates are the baseline.
+
+A library is a folder: ``library.json`` (this noun) and the files that it names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import BadFile, UserError
+from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind
+from ..base.json_text import compact
+from ..base.units import format_bytes
+from . import collective_json, topology_json
+from .collective import Collective
+from .program import protocol_of
+from .topology import Topology
+
+MANIFEST = "library.json"
+"""The file in the folder of a library that says what is in it."""
+
+MOST_COPIES = 1024
+"""Instances or segments of a plan; more are a slip."""
+
+Times = tuple[float | None, ...]
+"""µs at each size of a grid; None where it was not timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """One file of a plan.
+
+    Attributes:
+        format: a backend (``msccl-xml``). ``target``: the runtime it was checked for, or empty.
+        in_place: whether it is for one buffer that is input and output.
+        file: its path in the folder of the library.
+    """
+
+    format: str
+    file: str
+    target: str = ""
+    in_place: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Something that was timed: a schedule compiled in one way.
+
+    Attributes:
+        name: says which schedule and how compiled, unique in its race.
+        baseline: whether it is what a runtime without a synthesizer would choose.
+        us: µs at each size of the grid.
+        source: the schedule's own name, shared by all that were compiled from it.
+    """
+
+    name: str
+    us: Times
+    baseline: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TunedPlan:
+    """One plan: for messages of ``low`` to ``high`` bytes, both included.
+
+    Attributes:
+        candidate: the name of the candidate that it is.
+        engine: who found the schedule. ``protocol``, ``instances``, ``segments``, ``options``:
+            how it was compiled, as the flags of ``weft compile`` say it.
+        schedule: file of the schedule in the library's folder.
+    """
+
+    name: str
+    low: int
+    high: int
+    candidate: str
+    engine: str
+    protocol: str = "Simple"
+    instances: int = 1
+    segments: int = 1
+    options: Mapping[str, str | int] = field(default_factory=dict)
+    schedule: str = ""
+    artefacts: tuple[Artefact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What tuning found for one collective.
+
+    Attributes:
+        bound: the lower bounds as ``weft bound --json`` tells them.
+        grid: bytes, rising. ``bound_us``, ``chosen_us``, ``idea_us``: at each of them the least
+            possible time, that of the library's plan, and that of its schedule without a runtime.
+        candidates: all that were timed and are worth showing, baselines among them.
+        remarks: what a reader should know, in words.
+    """
+
+    collective: Collective
+    bound: Mapping[str, Any]
+    grid: tuple[int, ...]
+    bound_us: tuple[float, ...]
+    chosen_us: tuple[float, ...]
+    idea_us: Times
+    candidates: tuple[Candidate, ...]
+    plans: tuple[TunedPlan, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the collective is called."""
+        return self.collective.name or str(self.collective.kind)
+
+    def pick(self, message_bytes: int) -> TunedPlan:
+        """The plan for a message.
+
+        Raises:
+            UserError: the library is for other sizes.
+        """
+        for plan in self.plans:
+            if plan.low <= message_bytes <= plan.high:
+                return plan
+        raise UserError(
+            f"{format_bytes(message_bytes)} is outside {format_bytes(self.plans[0].low)} … "
+            f"{format_bytes(self.plans[-1].high)}, which the library was tuned for",
+            hint="tune it for more sizes",
+        )
+
+    def baseline_us(self) -> Times:
+        """The quickest baseline at each size; None where none was timed."""
+        found: list[float | None] = []
+        for at in range(len(self.grid)):
+            times = [c.us[at] for c in self.candidates if c.baseline]
+            found.append(min((t for t in times if t is not None), default=None))
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Plans of some collectives on one machine.
+
+    Attributes:
+        timing: how candidates were timed: ``{"by": "simulation", "runtime": "msccl", …}`` or
+            ``{"by": "measurement", "on": "mpi", …}``.
+        provenance: what is needed to make it again.
+    """
+
+    name: str
+    topology: Topology
+    low: int
+    high: int
+    timing: Mapping[str, Any]
+    tuned: tuple[Tuned, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.low <= self.high:
+            raise UserError(f"a library for {self.low} to {self.high} bytes is for no size")
+        if not self.tuned:
+            raise BadFile("a library without a collective", where=self.name)
+        names = [one.name for one in self.tuned]
+        if len(set(names)) < len(names):
+            raise BadFile("one collective stands there twice", where=self.name)
+        for one in self.tuned:
+            _check(self, one)
+
+    def of(self, name: str) -> Tuned:
+        """What was tuned for a collective.
+
+        Raises:
+            UserError: nothing was.
+        """
+        for one in self.tuned:
+            if one.name == name:
+                return one
+        raise UserError(
+            f"the library has no {name}", hint="it has " + ", ".join(t.name for t in self.tuned)
+        )
+
+
+def _check(library: Library, one: Tuned) -> None:
+    """Refuse ranges with gaps or overlaps, and columns that do not fit the grid."""
+    where = one.name
+    if not one.plans:
+        raise BadFile("a collective without plans", where=where)
+    if (one.plans[0].low, one.plans[-1].high) != (library.low, library.high):
+        raise BadFile(f"its plans are not for {library.low} to {library.high} bytes", where=where)
+    for a, b in pairwise(one.plans):
+        if b.low != a.high + 1:
+            what = "a gap" if b.low > a.high else "an overlap"
+            raise BadFile(
+                f"{what} between {a.name} (to {a.high}) and {b.name} (from {b.low})", where=where
+            )
+    if any(p.low > p.high for p in one.plans):
+        raise BadFile("a plan for no size", where=where)
+    if list(one.grid) != sorted(set(one.grid)) or not one.grid:
+        raise BadFile("the sizes of the grid do not rise", where=where)
+    columns = (one.bound_us, one.chosen_us, one.idea_us, *(c.us for c in one.candidates))
+    if any(len(column) != len(one.grid) for column in columns):
+        raise BadFile("a column of times has another length than the grid", where=where)
+    names = [c.name for c in one.candidates]
+    if len(set(names)) != len(names):
+        raise BadFile("two candidates have one name", where=where)
+    for plan in one.plans:
+        for what, value in (("instances", plan.instances), ("segments", plan.segments)):
+            if not 1 <= value <= MOST_COPIES:
+                raise BadFile(f"{plan.name} has {value} {what}", where=where)
+    if lost := [p.candidate for p in one.plans if p.candidate not in names]:
+        raise BadFile(f"no candidate is called {lost[0]!r}", where=where)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def dumps(library: Library) -> str:
+    """The text of its file."""
+    return compact(dump(library)) + "\n"
+
+
+def dump(library: Library) -> dict[str, Any]:
+    """The JSON object of a library (``docs/formats.md``)."""
+    return {
+        "weft": "library",
+        "schema": SCHEMA,
+        "name": library.name,
+        "topology": topology_json.dump(library.topology),
+        "low": library.low,
+        "high": library.high,
+        "timing": dict(library.timing),
+        "tuned": [_tuned(one) for one in library.tuned],
+        "provenance": dict(library.provenance),
+    }
+
+
+def _tuned(one: Tuned) -> dict[str, Any]:
+    return {
+        "collective": collective_json.dump(one.collective),
+        "bound": dict(one.bound),
+        "grid": list(one.grid),
+        "bound_us": list(one.bound_us),
+        "chosen_us": list(one.chosen_us),
+        "idea_us": list(one.idea_us),
+        "candidates": [
+            {"name": c.name, "source": c.source, "baseline": c.baseline, "us": list(c.us)}
+            for c in one.candidates
+        ],
+        "plans": [
+            {
+                "name": p.name,
+                "low": p.low,
+                "high": p.high,
+                "candidate": p.candidate,
+                "engine": p.engine,
+                "protocol": p.protocol,
+                "instances": p.instances,
+                "segments": p.segments,
+                "options": dict(p.options),
+                "schedule": p.schedule,
+                "artefacts": [
+                    {"format": a.format, "target": a.target, "in_place": a.in_place, "file": a.file}
+                    for a in p.artefacts
+                ],
+            }
+            for p in one.plans
+        ],
+        "remarks": list(one.remarks),
+    }
+
+
+def read(path: str | Path) -> Library:
+    """The library in a folder, or in the ``library.json`` that is named itself."""
+    file = Path(path) / MANIFEST if Path(path).is_dir() else Path(path)
+    return load(parse_json(read_text(file), str(file)), str(file))
+
+
+def load(data: Any, where: str = "library") -> Library:
+    """Read the object that :func:`dump` writes. Files that it names are not looked at.
+
+    Raises:
+        BadFile, UserError: not such an object, or ranges with gaps.
+    """
+    require_kind(data, "library", where)
+    fields = Fields(data, where)
+    library = Library(
+        fields.get("name", str),
+        topology_json.load(fields.get("topology", dict), f"{where}: topology"),
+        fields.get("low", int),
+        fields.get("high", int),
+        fields.get("timing", dict),
+        tuple(_load_tuned(x, f"{where}: tuned") for x in fields.get("tuned", list)),
+        fields.get("provenance", dict, {}),
+    )
+    fields.finish()
+    return library
+
+
+def _load_tuned(data: Any, where: str) -> Tuned:
+    fields = Fields(data, where)
+    found = Tuned(
+        collective_json.load(fields.get("collective", dict), f"{where}: collective"),
+        fields.get("bound", dict),
+        tuple(fields.integers("grid")),
+        _known(_times(fields, "bound_us", where), where),
+        _known(_times(fields, "chosen_us", where), where),
+        _times(fields, "idea_us", where),
+        tuple(_load_candidate(x, f"{where}: candidates") for x in fields.get("candidates", list)),
+        tuple(_load_plan(x, f"{where}: plans") for x in fields.get("plans", list)),
+        _texts(fields.get("remarks", list, []), where),
+    )
+    fields.finish()
+    return found
+
+
+def _load_candidate(data: Any, where: str) -> Candidate:
+    fields = Fields(data, where)
+    found = Candidate(
+        fields.get("name", str),
+        _times(fields, "us", where),
+        fields.get("baseline", bool),
+        fields.get("source", str, ""),
+    )
+    fields.finish()
+    return found
+
+
+def _load_plan(data: Any, where: str) -> TunedPlan:
+    fields = Fields(data, where)
+    found = TunedPlan(
+        fields.get("name", str),
+        fields.get("low", int),
+        fields.get("high", int),
+        fields.get("candidate", str),
+        fields.get("engine", str),
+        str(protocol_of(fields.get("protocol", str))),
+        fields.get("instances", int),
+        fields.get("segments", int),
+        fields.get("options", dict),
+        _inside(fields.get("schedule", str), where),
+        tuple(_load_artefact(x, f"{where}: artefacts") for x in fields.get("artefacts", list)),
+    )
+    fields.finish()
+    return found
+
+
+def _load_artefact(data: Any, where: str) -> Artefact:
+    fields = Fields(data, where)
+    found = Artefact(
+        fields.get("format", str),
+        _inside(fields.get("file", str), where),
+        fields.get("target", str, ""),
+        fields.get("in_place", bool, False),
+    )
+    fields.finish()
+    return found
+
+
+def _inside(path: str, where: str) -> str:
+    """A path that stays in the folder of the library."""
+    if Path(path).is_absolute() or ".." in Path(path).parts or "\\" in path:
+        raise BadFile(f"the file {path!r} is outside the library's folder", where=where)
+    return path
+
+
+def _times(fields: Fields, key: str, where: str) -> Times:
+    values = fields.get(key, list)
+    fits = only(values, int, float, type(None))
+    if not fits or any(v is not None and not 0 <= v < math.inf for v in values):
+        raise BadFile(f"{key!r} must hold times in µs", where=where)
+    return tuple(None if v is None else float(v) for v in values)
+
+
+def _known(times: Times, where: str) -> tuple[float, ...]:
+    found = tuple(t for t in times if t is not None)
+    if len(found) != len(times):
+        raise BadFile("a time is missing", where=where)
+    return found
+
+
+def _texts(values: Sequence[Any], where: str) -> tuple[str, ...]:
+    if not only(values, str):
+        raise BadFile("'remarks' must hold texts", where=where)
+    return tuple(values)

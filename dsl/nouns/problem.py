@@ -1,0 +1,122 @@
+"""The problem: a topology, a collective, perhaps a sketch, and what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..base.errors import BadTopology
+from .collective import Collective
+from .hops import hop_distances, islands
+from .sketch import Sketch
+from .topology import Topology
+
+_SHOWN = 16
+
+
+class Objective(StrEnum):
+    """What the answer should be best at."""
+
+    LATENCY = "latency"
+    BANDWIDTH = "bandwidth"
+    TIME = "time"
+    FRONTIER = "frontier"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What an engine solves. The collective is the plain one; engines choose how often to split it.
+
+    ``bytes`` is the message size M for the objective ``time``. The sketch is kept as it is for that
+    size.
+
+    Raises:
+        BadTopology: a rank that must hear another one and cannot.
+    """
+
+    topology: Topology
+    collective: Collective
+    sketch: Sketch | None = None
+    objective: Objective = Objective.FRONTIER
+    bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.collective.ranks != self.topology.ranks:
+            raise BadTopology(
+                f"the collective is for {self.collective.ranks} ranks, "
+                f"{self.topology.name} has {self.topology.ranks}",
+                hint="restrict the topology to the process group first",
+            )
+        check_connected(self.topology, self.collective)
+        if self.sketch is not None:  # frozen for everybody else
+            object.__setattr__(self, "sketch", self.sketch.at(self.bytes))
+
+
+def check_connected(topology: Topology, collective: Collective) -> None:
+    """Raise BadTopology, naming ranks and cut, if some rank cannot hear one that it must."""
+    if len(islands(topology)) == 1:
+        return  # all ranks reach each other
+    distance = hop_distances(topology)
+    for src, dst in required_pairs(collective):
+        if distance[src, dst] < 0:
+            lost = [v for v in range(topology.ranks) if distance[src, v] < 0]
+            what = str(collective.name or collective.kind)
+            raise cut_off(topology, src, dst, lost, what)
+
+
+def cut_off(topology: Topology, src: int, dst: int, lost: Sequence[int], what: str) -> BadTopology:
+    """The error of ranks that ``src`` cannot reach, and the cut between it and ``dst``.
+
+    The cut is named by its smaller side: what ``src`` reaches, or what reaches ``dst``.
+    """
+    near = _closure([(x.src, x.dst) for x in topology.links], src)
+    before = _closure([(x.dst, x.src) for x in topology.links], dst)
+    way, side = ("leaves", near) if len(near) <= len(before) else ("enters", before)
+    names = [topology.nodes[v].name for v in sorted(side)]
+    more = ", …" if len(names) > _SHOWN else ""
+    ranks = ", ".join(map(str, lost[:_SHOWN])) + (", …" if len(lost) > _SHOWN else "")
+    plural = "rank" if len(lost) == 1 else "ranks"
+    return BadTopology(
+        f"{topology.name}: rank {src} cannot reach {plural} {ranks}, which {what} needs: "
+        f"no link {way} {{{', '.join(names[:_SHOWN])}{more}}}",
+        hint="check the links, or leave those GPUs out of the group",
+    )
+
+
+def _closure(arcs: list[tuple[int, int]], start: int) -> set[int]:
+    """The nodes that a node reaches, with itself."""
+    near: dict[int, list[int]] = {}
+    for tail, head in arcs:
+        near.setdefault(tail, []).append(head)
+    found, queue = {start}, [start]
+    while queue:
+        for node in near.get(queue.pop(), ()):
+            if node not in found:
+                found.add(node)
+                queue.append(node)
+    return found
+
+
+def required_pairs(collective: Collective) -> tuple[tuple[int, int], ...]:
+    """Ordered pairs (source, destination) of ranks such that something of the source must arrive.
+
+    Where a chunk starts on several ranks with the same contribution, the first one stands for it
+    only if it is the only one: with copies, no single source is required.
+    """
+    holders: dict[tuple[int, int], list[int]] = {}
+    pre, post = collective.pre, collective.post
+    for rank, chunk, index in zip(
+        pre.ranks.tolist(), pre.chunks.tolist(), pre.sets.tolist(), strict=True
+    ):
+        for who in collective.contributions[index]:
+            holders.setdefault((chunk, who), []).append(rank)
+    pairs = set()
+    for rank, chunk, index in zip(
+        post.ranks.tolist(), post.chunks.tolist(), post.sets.tolist(), strict=True
+    ):
+        for who in collective.contributions[index]:
+            sources = holders[chunk, who]
+            if len(sources) == 1 and sources[0] != rank:
+                pairs.add((sources[0], rank))
+    return tuple(sorted(pairs))

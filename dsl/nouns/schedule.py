@@ -1,0 +1,409 @@
+"""The schedule: which chunk goes where in which step, in columns, sorted by step.
+
+**Transfers of one step read what held before that step; what they bring can be used from the
+next.** So the steps are the proof: verifying, simulating and lowering are single passes.
+
+>>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
+>>> from weft.dsl.nouns.collective import make
+>>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
+>>> s = Schedule.of(pair, make("allgather", 2), [Transfer(0, 0, 1, (0,)), Transfer(1, 1, 0, (1,))])
+>>> s.steps, len(s), next(iter(s)).dst
+(1, 2, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.arrays import Bools, Floats, Ints, Ints32
+from ..base.errors import BadFile, UserError
+from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_text
+from ..base.json_text import Rows, compact, plain
+from ..base.unique_rows import rows_of
+from . import collective_json, topology_json
+from .collective import Collective
+from .topology import Topology
+
+LARGEST = {"bytes": 1 << 60, "segments": 1 << 16}
+"""Schedules of larger numbers are refused: no message is as large, no simulation could end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One chunk over one hop: ``route`` are link indices from ``src`` through switches to ``dst``.
+
+    ``reduce``: the destination adds what arrives to what it holds, instead of storing it.
+    """
+
+    chunk: int
+    src: int
+    dst: int
+    route: tuple[int, ...]
+    step: int = 0
+    reduce: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """A well-formed (not yet verified) list of transfers with its machine and collective.
+
+    Columns have one entry per transfer and are sorted by step; the order inside a step is a
+    priority: where transfers compete for a link, the first is served first. ``chunk``, ``src``,
+    ``dst``, ``step``, ``reduce``; ``route_links[route_start[i]:route_start[i+1]]`` is the route of
+    transfer i. ``start_us``/``end_us`` are optional times in µs. ``segments`` says the pattern is
+    repeated on that many equal slices of every chunk, pipelined. Where ``priority`` is given,
+    whoever has the least ``priority + slice * stride`` of those that wait for a link is served
+    first, else who has waited longest. ``rounds`` holds the rounds of
+    each step where the engine thinks in rounds. ``bytes`` is the message size M the schedule was
+    made for, if any.
+    """
+
+    topology: Topology
+    collective: Collective
+    chunk: Ints32
+    src: Ints32
+    dst: Ints32
+    step: Ints32
+    reduce: Bools
+    route_start: Ints
+    route_links: Ints32
+    rounds: tuple[int, ...] = ()
+    bytes: int | None = None
+    segments: int = 1
+    start_us: Floats | None = None
+    end_us: Floats | None = None
+    priority: Ints32 | None = None
+    stride: int = 0
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        topology: Topology,
+        collective: Collective,
+        transfers: Iterable[Transfer],
+        *,
+        rounds: tuple[int, ...] = (),
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """From transfer objects in any order (small schedules; engines at scale use columns)."""
+        rows = list(transfers)
+        columns = np.array(
+            [(t.chunk, t.src, t.dst, t.step, t.reduce, len(t.route)) for t in rows], np.int64
+        ).reshape(-1, 6)
+        links = np.array([i for t in rows for i in t.route], np.int32)
+        return Schedule.from_columns(
+            topology,
+            collective,
+            columns[:, 0],
+            columns[:, 1],
+            columns[:, 2],
+            columns[:, 3],
+            columns[:, 4].astype(bool),
+            columns[:, 5],
+            links,
+            rounds=rounds,
+            provenance=provenance,
+        )
+
+    @staticmethod
+    def from_columns(
+        topology: Topology,
+        collective: Collective,
+        chunk: npt.ArrayLike,
+        src: npt.ArrayLike,
+        dst: npt.ArrayLike,
+        step: npt.ArrayLike,
+        reduce: npt.ArrayLike,
+        route_lengths: npt.ArrayLike,
+        route_links: npt.ArrayLike,
+        *,
+        rounds: tuple[int, ...] = (),
+        priority: npt.ArrayLike | None = None,
+        stride: int = 0,
+        segments: int = 1,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """From columns in any order; they are sorted by step, otherwise kept in order.
+
+        So the order inside a step is the engine's: where transfers compete, the first is served
+        first.
+        """
+        chunk, src, dst, step = (np.asarray(x, np.int32) for x in (chunk, src, dst, step))
+        lengths = np.asarray(route_lengths, np.int64)
+        order = np.argsort(step, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        new_starts, at = rows_of(starts, order)
+        links = np.asarray(route_links, np.int32)[at]
+        schedule = Schedule(
+            topology,
+            collective,
+            chunk[order],
+            src[order],
+            dst[order],
+            step[order],
+            np.asarray(reduce, bool)[order],
+            new_starts,
+            links,
+            rounds=rounds,
+            segments=segments,
+            stride=stride,
+            provenance=dict(provenance or {}),
+            priority=None if priority is None else np.asarray(priority, np.int32)[order],
+        )
+        for column in (
+            schedule.chunk,
+            schedule.src,
+            schedule.dst,
+            schedule.step,
+            schedule.reduce,
+            schedule.route_start,
+            schedule.route_links,
+            schedule.priority,
+        ):
+            if column is not None:
+                column.setflags(write=False)
+        return schedule
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def __iter__(self) -> Iterator[Transfer]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> Transfer:
+        return Transfer(
+            int(self.chunk[i]),
+            int(self.src[i]),
+            int(self.dst[i]),
+            self.route(i),
+            int(self.step[i]),
+            bool(self.reduce[i]),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and dump(self) == dump(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def route(self, i: int) -> tuple[int, ...]:
+        """Link indices of transfer ``i``."""
+        return tuple(self.route_links[self.route_start[i] : self.route_start[i + 1]].tolist())
+
+    @property
+    def steps(self) -> int:
+        """Number of steps: one more than the last step used."""
+        return int(self.step.max(initial=-1)) + 1
+
+    def anchors(self) -> tuple[Any, ...]:
+        """All but size, times and provenance: what results kept of a schedule depend on.
+
+        See :func:`weft.dsl.base.kept.kept`.
+        """
+        return (
+            self.topology,
+            self.collective,
+            self.chunk,
+            self.src,
+            self.dst,
+            self.step,
+            self.reduce,
+            self.route_start,
+            self.route_links,
+            self.priority,
+            self.rounds,
+            self.segments,
+            self.stride,
+        )
+
+    def columns(self) -> dict[str, Any]:
+        """The transfer columns by name, with route lengths: input of :meth:`from_columns`."""
+        return {
+            "chunk": self.chunk,
+            "src": self.src,
+            "dst": self.dst,
+            "step": self.step,
+            "reduce": self.reduce,
+            "route_lengths": np.diff(self.route_start),
+            "route_links": self.route_links,
+            **({} if self.priority is None else {"priority": self.priority}),
+        }
+
+    def with_provenance(self, **entries: Any) -> Schedule:
+        """The same schedule with entries added to its provenance."""
+        return replace(self, provenance={**self.provenance, **entries})
+
+
+def dump(schedule: Schedule) -> dict[str, Any]:
+    """The JSON object of a schedule, complete in itself (``docs/formats.md``)."""
+    data: dict[str, Any] = plain(_described(schedule))
+    return data
+
+
+def _described(schedule: Schedule) -> dict[str, Any]:
+    """The JSON object of a schedule, with arrays as columns."""
+    return {
+        "weft": "schedule",
+        "schema": SCHEMA,
+        "topology": topology_json.dump(schedule.topology),
+        "collective": collective_json.described(schedule.collective),
+        "bytes": schedule.bytes,
+        "segments": schedule.segments,
+        "rounds": list(schedule.rounds),
+        **({} if schedule.priority is None else {"stride": schedule.stride}),
+        "transfers": {
+            "chunk": schedule.chunk,
+            "src": schedule.src,
+            "dst": schedule.dst,
+            "route": Rows(schedule.route_start, schedule.route_links),
+            "reduce": schedule.reduce.astype(np.int8),
+            "step": schedule.step,
+            "start_us": schedule.start_us,
+            "end_us": schedule.end_us,
+            **({} if schedule.priority is None else {"priority": schedule.priority}),
+        },
+        "provenance": dict(schedule.provenance),
+    }
+
+
+def dumps(schedule: Schedule) -> str:
+    """The file text of a schedule."""
+    return compact(_described(schedule)) + "\n"
+
+
+def write(path: str | Path, schedule: Schedule, *, force: bool = False) -> None:
+    """Write a schedule's file, whole or not at all; an existing one only with ``force``."""
+    write_text(path, dumps(schedule), force=force)
+
+
+def read(path: str | Path) -> Schedule:
+    """The schedule in a file; as :func:`load`."""
+    return load(parse_json(read_text(path), str(path)), str(path))
+
+
+def load(data: Any, where: str = "schedule") -> Schedule:
+    """Read the object that :func:`dump` writes. The result is well formed, not verified.
+
+    Raises:
+        BadFile, UserError: not such an object, or indices outside the machine or collective.
+    """
+    require_kind(data, "schedule", where)
+    fields = Fields(data, where)
+    topology = topology_json.load(fields.get("topology", dict), f"{where}: topology")
+    collective = collective_json.load(fields.get("collective", dict), f"{where}: collective")
+    transfers = fields.get("transfers", dict)
+    table = Fields(transfers, f"{where}: transfers")
+    columns = {
+        k: np.array(table.integers(k), np.int64) for k in ("chunk", "src", "dst", "step", "reduce")
+    }
+    routes = table.get("route", list)
+    times = [table.get(k, (list, type(None)), None) for k in ("start_us", "end_us")]
+    planned = "priority" in transfers
+    priority = np.array(table.integers("priority", []), np.int64)
+    table.finish()
+    if len({len(routes), *(len(c) for c in columns.values())}) != 1:
+        raise BadFile("columns of different lengths", where=f"{where}: transfers")
+    _check_ranges(topology, collective, columns, where)
+    lengths, links = _routes(routes, len(topology.links), where)
+    rounds = tuple(fields.integers("rounds", []))
+    size = fields.get("bytes", (int, type(None)), None)
+    segments = fields.get("segments", int, 1)
+    stride = fields.get("stride", int, 0)
+    if planned and len(priority) != len(routes):
+        raise BadFile("priority must be one number per transfer", where=f"{where}: transfers")
+    ends = (int(priority.min(initial=0)), int(priority.max(initial=0)), stride)
+    if not all(0 <= p < 1 << 31 for p in ends):
+        raise BadFile("a priority is outside 0 … 2^31 - 1", where=f"{where}: transfers")
+    if stride and not planned:
+        raise BadFile(
+            "a stride spaces the priorities of slices, and transfers have none",
+            where=where,
+            hint="add the column priority, or drop the stride",
+        )
+    provenance = fields.get("provenance", dict, {})
+    fields.finish()
+    for name, value in (("bytes", size), ("segments", segments)):
+        if value is not None and not 1 <= value <= LARGEST[name]:
+            shown = value if abs(value) < 10**30 else "absurdly large"
+            raise BadFile(f"{name} is {shown}, outside 1 … {LARGEST[name]}", where=where)
+    schedule = Schedule.from_columns(
+        topology,
+        collective,
+        columns["chunk"],
+        columns["src"],
+        columns["dst"],
+        columns["step"],
+        columns["reduce"],
+        lengths,
+        links,
+        rounds=rounds,
+        provenance=provenance,
+        priority=priority if planned else None,
+        stride=stride,
+    )
+    if any(t is not None for t in times) and np.any(np.diff(columns["step"]) < 0):
+        raise BadFile("transfers with times must be sorted by step", where=where)
+    start, end = (_times(t, len(schedule), where) for t in times)
+    return replace(schedule, bytes=size, segments=segments, start_us=start, end_us=end)
+
+
+def _times(values: list[Any] | None, count: int, where: str) -> Floats | None:
+    if values is None:
+        return None
+    try:
+        # No bool is a time, and no integer beyond all floats.
+        times = np.array(values, np.float64) if only(values, int, float) else None
+    except OverflowError:
+        times = None
+    if times is None or len(times) != count or not np.isfinite(times).all():
+        raise BadFile("times must be one finite number per transfer", where=f"{where}: transfers")
+    return times
+
+
+def _check_ranges(
+    topology: Topology,
+    collective: Collective,
+    columns: Mapping[str, Ints],
+    where: str,
+) -> None:
+    if collective.ranks != topology.ranks:
+        raise UserError(
+            f"the collective has {collective.ranks} ranks, the topology {topology.ranks}",
+            where=where,
+        )
+    limits = {
+        "chunk": collective.chunks,
+        "src": topology.ranks,
+        "dst": topology.ranks,
+        "step": 1 << 24,
+        "reduce": 2,
+    }
+    for name, limit in limits.items():
+        column = columns[name]
+        for row in np.flatnonzero((column < 0) | (column >= limit)).tolist():
+            raise BadFile(
+                f"transfer {row}: {name} {column[row]} is outside 0 … {limit - 1}", where=where
+            )
+
+
+def _routes(routes: list[Any], links: int, where: str) -> tuple[Ints, Ints]:
+    """The lengths of all routes, and their links one after the other."""
+
+    def known(route: Any) -> bool:
+        return type(route) is list and only(route, int) and all(0 <= i < links for i in route)
+
+    try:
+        flat = list(chain.from_iterable(routes)) if only(routes, list) else None
+        named = np.array(flat, np.int64) if flat is not None and only(flat, int) else None
+    except OverflowError:
+        named = None
+    if named is None or ((named < 0) | (named >= links)).any():
+        row = next(i for i, route in enumerate(routes) if not known(route))
+        raise BadFile(f"transfer {row}: the route names a link that is not there", where=where)
+    return np.fromiter(map(len, routes), np.int64, len(routes)), named

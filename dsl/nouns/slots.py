@@ -1,0 +1,91 @@
+"""A slot: one chunk's place in one buffer of a rank, as one integer.
+
+``buffer << 32 | offset``, so that consecutive chunks are consecutive integers and whole columns of
+slots can be compared at once.
+
+>>> slice_of(OUTPUT + 3)
+Slice(buffer=<Buffer.OUTPUT: 'o'>, offset=3)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..base.arrays import Ints
+from .collective import Collective
+from .program import Buffer, Program, Slice
+
+BUFFERS = (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH)
+INPUT, OUTPUT, SCRATCH = (i << 32 for i in range(3))
+BASE = {buffer: i << 32 for i, buffer in enumerate(BUFFERS)}
+
+WIDE = 1 << 36
+"""More than any slot: ``rank * WIDE + slot`` names a slot among all ranks."""
+
+NONE = -1
+"""No slot, no block, no channel."""
+
+
+def slice_of(slot: int) -> Slice:
+    """The buffer and offset of a slot."""
+    return Slice(BUFFERS[slot >> 32], slot & 0xFFFFFFFF)
+
+
+def slot_of(part: Slice) -> int:
+    """The slot where a slice begins."""
+    return BASE[part.buffer] + part.offset
+
+
+@dataclass(frozen=True, slots=True)
+class Aliases:
+    """The one name of every slot: in place, the output's where input and output are one memory.
+
+    ``shift[rank]``: the slot of the output that is the first of the input, as
+    :meth:`.in_place_shift` says. ``outputs[rank]``: slots of the
+    output; none where the two are apart.
+
+    >>> from weft.dsl.nouns.collective import make
+    >>> slice_of(Aliases.of(make("allgather", 4), True).name(2, INPUT))
+    Slice(buffer=<Buffer.OUTPUT: 'o'>, offset=2)
+    """
+
+    shift: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @staticmethod
+    def of(collective: Collective, in_place: bool) -> Aliases:
+        """Of all who carry out a collective."""
+        outputs = collective.output_chunks if in_place else 0
+        ranks = range(collective.ranks)
+        return Aliases(tuple(map(collective.in_place_shift, ranks)), (outputs,) * len(ranks))
+
+    @staticmethod
+    def of_program(program: Program) -> Aliases:
+        """Of a program, whose chunks may be pieces of those of its collective.
+
+        Which output counts is the larger of the collective's and the declared one: files declare
+        as much as their code names, which may be less, or more.
+        """
+        collective = program.collective
+        pieces = max(1, program.message_chunks // collective.message_chunks)
+        least = collective.output_chunks * pieces
+        return Aliases(
+            tuple(collective.in_place_shift(r) * pieces for r in range(len(program.ranks))),
+            tuple(max(least, r.output_chunks) if program.in_place else 0 for r in program.ranks),
+        )
+
+    def name(self, rank: int, slot: int) -> int:
+        """The name of one slot."""
+        there = slot - INPUT + self.shift[rank]
+        if slot < OUTPUT and 0 <= there < self.outputs[rank]:
+            return OUTPUT + there
+        return slot
+
+    def names(self, rank: Ints, slot: Ints) -> Ints:
+        """The names of a column of slots; :data:`NONE` stays."""
+        there = slot - INPUT + np.array(self.shift, np.int64)[rank]
+        inside = (slot >= INPUT) & (slot < OUTPUT)
+        inside &= (there >= 0) & (there < np.array(self.outputs, np.int64)[rank])
+        return np.where(inside, OUTPUT + there, slot)

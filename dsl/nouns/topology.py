@@ -1,0 +1,377 @@
+"""A machine: GPUs, what forwards between them, directed links, and what links share.
+
+The GPUs come first among the nodes, in rank order, so *rank r is node r* everywhere. Links are
+indices into one tuple: parallel links, switches and shared resources need no special case, and
+everything maps to arrays.
+
+>>> two = Topology("pair", (gpu(0), gpu(1)), (link(0, 1, "25", "0.7"), link(1, 0, "25", "0.7")))
+>>> two.ranks, two.digest()[:8] == two.digest()[:8]
+(2, True)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..base.arrays import Ints
+from ..base.errors import BadTopology, UnknownName
+from ..base.units import exact
+from .graph import graph_of, json_list, parts_of
+from .parts import Link as Link
+from .parts import Node as Node
+from .parts import NodeKind as NodeKind
+from .parts import Resource as Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A way from one GPU to another through nodes that do not store: ``route`` names links."""
+
+    src: int
+    dst: int
+    route: tuple[int, ...]
+
+
+BANDWIDTHS = (Fraction(1, 10**6), Fraction(10**9))
+"""GB/s, the least and the most: a modem, and far beyond any fabric. Engines, bounds and simulator
+scale what lies between to 64-bit numbers."""
+
+LARGEST_LATENCY = Fraction(10**9)
+"""µs: a quarter of an hour."""
+
+FINEST_ROUND = 16
+"""Rounds may be this much shorter than a chunk's time on the slowest link, not more."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)  # what follows from one is kept: base/kept
+class Topology:
+    """The machine.
+
+    ``symmetries`` are node permutations (image of each node) that whoever built the topology
+    declares; whoever uses one verifies it first (``dsl.symmetry``). ``notes`` say what was
+    assumed when it was built or imported (a default α, an ignored management NIC).
+
+    Raises:
+        BadTopology: a link to nowhere, a self-loop, a bandwidth outside ``BANDWIDTHS``, a latency
+            that is negative or above ``LARGEST_LATENCY``, a duplicate name, a GPU after a switch.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    resources: tuple[Resource, ...] = ()
+    symmetries: tuple[tuple[int, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_nodes(self)
+        # Comparing fractions is slow and links share them: the same objects are checked once.
+        seen: set[tuple[int, int, int]] = set()
+        for index, one in enumerate(self.links):
+            _check_ends(self, index, one)
+            numbers = (id(one.bandwidth), id(one.latency), one.lanes)
+            if numbers not in seen:
+                seen.add(numbers)
+                _check_numbers(self, one)
+        for resource in self.resources:
+            _check_resource(self, resource)
+        for image in self.symmetries:
+            if sorted(image) != list(range(len(self.nodes))):
+                raise BadTopology(f"{self.name}: a declared symmetry is not a permutation")
+
+    @property
+    def ranks(self) -> int:
+        """Number of GPUs; ranks are nodes ``0 … ranks-1``."""
+        # GPUs come first: find the end of them by bisection, engines ask often.
+        return bisect_left(self.nodes, True, key=lambda node: not node.stores)
+
+    @property
+    def host_of(self) -> tuple[int | None, ...]:
+        """The host of each rank, where known."""
+        return tuple(node.host for node in self.nodes[: self.ranks])
+
+    @property
+    def hosts(self) -> int:
+        """Number of boxes (at least one)."""
+        return max(1, len({h for h in self.host_of if h is not None}))
+
+    def node_index(self, name: str) -> int:
+        """The index of a node by name.
+
+        Raises:
+            UnknownName: no such node.
+        """
+        for index, node in enumerate(self.nodes):
+            if node.name == name:
+                return index
+        raise UnknownName("node", name, (n.name for n in self.nodes))
+
+    def link_ends(self) -> Ints:
+        """Source and destination node of every link, shape (links, 2)."""
+        return np.array([(x.src, x.dst) for x in self.links], np.int64).reshape(-1, 2)
+
+    def capacities(self) -> tuple[Fraction, ...]:
+        """Bandwidth in GB/s of every resource row of :meth:`usage`: links, then resources."""
+        return (*(x.bandwidth for x in self.links), *(r.bandwidth for r in self.resources))
+
+    def capacity(self, row: int) -> Fraction:
+        """One of :meth:`capacities`, where only few are asked for."""
+        links = len(self.links)
+        return (self.links[row] if row < links else self.resources[row - links]).bandwidth
+
+    def usage(self) -> npt.NDArray[np.int8]:
+        """Which link loads which row: shape (links + resources, links), 0 or 1.
+
+        Row ``i < len(links)`` is the link itself, the others are the shared resources, so one
+        matrix product gives the load of everything that has a bandwidth.
+        """
+        rows = np.zeros((len(self.links) + len(self.resources), len(self.links)), np.int8)
+        np.fill_diagonal(rows, 1)
+        for i, resource in enumerate(self.resources):
+            rows[len(self.links) + i, list(resource.links)] = 1
+        return rows
+
+    def round_bandwidth(self) -> Fraction:
+        """GB/s that one *round* stands for: a chunk crosses a link of this bandwidth in one round.
+
+        The largest unit that all bandwidths are multiples of (SCCL's rounds: DGX-1 with 25 and
+        50 GB/s links has 25, and the latter carry two chunks a round), unless that is absurdly
+        small, as between 22.7 and 45.7 GB/s: then the smallest bandwidth, and links carry
+        fractions of chunks.
+        """
+        grain, chunk = self.round_units()
+        return grain * chunk
+
+    def round_units(self) -> tuple[Fraction, int]:
+        """A bandwidth in GB/s that divides all others, and how many of it one round stands for.
+
+        In a step of r rounds a link of bandwidth b carries c chunks if c · units <= r · b / grain.
+        """
+        grain = Fraction(0)
+        kinds = set(self.capacities())  # thousands of links, few bandwidths
+        for bandwidth in kinds:
+            grain = _gcd(grain, bandwidth)
+        least = min(kinds, default=grain)
+        return grain, 1 if least <= FINEST_ROUND * grain else int(least / grain)
+
+    def reversed(self) -> Topology:
+        """Every link turned round (indices kept): what the reverse reduction solves on."""
+        turned = tuple(replace(x, src=x.dst, dst=x.src) for x in self.links)
+        return replace(self, name=f"{self.name} reversed", links=turned)
+
+    def restricted_to(self, group: Iterable[int]) -> Topology:
+        """The machine as a process group sees it: other GPUs gone, ranks renumbered by position.
+
+        Raises:
+            BadTopology: an empty group, a rank twice, or a rank that is not there.
+        """
+        ranks = tuple(group)
+        _check_group(self, ranks)
+        if ranks == tuple(range(self.ranks)):
+            return self
+        kept = (*ranks, *range(self.ranks, len(self.nodes)))
+        return self.on_nodes(kept, f"{self.name}[{','.join(map(str, ranks))}]")
+
+    def on_nodes(self, kept: tuple[int, ...], name: str) -> Topology:
+        """The machine on some of its nodes, GPUs first, in their order; no symmetry is declared."""
+        place = {node: i for i, node in enumerate(kept)}
+        links = [i for i, x in enumerate(self.links) if x.src in place and x.dst in place]
+        new_index = {old: new for new, old in enumerate(links)}
+        resources = []
+        for resource in self.resources:
+            members = tuple(new_index[i] for i in resource.links if i in new_index)
+            if members:
+                resources.append(replace(resource, links=members))
+        return Topology(
+            name,
+            tuple(self.nodes[i] for i in kept),
+            tuple(
+                replace(self.links[i], src=place[self.links[i].src], dst=place[self.links[i].dst])
+                for i in links
+            ),
+            tuple(resources),
+            notes=self.notes,
+        )
+
+    def without_links(self, dead: Iterable[int]) -> Topology:
+        """The machine with some links broken; declared symmetries are dropped with them."""
+        gone = set(dead)
+        kept = [i for i in range(len(self.links)) if i not in gone]
+        new_index = {old: new for new, old in enumerate(kept)}
+        resources = tuple(
+            replace(r, links=members)
+            for r in self.resources
+            if (members := tuple(new_index[i] for i in r.links if i in new_index))
+        )
+        return replace(
+            self, links=tuple(self.links[i] for i in kept), resources=resources, symmetries=()
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned file form (``docs/formats.md``)."""
+        from .topology_json import dump
+
+        return dump(self)
+
+    def to_networkx(self) -> Any:
+        """Return a ``networkx.MultiDiGraph``; :mod:`.graph` lists the attributes."""
+        graph = graph_of(self.name, self.nodes, self.links, self.resources)
+        if self.symmetries:
+            graph.graph["symmetries"] = json.dumps(self.symmetries)
+        if self.notes:
+            graph.graph["notes"] = json.dumps(self.notes)
+        return graph
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        name: str | None = None,
+        *,
+        bandwidth: Fraction | int | None = None,
+        latency: Fraction | int = 0,
+    ) -> Topology:
+        """Return the topology of a networkx graph of any kind; attributes as in :mod:`.graph`.
+
+        An undirected edge is a full-duplex cable. Ranks follow the GPUs' ``rank`` attribute, or
+        the order of the graph's nodes. What a graph does not say is assumed and told in
+        ``notes``: nodes without ``kind`` are GPUs, edges without ``bandwidth`` (GB/s) or
+        ``latency`` (µs) have the arguments'.
+
+        Raises:
+            BadTopology: an attribute that cannot be read, an edge without bandwidth where
+                ``bandwidth`` is None, ranks that are not 0 … n-1, or a machine that cannot exist.
+        """
+        nodes, links, resources, notes = parts_of(graph, bandwidth, latency)
+        return cls(
+            name or str(graph.graph.get("name") or "graph"),
+            nodes,
+            links,
+            resources,
+            tuple(tuple(map(int, image)) for image in json_list(graph.graph.get("symmetries"))),
+            tuple(map(str, (*json_list(graph.graph.get("notes")), *notes))),
+        )
+
+    def digest(self) -> str:
+        """A hash of everything that matters to a schedule: not the name, not the notes."""
+        body = {k: v for k, v in self.to_json().items() if k not in ("name", "notes")}
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def gpu(index: int, host: int | None = None) -> Node:
+    """A GPU node named ``gpu{index}``."""
+    return Node(f"gpu{index}", NodeKind.GPU, host)
+
+
+def switch(name: str, host: int | None = None, *, multicast: bool = False) -> Node:
+    """A switch that forwards and does not store."""
+    return Node(name, NodeKind.SWITCH, host, multicast=multicast)
+
+
+def link(src: int, dst: int, bandwidth: object, latency: object = 0, *, lanes: int = 1) -> Link:
+    """A link from numbers or decimal strings: GB/s and µs."""
+    return Link(src, dst, exact(bandwidth, "bandwidth"), exact(latency, "latency"), lanes)
+
+
+def both_ways(
+    a: int, b: int, bandwidth: object, latency: object = 0, *, lanes: int = 1
+) -> tuple[Link, Link]:
+    """A full-duplex cable: one link each way."""
+    forth = link(a, b, bandwidth, latency, lanes=lanes)
+    return forth, replace(forth, src=b, dst=a)
+
+
+def _gcd(a: Fraction, b: Fraction) -> Fraction:
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def _check_nodes(topology: Topology) -> None:
+    gpus = sum(node.stores for node in topology.nodes)
+    if not gpus:
+        raise BadTopology(
+            f"{topology.name}: there is no GPU", hint="a topology starts with its GPUs"
+        )
+    if not all(node.stores for node in topology.nodes[:gpus]):
+        raise BadTopology(f"{topology.name}: GPUs must come first, in rank order")
+    for name, count in Counter(n.name for n in topology.nodes).items():
+        if count > 1:
+            raise BadTopology(f"{topology.name}: two nodes are named {name!r}")
+
+
+def _check_ends(topology: Topology, index: int, one: Link) -> None:
+    n = len(topology.nodes)
+    if not (0 <= one.src < n and 0 <= one.dst < n):
+        raise BadTopology(
+            f"{topology.name}: link {index} goes from {one.src} to {one.dst}, "
+            f"but nodes are 0 … {n - 1}"
+        )
+    if one.src == one.dst:
+        raise BadTopology(f"{topology.name}: link {_named(topology, one)} leads to itself")
+
+
+def _check_numbers(topology: Topology, one: Link) -> None:
+    ends = _named(topology, one)
+    _check_bandwidth(one.bandwidth, f"{topology.name}: link {ends}")
+    if not 0 <= one.latency <= LARGEST_LATENCY:
+        raise BadTopology(
+            f"{topology.name}: link {ends} has latency {_shown(one.latency)} µs",
+            hint="latencies are within 0 … 1e9 µs",
+        )
+    if one.lanes < 1:
+        raise BadTopology(f"{topology.name}: link {ends} has {one.lanes} lanes")
+
+
+def _named(topology: Topology, one: Link) -> str:
+    return f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
+
+
+def _check_bandwidth(bandwidth: Fraction, what: str) -> None:
+    least, most = BANDWIDTHS
+    if least <= bandwidth <= most:
+        return
+    limits = "bandwidths are within 1e-6 … 1e9 GB/s"
+    dead = "; leave a dead link out" if bandwidth <= 0 else ""
+    raise BadTopology(f"{what} has bandwidth {_shown(bandwidth)} GB/s", hint=limits + dead)
+
+
+def _shown(value: Fraction) -> str:
+    """A number that may be beyond all floats, in a few characters."""
+    text = str(value)
+    if len(text) <= 16:
+        return text
+    return f"{(Decimal(value.numerator) / Decimal(value.denominator)).normalize():.4g}"
+
+
+def _check_resource(topology: Topology, resource: Resource) -> None:
+    where = f"{topology.name}: resource {resource.name!r}"
+    _check_bandwidth(resource.bandwidth, where)
+    if not resource.links or len(set(resource.links)) != len(resource.links):
+        raise BadTopology(f"{where} names no link, or one twice")
+    if not all(0 <= i < len(topology.links) for i in resource.links):
+        raise BadTopology(f"{where} names a link that is not there")
+
+
+def _check_group(topology: Topology, ranks: tuple[int, ...]) -> None:
+    if not ranks:
+        raise BadTopology("the process group is empty", hint="name at least one rank")
+    for rank, count in Counter(ranks).items():
+        if not 0 <= rank < topology.ranks:
+            raise BadTopology(
+                f"rank {rank} is not on {topology.name}",
+                hint=f"its ranks are 0 … {topology.ranks - 1}",
+            )
+        if count > 1:
+            raise BadTopology(f"rank {rank} is twice in the process group")

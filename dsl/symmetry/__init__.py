@@ -1,0 +1,1 @@
+"""Automorphisms of topologies: colour refinement, detection, groups and orbits of ranks."""

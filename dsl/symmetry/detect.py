@@ -1,0 +1,218 @@
+"""Finds a group that moves every rank: declared, by the usual numberings, or by BLISS.
+
+Refinement bounds the order of such a group first: it divides the size of every class of ranks, so
+that one rank unlike all others (its cable is dead) ends the search. Every image is verified before
+it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+
+from ..base.arrays import Ints, Ints32
+from ..nouns.topology import Topology
+from .groups import Group, grow, multiple, semiregular_powers, trivial
+from .refine import numbering, stable
+from .structure import Structure, structure_of
+from .symmetry import Image, extended, orbits, plausible, usual_moves
+
+LIMIT = 65536
+"""The most elements of a group."""
+
+CELLS = 1 << 25
+"""The most entries of the table of images of all nodes, links and resources: 128 MiB, and three
+times that while it is made."""
+
+SEARCHED = 65_536
+"""Up to so many nodes and links together, a group that nobody declared is looked for."""
+
+DRAWS = 200
+"""Random automorphisms that are looked at (seeded)."""
+
+STARTS = 12
+"""Of them, how many a group is grown from."""
+
+WORK = 20_000_000
+"""Images of nodes that are looked at while it is grown."""
+
+MIXING = 1000
+"""The most products before the first of them counts as random."""
+
+SIGHTS = 300
+"""The most rotations, mirror images and bit flips of the ranks that are tried."""
+
+
+def regular_group(topology: Topology, *, limit: int = LIMIT) -> Ints32:
+    """The images of all nodes under a group that acts semiregularly on the ranks.
+
+    Shape (elements, nodes), the identity first: no other element fixes a rank, and every element
+    is a verified automorphism. As large as is found cheaply: from the declared symmetries that
+    hold and their powers, from the rotations, mirror images and bit flips by which people number
+    GPUs, then from the automorphism group (BLISS: Junttila and Kaski, ALENEX 2007). Only the
+    identity where there is no symmetry. At most ``limit`` elements, fewer on huge machines
+    (``CELLS``).
+    """
+    return search(topology, structure_of(topology), limit=limit).elements
+
+
+def search(topology: Topology, made: Structure, *, limit: int = LIMIT) -> Group:
+    """As :func:`regular_group`, with generators."""
+    nodes, links, _ = made.sizes
+    limit = max(1, min(limit, CELLS // sum(made.sizes)))
+    group = trivial(made.ranks, nodes)
+    bound = multiple(stable(made)[: made.ranks])
+    group = _grown(made, group, _declared(topology), bound, limit)
+    if _enough(group, bound, limit) or nodes + links > SEARCHED:
+        return group
+    group = _sighted(made, group, np.arange(made.ranks), bound, limit)
+    if _enough(group, bound, limit):
+        return group
+    generators = automorphisms(made)
+    bound = multiple(orbits(generators, made.ranks))
+    if not _enough(group, bound, limit):
+        group = _sighted(made, group, numbering(made), bound, limit)
+    return _drawn(made, group, generators, bound, limit)
+
+
+def _enough(group: Group, bound: int, limit: int) -> bool:
+    """Whether twice as many elements would not fit, or are impossible."""
+    return group.order == bound or 2 * group.order > limit
+
+
+def surviving(whole: Topology, left: Topology, dead: set[int]) -> tuple[Image, ...]:
+    """Generators of the declared symmetries of a machine that hold when links are dead.
+
+    Not only those declared: also what they generate. Two dead cables on opposite sides of a ring
+    leave the half turn.
+    """
+    made, rest = structure_of(whole), structure_of(left)
+    nodes = made.sizes[0]
+    limit = max(1, min(LIMIT, CELLS // sum(made.sizes)))
+    group = trivial(made.ranks, nodes)
+    group = _grown(made, group, _declared(whole), made.ranks, limit)
+    # Which of equal parallel links is dead does not matter: ends and class are compared.
+    gone = np.array(sorted(dead), np.int64)
+    kinds, ends = made.link_class[gone], made.ends[gone]
+    classes, before = int(kinds.max(initial=0)) + 1, group.elements[:, ends].astype(np.int64)
+    keys = np.sort((before[..., 0] * nodes + before[..., 1]) * classes + kinds, axis=1)
+    keeps = (keys == keys[0]).all(axis=1)
+    images = (element.astype(np.int64) for element in group.elements[keeps])
+    kept = _grown(rest, trivial(made.ranks, nodes), images, int(keeps.sum()), limit)
+    return tuple(tuple(image.tolist()) for image in kept.generators)
+
+
+def automorphisms(made: Structure) -> tuple[Ints, ...]:
+    """Generators of the whole automorphism group, as images of the nodes, each verified.
+
+    Links and resources become vertices of their own, coloured by their class. Generators that
+    only swap equal links are left out.
+    """
+    import igraph
+
+    nodes, links, resources = made.sizes
+    src, dst = made.ends.T
+    link = nodes + np.arange(links)
+    tails = np.concatenate((src, link, nodes + made.held[:, 1]))
+    heads = np.concatenate((link, dst, nodes + links + made.held[:, 0]))
+    graph = igraph.Graph(
+        n=nodes + links + resources, edges=np.stack((tails, heads), axis=1), directed=True
+    )
+    base = int(made.node_class.max()) + 1
+    middle = base + int(made.link_class.max(initial=-1)) + 1
+    colours = (made.node_class, base + made.link_class, middle + made.resource_class)
+    found: list[list[int]] = graph.automorphism_group(
+        sh="fm", color=np.concatenate(colours).tolist()
+    )
+    images = (np.asarray(image[:nodes], np.int64) for image in found)
+    still = np.arange(nodes)
+    return tuple(
+        image
+        for image in images
+        if not np.array_equal(image, still) and made.act(image) is not None
+    )
+
+
+def _declared(topology: Topology) -> Iterator[Ints]:
+    for image in topology.symmetries:
+        yield np.asarray(image, np.int64)
+
+
+def _grown(made: Structure, group: Group, images: Iterable[Ints], bound: int, limit: int) -> Group:
+    """The group grown by images of the nodes, each verified, until there can be no larger one."""
+    for image in images:
+        if _enough(group, bound, limit):
+            break
+        if next(semiregular_powers(image, made.ranks, bound), None) is None:
+            continue
+        if made.act(image) is not None:
+            group = grow(group, image.astype(np.int32), bound, limit)
+    return group
+
+
+def _sighted(made: Structure, group: Group, order: Ints, bound: int, limit: int) -> Group:
+    """The group grown by the usual moves of the ranks in some order."""
+    back = np.argsort(order)
+    for move in islice(usual_moves(made.ranks), SIGHTS):
+        if _enough(group, bound, limit):
+            break
+        image = order[move[back]]
+        if group.reach(image) > min(bound, limit) or image in group or not plausible(made, image):
+            continue
+        if (found := extended(made, image)) is not None:
+            group = _grown(made, group, [found], bound, limit)
+    return group
+
+
+def _drawn(
+    made: Structure, group: Group, generators: tuple[Ints, ...], bound: int, limit: int
+) -> Group:
+    """The largest group grown from random automorphisms, starting with each of some.
+
+    Those that commute with what there is go first: a regular abelian group (the translations of a
+    torus) is found among them, where others stand in each other's way.
+    """
+    if _enough(group, bound, limit):
+        return group
+    pool: list[Ints32] = []
+    for image in _draws(made.ranks, generators):
+        longest = next(semiregular_powers(image, made.ranks, bound), None)
+        if longest is not None and made.act(longest) is not None:
+            pool.append(longest.astype(np.int32))
+    alone = trivial(made.ranks, made.sizes[0])
+    work = 0
+    starts = [group, *(grow(alone, image, bound, limit) for image in pool[:STARTS])]
+    for start in starts:
+        grown = start
+        for commuting in (True, False):
+            for seen in pool:
+                if _enough(grown, bound, limit) or work > WORK:
+                    break
+                if grown.commutes(seen) or not commuting:
+                    work += grown.order * made.sizes[0]
+                    grown = grow(grown, seen, bound, limit)
+        group = max(group, grown, key=lambda found: found.order)
+        if _enough(group, bound, limit):
+            break
+    return group
+
+
+def _draws(ranks: int, generators: tuple[Ints, ...]) -> Iterator[Ints]:
+    """Random elements of the group (product replacement: Celler et al., Comm. Algebra 1995)."""
+    if not generators:
+        return
+    yield from generators[:DRAWS]
+    seeded = np.random.default_rng(ranks)
+    # Ten slots or more, as they advise; what a slot held before the mixing is not random.
+    slots = [generators[i % len(generators)] for i in range(max(10, len(generators)))]
+    product = slots[0]
+    mixing = min(10 * len(slots), MIXING)
+    for draw in range(mixing + DRAWS):
+        one, other = seeded.choice(len(slots), 2, replace=False)
+        factor = slots[other] if seeded.random() < 0.5 else np.argsort(slots[other])
+        slots[one] = factor[slots[one]]
+        product = slots[one][product]
+        if draw >= mixing:
+            yield product

@@ -1,0 +1,1 @@
+"""The engine interface (budget, outcome, point, certificate) and helpers that every engine uses."""

@@ -1,0 +1,153 @@
+"""What an engine is, what it is given, what it gives back.
+
+An engine is a frozen dataclass whose fields are its options. It never verifies, prints, times
+itself or knows about files: :mod:`weft.synth.api` does that around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
+
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a solve may use: wall seconds, solver threads, and the seed of every random choice."""
+
+    seconds: float = 60.0
+    threads: int = 2
+    seed: int = 0
+
+
+COMPILING = "compiling the loops for this machine: about half a minute, once"
+"""The stage in which kernels are compiled because no compiled ones are on the disk."""
+
+
+class Observer(Protocol):
+    """Hears of progress, and can ask an engine to stop (Ctrl-C, a race that is over)."""
+
+    def stage(self, name: str) -> None:
+        """A new phase of work begins."""
+
+    def incumbent(self, point: Point) -> None:
+        """A new schedule was found; it may be kept if the engine is interrupted."""
+
+    def cancelled(self) -> bool:
+        """Whether the engine should stop and return what it has."""
+        ...
+
+
+class Silent:
+    """An observer that hears everything and says nothing."""
+
+    def stage(self, name: str) -> None:
+        """Ignore it."""
+
+    def incumbent(self, point: Point) -> None:
+        """Ignore it."""
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+
+class Status(StrEnum):
+    """How a solve ended."""
+
+    OPTIMAL = "optimal"  #: every point is proved best, and the frontier is complete
+    FEASIBLE = "feasible"  #: there are schedules; the gap says how far from proved
+    INFEASIBLE = "infeasible"  #: no schedule obeys the rules; ``conflict`` names them
+    NOTHING = "nothing"  #: the budget ended before the first schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Why a bound holds, so that a reader can check it by hand.
+
+    ``kind`` names the argument (``cut``, ``path``, ``lp``, ``partition`` …), ``text`` states it
+    with its numbers, ``data`` holds the same for programs (the nodes of the cut, the dual).
+    """
+
+    kind: str
+    text: str
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One schedule of a frontier, with the proof of how good it is.
+
+    ``rounds_per_chunk`` = rounds / factor. ``bound`` is a proven lower bound on the rounds per
+    chunk of *any* schedule of this many steps, whatever its number of chunks (or, where a sketch
+    or an option demands a number of chunks, of any with that number); ``certificate`` says why.
+    ``step_optimal``: no schedule has fewer steps. ``bandwidth_optimal``: no schedule of any
+    number of steps has fewer rounds per chunk. ``rate``: the same figure, in the limit of many
+    segments, of a schedule that is not made of rounds: the load of its busiest row. ``words``:
+    what its engine says of it. ``sizes``: messages in bytes, of those that were looked at, that no
+    other schedule of the answer moves sooner. ``us``: its time at the size that its engine looked
+    at, as that one counts it, and ``least_us``, below which it knows that nothing is.
+    """
+
+    schedule: Schedule
+    steps: int
+    rounds: int
+    factor: int
+    bound: Fraction
+    certificate: Certificate
+    step_optimal: bool = False
+    bandwidth_optimal: bool = False
+    rate: Fraction | None = None
+    words: str = ""
+    sizes: tuple[int, ...] = ()
+    us: float | None = None
+    least_us: float | None = None
+
+    @property
+    def rounds_per_chunk(self) -> Fraction:
+        """Rounds per chunk, exactly."""
+        return Fraction(self.rounds, self.factor) if self.rate is None else self.rate
+
+    @property
+    def optimal(self) -> bool:
+        """Whether no schedule of this many steps needs fewer rounds per chunk."""
+        return self.rounds_per_chunk == self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Status, schedules, bound and the reasons.
+
+    ``statements`` are findings in words (*1/6 is approached, not reached*); ``conflict`` labels
+    of rules that exclude each other; ``report`` numbers from the solvers.
+    """
+
+    status: Status
+    points: tuple[Point, ...] = ()
+    statements: tuple[str, ...] = ()
+    conflict: tuple[str, ...] = ()
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """The protocol of engines; implementations are frozen dataclasses."""
+
+    name: ClassVar[str]
+    cites: ClassVar[str]
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """None if it can run here, else the reason and what to install; cheap."""
+        ...
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Why it cannot solve this problem, in words; None if it can."""
+        ...
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """Find schedules; a time-out with an incumbent is an answer."""
+        ...

@@ -1,0 +1,164 @@
+"""Hierarchical alltoall: data for another box is gathered first, so that boxes exchange few, large
+messages.
+
+With m boxes of g GPUs and a message of M bytes per rank (its send buffer):
+
+==========  ==============================  ===========================  ========================
+algorithm   in the box                      between boxes                messages of a rank there
+==========  ==============================  ===========================  ========================
+flat        g-1 · M/n                       (n-g) · M/n                  n-g of M/n
+two-step    g-1 of m · M/n                  (m-1) · g · M/n              m-1 of g · M/n
+three-step  as two-step, twice              (m-1) · g · M/n              (m-1)/g of g² · M/n
+==========  ==============================  ===========================  ========================
+
+*Two-step*: GPU i hands what its box-mates' rails carry to them: to mate j, all that is for local
+rank j of any box; then each rail exchanges among its m ranks (MSCCLang's two-step alltoall, Cowan
+et al., ASPLOS 2023). *Three-step*: all that box b has for box b' is gathered on one GPU of b (or
+on as many as keep every GPU busy), goes over as one message, and is handed out there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.dsl.author.builder import Builder, Chunk
+from weft.dsl.base.errors import UserError
+
+from .grid import Grid
+from .parcels import packed, post
+
+Pair = tuple[int, int]
+"""(source, destination) of a block."""
+
+Blocks = dict[Pair, Chunk]
+"""Blocks that are somewhere on their way."""
+
+
+def write_two_step(p: Builder, grid: Grid) -> None:
+    """Gather in the box by the destination's local rank, then across the rails."""
+    g, m = _sides(grid)
+    at = list(grid.lines(0))
+    have: list[Blocks] = [{} for _ in range(p.ranks)]
+    for shift in range(g):
+        for box in at:
+            for i, src in enumerate(box):
+                rail = (i + shift) % g
+                blocks = {(src, other[rail]): _data(p, src, other[rail]) for other in at}
+                have[box[rail]] |= _carried(blocks, box[rail])
+    for shift in range(1, m):
+        for b, box in enumerate(at):
+            for here, there in zip(box, at[(b + shift) % m], strict=True):
+                blocks = {(src, there): have[here].pop((src, there)) for src in box}
+                have[there] |= _sent_home(p, blocks, there)
+    _settle(have)
+
+
+def write_three_step(p: Builder, grid: Grid) -> None:
+    """Gather in the box by destination box, across, hand out in the box."""
+    g, m = _sides(grid)
+    at = list(grid.lines(0))
+    tours = _tours(g, m)
+    have: list[Blocks] = [{} for _ in range(p.ranks)]
+    for shift in range(g):
+        for b, box in enumerate(at):
+            for i, src in enumerate(box):
+                mate = (i + shift) % g
+                via = [
+                    far
+                    for (a, far, proxy), who in tours.items()
+                    if (a, proxy) == (b, mate) and i in who
+                ]
+                targets = [box[mate], *(dst for far in via for dst in at[far])]
+                blocks = {(src, dst): _data(p, src, dst) for dst in targets}
+                have[box[mate]] |= _carried(blocks, box[mate])
+    for (b, far, proxy), who in tours.items():
+        here, there = at[b][proxy], at[far][proxy]
+        pairs = [(at[b][i], dst) for i in who for dst in at[far]]
+        have[there] |= _carried({pair: have[here].pop(pair) for pair in pairs}, there)
+    for shift in range(1, g):
+        for box in at:
+            for i, here in enumerate(box):
+                there = box[(i + shift) % g]
+                blocks = {
+                    pair: have[here].pop(pair) for pair in list(have[here]) if pair[1] == there
+                }
+                if blocks:
+                    have[there] |= _carried(blocks, there)
+    _settle(have)
+
+
+def _tours(g: int, m: int) -> dict[tuple[int, int, int], list[int]]:
+    """(box, far box, proxy) -> the local ranks whose data for that box goes over that proxy."""
+    tours = {}
+    for shift in range(1, m):
+        for box in range(m):
+            far = (box + shift) % m
+            proxies = proxies_of(box, far, g, m)
+            for number, proxy in enumerate(proxies):
+                tours[box, far, proxy] = list(range(number, g, len(proxies)))
+    return tours
+
+
+def _carried(blocks: Blocks, dst: int) -> Blocks:
+    """Blocks of one rank in the scratch of another, sent as one message."""
+    (src,) = {chunk.rank for chunk in blocks.values()}
+    if src == dst:
+        return blocks
+    landed = post(_parcel(blocks), dst, "scratch")
+    return dict(zip(sorted(blocks), landed.split(len(blocks)), strict=True))
+
+
+def _sent_home(p: Builder, blocks: Blocks, dst: int) -> Blocks:
+    """Blocks of one rank sent to where they end on another, as one message.
+
+    In place that is where data may lie that still has to go: they wait beside it.
+    """
+    if p.in_place:
+        return _carried(blocks, dst)
+    post(_parcel(blocks), dst)
+    return {}
+
+
+def _parcel(blocks: Blocks) -> Chunk:
+    """Blocks side by side, in the order of their numbers."""
+    first, *others = (blocks[pair] for pair in sorted(blocks))
+    return packed(first.group(*others))
+
+
+def _settle(have: Sequence[Blocks]) -> None:
+    """Put what has come to its ranks in its places."""
+    for rank, blocks in enumerate(have):
+        for (src, dst), chunk in blocks.items():
+            assert dst == rank, "nothing is left on its way"
+            if src != dst:
+                chunk.copy_to()
+
+
+def proxies_of(box: int, far: int, g: int, m: int) -> list[int]:
+    """The local ranks over which one box talks to another: different ones for different boxes.
+
+    With fewer other boxes than GPUs, several for each, so that all NICs work.
+    """
+    others = m - 1
+    each = max(1, g // others)
+    number = (far - box) % m - 1  # 0 … m-2, and the same distance the other way for the receiver
+    return [(number * each + t) % g for t in range(each)]
+
+
+def _data(p: Builder, src: int, dst: int) -> Chunk:
+    """What one rank has for another, where it starts."""
+    factor = p.chunks // p.ranks**2
+    return p.chunk(src, (src * p.ranks + dst) * factor, count=factor)
+
+
+def _sides(grid: Grid) -> tuple[int, int]:
+    """GPUs of a box, boxes.
+
+    Raises:
+        UserError: not two levels, or a single box.
+    """
+    if len(grid.shape) != 2 or grid.shape[1] < 2:
+        raise UserError(
+            "a hierarchical alltoall needs two or more boxes", hint="alltoall pairwise fits one box"
+        )
+    return grid.shape

@@ -1,0 +1,318 @@
+"""The engine ``classic``: an algorithm of the literature, mapped to the machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import ClassVar
+
+from weft.dsl.base.errors import BadAlgorithm, UserError
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import Chunks, Sketch
+from weft.dsl.nouns.topology import BANDWIDTHS
+
+from ...base.engine import Budget, Observer, Outcome, Point, Status
+from ...bounds import Bounds, bounds, lower_bound_us
+from ...fabric.occupancy import rounds_per_chunk
+from ...frontier.objective import pareto
+from ...judge.verify import verify
+from ...time.simulate import simulate
+from .levels import grid_of_phases
+from .model import Flat
+from .place import Known, Site, named, names_for
+from .schedule import to_schedule
+
+LARGE = 1 << 30
+"""Bytes of the message that the objective bandwidth looks at."""
+
+PIPELINES = {
+    Objective.LATENCY: (1,),
+    Objective.BANDWIDTH: (1, 4, 16, 64),
+    Objective.TIME: (1, 2, 4, 8, 16, 32),
+    Objective.FRONTIER: (1, 4, 16),
+}
+"""Pieces that are tried where an algorithm sends a pipeline of them."""
+
+SLICES = (2, 4, 8, 16, 32, 64)
+"""Slices of the message that are tried where phases follow each other: those of one slice overlap
+with those of the next."""
+
+SLICED = 100_000
+"""Finer slices are not tried where they make more transfers."""
+
+BETTER = 0.99
+"""Finer slices are not tried where the last did not come below this share of the time."""
+
+MOST_TRANSFERS = 400_000
+"""``auto`` passes over schedules that are larger: to simulate one takes minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classic:
+    """Algorithms of the literature: ring, trees, doubling, Bruck, torus, hierarchical ….
+
+    Options:
+        algorithm: its name (``weft list algorithms``), or ``auto``: the best of all that fit.
+        chunks: pieces of a pipeline, or of every block; 0 tries a few.
+        shape: sizes of the levels of a hierarchical algorithm, innermost first (``8+2``); by
+            default those of the machine.
+    """
+
+    name: ClassVar[str] = "classic"
+    cites: ClassVar[str] = (
+        "Thakur, Rabenseifner & Gropp, IJHPCA 19 (2005); Cho et al., BlueConnect, MLSys 2019; "
+        "each algorithm names its own"
+    )
+
+    algorithm: str = "auto"
+    chunks: int = 0
+    shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.chunks < 0:
+            raise UserError(f"classic: chunks is {self.chunks}", hint="0 or more")
+        if any(side < 1 for side in self.shape):
+            raise UserError("classic: a level of the shape is empty", hint="shape=8+2")
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """It needs nothing."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Collectives that nobody wrote an algorithm for, nothing to do."""
+        collective = problem.collective
+        if collective.ranks < 2:
+            return "nothing has to move: every rank holds already what it wants"
+        if collective.local_reduce or not names_for(collective.kind):
+            return f"there is no classic algorithm for {collective.name or collective.kind}"
+        self._require_sense(collective)
+        return None
+
+    def _require_sense(self, collective: Collective) -> None:
+        """Refuse a name that is for other collectives, and a shape that says nothing."""
+        shape = "x".join(map(str, self.shape))
+        if self.shape and prod(self.shape) != collective.ranks:
+            raise UserError(
+                f"classic: levels of {shape} do not hold {collective.ranks} ranks",
+                hint="their sizes multiply to the number of ranks",
+            )
+        if self.algorithm == "auto":
+            return
+        one = named(self.algorithm, collective.kind)  # raises, and says for which ones it is
+        if self.shape and isinstance(one, Flat):
+            raise UserError(
+                f"classic: {one.name} has no levels, so a shape of {shape} says nothing",
+                hint="leave shape out, or name a hierarchical algorithm; weft list algorithms",
+            )
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """The best algorithm by simulation; for the objective frontier all that none beats.
+
+        Raises:
+            UserError: the named algorithm does not fit the machine, or none does.
+        """
+        deadline = time.monotonic() + budget.seconds
+        sites = [Site(problem.topology, self.shape)]
+        if not self.shape and (grid := grid_of_phases(problem)) is not None:
+            sites.append(Site(problem.topology, grid=grid))
+        judge = _Judge(problem, bounds(problem.topology, problem.collective), observer)
+        why: list[UserError] = []
+        for site in sites:
+            if judge.points:  # the machine's own levels are those of the sketch
+                break
+            if not self._look_around(site, problem, judge, why, deadline):
+                return judge.outcome("stopped before all algorithms were tried")
+        if not judge.points:
+            raise self._none(problem, why)
+        return judge.outcome()
+
+    def _look_around(
+        self, site: Site, problem: Problem, judge: _Judge, why: list[UserError], deadline: float
+    ) -> bool:
+        """Show the judge all algorithms on a site; False if the time ended before."""
+        for one in self._tried(site, problem.collective.kind):
+            for chunks in self._pieces(one, problem.objective):
+                if judge.points and (judge.observer.cancelled() or time.monotonic() > deadline):
+                    return False
+                try:
+                    schedule = self._schedule(site, one, chunks, problem)
+                    _require_obedient(one.name, schedule, problem)
+                    judge.look_at(one.name, schedule)
+                    if not one.pipelined:
+                        judge.look_at_slices(one.name, schedule, deadline)
+                except BadAlgorithm:  # ours: it is wrong, not in the wrong place
+                    raise
+                except UserError as error:
+                    why.append(error)
+                    break
+        return True
+
+    def _tried(self, site: Site, kind: Kind) -> Iterator[Known]:
+        if self.algorithm == "auto":
+            return site.defined(kind)
+        return iter([named(self.algorithm, kind)])
+
+    def _pieces(self, one: Known, objective: Objective) -> tuple[int, ...]:
+        if self.chunks:
+            return (self.chunks,)
+        return PIPELINES[objective] if one.pipelined else (1,)
+
+    def _schedule(self, site: Site, one: Known, chunks: int, problem: Problem) -> Schedule:
+        """The schedule of an algorithm; its ranks in the order that fits, else in their own."""
+        collective = problem.collective
+        root = collective.roots[0] if collective.roots else 0
+        pieces = chunks * collective.factor
+        size = problem.bytes or (1 if problem.objective is Objective.LATENCY else LARGE)
+        for own_order in (False, True):
+            algorithm = site.algorithm(
+                one.name, collective.kind, chunks=pieces, root=root, own_order=own_order
+            )
+            if self.algorithm == "auto" and len(algorithm.moves) > MOST_TRANSFERS:
+                raise UserError(f"{one.name} has {len(algorithm.moves)} transfers")
+            message = size / algorithm.collective.message_chunks
+            try:
+                return to_schedule(algorithm, problem.topology, message, site.routes)
+            except UserError:
+                if own_order or not isinstance(one, Flat):
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    def _none(self, problem: Problem, why: list[UserError]) -> UserError:
+        what = f"{problem.collective.kind} on {problem.topology.name}"
+        if self.algorithm != "auto" and why:
+            return UserError(
+                f"{self.algorithm} is no way to do {what}: {why[0].message}", hint=why[0].hint or ""
+            )
+        return UserError(
+            f"no classic algorithm fits {what}: {why[0].message if why else 'none is defined'}",
+            hint="another engine may: -e exact",
+        )
+
+
+def _require_obedient(name: str, schedule: Schedule, problem: Problem) -> None:
+    """Refuse an algorithm that does not do as the sketch says.
+
+    Raises:
+        UserError: it does not.
+    """
+    if problem.sketch is None:
+        return
+    verdict = verify(schedule, problem.sketch)
+    if not verdict.ok:
+        raise UserError(f"{name} does not obey the sketch: {verdict.problems[0]}")
+
+
+@dataclass(slots=True)
+class _Judge:
+    """Keeps what is best for the objective, of all schedules that it is shown."""
+
+    problem: Problem
+    bound: Bounds
+    observer: Observer
+    points: list[Point] = field(default_factory=list)
+    value: float = float("inf")
+
+    def look_at(self, name: str, schedule: Schedule) -> None:
+        """Keep the schedule if it is better than what is there."""
+        point = self._point(name, schedule)
+        if self.problem.objective is Objective.FRONTIER:
+            kept = pareto([*self.points, point])
+            if point not in kept:
+                return
+            self.points = kept
+        else:
+            value = self._value(point.schedule)
+            # A tie goes to fewer steps, then to whoever came first.
+            if self.points and (value, point.steps) >= (self.value, self.points[0].steps):
+                return
+            self.points, self.value = [point], value
+        self.observer.incumbent(point)
+
+    def look_at_slices(self, name: str, schedule: Schedule, deadline: float) -> None:
+        """Look at it in finer and finer slices of the message, while they gain something."""
+        if self.problem.objective is not Objective.TIME or _counted(self.problem.sketch):
+            return
+        least = self._value(schedule)
+        for slices in SLICES:
+            late = self.observer.cancelled() or time.monotonic() > deadline
+            if late or slices * len(schedule) > SLICED:
+                return
+            sliced = replace(schedule, segments=slices)
+            self.look_at(name, sliced)
+            took, least = self._value(sliced), BETTER * least
+            if took > least:
+                return
+            least = took
+
+    def _point(self, name: str, schedule: Schedule) -> Point:
+        schedule, rounds = schedule.with_provenance(algorithm=name), schedule.rounds
+        factor = schedule.collective.factor
+        limit = self.bound.rounds_per_chunk
+        if schedule.segments > 1:
+            rate = rounds_per_chunk(schedule)
+            return Point(
+                schedule,
+                schedule.steps,
+                sum(rounds),
+                factor,
+                limit,
+                self.bound.certificate,
+                step_optimal=schedule.steps == self.bound.steps,
+                bandwidth_optimal=rate == limit,
+                rate=rate,
+            )
+        return Point(
+            schedule,
+            schedule.steps,
+            sum(rounds),
+            factor,
+            limit,
+            self.bound.certificate,
+            step_optimal=schedule.steps == self.bound.steps,
+            bandwidth_optimal=sum(rounds) == limit * factor,
+        )
+
+    def _value(self, schedule: Schedule) -> float:
+        """µs that the objective looks at."""
+        if self.problem.objective is Objective.LATENCY:
+            return latency_us(schedule)
+        if self.problem.objective is Objective.BANDWIDTH:
+            return simulate(schedule, LARGE).time_us
+        return simulate(schedule, self.problem.bytes or 1).time_us
+
+    def outcome(self, *statements: str) -> Outcome:
+        """What was kept, and whether anything could be better."""
+        proved = not statements and self._proved()
+        names = ", ".join(str(p.schedule.provenance["algorithm"]) for p in self.points)
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
+        return Outcome(status, tuple(self.points), (*statements, f"algorithm: {names}"))
+
+    def _proved(self) -> bool:
+        first, exact = self.points[0], 1 + 1e-9
+        match self.problem.objective:
+            case Objective.LATENCY:
+                return self.value <= float(self.bound.latency_us) * exact
+            case Objective.BANDWIDTH:
+                return first.bandwidth_optimal
+            case Objective.TIME:
+                least = lower_bound_us(self.bound, self.problem.bytes or 1)
+                return self.value <= float(least) * exact
+            case _:
+                return len(self.points) == 1 and first.step_optimal and first.bandwidth_optimal
+
+
+def _counted(sketch: Sketch | None) -> bool:
+    """Whether a sketch says into how many pieces the message is cut."""
+    return any(isinstance(rule, Chunks) for rule in (sketch.rules if sketch else ()))
+
+
+def latency_us(schedule: Schedule) -> float:
+    """α alone: the time of a byte on links that take no time to fill."""
+    links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
+    machine = replace(schedule.topology, links=links, resources=())
+    return round(simulate(replace(schedule, topology=machine), 1).time_us, 6)

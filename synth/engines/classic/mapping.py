@@ -1,0 +1,322 @@
+"""Where the ranks of an algorithm stand on a machine: rings by its links, trees by its hierarchy.
+
+The functions take the topology of the process group (``topology.restricted_to(group)``) and return
+an order of its ranks for :func:`~weft.synth.engines.classic.catalog.classic_algorithm`.
+
+>>> from weft.dsl.catalogue import topology
+>>> ring_order(topology("dgx1"))  # all eight on double NVLinks
+(0, 1, 3, 2, 6, 7, 5, 4)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import pairwise
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.errors import BadTopology
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.hops import links_from
+from weft.dsl.nouns.topology import Topology
+
+from .model import Flat, Shape
+
+EXACT = 64
+"""Up to so many ranks the ring is the best one; beyond, boxes are solved one by one."""
+
+EFFORT = 0.5
+"""CP-SAT's deterministic seconds for one question (more beyond 32 ranks); no clock is read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """How well one rank reaches another without a GPU between them, shape (ranks, ranks).
+
+    ``bandwidth`` in GB/s of the narrowest link on the way, 0 where there is none; ``latency`` in
+    µs, the sum over its links. The way is a cable between the two, if there is one (the widest),
+    else the quickest through switches and NICs.
+    """
+
+    bandwidth: Floats
+    latency: Floats
+
+    @staticmethod
+    def of(topology: Topology) -> Pairs:
+        """All pairs: a Dijkstra search from every rank, O(ranks · links log links)."""
+        n = topology.ranks
+        bandwidth, latency = np.zeros((n, n)), np.full((n, n), np.inf)
+        ends = [(x.dst, float(x.latency), float(x.bandwidth)) for x in topology.links]
+        out = [[ends[i] for i in links] for links in links_from(topology)]
+        stores = [node.stores for node in topology.nodes]
+        for source in range(n):
+            for node, alpha, wide in _reached(out, stores, source):
+                bandwidth[source, node], latency[source, node] = wide, alpha
+            cables = sorted((wide, -alpha, node) for node, alpha, wide in out[source] if node < n)
+            for wide, alpha, node in cables:
+                bandwidth[source, node], latency[source, node] = wide, -alpha
+        return Pairs(bandwidth, latency)
+
+    def among(self, ranks: Sequence[int]) -> Pairs:
+        """The pairs of some ranks, renumbered by position."""
+        chosen = np.ix_(ranks, ranks)
+        return Pairs(self.bandwidth[chosen], self.latency[chosen])
+
+
+def _reached(
+    out: list[list[tuple[int, float, float]]], stores: list[bool], source: int
+) -> Iterator[tuple[int, float, float]]:
+    """(rank, α, bandwidth) of the quickest ways from a rank, the widest of equally quick ones."""
+    settled: set[int] = set()
+    queue = [(0.0, -np.inf, source)]
+    while queue:
+        alpha, narrow, node = heappop(queue)
+        if node in settled:
+            continue
+        settled.add(node)
+        if stores[node] and node != source:
+            yield node, alpha, -narrow
+            continue
+        for there, more, wide in out[node]:
+            if there not in settled:
+                heappush(queue, (alpha + more, max(narrow, -wide), there))
+
+
+def ring_order(topology: Topology) -> tuple[int, ...]:
+    """The ranks along the best ring.
+
+    Its narrowest hop is as wide as any ring allows, then the narrowest hop inside the boxes, then
+    the sum of latencies is small; each box is entered once and left once. Exact up to 64 ranks
+    (a Hamiltonian cycle by CP-SAT's circuit constraint, for every bandwidth that could be the
+    narrowest); beyond, the boxes' own rings are joined. Of equally good rings: that of rank order,
+    else one that starts at rank 0.
+
+    Raises:
+        BadTopology: no ring through all ranks was found.
+    """
+    pairs = Pairs.of(topology)
+    order = _around(pairs, _hosts(topology))
+    _check_hops(topology, pairs, [*order, order[0]], "ring")
+    return order
+
+
+def chain_order(topology: Topology, root: int | None = None) -> tuple[int, ...]:
+    """The ranks along the best chain, which begins at the root (anywhere if there is none).
+
+    As :func:`ring_order`, of a ring that an imaginary rank closes. The hops lead away from the
+    root; for a reduce take that of ``topology.reversed()``.
+
+    Raises:
+        BadTopology: no chain through all ranks was found, or there is no such root.
+    """
+    n = topology.ranks
+    if root is not None and not 0 <= root < n:
+        raise BadTopology(f"{topology.name} has no rank {root}", hint=f"its ranks are 0 … {n - 1}")
+    pairs = Pairs.of(topology)
+    bandwidth, latency = np.zeros((n + 1, n + 1)), np.full((n + 1, n + 1), np.inf)
+    bandwidth[:n, :n], latency[:n, :n] = pairs.bandwidth, pairs.latency
+    ends = range(n) if root is None else [root]
+    bandwidth[:n, n] = bandwidth[n, ends] = np.inf
+    latency[:n, n] = latency[n, ends] = latency.min()
+    order = _around(Pairs(bandwidth, latency), [*_hosts(topology), [n]])
+    at = order.index(n)
+    chain = order[at + 1 :] + order[:at]
+    if root is not None and chain[0] != root:  # no ring was found: rank order
+        chain = (root, *(rank for rank in chain if rank != root))
+    _check_hops(topology, pairs, chain, "chain")
+    return chain
+
+
+def order_for(one: Flat, topology: Topology, root: int = 0) -> tuple[int, ...]:
+    """The order in which an algorithm of the catalogue fits a machine best.
+
+    Raises:
+        BadTopology: the machine has no ring, or chain, for one that needs it.
+    """
+    if one.shape is Shape.RING:
+        return ring_order(topology)
+    if one.shape is Shape.CHAIN:
+        backwards = one.kind is Kind.REDUCE
+        return chain_order(topology.reversed() if backwards else topology, root)
+    return tree_order(topology)
+
+
+def tree_order(topology: Topology) -> tuple[int, ...]:
+    """The ranks so that those with close numbers are close on the machine.
+
+    Box after box; within a box, ranks that are joined best stay together (average-linkage
+    clustering of the pairs' bandwidths and latencies). Binomial trees and recursive doubling
+    then cross between boxes at their largest distance only.
+    """
+    pairs = Pairs.of(topology)
+    order: list[int] = []
+    for ranks in _hosts(topology):
+        order += [ranks[i] for i in _clustered(pairs.among(ranks))]
+    return tuple(order)
+
+
+def _hosts(topology: Topology) -> list[list[int]]:
+    """The ranks of each box, boxes by their first rank; ranks of no box are one box."""
+    boxes: dict[int | None, list[int]] = {}
+    for rank, host in enumerate(topology.host_of):
+        boxes.setdefault(host, []).append(rank)
+    return list(boxes.values())
+
+
+def _check_hops(topology: Topology, pairs: Pairs, hops: Sequence[int], what: str) -> None:
+    for here, there in pairwise(hops):
+        if here != there and not pairs.bandwidth[here, there]:
+            raise BadTopology(
+                f"no {what} through all ranks of {topology.name} was found; in their own order, "
+                f"nothing leads straight from rank {here} to rank {there}",
+                hint="a chain may fit where no ring does, a tree where no chain does",
+            )
+
+
+# --- rings ----------------------------------------------------------------------------------------
+
+
+def _around(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
+    n = len(pairs.bandwidth)
+    if n < 3:
+        return tuple(range(n))
+    return _joined(pairs, hosts) if n > EXACT and len(hosts) > 2 else _best_ring(pairs, hosts)
+
+
+def _best_ring(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
+    """The best ring, by the widest floor for all hops, then for those inside boxes."""
+    n = len(pairs.bandwidth)
+    box = np.empty(n, np.int64)
+    for i, ranks in enumerate(hosts):
+        box[ranks] = i
+    inside = box[:, None] == box[None, :]
+    best = tuple(range(n))
+    floors = np.zeros((n, n))
+    for where in (np.full((n, n), True), inside):
+        levels = np.unique(pairs.bandwidth[where & (pairs.bandwidth > 0)])
+        low, high = 0, len(levels)  # the least level that is too much is in (low, high]
+        while low < high:
+            middle = (low + high) // 2
+            tried = np.where(where, np.maximum(floors, levels[middle]), floors)
+            ring = _circuit(pairs, tried, box)
+            if ring is None:
+                high = middle
+            else:
+                best, low = ring, middle + 1
+        if low:
+            floors = np.where(where, np.maximum(floors, levels[low - 1]), floors)
+    return best
+
+
+def _circuit(pairs: Pairs, floors: Floats, box: Ints) -> tuple[int, ...] | None:
+    """The ring of least latency whose hops have at least some bandwidth; None: none was found."""
+    from ortools.sat.python import cp_model
+
+    n = len(box)
+    fits = (pairs.bandwidth > 0) & (pairs.bandwidth >= floors)
+    np.fill_diagonal(fits, False)
+    plain = tuple(range(n))
+    allowed = pairs.latency[fits]
+    if not (fits.any(axis=0).all() and fits.any(axis=1).all()):
+        return None
+    if _once(box) and fits[plain, np.roll(plain, -1)].all():
+        # Rank order is as good as any where all hops are equally quick.
+        if np.isclose(pairs.latency[plain, np.roll(plain, -1)], allowed.min()).all():
+            return plain
+    model = cp_model.CpModel()
+    arcs = [(u, v, model.new_bool_var("")) for u, v in np.argwhere(fits).tolist()]
+    model.add_circuit(arcs)
+    for host in range(int(box.max()) + 1 if box.any() else 0):
+        model.add_exactly_one(x for u, v, x in arcs if box[u] == host != box[v])
+        model.add_exactly_one(x for u, v, x in arcs if box[v] == host != box[u])
+    nanoseconds = np.rint(pairs.latency * 1000)
+    if len(np.unique(nanoseconds[fits])) > 1:
+        model.minimize(sum(int(nanoseconds[u, v]) * x for u, v, x in arcs))
+    solver = cp_model.CpSolver()
+    # Its handler is for the thread that solves; Ctrl-C comes to the main one, and ends the process.
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 0
+    solver.parameters.max_deterministic_time = EFFORT * max(1.0, n / 32)
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    after = {u: v for u, v, x in arcs if solver.boolean_value(x)}
+    return _from_zero(after, pairs)
+
+
+def _once(box: Ints) -> bool:
+    """Whether rank order enters every box once."""
+    return int((np.diff(box) != 0).sum()) <= int(box.max())
+
+
+def _from_zero(after: dict[int, int], pairs: Pairs) -> tuple[int, ...]:
+    """The ring from rank 0 on; in the direction of the lesser neighbour if both are as good."""
+    order = [0]
+    while len(order) < len(after):
+        order.append(after[order[-1]])
+    back = [0, *reversed(order[1:])]
+    if back < order and _quality(pairs, back) >= _quality(pairs, order):
+        return tuple(back)
+    return tuple(order)
+
+
+def _quality(pairs: Pairs, order: Sequence[int]) -> tuple[float, float]:
+    here, there = np.array(order), np.roll(order, -1)
+    return float(pairs.bandwidth[here, there].min()), -float(pairs.latency[here, there].sum())
+
+
+def _joined(pairs: Pairs, hosts: list[list[int]]) -> tuple[int, ...]:
+    """The rings of the boxes, each cut where it fits the box before best."""
+    order: list[int] = []
+    known: dict[bytes, tuple[int, ...]] = {}
+    for ranks in hosts:
+        own = pairs.among(ranks)
+        key = own.bandwidth.tobytes() + own.latency.tobytes()
+        if key not in known:
+            known[key] = _best_ring(own, [list(range(len(ranks)))])
+        ring = [ranks[i] for i in known[key]]
+        if order:
+            into = pairs.bandwidth[order[-1], ring]
+            start = int(np.lexsort((pairs.latency[order[-1], ring], -into))[0])
+            ring = ring[start:] + ring[:start]
+        order += ring
+    return tuple(order)
+
+
+# --- trees ----------------------------------------------------------------------------------------
+
+
+def _clustered(pairs: Pairs) -> list[int]:
+    """The leaves of a clustering, in the order in which clusters hold their least rank."""
+    from scipy.cluster.hierarchy import linkage
+
+    n = len(pairs.bandwidth)
+    if n < 3:
+        return list(range(n))
+    far = _distance(pairs)
+    upper = far[np.triu_indices(n, 1)]
+    members: list[list[int]] = [[i] for i in range(n)]
+    for a, b in _merges(linkage(upper, method="average")):
+        first, second = sorted((members[a], members[b]), key=min)
+        members.append(first + second)
+    return members[-1]
+
+
+def _merges(table: Floats) -> Iterable[tuple[int, int]]:
+    return ((int(row[0]), int(row[1])) for row in table)
+
+
+def _distance(pairs: Pairs) -> Floats:
+    """Time of a message that takes as long as the median latency on the widest pair, both ways."""
+    reached = pairs.bandwidth > 0
+    widest, usual = pairs.bandwidth.max(), np.median(pairs.latency[reached]) if reached.any() else 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        time = np.where(reached, pairs.latency + usual * widest / pairs.bandwidth, np.nan)
+    worst = np.nanmax(time) if reached.any() else 1.0
+    time = np.where(reached, time, 4 * worst)  # neighbours of neighbours: farther than any pair
+    np.fill_diagonal(time, 0)
+    both: Floats = (time + time.T) / 2
+    return both

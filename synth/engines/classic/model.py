@@ -1,0 +1,106 @@
+"""What a classic algorithm is: how it is written, what it costs, where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Hockney's cost of an algorithm: ``steps`` · α + ``volume`` · M / B.
+
+    Attributes:
+        steps: messages that follow one another.
+        volume: what the busiest port or link carries, as a share of the message M.
+        chained: whether every step needs what the one before it brought. Where not (pairwise
+            alltoall, the pieces of a pipeline, some steps on a number that is no power of two), a
+            blocking library still pays α for each step; where α delays messages without holding
+            their ports, rounds overlap, and the formula is exact only where α is small beside the
+            time of one message.
+    """
+
+    steps: int
+    volume: Fraction
+    chained: bool = True
+
+    def us(self, message_bytes: float, alpha_us: float, bandwidth_GBps: float) -> float:
+        """Time in µs for a message of M bytes on links of α µs and B GB/s."""
+        return self.steps * alpha_us + float(self.volume) * message_bytes / (
+            bandwidth_GBps * BYTES_PER_US_PER_GBPS
+        )
+
+
+def any_number(ranks: int) -> str:
+    """Defined on any number of ranks from two on."""
+    return "" if ranks >= 2 else "it needs at least two ranks"
+
+
+def power_of_two(ranks: int) -> str:
+    """Defined on 2, 4, 8 … ranks."""
+    if ranks >= 2 and is_power(ranks):
+        return ""
+    return "it needs a power of two of ranks"
+
+
+def even_number(ranks: int) -> str:
+    """Defined on 2, 4, 6 … ranks."""
+    return "" if ranks >= 2 and ranks % 2 == 0 else "it needs an even number of ranks"
+
+
+def is_power(ranks: int) -> bool:
+    """Whether exchanges at doubled distance come out even."""
+    return ranks & (ranks - 1) == 0
+
+
+def one(ranks: int) -> int:
+    """Units of the collective need not be cut."""
+    return 1
+
+
+def per_rank(ranks: int) -> int:
+    """One piece for each rank."""
+    return ranks
+
+
+class Shape(StrEnum):
+    """What the order of the ranks means to an algorithm."""
+
+    RING = "ring"  #: each sends to the next, the last to the first
+    CHAIN = "chain"  #: each sends to the next
+    TREE = "tree"  #: partners have numbers that are close, or differ in few bits
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """One algorithm for one collective.
+
+    Attributes:
+        name, kind: ``ring`` for ``allreduce``.
+        write: ``write(p, order)`` writes it on a :class:`.Builder`; ``order``
+            are the ranks along the ring, or by their number in the tree. Rooted: the root first.
+            Further parameters are its options.
+        cost: of a number of ranks and of chunks that are pipelined (and of the options).
+        topology: the catalogue's name of the machine it is made for, at a number of ranks.
+        source: who published it.
+        defined: '' where it works on so many ranks, else why not.
+        parts: into how many pieces the unit of the collective is cut, at least.
+        pipelined: whether more pieces make a pipeline.
+        shape: what :func:`~weft.synth.engines.classic.mapping.order_for` looks for on a machine.
+    """
+
+    name: str
+    kind: Kind
+    write: Callable[..., None]
+    cost: Callable[..., Cost]
+    topology: Callable[[int], str]
+    source: str
+    defined: Callable[[int], str] = any_number
+    parts: Callable[[int], int] = one
+    pipelined: bool = False
+    shape: Shape = Shape.TREE

@@ -1,0 +1,229 @@
+"""A classic algorithm on a machine: found by name, mapped to its ranks, written.
+
+>>> from weft.dsl.catalogue import topology
+>>> site = Site(topology("dgx-a100:nodes=2"))
+>>> site.algorithm("two_level", "allreduce").collective.chunks
+16
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from weft.dsl.author.builder import Builder
+from weft.dsl.base.errors import BadTopology, UnknownName, UserError, WeftError
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.collective import ROOTED, Kind, make
+from weft.dsl.nouns.topology import Topology
+
+from .catalog import CLASSICS, classic_algorithm
+from .grid import Grid, plain_grid
+from .hierarchical import HIERARCHICAL, Hierarchical, Shape, Structure
+from .hierarchy import boxes, levels, torus
+from .leaders import Levels
+from .mapping import ring_order, tree_order
+from .model import Flat
+from .routes import Routes
+
+Known = Flat | Hierarchical
+
+ALONG_RINGS = frozenset({"ring", "biring", "chain", "swing"})
+"""Flat algorithms whose ranks stand along a ring; the others number them as trees do."""
+
+
+def known() -> tuple[Known, ...]:
+    """All classic algorithms, flat and hierarchical."""
+    return (*CLASSICS, *HIERARCHICAL)
+
+
+def named(name: str, kind: str | Kind) -> Known:
+    """The algorithm of a name for a collective.
+
+    Raises:
+        UnknownName: no such name. UserError: it is for other collectives.
+    """
+    kinds = kinds_of(name)
+    if str(kind) not in kinds:
+        raise UserError(
+            f"{name} is no algorithm for {kind}",
+            hint=f"it is for {', '.join(kinds)}; weft list algorithms",
+        )
+    return next(one for one in known() if (one.name, one.kind) == (name, str(kind)))
+
+
+def kinds_of(name: str) -> tuple[str, ...]:
+    """The collectives that an algorithm is for.
+
+    Raises:
+        UnknownName: no such name.
+    """
+    found = tuple(str(one.kind) for one in known() if one.name == name)
+    if not found:
+        raise UnknownName("classic algorithm", name, dict.fromkeys(one.name for one in known()))
+    return found
+
+
+def names_for(kind: str | Kind) -> tuple[str, ...]:
+    """The names of all algorithms for a collective."""
+    return tuple(one.name for one in known() if one.kind == str(kind))
+
+
+class Site:
+    """A machine as classic algorithms see it: its rings, its tree orders, its levels.
+
+    ``shape``: sizes of the levels to use instead of the machine's own, innermost first; ranks
+    fill them in their order. ``grid``: these levels, where ranks fill them otherwise. Everything
+    is found when it is first asked for.
+    """
+
+    def __init__(self, topology: Topology, shape: Shape = (), grid: Grid | None = None) -> None:
+        self.topology = topology
+        self.told = plain_grid(shape) if shape else grid
+
+    @cached_property
+    def routes(self) -> Routes:
+        """The ways between GPUs."""
+        return Routes(self.topology)
+
+    @cached_property
+    def ring(self) -> tuple[int, ...]:
+        """The ranks along the best ring; in their own order where there is none."""
+        try:
+            return ring_order(self.topology)
+        except BadTopology:
+            return tuple(range(self.topology.ranks))
+
+    @cached_property
+    def tree(self) -> tuple[int, ...]:
+        """The ranks, near ones with near numbers."""
+        return tree_order(self.topology)
+
+    @cached_property
+    def torus(self) -> Grid | None:
+        """The machine as a torus, if it is one."""
+        return self.told or torus(self.topology)
+
+    @cached_property
+    def levels(self) -> Levels:
+        """Nested groups."""
+        if self.told is None:
+            return levels(self.topology)
+        ranks, size, partitions = self.told.ranks, 1, []
+        for side in self.told.shape[:-1]:
+            size *= side
+            starts = range(0, len(ranks), size)
+            partitions.append(tuple(ranks[at : at + size] for at in starts))
+        return Levels(len(ranks), tuple(partitions))
+
+    @cached_property
+    def boxes(self) -> Grid:
+        """The levels as a grid.
+
+        Raises:
+            UserError: there are none, or they are uneven.
+        """
+        return self.told or boxes(self.topology)
+
+    @cached_property
+    def two_levels(self) -> Grid:
+        """Local ranks and boxes."""
+        return self.told or boxes(self.topology, 1)
+
+    def algorithm(
+        self,
+        name: str,
+        kind: str | Kind,
+        *,
+        chunks: int = 1,
+        root: int = 0,
+        in_place: bool = False,
+        own_order: bool = False,
+        **builder: Any,
+    ) -> Algorithm:
+        """A classic algorithm on this machine.
+
+        Args:
+            name, kind: which one, for which collective.
+            chunks: pieces of a pipeline, or of every block.
+            root: of a rooted collective.
+            in_place: input and output are one buffer.
+            own_order: flat algorithms take the ranks in their own order, not the one that fits.
+            builder: ``instances`` and ``protocol``, as :class:`.Builder` has them.
+
+        Raises:
+            UnknownName, UserError: no such algorithm, or not on this machine.
+        """
+        one = named(name, kind)
+        if isinstance(one, Hierarchical):
+            return self._hierarchical(one, chunks, root, in_place, builder)
+        order = self.ring if name in ALONG_RINGS else self.tree
+        return classic_algorithm(
+            name,
+            kind,
+            self.topology.ranks,
+            order=None if own_order else order,
+            chunks=chunks,
+            root=root,
+            in_place=in_place,
+            **builder,
+        )
+
+    def _hierarchical(
+        self, one: Hierarchical, chunks: int, root: int, in_place: bool, builder: dict[str, Any]
+    ) -> Algorithm:
+        where, shape = self._structure(one.structure)
+        if reason := one.defined(shape):
+            raise UserError(
+                f"{one.name} {one.kind} does not fit {self.topology.name}: {reason}",
+                hint="name the levels, innermost first: shape=8+2",
+            )
+        if self.topology.ranks != len(where.ranks if isinstance(where, Grid) else self.ring):
+            raise UserError(
+                f"levels of {'x'.join(map(str, shape))} do not hold {self.topology.ranks} ranks",
+                hint="their sizes multiply to the number of ranks",
+            )
+        roots = (root,) if one.kind in ROOTED else ()
+        collective = make(
+            one.kind, self.topology.ranks, chunks=one.parts(shape) * max(1, chunks), roots=roots
+        )
+        p = Builder(collective, name=f"{one.name}_{one.kind}", in_place=in_place, **builder)
+        one.write(p, where, **one.options(shape))
+        return p.algorithm()
+
+    def _structure(self, wanted: Structure) -> tuple[Grid | Levels, Shape]:
+        """What an algorithm is written on, and its shape.
+
+        Raises:
+            UserError: the machine has no such structure.
+        """
+        if wanted is Structure.LEVELS:
+            return self.levels, _shape_of(self.levels)
+        if wanted is Structure.TORUS:
+            if self.torus is None:
+                raise UserError(f"{self.topology.name} is no torus", hint="shape=4+4 makes it one")
+            return self.torus, self.torus.shape
+        grid = self.two_levels if wanted is Structure.BOXES else self.boxes
+        return grid, grid.shape
+
+    def defined(self, kind: str | Kind) -> Iterator[Known]:
+        """The algorithms for a collective that fit this machine, as far as can be told cheaply."""
+        for one in known():
+            if one.kind != str(kind):
+                continue
+            if isinstance(one, Flat):
+                if not one.defined(self.topology.ranks):
+                    yield one
+                continue
+            try:
+                _, shape = self._structure(one.structure)
+            except WeftError:
+                continue
+            if not one.defined(shape):
+                yield one
+
+
+def _shape_of(found: Levels) -> Shape:
+    """Sizes of the groups that talk on each level, the largest where they differ."""
+    return tuple(max(map(len, groups)) for groups in found.talking())

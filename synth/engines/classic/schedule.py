@@ -1,0 +1,316 @@
+"""From an algorithm to a schedule: the same messages on links, with steps instead of slots.
+
+A schedule knows *places* (a chunk on a rank), an algorithm slots. So a place gets **versions**:
+what it holds at first, then one more after every arrival. Each message reads one version of its
+place and makes the next one of another. What lies in scratch beside it until it is added is no
+version of its own: it arrives, in the schedule, when it is added.
+
+Steps follow from four rules, solved as a longest path:
+
+* a message that reads version v goes after the one that made v;
+* the one that makes v+1 does not go before those that read v (they may share a step: transfers of
+  one step read what held before it);
+* arrivals at one place are in order, and share a step only if both are added.
+
+Local copies vanish, and a message between ranks that have no direct way is passed on by others.
+What cannot be said: a rank that sends a partial sum beside another one that it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.slots import INPUT, NONE, Aliases
+from weft.dsl.nouns.topology import Topology
+
+from .routes import Relays, Routes
+
+NEVER = -1
+"""The version of what is no version of its place (yet)."""
+
+
+def to_schedule(
+    algorithm: Algorithm, topology: Topology, chunk_bytes: float = 0, routes: Routes | None = None
+) -> Schedule:
+    """The schedule of an algorithm on a machine, with rounds; not verified.
+
+    Each message takes the route that is quickest for ``chunk_bytes``; one between ranks that have
+    no direct way goes over others. ``routes``: those of the machine, where they are known already.
+    Of all steps that the rules leave free, those are taken that need the fewest rounds: everything
+    as early as can be, or as late, or sums early and copies late.
+
+    Raises:
+        UserError: the algorithm keeps two partial sums of a chunk apart on one rank and sends one
+            of them; or a sum would have to go over a rank that has a part of its own.
+    """
+    if algorithm.collective.ranks != topology.ranks:
+        raise UserError(
+            f"{algorithm.name} is for {algorithm.collective.ranks} ranks, {topology.name} has "
+            f"{topology.ranks}"
+        )
+    routes = routes or Routes(topology)
+    run = _Run(algorithm, routes)
+    run.play()
+    kept = [t for t in run.transfers if t.arrives != NEVER]
+    before = _rules(run, kept)
+    chosen = routes.choose([(t.src, t.dst) for t in kept], chunk_bytes)
+    best: Schedule | None = None
+    for steps in _orders(run, kept, before):
+        schedule = Schedule.from_columns(
+            topology,
+            algorithm.collective,
+            [t.chunk for t in kept],
+            [t.src for t in kept],
+            [t.dst for t in kept],
+            steps,
+            [t.reduce for t in kept],
+            [len(r) for r in chosen],
+            [link for route in chosen for link in route],
+            provenance={"algorithm": algorithm.name},
+        )
+        schedule = replace(schedule, rounds=rounds_of(schedule))
+        if best is None or sum(schedule.rounds) < sum(best.rounds):
+            best = schedule
+    assert best is not None, "as early as can be is an order"
+    return best
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """A message. ``reads``: the version of its source; ``arrives``: the one it makes."""
+
+    chunk: int
+    src: int
+    dst: int
+    reads: int
+    arrives: int = NEVER
+    reduce: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What a slot holds: contributions as a bit mask, and the version of the place that it is.
+
+    Where it is none: the numbers of the messages that were added up.
+    """
+
+    chunk: int
+    mask: int
+    version: int
+    parcels: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class _Place:
+    """The versions of a chunk on a rank: their masks, and who made and who read each."""
+
+    masks: list[int] = field(default_factory=lambda: [0])
+    makers: list[int] = field(default_factory=lambda: [NEVER])
+    readers: list[list[int]] = field(default_factory=lambda: [[]])
+
+    def add(self, mask: int, maker: int) -> int:
+        self.masks.append(mask)
+        self.makers.append(maker)
+        self.readers.append([])
+        return len(self.masks) - 1
+
+
+class _Run:
+    """The moves one after another, on versions."""
+
+    def __init__(self, algorithm: Algorithm, routes: Routes) -> None:
+        self.algorithm = algorithm
+        self.near = [frozenset(x) for x in routes.near]
+        self.relays = Relays(routes.near)
+        self.transfers: list[_Transfer] = []
+        self.slots: list[dict[int, _Value]] = [{} for _ in range(algorithm.collective.ranks)]
+        self.places: dict[tuple[int, int], _Place] = {}
+        aliases = Aliases.of(algorithm.collective, algorithm.in_place)
+        for rank, chunk, mask, offset in _held_at_first(algorithm.collective):
+            self.places[rank, chunk] = _Place(masks=[mask])
+            self.slots[rank][aliases.name(rank, INPUT + offset)] = _Value(chunk, mask, 0)
+
+    def play(self) -> None:
+        """Carry out all moves."""
+        m = self.algorithm.moves
+        columns = (m.src, m.source, m.dst, m.target, m.operand)
+        for src, source, dst, target, operand in zip(*(c.tolist() for c in columns), strict=True):
+            value = self.slots[src][source]
+            there = None if operand == NONE else self.slots[dst][operand]
+            if src != dst:
+                value = self._brought(src, dst, value, there)
+            elif there is not None:
+                value = self._summed(dst, value, there)
+            self.slots[dst][target] = value
+
+    def _place(self, rank: int, chunk: int) -> _Place:
+        return self.places.setdefault((rank, chunk), _Place())
+
+    def _brought(self, src: int, dst: int, value: _Value, operand: _Value | None) -> _Value:
+        """A message, over other ranks where nothing else leads there."""
+        if dst in self.near[src]:
+            return self._sent(src, dst, value, operand)
+        path = self.relays.path(src, dst)
+        if not path:
+            raise UserError(f"nothing leads from rank {src} to rank {dst}")
+        here = src
+        for there in path:
+            value = self._sent(here, there, value, operand if there == dst else None)
+            here = there
+        return value
+
+    def _sent(self, src: int, dst: int, value: _Value, operand: _Value | None) -> _Value:
+        """A message; what its target holds then."""
+        if value.version == NEVER:
+            raise self._inexpressible(src, value.chunk)
+        place = self._place(dst, value.chunk)
+        mask = value.mask | (operand.mask if operand else 0)
+        if mask in place.masks:  # brings what is, or was, there already
+            return _Value(value.chunk, mask, place.masks.index(mask))
+        number = len(self.transfers)
+        self.transfers.append(_Transfer(value.chunk, src, dst, value.version))
+        self.places[src, value.chunk].readers[value.version].append(number)
+        now = place.masks[-1]
+        if operand is None:
+            if mask & now == now:
+                return self._arrived(place, number, mask, reduce=False)
+            return _Value(value.chunk, mask, NEVER, (number,))
+        if operand.version == len(place.masks) - 1:
+            return self._arrived(place, number, mask, reduce=True)
+        if operand.version != NEVER:
+            raise self._inexpressible(dst, value.chunk)
+        return _Value(value.chunk, mask, NEVER, (*operand.parcels, number))
+
+    def _arrived(self, place: _Place, number: int, mask: int, *, reduce: bool) -> _Value:
+        transfer = self.transfers[number]
+        transfer.reduce = reduce
+        transfer.arrives = place.add(mask, number)
+        return _Value(transfer.chunk, mask, transfer.arrives)
+
+    def _summed(self, rank: int, value: _Value, other: _Value) -> _Value:
+        """A local sum: what lay beside the place has arrived now."""
+        place = self._place(rank, value.chunk)
+        mask = value.mask | other.mask
+        if mask in place.masks:
+            return _Value(value.chunk, mask, place.masks.index(mask))
+        parcels = value.parcels + other.parcels
+        versions = {v.version for v in (value, other)} - {NEVER}
+        if not versions:
+            return _Value(value.chunk, mask, NEVER, parcels)
+        if versions != {len(place.masks) - 1}:
+            raise self._inexpressible(rank, value.chunk)
+        result = value
+        for number in parcels:
+            brought = self.transfers[number]
+            added = self.places[brought.src, brought.chunk].masks[brought.reads]
+            result = self._arrived(place, number, place.masks[-1] | added, reduce=True)
+        return result
+
+    def _inexpressible(self, rank: int, chunk: int) -> UserError:
+        return UserError(
+            f"{self.algorithm.name} is no schedule: rank {rank} keeps two partial sums of chunk "
+            f"{chunk} apart",
+            hint="it can be compiled as an algorithm; a schedule has one sum per rank and chunk",
+        )
+
+
+def _held_at_first(collective: Collective) -> list[tuple[int, int, int, int]]:
+    """Rows (rank, chunk, bit mask of contributions, input offset)."""
+    masks = [sum(1 << r for r in who) for who in collective.contributions]
+    rows = collective.pre.rows().tolist()
+    return [(rank, chunk, masks[who], offset) for rank, chunk, who, offset in rows]
+
+
+Rules = list[list[tuple[int, int]]]
+"""For each message: (another one, by how many steps it must at least be earlier)."""
+
+
+def _rules(run: _Run, kept: Sequence[_Transfer]) -> Rules:
+    """What the versions of the places demand."""
+    number_of = {id(t): i for i, t in enumerate(kept)}
+    new = [number_of.get(id(t), NEVER) for t in run.transfers]
+    before: Rules = [[] for _ in kept]
+    for place in run.places.values():
+        makers = [NEVER if t == NEVER else new[t] for t in place.makers]
+        for version, maker in enumerate(makers):
+            readers = [new[t] for t in place.readers[version] if new[t] != NEVER]
+            following = makers[version + 1] if version + 1 < len(makers) else NEVER
+            if maker != NEVER:
+                for reader in readers:
+                    before[reader].append((maker, 1))
+            if following != NEVER:
+                before[following] += [(reader, 0) for reader in readers]
+                if maker != NEVER:
+                    both = kept[maker].reduce and kept[following].reduce
+                    before[following].append((maker, 0 if both else 1))
+    return before
+
+
+def _orders(run: _Run, kept: Sequence[_Transfer], before: Rules) -> Iterator[list[int]]:
+    """Steps of each message that obey the rules, in no more steps than it takes.
+
+    Raises:
+        UserError: no steps do.
+    """
+    early = _earliest(run, before)
+    yield early
+    last = max(early, default=0)
+    after: Rules = [[] for _ in kept]
+    for i, earlier in enumerate(before):
+        for j, gap in earlier:
+            after[j].append((i, gap))
+    # As late as can be is as early as can be, read backwards.
+    back = _earliest(run, [[(len(kept) - 1 - i, g) for i, g in x] for x in reversed(after)])
+    late = [last - step for step in reversed(back)]
+    if late == early:
+        return
+    yield late
+    mixed = [first if t.reduce else then for t, first, then in zip(kept, early, late, strict=True)]
+    if all(mixed[i] >= mixed[j] + g for i, earlier in enumerate(before) for j, g in earlier):
+        yield mixed
+
+
+def _earliest(run: _Run, before: Rules) -> list[int]:
+    """The least step of each message that obeys the rules.
+
+    Raises:
+        UserError: no steps do.
+    """
+    steps = [0] * len(before)
+    changed = True
+    while changed:  # once and a look in the order of the moves, unless messages cross
+        changed = False
+        for i, earlier in enumerate(before):
+            least = max((steps[j] + gap for j, gap in earlier), default=0)
+            if least > steps[i]:
+                steps[i], changed = least, True
+                if least >= len(before):
+                    raise UserError(
+                        f"{run.algorithm.name} is no schedule: its messages wait for each other",
+                        hint="it can be compiled as an algorithm",
+                    )
+    return steps
+
+
+def rounds_of(schedule: Schedule) -> tuple[int, ...]:
+    """The rounds that each step needs: chunks over the busiest row, by its bandwidth, rounded up.
+
+    A round is the time in which a chunk crosses a link of ``topology.round_bandwidth()``.
+    """
+    from ...fabric.occupancy import step_loads
+
+    unit = schedule.topology.round_bandwidth()
+    widths = [bandwidth / unit for bandwidth in schedule.topology.capacities()]
+    rounds = np.ones(schedule.steps, np.int64).tolist()
+    for step, row, load in zip(*(c.tolist() for c in step_loads(schedule)), strict=True):
+        rounds[step] = max(
+            rounds[step], -(-load * widths[row].denominator // widths[row].numerator)
+        )
+    return tuple(rounds)

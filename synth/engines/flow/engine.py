@@ -1,0 +1,273 @@
+"""The engine ``flow``: path flows with latency by linear programs; copies in epochs by MILP."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Chunks, MaxDetour, MaxHops, MaxSteps
+
+from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
+from ...bounds import Bounds, bounds, lower_bound_us
+from ...fabric.occupancy import rounds_per_chunk, us_per_byte
+from ...time.simulate import simulate
+from ..packing.trees.demands import moves_pairs
+from ..sketched.engine import Sketched
+
+if TYPE_CHECKING:
+    from ..packing.order.order_search import Planned
+    from ..packing.order.plan_quotient import Quotient
+    from ..packing.trees.model import Packing
+    from .copies import Copied
+    from .roads import Roads
+
+LARGE = 1 << 30
+"""Bytes of the message that the objectives bandwidth and frontier look at."""
+
+MOST_RANKS = 16
+"""Ranks up to which copies are searched in epochs."""
+
+CUTS = (1, 2, 4)
+"""Pieces that units are cut into where they are copied, and nobody says how many."""
+
+_LEAST = 0.5  # seconds of a cut that is tried
+_ROADS_SHARE, _PACKED_SHARE = 0.4, 0.2  # of the seconds; the rest is for orders
+_MOST_UNFOLDED = 20_000  # transfers
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What goes from one rank to one other flows over the paths that suit the message's size; what
+    is copied is searched in epochs that round down, then timed without them.
+
+    Options:
+        solver: of the program with copies: ``highs``, ``cbc`` (both come with weft), or the name
+            of a solver that PuLP finds, such as ``GUROBI_CMD`` or ``CPLEX_CMD``.
+        chunks: pieces that every unit is cut into where it is copied; 0: 1, 2 and 4 are tried.
+        epochs: at most so many, where it is copied.
+    """
+
+    name: ClassVar[str] = "flow"
+    cites: ClassVar[str] = (
+        "Liu et al., TE-CCL, SIGCOMM 2024; Ford & Fulkerson, A suggested computation for maximal "
+        "multi-commodity network flows, 1958"
+    )
+
+    solver: str = "highs"
+    chunks: int = 0
+    epochs: int = 24
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.chunks <= 64 or not 1 <= self.epochs <= 1000:
+            raise UserError("flow: chunks is 0 … 64, epochs is 1 … 1000")
+        if self.solver not in ("highs", "cbc"):
+            _known(self.solver)
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """It needs nothing that weft does not need."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Sums, sketches of paths, chunks that are cut already, what is too large."""
+        collective = problem.collective
+        if collective.ranks < 2 or not len(collective.post):
+            return "nothing has to move: every rank holds already what it wants"
+        if collective.combining or collective.local_reduce:
+            return "it moves and copies, and adds nothing up"
+        if collective.sizes:
+            return "its chunks are all of one size"
+        if moves_pairs(collective) and collective.factor == 1:
+            return self._refuses_paths(problem)
+        if collective.ranks > MOST_RANKS:
+            return f"copies in epochs are for {MOST_RANKS} ranks at most, not {collective.ranks}"
+        for rule in problem.sketch.rules if problem.sketch else ():
+            if isinstance(rule, MaxHops | MaxSteps | MaxDetour):
+                return f"its program does not count how far chunks come ({rule.label!r})"
+        return Sketched().refuses(problem)
+
+    def _refuses_paths(self, problem: Problem) -> str | None:
+        from .roads import MOST_PAIRS, pairs_to_solve
+
+        if problem.sketch is not None:
+            return "flows of paths are for the machine as it is; a sketch guides a search"
+        count = pairs_to_solve(problem.topology, problem.collective)
+        if not count:
+            return "nothing has to move: every rank holds already what it wants"
+        if count > MOST_PAIRS:
+            return f"its linear program takes {MOST_PAIRS} pairs, not {count}"
+        return None
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """The best schedule at the size that the objective looks at.
+
+        Raises:
+            UserError: a chunk cannot reach everybody who wants it.
+            Missing: the solver does not run here.
+        """
+        if moves_pairs(problem.collective) and problem.collective.factor == 1:
+            return _paths(problem, budget, observer)
+        return _copies(self, problem, budget, observer)
+
+    def cuts(self, problem: Problem) -> tuple[int, ...]:
+        """Into how many pieces units that are copied may be cut."""
+        rules = problem.sketch.rules if problem.sketch else ()
+        said = [rule.count for rule in rules if isinstance(rule, Chunks)]
+        return (said[0],) if said else (self.chunks,) if self.chunks else CUTS
+
+
+def _known(solver: str) -> None:
+    """Raise UserError if PuLP does not know a solver."""
+    import pulp
+
+    names = sorted(pulp.listSolvers())
+    if solver not in names:
+        raise UserError(
+            f"flow: no solver {solver!r}", hint=f"highs, cbc, or of PuLP: {', '.join(names)}"
+        )
+
+
+def _size(problem: Problem) -> int:
+    match problem.objective:
+        case Objective.LATENCY:
+            return 1
+        case Objective.TIME:
+            return problem.bytes or 1
+        case _:
+            return problem.bytes or LARGE
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+
+def _paths(problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+    """Flows for one size, and the quickest order of the best of them."""
+    from ...base.jit_cache import is_cold
+    from ..packing.order.order_search import Effort, quickest
+    from ..packing.paths import kernels as path_kernels
+    from .roads import roads
+
+    observer.stage(COMPILING if is_cold(path_kernels.search) else "linear program")
+    size, until = _size(problem), time.monotonic() + budget.seconds
+    found = roads(
+        problem.topology,
+        problem.collective,
+        size,
+        seconds=_ROADS_SHARE * budget.seconds,
+        seed=budget.seed,
+    )
+    observer.stage("order")
+    effort = Effort(
+        until=until - 0.1 * budget.seconds, seed=budget.seed, stopped=observer.cancelled
+    )
+    planned = quickest([_quotient(p) for p in _candidates(problem, found, budget)], size, effort)
+    point = _planned_point(problem, planned)
+    observer.incumbent(point)
+    took = simulate(point.schedule, size).time_us
+    status = Status.FEASIBLE
+    if problem.objective is Objective.TIME and took <= float(found.bound_us) * (1 + 1e-9):
+        status = Status.OPTIMAL
+    return Outcome(status, (point,), (_paths_words(found, planned, took),))
+
+
+def _candidates(problem: Problem, found: Roads, budget: Budget) -> list[Packing]:
+    """The flows of this size, those that suit every size, and messages in rounds."""
+    from ..packing.paths.matching import in_rounds
+    from ..packing.paths.paths import pack_paths
+
+    always = pack_paths(
+        problem.topology,
+        problem.collective,
+        seconds=_PACKED_SHARE * budget.seconds,
+        seed=budget.seed,
+    )
+    settled = in_rounds(always[0], budget.seed)
+    return [*([] if settled is None else [settled]), *found.packings, *always]
+
+
+def _quotient(packing: Packing) -> Quotient:
+    """The packing made ready to be run: on orbits, unless images meet at rows and are few."""
+    from ..packing.order.plan import Plan
+    from ..packing.order.plan_quotient import Quotient, unfolded
+
+    quotient = Quotient.of(Plan.of(packing))
+    if quotient.exact or quotient.plan.transfers > _MOST_UNFOLDED:
+        return quotient
+    return Quotient.of(Plan.of(unfolded(packing)))
+
+
+def _planned_point(problem: Problem, planned: Planned) -> Point:
+    packing = planned.quotient.plan.packing
+    schedule = planned.schedule()
+    rate = us_per_byte(schedule)
+    unit = (
+        BYTES_PER_US_PER_GBPS
+        * packing.collective.message_chunks
+        * problem.topology.round_bandwidth()
+    )
+    return Point(
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        packing.bound * unit,
+        packing.certificate,
+        bandwidth_optimal=rate == packing.bound,
+        rate=rate * unit,
+    )
+
+
+def _paths_words(found: Roads, planned: Planned, took: float) -> str:
+    gap = took / float(found.bound_us) - 1
+    above = f"at most {gap:.2%} above the least" if gap > 1e-9 else "the least"
+    return (
+        f"{took:,.3f} µs, {above} of any schedule at this size; linear program over paths: "
+        f"{found.program_us:,.3f} µs, of which {float(found.bound_us):,.3f} µs are proved; "
+        f"{len(planned.quotient.plan.packing.trees)} paths, {planned.segments} slices"
+    )
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def _copies(engine: Flow, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+    """The best of some cuts, each by a program in epochs."""
+    from .copies import copied
+
+    size, until = _size(problem), time.monotonic() + budget.seconds
+    limits = bounds(problem.topology, problem.collective)
+    cuts = engine.cuts(problem)
+    found: list[Copied] = []
+    for place, pieces in enumerate(cuts):
+        left = until - time.monotonic()
+        if found and (left <= 0 or observer.cancelled()):
+            break
+        observer.stage(f"{pieces} chunk{'s' * (pieces > 1)} per unit")
+        share = replace(budget, seconds=max(left, _LEAST) / (len(cuts) - place))
+        cut = copied(problem, pieces, size, engine.solver, engine.epochs, share, observer)
+        found.append(cut)
+        observer.incumbent(_copied_point(limits, cut))
+    best = min(found, key=lambda x: x.us)
+    met = best.us <= float(lower_bound_us(limits, size)) * (1 + 1e-9)
+    status = Status.OPTIMAL if met and problem.objective is Objective.TIME else Status.FEASIBLE
+    return Outcome(status, (_copied_point(limits, best),), tuple(x.words for x in found))
+
+
+def _copied_point(limits: Bounds, cut: Copied) -> Point:
+    schedule = cut.schedule
+    rate, limit = rounds_per_chunk(schedule), limits.rounds_per_chunk
+    return Point(
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        limit,
+        limits.certificate,
+        step_optimal=schedule.steps == limits.steps,
+        bandwidth_optimal=rate == limit,
+        rate=rate,
+    )

@@ -1,0 +1,248 @@
+"""Path flows at one message size: what the size can spare in load is spent on less α.
+
+A transfer over a row (a link or a shared resource) has α before and behind it, at least ``wait``;
+so T >= wait + load in every row. The least T of that linear program, over all paths and all ways
+to share pairs out among them, bounds every schedule from below; its prices prove it, in rationals.
+Then, for T and some times above it, the flow of least α that fits: small messages get short paths,
+large ones the best rate, and those between them what is best between.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
+
+from ...base.engine import Certificate
+from ...bounds import Bounds, Composite, binding, bounds, report
+from ...bounds.bounds import waiting
+from ...bounds.composite import always
+from ...bounds.flow import priced
+from ...bounds.windows import Lengths
+from ...lp.certified import common_denominator
+from ..packing.paths.columns import Split, Task, generate, split
+from ..packing.paths.net import Net, net_of
+from ..packing.paths.pool import Pool
+from ..packing.paths.route import Routing, get_ready, negotiate, shortest
+from ..packing.paths.trees import figures, trees_of
+from ..packing.trees.demands import Pairs, pairs_of, symmetric
+from ..packing.trees.model import Packing
+
+ROOFS = tuple(Fraction(x, 100) for x in (100, 103, 110, 125, 150))
+"""Times, in terms of the least one of the linear program, that flows of least α must fit into."""
+
+MOST_PAIRS = 5_000
+"""Pairs, one source for each orbit, that the linear program takes."""
+
+_ROUNDS = 80
+_STEPS = 24  # simple parts of the time of the best rate
+_ERRORS = (1e-9, 1e-7, 1e-6)
+_GRID = 1 << 24  # denominators of prices that are no simple fractions
+
+
+@dataclass(frozen=True, eq=False)
+class Roads:
+    """Flows at one message size as packings, and what no schedule of that size beats.
+
+    ``bound_us`` is a rational in µs, ``certificate`` says why; ``program_us`` is the optimum of
+    the linear program in floats, which the rational bound may miss by rounding.
+    """
+
+    packings: tuple[Packing, ...]
+    bound_us: Fraction
+    certificate: Certificate
+    program_us: float
+
+
+def pairs_to_solve(topology: Topology, collective: Collective) -> int:
+    """How many pairs the program of a collective has: those of one source for each orbit."""
+    pairs = pairs_of(collective)
+    if symmetric(collective):
+        pairs = pairs.of_sources(net_of(topology, symmetric=True).sources)
+    return len(pairs)
+
+
+def roads(
+    topology: Topology, collective: Collective, message_bytes: int, *, seconds: float, seed: int
+) -> Roads:
+    """The flows of a plain collective from one rank to one other for a message of M bytes.
+
+    Raises:
+        UserError: chunks that several ranks hold, want or add to.
+        BadTopology: a rank that cannot be reached by what it needs.
+    """
+    get_ready()
+    until = time.perf_counter() + seconds
+    found = bounds(topology, collective)
+    net = net_of(topology, symmetric=symmetric(collective))
+    everything = pairs_of(collective)
+    part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
+    us = Fraction(message_bytes, collective.message_chunks) / BYTES_PER_US_PER_GBPS
+    atlas = _Atlas(net, part, us, _waits(net, found.latency_us), Pool.empty(net), seed, until)
+    least, prices = atlas.least()
+    bound, certificate = binding(found, message_bytes)
+    mine = _proved(topology, collective, everything, prices, found, message_bytes)
+    if mine is not None and mine.at(message_bytes) > bound:
+        bound, certificate = mine.at(message_bytes), mine.certificate
+    roof = bound / us if float(bound / us) > least * (1 - 1e-6) else Fraction(least * (1 + 1e-6))
+    ways = atlas.ways(roof, found.us_per_byte * message_bytes / us)
+    packings = tuple(_packing(net, collective, part, way, found) for way in ways)
+    return Roads(packings, bound, certificate, max(least * float(us), float(found.latency_us)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Atlas:
+    """The programs of one size; times in chunks per GB/s, of which one is ``us`` µs."""
+
+    net: Net
+    pairs: Pairs
+    us: Fraction
+    waits: tuple[Fraction, ...]
+    pool: Pool
+    seed: int
+    until: float
+
+    def task(self, roof: Fraction, grid: Fraction | None = None) -> Task:
+        """Pairs in the room that a time leaves: after the α, in every row orbit; with ``grid`` in
+        whole steps of that, so that the shares are simple."""
+        left = [roof - wait / self.us for wait in self.waits]
+        if grid is not None:
+            left = [math.floor(x / grid) * grid for x in left]
+        room = [x * w for x, w in zip(left, self.net.width, strict=True)]
+        scale = self.quick.time(self.net)
+        return Task(self.net, self.pairs.src, self.pairs.dst, self.pairs.count, room, scale)
+
+    @property
+    def quick(self) -> Routing:
+        """Every pair on a path of least α."""
+        return shortest(
+            self.net, self.pairs.src, self.pairs.dst, self.pairs.count, Fraction(1 << 40)
+        )
+
+    def least(self) -> tuple[float, Floats]:
+        """The least T, and the price of every row orbit that proves it, up to rounding."""
+        quick = self.quick
+        self.pool.add(quick.pair, quick.links, quick.length)
+        task = self.task(Fraction(0))
+        answer = generate(task, self.pool, None, _ROUNDS, self.seed, self.until)
+        if not np.isfinite(answer.excess):
+            return 0.0, np.zeros(self.net.rows)
+        return answer.excess * float(task.scale), answer.row_price / task.capacity()
+
+    def ways(self, least: Fraction, rate: Fraction) -> list[Split]:
+        """Flows of least α for some times, split and whole, and every pair on its quickest path.
+
+        ``rate``: the time of the best rate, of which simple parts are tried first.
+        """
+        quick = self.quick
+        found = [_as_split(quick)]
+        for factor in ROOFS:
+            if time.perf_counter() > self.until:
+                break
+            roof = least * factor
+            whole, fits = self._whole(quick, roof)
+            if fits:
+                found.append(_as_split(whole))
+            solved = self._split(self.task(roof, rate / _STEPS)) or self._split(self.task(roof))
+            found += [] if solved is None else [solved]
+            if quick.time(self.net) <= roof - max(self.waits) / self.us:
+                break
+        return _distinct(found)
+
+    def _split(self, task: Task) -> Split | None:
+        """Shares of least α in the room of a task, where there is room."""
+        if min(task.room or (0,)) < 0 or not len(self.pairs):
+            return None
+        found = split(task, self.pool, seed=self.seed, until=self.until)
+        return None if found is None else found[0]
+
+    def _whole(self, quick: Routing, roof: Fraction) -> tuple[Routing, bool]:
+        """One path for every pair; a detour costs as much as its α matters at this size."""
+        target = max(roof - min(self.waits) / self.us, Fraction(0))
+        mean = float(np.mean([float(x.latency) for x in self.net.topology.links]))
+        weight = max(0.01, mean / float(roof * self.us))
+        return negotiate(
+            self.net,
+            self.pairs.src,
+            self.pairs.dst,
+            quick,
+            target,
+            self.pool,
+            latency_weight=weight,
+            seed=self.seed,
+            until=self.until,
+        )
+
+
+def _waits(net: Net, latency: Fraction) -> tuple[Fraction, ...]:
+    """The least α of a transfer over each row orbit, in µs."""
+    topology = net.topology
+    lengths = Lengths.of(topology)
+    rows = len(topology.links) + len(topology.resources)
+    each = always(topology, lengths, range(rows), latency)
+    least = [Fraction(0)] * net.rows
+    for row, orbit in enumerate(net.orbits.row_orbit.tolist()):
+        least[orbit] = int(each[row]) * lengths.unit
+    return tuple(least)
+
+
+def _proved(
+    topology: Topology,
+    collective: Collective,
+    pairs: Pairs,
+    prices: Floats,
+    found: Bounds,
+    message_bytes: int,
+) -> Composite | None:
+    """What the prices prove once they are rational, on the whole machine: T >= a + b·M."""
+    largest = float(prices.max(initial=0.0))
+    lengths, best = Lengths.of(topology), None
+    orbit = net_of(topology, symmetric=symmetric(collective)).orbits.row_orbit
+    for error in _ERRORS if largest > 0 else ():
+        scaled = np.maximum(prices / largest, 0.0)
+        common = min(common_denominator(scaled, error) or _GRID, _GRID)
+        rows = np.rint(scaled * common).astype(np.int64)[orbit]
+        proof = priced(topology, pairs.table(topology.ranks), rows)
+        if proof is None:
+            continue
+        slope = proof.time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
+        reason = report.price_certificate(topology, proof, collective.message_chunks, slope)
+        line = waiting(topology, lengths, reason, found.latency_us, slope)
+        if best is None or line.at(message_bytes) > best.at(message_bytes):
+            best = line
+    return best
+
+
+def _packing(net: Net, collective: Collective, pairs: Pairs, way: Split, found: Bounds) -> Packing:
+    rate = figures(net, way).time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
+    return Packing(
+        net.topology,
+        collective,
+        trees_of(net, pairs, way),
+        net.orbits.images,
+        net.orbits.link_images,
+        rate,
+        found.us_per_byte,
+        found.certificate,
+    )
+
+
+def _as_split(routing: Routing) -> Split:
+    weight = (Fraction(1, routing.parts),) * len(routing.pair)
+    return Split(routing.pair, routing.links, routing.length, weight)
+
+
+def _distinct(ways: list[Split]) -> list[Split]:
+    """Each once."""
+    seen: dict[tuple[bytes, bytes, tuple[Fraction, ...]], Split] = {}
+    for way in ways:
+        seen.setdefault((way.pair.tobytes(), way.links.tobytes(), way.weight), way)
+    return list(seen.values())

@@ -1,0 +1,121 @@
+"""The replay of a stream: who holds what, what is under way on each link, when links are free.
+
+It shares nothing with the kernels that make streams: here what is under way lies in a queue per
+link, and a rank takes in what has arrived when somebody asks about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.jit import Array, compiled
+
+Number = int | np.int64
+
+FINE, NO_LINK, NO_CHUNK, BACK_IN_TIME, BUSY, NOT_THERE, TWICE = range(7)
+"""What can be wrong with a transfer."""
+
+
+@compiled
+def take_in(
+    rank: int, now: int, into: tuple[Array, Array], queue: Array, head: Array, held: Array
+) -> None:
+    """Everything that has arrived at a rank by now becomes something it holds.
+
+    ``queue[link]``: (arrival, chunk) of what is on a link, oldest at ``head``; arrival 0: nothing.
+    """
+    depth = queue.shape[1]
+    for k in range(into[0][rank], into[0][rank + 1]):
+        link = into[1][k]
+        place = head[link]
+        while 0 < queue[link, place, 0] <= now:
+            chunk = queue[link, place, 1]
+            held[rank, chunk >> 6] |= np.uint64(1) << np.uint64(chunk & 63)
+            queue[link, place, 0] = 0
+            place = place + 1 if place + 1 < depth else 0
+        head[link] = place
+
+
+@compiled
+def has(bits: Array, rank: int, chunk: Number) -> Any:
+    """Whether a bit is set: a rank holds a chunk, or will."""
+    return (bits[rank, chunk >> 6] >> np.uint64(chunk & 63)) & np.uint64(1) != 0
+
+
+@compiled
+def replay_block(
+    ticks: Array,
+    counts: Array,
+    hop: Array,
+    chunk: Array,
+    links: Array,
+    into: tuple[Array, Array],
+    rows: tuple[Array, Array, Array],
+    free: Array,
+    held: Array,
+    due: Array,
+    queue: Array,
+    head: Array,
+    chunks: int,
+    last: Array,
+) -> tuple[int, int]:
+    """Replay the transfers of a block: (which one is wrong, what is wrong with it) or (-1, 0).
+
+    ``links``: source, destination, ticks until arrival. ``rows``: what each link occupies, and for
+    how long. ``due``: what each rank has or will get. ``last``: latest start, latest arrival.
+    """
+    i, depth, latest = 0, queue.shape[1], last[1]
+    for step in range(len(ticks)):
+        now = ticks[step]
+        if now < last[0]:
+            return i, BACK_IN_TIME
+        last[0] = now
+        for _ in range(counts[step]):
+            link, one = np.int64(hop[i]), np.int64(chunk[i])
+            if link < 0 or link >= links.shape[1]:
+                return i, NO_LINK
+            if one < 0 or one >= chunks:
+                return i, NO_CHUNK
+            u, v = links[0, link], links[1, link]
+            for k in range(rows[0][link], rows[0][link + 1]):
+                if free[rows[1][k]] > now:
+                    return i, BUSY
+                free[rows[1][k]] = now + rows[2][k]
+            if not has(held, u, one):
+                take_in(u, now, into, queue, head, held)
+                if not has(held, u, one):
+                    return i, NOT_THERE
+            if has(due, v, one):
+                return i, TWICE
+            due[v, one >> 6] |= np.uint64(1) << np.uint64(one & 63)
+            place = head[link]
+            while queue[link, place, 0] > now:
+                place = place + 1 if place + 1 < depth else 0
+            if queue[link, place, 0] > 0:  # it has arrived: make room
+                take_in(v, now, into, queue, head, held)
+                place = head[link]
+                while queue[link, place, 0] > 0:
+                    place = place + 1 if place + 1 < depth else 0
+            queue[link, place, 0], queue[link, place, 1] = now + links[2, link], one
+            latest = max(latest, now + links[2, link])
+            i += 1
+    last[1] = latest
+    return -1, FINE
+
+
+@compiled
+def lacking(
+    into: tuple[Array, Array], queue: Array, head: Array, held: Array, end: int, chunks: int
+) -> tuple[int, int, int]:
+    """After all has arrived: how many (rank, chunk) are missing, and the first of them."""
+    many, first_rank, first_chunk = 0, -1, -1
+    for rank in range(len(held)):
+        take_in(rank, end, into, queue, head, held)
+        for chunk in range(chunks):
+            if not has(held, rank, chunk):
+                if many == 0:
+                    first_rank, first_chunk = rank, chunk
+                many += 1
+    return many, first_rank, first_chunk

@@ -1,0 +1,268 @@
+"""The engine ``greedy``: matching in the time-expanded network, and trees that avoid load."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.problem import Objective, Problem
+
+from ...base.engine import Budget, Observer, Outcome, Point, Status
+from ...bounds import Bounds, bounds, lower_bound_us
+from ...fabric.greedy_machine import Machine, machine_of
+from ...fabric.occupancy import rounds_per_chunk
+from ...frontier.objective import pareto
+from .demand import Demand, demand_of, refusal
+from .joint import joint_plans
+from .lists import plans, tree_jobs
+from .match import attempts
+from .plan import Plan, schedule_of
+from .routes import Ends, grow_trees
+
+LARGE = 1 << 30
+"""Bytes of the message that the objectives bandwidth and frontier look at."""
+
+MOST_TRANSFERS = 400_000
+"""Finer chunks are not tried where they make more; a number of chunks that is asked for is made."""
+
+GIB = 1 << 30
+
+ENOUGH, ENOUGH_OF_MANY = 1.0005, 1.02
+"""A plan that is so near the bound ends the search; the latter for those that take seconds."""
+
+SLOWER = 1.05
+"""A cut that is so much slower than the best is the last one that is tried."""
+
+PIECES, JOINT_PIECES = (1, 2, 4, 8, 16, 32, 64), (1, 4, 16, 64, 256)
+"""Cuts that are tried, of a rank's part, and of a whole buffer, until they get slower."""
+
+PER_TRANSFER = 256
+"""Bytes that a transfer of a plan needs in memory, about, until it is a schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """Greedy matching: whenever a link is free it takes the rarest chunk that is of use.
+
+    Options:
+        chunks: pieces that every unit of the collective is cut into; 0 tries a few.
+        seeds: how often everything is tried with other random numbers; the best is kept.
+        memory: GiB it may use; what needs more is refused.
+    """
+
+    name: ClassVar[str] = "greedy"
+    cites: ClassVar[str] = (
+        "time-expanded matching: Won et al., TACOS, MICRO 2024; here rarest first, with "
+        "reservation, on any machine"
+    )
+
+    chunks: int = 0
+    seeds: int = 3
+    memory: int = 8
+
+    def __post_init__(self) -> None:
+        if self.chunks < 0:
+            raise UserError(f"greedy: chunks is {self.chunks}", hint="0 or more")
+        if self.seeds < 1 or self.memory < 1:
+            raise UserError("greedy: seeds and memory are at least 1", hint="seeds=3,memory=8")
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """It needs nothing."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Sketches, sums other than allreduce, contents that differ, nothing to do, no memory."""
+        collective = problem.collective
+        if problem.sketch is not None:
+            return "matching cannot follow a sketch"
+        if len(set(collective.grains.tolist())) > 1:
+            return "its chunks are of unequal sizes"
+        if collective.ranks < 2:
+            return "nothing has to move: every rank holds already what it wants"
+        if _joint(collective):
+            return None
+        return refusal(collective)
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """The best plan of all cuts, seeds and rules at the objective's size.
+
+        For the frontier: all that none beats in steps and rate.
+
+        Raises:
+            UserError: a chunk cannot reach a rank that wants it, or the memory does not suffice.
+        """
+        search = _Search(self, problem, budget, observer)
+        search.run()
+        return search.outcome()
+
+    def require_memory(self, transfers: int) -> None:
+        """Refuse before anything is allocated.
+
+        Raises:
+            UserError: it needs more than ``memory``.
+        """
+        needed = transfers * PER_TRANSFER
+        if needed > self.memory * GIB:
+            raise UserError(
+                f"greedy: {transfers} transfers need {needed / GIB:.1f} GiB, {self.memory} are "
+                "allowed",
+                hint="fewer chunks, a larger memory, or --stream for allgather",
+            )
+
+
+def _joint(collective: Collective) -> bool:
+    """Whether it is an allreduce that ranks add up on the way."""
+    return collective.kind is Kind.ALLREDUCE and collective.combining
+
+
+def _transfers(collective: Collective) -> int:
+    """About how many transfers it takes: one for each place that wants something."""
+    if _joint(collective):
+        return 2 * (collective.ranks - 1) * collective.chunks
+    return len(collective.post)
+
+
+def _size(problem: Problem) -> int:
+    """The message size in bytes that plans are made and judged for."""
+    if problem.bytes is not None:
+        return problem.bytes
+    return 1 << 10 if problem.objective is Objective.LATENCY else LARGE
+
+
+@dataclass(slots=True)
+class _Search:
+    """Tries, and keeps the best plan of each cut."""
+
+    engine: Greedy
+    problem: Problem
+    budget: Budget
+    observer: Observer
+    best: dict[int, Plan] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    bound: Bounds | None = None
+
+    def run(self) -> None:
+        """All cuts, all seeds, all rules, until the budget ends or the bound is met."""
+        deadline = time.monotonic() + self.budget.seconds
+        self.bound = bounds(self.problem.topology, self.problem.collective)
+        least = float(lower_bound_us(self.bound, _size(self.problem)))
+        for pieces in self._cuts():
+            if self._slower():
+                return
+            transfers = _transfers(self.problem.collective) * pieces
+            self.engine.require_memory(transfers)
+            goal = least * (ENOUGH if transfers <= MOST_TRANSFERS else ENOUGH_OF_MANY)
+            cut = _Cut.of(self.problem, pieces)
+            for seed in range(self.engine.seeds):
+                for plan in cut.tried(self.budget.seed + seed):
+                    kept = self.best.setdefault(pieces, plan)
+                    if plan.time_us < kept.time_us:
+                        self.best[pieces] = plan
+                    if self.best[pieces].time_us <= goal:
+                        return
+                    if time.monotonic() > deadline or self.observer.cancelled():
+                        self.said.append("stopped before everything was tried")
+                        return
+
+    def _cuts(self) -> Iterator[int]:
+        if self.engine.chunks:
+            yield self.engine.chunks
+            return
+        single = self.problem.objective is Objective.LATENCY
+        ladder = JOINT_PIECES if _joint(self.problem.collective) else PIECES
+        for pieces in (1,) if single else ladder:
+            if pieces == 1 or _transfers(self.problem.collective) * pieces <= MOST_TRANSFERS:
+                yield pieces
+
+    def _slower(self) -> bool:
+        """Whether the last cut was clearly slower than the best: finer ones will be, too."""
+        times = [plan.time_us for plan in self.best.values()]
+        return bool(times) and times[-1] > SLOWER * min(times)
+
+    def outcome(self) -> Outcome:
+        """The quickest of all cuts, or those of the frontier."""
+        if not self.best:
+            return Outcome(Status.NOTHING, statements=tuple(self.said))
+        plans = [plan for _, plan in sorted(self.best.items())]
+        if self.problem.objective is not Objective.FRONTIER:
+            plans = [min(plans, key=lambda plan: plan.time_us)]
+        points = pareto([self._point(plan) for plan in plans])
+        return Outcome(Status.FEASIBLE, tuple(points), tuple(self.said))
+
+    def _point(self, plan: Plan) -> Point:
+        pieces = next(k for k, v in self.best.items() if v is plan)
+        schedule = schedule_of(plan, self.problem.topology, self.problem.collective.split(pieces))
+        assert self.bound is not None, "run comes first"
+        rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
+        point = Point(
+            schedule,
+            schedule.steps,
+            0,
+            schedule.collective.factor,
+            limit,
+            self.bound.certificate,
+            step_optimal=schedule.steps == self.bound.steps,
+            bandwidth_optimal=rate == limit,
+            rate=rate,
+        )
+        self.observer.incumbent(point)
+        return point
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The problem with every unit cut into pieces: its machine, and ways to plan it."""
+
+    collective: Collective
+    machine: Machine
+    demand: Demand | None
+
+    @staticmethod
+    def of(problem: Problem, pieces: int) -> _Cut:
+        """The tables of a cut."""
+        collective = problem.collective.split(pieces)
+        chunk = Fraction(_size(problem), collective.message_chunks)
+        machine = machine_of(problem.topology, chunk)
+        return _Cut(collective, machine, None if _joint(collective) else demand_of(collective))
+
+    def tried(self, seed: int) -> Iterator[Plan]:
+        """Plans of one seed."""
+        if self.demand is None:
+            yield from joint_plans(self.machine, self.collective.chunks, seed)
+            return
+        if self.demand.everywhere:
+            for attempt in attempts(self.machine, self.demand, seed):
+                yield attempt()
+        if not self.demand.everywhere or len(self.collective.roots) == 1:
+            yield from _routed(self.machine, self.demand, seed)
+
+
+def _routed(machine: Machine, demand: Demand, seed: int) -> Iterator[Plan]:
+    """Plans along trees of little load, for chunks that few ranks want.
+
+    Raises:
+        UserError: somebody cannot be reached.
+    """
+    trees = grow_trees(
+        machine,
+        Ends.of(demand.held, demand.held_by, demand.chunks),
+        Ends.of(demand.wanted, demand.wanted_by, demand.chunks),
+        seed,
+    )
+    if trees is None:
+        raise UserError(
+            "a chunk cannot reach a rank that wants it", hint="check the links: weft topo show"
+        )
+    if not trees.length.any():
+        none = np.zeros(0, np.int64)
+        yield Plan(machine, none, none, none)
+        return
+    yield from plans(machine, tree_jobs(machine, trees), seed)

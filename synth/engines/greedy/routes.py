@@ -1,0 +1,168 @@
+"""Trees and paths that share the machine: for chunks with few destinations, and for allreduce.
+
+Every chunk gets a tree from where it is to where it must go, hop by hop to the nearest rank that
+wants it, where near means little loaded: a hop costs what it adds to Σ (load / mean load)^8 over
+all rows. Then trees are torn up and grown again, one by one, as long as the busiest row gets less
+busy. This is steepest descent on a smooth stand-in for the maximum; with many chunks it comes near
+the linear program's optimum (Garg & Könemann, SIAM J. Comput. 37, 2007, use the like weights).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+
+from ...fabric.greedy_machine import Machine, grouped
+
+PASSES = 24
+PATIENCE = 4
+"""How often all trees are torn up at most, and how often in a row without any gain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """Hops of the tree of each chunk, those that others depend on first: ``hops[c, :length[c]]``.
+
+    ``busiest``: ticks for which the busiest row is occupied in all.
+    """
+
+    hops: Ints
+    length: Ints
+    busiest: int
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Where chunks come from and go to: ``ranks[first[c]:first[c+1]]`` belong to chunk c."""
+
+    first: Ints
+    ranks: Ints
+
+    @staticmethod
+    def of(chunk: Ints, rank: Ints, chunks: int) -> Ends:
+        """From columns."""
+        first, order = grouped(chunk, chunks)
+        return Ends(first, rank[order])
+
+    @property
+    def most(self) -> int:
+        """Ranks of the chunk that has most."""
+        return int(np.diff(self.first).max(initial=0))
+
+
+def grow_trees(
+    machine: Machine,
+    holders: Ends,
+    wanters: Ends,
+    seed: int,
+    *,
+    deep: float = 0.02,
+    passes: int = PASSES,
+) -> Trees | None:
+    """Trees for all chunks, in seeded order; None if somebody cannot be reached.
+
+    ``deep``: what a level of a tree costs, as a share of a hop's price. Hops of ``machine`` may
+    hold rows of both directions (:func:`both_ways`); ranks may stand for anything.
+    """
+    from .routes_kernel import grow_all
+
+    chunks, best, idle = len(holders.first) - 1, None, 0
+    rng = np.random.default_rng(seed)
+    held = (machine.first, machine.row, machine.hold)
+    out_hops = grouped(machine.src, machine.ranks)
+    room = min(machine.ranks, max(8, 4 * wanters.most))
+    busy = np.zeros(machine.rows)
+    trees, length = np.zeros((chunks, room), np.int64), np.zeros(chunks, np.int64)
+    # A lone hop is priced 1 at mean load: the first pass knows no mean yet, and takes one hop each.
+    target = max(1.0, float(machine.hold.mean()) * max(1, len(wanters.ranks)) / machine.rows * 2)
+    toll = machine.arrives / max(1, int(machine.arrives.max(initial=1))) * 1e-6
+    for _ in range(passes):
+        code = grow_all(
+            (machine.src, machine.dst),
+            out_hops,
+            held,
+            busy,
+            target,
+            toll,
+            _level(deep, machine, target),
+            rng.permutation(chunks),
+            (holders.first, holders.ranks),
+            (wanters.first, wanters.ranks),
+            trees,
+            length,
+        )
+        if code == -1:
+            return None
+        if code == -2:  # trees are longer than they were thought to be
+            room = machine.ranks
+            busy[:] = 0
+            trees, length = np.zeros((chunks, room), np.int64), np.zeros(chunks, np.int64)
+            continue
+        busiest, idle = int(busy.max(initial=0)), idle + 1
+        if best is None or busiest < best.busiest:
+            best, idle = Trees(trees.copy(), length.copy(), busiest), 0
+        if idle == PATIENCE:
+            break
+        target = max(1.0, float(busy[busy > 0].mean())) if (busy > 0).any() else target
+    return best
+
+
+def _level(deep: float, machine: Machine, target: float) -> float:
+    """The price of a level: a share of that of a hop on a row of mean load."""
+    share = float(machine.hold.mean()) / target
+    return deep * ((1 + share) ** 8 - 1)
+
+
+def both_ways(machine: Machine) -> tuple[Machine, Ints] | None:
+    """The machine whose hops hold what they and their way back hold; and every hop's way back.
+
+    None where a hop has no way back.
+    """
+    pairs: dict[tuple[int, int], list[int]] = {}
+    for hop, ends in enumerate(zip(machine.src.tolist(), machine.dst.tolist(), strict=True)):
+        pairs.setdefault(ends, []).append(hop)
+    back = np.zeros(machine.hops, np.int64)
+    for (u, v), hops in pairs.items():
+        others = pairs.get((v, u), [])
+        if len(others) != len(hops):
+            return None
+        back[hops] = others
+    return joined(machine, back), back
+
+
+def joined(machine: Machine, back: Ints) -> Machine:
+    """Hops that also hold what their ways back hold."""
+    first = [0]
+    row: list[int] = []
+    hold: list[int] = []
+    for hop in range(machine.hops):
+        both: dict[int, int] = {}
+        for h in (hop, int(back[hop])):
+            for k in range(machine.first[h], machine.first[h + 1]):
+                r = int(machine.row[k])
+                both[r] = both.get(r, 0) + int(machine.hold[k])
+        row += both
+        hold += both.values()
+        first.append(len(row))
+    ints = [np.array(x, np.int64) for x in (first, row, hold)]
+    return replace(machine, first=ints[0], row=ints[1], hold=ints[2])
+
+
+def doubled(machine: Machine) -> Machine:
+    """The machine beside itself turned round, on the same rows: rank N + r is r in the second."""
+    n = machine.ranks
+    second = machine.first[1:] + machine.first[-1]
+    return replace(
+        machine,
+        ranks=2 * n,
+        src=np.concatenate([machine.src, machine.dst + n]),
+        dst=np.concatenate([machine.dst, machine.src + n]),
+        first=np.concatenate([machine.first, second]),
+        row=np.tile(machine.row, 2),
+        hold=np.tile(machine.hold, 2),
+        alpha=np.tile(machine.alpha, 2),
+        arrives=np.tile(machine.arrives, 2),
+    )

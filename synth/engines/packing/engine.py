@@ -1,0 +1,415 @@
+"""The engine ``packing``: trees or paths that use every link to the full, then a timed order.
+
+Rates first: what the machine can carry at all, by packings that meet their bound where one is
+known. Then time: for each message size the packing, the number of slices and the order that a run
+on its orbits finds quickest. Small messages compete with trees of least latency.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import ClassVar
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective, Kind, make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Forbid, Only, Relay, SwitchPolicy, Symmetry
+from weft.dsl.nouns.topology import Topology, both_ways, gpu
+from weft.dsl.symmetry.orbits import orbits_of
+
+from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
+from ...base.jit_cache import is_cold
+from ...fabric.occupancy import us_per_byte
+from ...frontier.objective import sizes_of
+from ...judge.permitted import orbits_for, same_for_all
+from ...time.prepare import prepare
+from .order.order_search import Effort, Planned, quickest
+from .order.plan import Plan
+from .order.plan_quick import Group, quick_packing
+from .order.plan_quotient import Quotient, unfolded
+from .order.plan_thrift import thrifty_packing
+from .order.summary import summary
+from .paths.matching import in_rounds
+from .trees.demands import moves_pairs, pairs_of
+from .trees.model import Packing, tree_depth
+from .trees.peers import peers_of
+from .trees.task import Under
+
+LADDER = (1 << 30, 1 << 25, 1 << 20, 1 << 16, 1 << 10)
+"""Message sizes in bytes that the objective frontier looks at, the largest first."""
+
+TREES = frozenset(
+    {
+        Kind.BROADCAST,
+        Kind.REDUCE,
+        Kind.MULTIROOT_BROADCAST,
+        Kind.ALLGATHER,
+        Kind.REDUCE_SCATTER,
+        Kind.ALLREDUCE,
+    }
+)
+"""What trees serve; paths serve whatever one rank sends to one other."""
+
+_PACKING_SHARE = 0.5  # of the seconds; the rest is for orders, the schedule and its check
+_SAME = 1.01  # a schedule that is as near to a size's best makes another one needless
+_MOST_UNFOLDED = 20_000  # transfers
+_SEGMENTS = 1 << 16  # as many as schedule files may have
+_LARGEST = 10**7  # of an option; loops over them hold a word for each
+_MOST_THRIFTY = 6_000  # ranks², up to which trees that load little are grown
+_FEW = 32  # ranks up to which trees that load little need no symmetry
+_MANY = 256  # more ranks than that, fewer than so many of them alike: boxes times fabric
+_ALIKE = 16
+_LITTLE = 0.02  # what boxes times fabric may lose before the whole machine is packed, too
+_TOO_MANY = 768  # ranks that are not alike: to pack the whole takes minutes
+_MOST_QUICK = 300_000  # ranks · representatives up to which trees of least latency are built
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Packings of trees and paths at the optimum rate, pipelined in slices and ordered.
+
+    Options:
+        trees: at most so many trees per root; 0 for no limit.
+        height: at most so many hops between a root and a leaf (allreduce: up, and again down); 0
+            for no limit.
+        peers: every rank sends to, and hears from, at most so many others; 0 for no limit.
+        segments: slices of the message; 0 picks a number that is quick at its size.
+        grains: shares are rounded to so many grains of the message, for runtimes that cut it in
+            equal chunks; 0 leaves them exact.
+        boxes: trees over boxes times trees inside them; large machines without much symmetry are
+            packed so anyway. What that loses against the bound is told.
+    """
+
+    name: ClassVar[str] = "packing"
+    cites: ClassVar[str] = (
+        "Edmonds, Edge-disjoint branchings (1973); Plotkin, Shmoys & Tardos, Fast approximation "
+        "algorithms for fractional packing, MOR 20 (1995); Zhao et al., ForestColl (2024)"
+    )
+
+    trees: int = 0
+    height: int = 0
+    peers: int = 0
+    segments: int = 0
+    grains: int = 0
+    boxes: bool = False
+
+    def __post_init__(self) -> None:
+        for option in ("trees", "height", "peers", "segments", "grains"):
+            most = _SEGMENTS if option == "segments" else _LARGEST
+            if not 0 <= getattr(self, option) <= most:
+                raise UserError(f"packing: {option} is {getattr(self, option)}", hint=f"0 … {most}")
+        limit = next(iter(self._limits()), None)
+        if self.boxes and limit:
+            raise UserError(
+                f"packing: trees over boxes times trees inside them keep no limit of {limit}",
+                hint=f"leave out {limit}, or boxes=true",
+            )
+
+    def _limits(self) -> list[str]:
+        """The options that limit trees and are given."""
+        return [name for name in ("trees", "height", "peers") if getattr(self, name)]
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """It needs nothing that weft does not need."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Sketches, sums that a rank makes by itself, chunks of many holders, nothing to do."""
+        collective = problem.collective
+        if problem.sketch is not None and (why := _cannot_follow(problem)):
+            return why
+        if collective.ranks < 2:
+            return "nothing has to move: every rank holds already what it wants"
+        if collective.local_reduce or collective.factor != 1 or collective.sizes:
+            return "packings cut chunks themselves; these are cut already"
+        if collective.kind in TREES:
+            return None
+        if moves_pairs(collective):
+            if not len(pairs_of(collective)):
+                return "nothing has to move: every rank holds already what it wants"
+            limit = next(iter(self._limits()), None)
+            return f"the option {limit} is for trees, not for paths" if limit else None
+        what = collective.name or collective.kind
+        return f"{what} is neither made of trees from one to all nor of paths from one to one"
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """Packings, then the quickest plan for each size that the objective looks at.
+
+        Raises:
+            UserError: grains that are too few.
+        """
+        trees = problem.collective.kind in TREES
+        observer.stage(COMPILING if _cold(trees) else "loops")
+        _compiled(trees)
+        until = time.monotonic() + budget.seconds
+        observer.stage("packing")
+        packings = self._packings(problem, budget, observer)
+        if not packings:
+            return Outcome(Status.NOTHING, (), ("the budget ended before the first packing",))
+        if problem.objective is Objective.BANDWIDTH:
+            least = min(p.us_per_byte for p in packings)
+            packings = [p for p in packings if p.us_per_byte == least]
+        quotients = [self._quotient(p) for p in packings]
+        if problem.sketch is None and self._crowded(problem, quotients):
+            # First, so that it is tried before those that it is to beat.
+            thrifty = thrifty_packing(_alone(packings[0]))
+            quotients = [*([] if thrifty is None else [self._quotient(thrifty)]), *quotients]
+        settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
+        quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
+        effort = Effort(
+            until=until - 0.25 * budget.seconds,
+            segments=self.segments,
+            seed=budget.seed,
+            stopped=observer.cancelled,
+        )
+        observer.stage("order")
+        points: list[Point] = []
+        kept: list[Planned] = []
+        for size in sizes_of(problem, LADDER):
+            if kept and effort.over():
+                break
+            found = quickest(quotients, size, effort)
+            enough = [i for i, p in enumerate(kept) if _time(p, size) <= _SAME * found.time_us]
+            if enough:
+                points[enough[0]] = _good_at(points[enough[0]], size)
+                continue
+            kept.append(found)
+            points.append(_good_at(_point(found), size))
+            observer.incumbent(points[-1])
+        return self._outcome(problem, kept, points, effort)
+
+    def _quotient(self, packing: Packing) -> Quotient:
+        """The packing made ready to be run: on orbits, unless images meet at rows and there are
+        few enough of them to look at each."""
+        quotient = Quotient.of(Plan.of(packing, self.grains))
+        if quotient.exact or quotient.plan.transfers > _MOST_UNFOLDED:
+            return quotient
+        return Quotient.of(Plan.of(unfolded(packing), self.grains))
+
+    def _crowded(self, problem: Problem, quotients: list[Quotient]) -> bool:
+        """Whether transfers will wait for each other at several rows, so that trees that load
+        little are worth their rate."""
+        few = (
+            problem.topology.ranks**2 <= _MOST_THRIFTY
+            and not self.height
+            and not self.peers
+            and problem.objective is not Objective.BANDWIDTH
+        )
+        switched = len(problem.topology.nodes) > problem.topology.ranks
+        return few and switched and len(quotients[0].plan.packing.images) == 1
+
+    def _in_rounds(self, problem: Problem, packing: Packing, seed: int) -> Packing | None:
+        """Messages in rounds, if they are as good at what the objective looks at."""
+        if problem.collective.kind in TREES:
+            return None
+        found = in_rounds(packing, seed)
+        if found is None or problem.objective is not Objective.BANDWIDTH:
+            return found
+        return found if found.us_per_byte <= packing.us_per_byte else None
+
+    def _packings(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
+        """Of the packers, and the quickest routes."""
+        seconds = _PACKING_SHARE * budget.seconds
+        topology, collective = problem.topology, problem.collective
+        if problem.sketch is not None:
+            return self._sketched(problem, budget, observer)
+        if collective.kind in TREES:
+            found = self._trees(problem, budget, observer)
+        else:
+            from .paths.paths import pack_paths
+
+            found = pack_paths(topology, collective, seconds=seconds, seed=budget.seed)
+        roots = collective.chunks // (len(found[0].images) if found else 1)
+        if found and problem.objective is not Objective.BANDWIDTH:
+            if roots * collective.ranks <= _MOST_QUICK:
+                quick = _quick(found)
+                if self._low_and_narrow(quick):
+                    found.append(quick)
+        return found
+
+    def _trees(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
+        """Trees of the whole machine; of boxes times fabric where those lose little, or are asked
+        for, or the whole is too much."""
+        from .hosts.hosts import pack_hosts
+        from .trees.trees import pack
+
+        seconds, seed = _PACKING_SHARE * budget.seconds, budget.seed
+        topology, collective = problem.topology, problem.collective
+        many = (
+            not self._limits()
+            and collective.ranks > _MANY
+            and len(orbits_of(topology).images) < _ALIKE
+        )
+        if self.boxes or many:
+            made = pack_hosts(topology, collective, seconds=seconds, seed=seed)
+            little = made is not None and made.us_per_byte <= (1 + _LITTLE) * made.bound
+            if made is not None and (self.boxes or little or collective.ranks > _TOO_MANY):
+                return [made]
+            if self.boxes:
+                raise UserError(
+                    f"packing: {topology.name} is not made of boxes that hang together",
+                    hint="leave out boxes=true",
+                )
+        return pack(
+            topology,
+            collective,
+            trees=self.trees,
+            height=self.height,
+            peers=self.peers,
+            seconds=seconds,
+            seed=seed,
+            observer=observer,
+        )
+
+    def _sketched(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
+        """Trees over the hops that a sketch leaves, under the symmetry that it demands."""
+        from .trees.trees import pack
+
+        assert problem.sketch is not None
+        topology, collective = problem.topology, problem.collective
+        pairs = same_for_all(topology, collective, problem.sketch)
+        assert pairs is not None, "else it was refused"
+        return pack(
+            topology,
+            collective,
+            trees=self.trees,
+            height=self.height,
+            under=Under(orbits_for(topology, problem.sketch), pairs),
+            seconds=_PACKING_SHARE * budget.seconds,
+            seed=budget.seed,
+            observer=observer,
+        )
+
+    def _low_and_narrow(self, packing: Packing) -> bool:
+        """Whether it keeps the budgets of height and peers."""
+        fits = not self.height or tree_depth(packing) <= self.height
+        return fits and (not self.peers or peers_of(packing) <= self.peers)
+
+    def _outcome(
+        self, problem: Problem, kept: list[Planned], points: list[Point], effort: Effort
+    ) -> Outcome:
+        statements = [point.words for point in points]
+        statements += dict.fromkeys(
+            f.quotient.plan.packing.remark for f in kept if f.quotient.plan.packing.remark
+        )
+        if self.peers:
+            most = max(peers_of(f.quotient.plan.packing) for f in kept)
+            statements.append(f"{most} peers of a rank at most, {self.peers} allowed")
+        if effort.over():
+            statements.append("stopped before all orders were tried")
+        proved = _proved(problem, kept[0], points[0])
+        return Outcome(
+            Status.OPTIMAL if proved else Status.FEASIBLE, tuple(points), tuple(statements)
+        )
+
+
+_FOLLOWED = (Only, Forbid, Relay, Symmetry, SwitchPolicy)
+"""Rules of sketches that trees can keep, if they are the same for all chunks."""
+
+
+def _cannot_follow(problem: Problem) -> str | None:
+    """Why trees cannot keep to a sketch."""
+    sketch, kind = problem.sketch, problem.collective.kind
+    assert sketch is not None
+    for rule in sketch.rules:
+        limited = isinstance(rule, SwitchPolicy) and rule.limit is not None
+        if limited or not isinstance(rule, _FOLLOWED):
+            return f"packings cannot follow the rule {rule.label!r}"
+    if kind not in TREES:
+        return "packings of paths are for the machine as it is; a sketch guides a search"
+    if same_for_all(problem.topology, problem.collective, sketch) is None:
+        return "the sketch lets different chunks go different ways"
+    return None
+
+
+def _good_at(point: Point, size: int) -> Point:
+    """The point, chosen for one more message size."""
+    return replace(point, sizes=tuple(sorted({*point.sizes, size})))
+
+
+def _cold(trees: bool) -> bool:
+    """Whether the loops have to be compiled, which takes half a minute."""
+    from .paths import kernels as path_kernels
+    from .trees import kernels
+
+    return is_cold(kernels.fill if trees else path_kernels.search)
+
+
+def _alone(packing: Packing) -> Packing:
+    """A small packing without its group, so that trees of its images may differ."""
+    if packing.topology.ranks > _FEW:
+        return packing
+    return replace(packing, images=packing.images[:1], link_images=packing.link_images[:1])
+
+
+@cache
+def _compiled(trees: bool) -> None:
+    """Run everything once on three ranks, so that the loops are compiled when the clock starts.
+
+    The first time on a machine that takes some ten seconds, later a fraction of one; within the
+    budget it would leave a poor answer, and a different one each time.
+    """
+    from .paths.paths import pack_paths
+    from .trees.trees import pack
+
+    three = tuple(map(gpu, range(3)))
+    cables = (*both_ways(0, 1, 1), *both_ways(1, 2, 1))
+    line = Topology("line of 3", three, cables)
+    kinds = (Kind.ALLGATHER, Kind.ALLREDUCE) if trees else (Kind.ALLTOALL,)
+    for kind in kinds:
+        collective = make(kind, 3)
+        packings = pack(line, collective) if trees else pack_paths(line, collective)
+        quotients = [Quotient.of(Plan.of(p)) for p in packings]
+        prepare(quickest(quotients, 1, Effort(segments=2)).schedule()).time(1)
+
+
+def _quick(found: Sequence[Packing]) -> Packing:
+    """The quickest routes, under the group and the bound of the packings."""
+    best = max(found, key=lambda p: p.bound)
+    group = Group(found[0].images, found[0].link_images)
+    return quick_packing(best.topology, best.collective, best.bound, best.certificate, group)
+
+
+def _time(planned: Planned, size: int) -> float:
+    """µs of the same plan at another size."""
+    order = planned.order
+    return planned.quotient.time_us(size, planned.segments, order.priority, order.stride)
+
+
+def rounds_per_us_per_byte(problem_collective: Collective, round_bandwidth: Fraction) -> Fraction:
+    """What turns µs per byte of M into rounds per chunk of the plain collective."""
+    return BYTES_PER_US_PER_GBPS * problem_collective.message_chunks * round_bandwidth
+
+
+def _point(found: Planned) -> Point:
+    """The schedule with its rate and the bound on that."""
+    plan, packing = found.quotient.plan, found.quotient.plan.packing
+    schedule = found.schedule()
+    rate = packing.us_per_byte if plan.shares.exact else us_per_byte(schedule)
+    unit = rounds_per_us_per_byte(packing.collective, packing.topology.round_bandwidth())
+    point = Point(
+        schedule,
+        schedule.steps,
+        0,
+        schedule.collective.factor,
+        packing.bound * unit,
+        packing.certificate,
+        bandwidth_optimal=rate == packing.bound,
+        rate=rate * unit,
+    )
+    return replace(point, words=summary(found, point))
+
+
+def _proved(problem: Problem, found: Planned, point: Point) -> bool:
+    """Whether nothing can be better at what the objective looks at."""
+    if problem.objective is Objective.BANDWIDTH:
+        return point.optimal
+    bound = found.quotient.plan.packing.bound
+    at_bound = found.time_us <= float(bound * (problem.bytes or 1)) * (1 + 1e-9)
+    return problem.objective is Objective.TIME and found.quotient.exact and at_bound

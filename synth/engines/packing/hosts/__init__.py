@@ -1,0 +1,1 @@
+"""Packings of machines of several hosts: inside hosts, and between them."""

@@ -1,0 +1,282 @@
+"""From host to host: which share of which chunk enters which host at which GPU, and from where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.collective import Collective, Kind
+
+from ....fabric.hosts import Hosts
+from ..trees.templates import overlay
+from .search import PASSES, Choice, Found, TreeDemand, TreeSet, choose, loads_of, search
+from .trees import Shares
+
+REDUCING = frozenset({Kind.REDUCE_SCATTER, Kind.REDUCE})
+
+TREES = 1024
+"""Trees over hosts that chunks are cut into, unless there are more chunks."""
+
+PARTS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192)
+"""Equal shares that a chunk may be cut into."""
+
+CHANGE = 28
+"""Shares of the few chunks that are cut fine, so that loads come out even."""
+
+ENOUGH = 1.0002
+"""A congestion below this is not improved."""
+
+CLOSE = 1.02
+"""A congestion below this is not worth trying hosts that send on."""
+
+CLOSE_FREE = 1.05
+"""The same for pairs with free roots, each of which costs several trees."""
+
+COARSE = 0.1
+"""A tree that takes more of a busy row than this is grown in waves."""
+
+WAVES = 64
+"""Turns in which the hosts join such a tree."""
+
+MANY = 8
+"""More narrow hosts than this get no finer trees."""
+
+FEW = 24
+"""Hosts up to which a program chooses among the trees that were tried."""
+
+SLOWLY = 28
+"""Passes of pairs from given roots, which have nothing to choose but their rails."""
+
+OTHERS = 2
+"""Other roots that a tree of an allreduce tries in every pass."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Roots:
+    """Shares before they have trees: chunk, root and weight of each."""
+
+    chunk: Ints
+    root: Ints
+    parts: Ints
+
+    @property
+    def weights(self) -> tuple[Fraction, ...]:
+        return tuple(Fraction(1, p) for p in self.parts.tolist())
+
+
+def shares_of(hosts: Hosts, collective: Collective, time: float, seed: int) -> Shares | None:
+    """Trees over hosts for all chunks; ``time`` (chunks per GB/s) is what they aim at.
+
+    None where some host cannot reach another.
+    """
+    if collective.kind is Kind.ALLREDUCE:
+        return _allreduce(hosts, time, seed)
+    turned = collective.kind in REDUCING
+    ends = collective.post if turned else collective.pre
+    owner = np.zeros(collective.chunks, np.int64)
+    owner[ends.chunks] = ends.ranks
+    parts = max([p for p in PARTS if p * len(owner) <= TREES], default=1)
+    roots = _cut(owner, np.full(len(owner), parts))
+    found = _route(_tree_demand(hosts, roots, turned, time), seed)
+    if found is None:
+        return None
+    if found.congestion > ENOUGH and len(hosts.members) <= FEW:
+        demand = tuple(map(Fraction, np.bincount(hosts.host[owner]).tolist()))
+        wanted = _tree_demand(hosts, roots, turned, time)
+        better = choose(found.tried, found.tried.roots, demand, wanted)
+        if better is not None and better.congestion < found.congestion:
+            return _laid(hosts, better, owner, turned)
+    if found.congestion > ENOUGH and len(hosts.members) > FEW:
+        roots, found = _finer(
+            hosts, owner, roots, found, _tree_demand(hosts, roots, turned, time), seed
+        )
+    return _merged(Shares(roots.chunk, roots.root, roots.weights, {turned: found.tree_set}))
+
+
+def _cut(owner: Ints, parts: Ints) -> _Roots:
+    chunk = np.repeat(np.arange(len(owner)), parts)
+    return _Roots(chunk, owner[chunk], parts[chunk])
+
+
+def _tree_demand(hosts: Hosts, roots: _Roots, turned: bool, time: float) -> TreeDemand:
+    room = np.array([float(b) * time for b in hosts.bandwidth])
+    n = len(roots.chunk)
+    return TreeDemand(
+        (hosts.fabric(turned=False), hosts.fabric(turned=True)),
+        np.full(n, int(turned)),
+        hosts.host[roots.root],
+        np.full(n, -1),
+        1 / roots.parts,
+        room,
+        np.zeros(len(room)),
+    )
+
+
+def _route(wanted: TreeDemand, seed: int) -> Found | None:
+    """Direct trees first, from the given roots if many; hosts that send on if that is not
+    enough."""
+    tries: list[Found] = []
+    close = CLOSE_FREE if wanted.free else CLOSE
+    stages = [(0, 1, 0.0)] if wanted.free and wanted.groups > FEW else []
+    for free, relay, level in [*stages, (wanted.free, 1, 0.0), (wanted.free, wanted.groups, 0.1)]:
+        passes = PASSES if free == wanted.free else SLOWLY
+        this = replace(wanted, free=free)
+        found = search(this, relay=relay, level=level, seed=seed, passes=passes)
+        if found is not None and found.congestion > ENOUGH and wanted.groups > FEW:
+            waves = _waves(wanted, found)
+            if waves.max() > 1:
+                finer = replace(wanted, waves=waves, free=free)
+                again = search(finer, relay=relay, level=level, seed=seed)
+                found = min(found, again or found, key=_by)
+        if found is not None:
+            tries.append(found)
+            if found.congestion <= (close if wanted.groups > FEW else 1.0 + 1e-9):
+                break
+    if not tries:
+        return None
+    return replace(min(tries, key=_by), tried=TreeSet.joined([f.tried for f in tries]))
+
+
+def _by(found: Found) -> float:
+    return found.congestion
+
+
+def _narrow(wanted: TreeDemand, found: Found) -> Ints:
+    """The hosts from which single trees take much of a row that is too busy."""
+    loads = loads_of(found.tree_set, wanted.graphs[0], len(wanted.room))
+    busy = (loads.T @ wanted.weights + wanted.base) / wanted.room > ENOUGH
+    if not busy.any():
+        return np.zeros(0, np.int64)
+    part = loads[:, np.flatnonzero(busy)].max(axis=1).toarray().ravel() * wanted.weights
+    much = part > COARSE * wanted.room[busy].min()
+    return np.unique(found.tree_set.roots[much])
+
+
+def _waves(wanted: TreeDemand, found: Found) -> Ints:
+    """Trees from narrow hosts grow in turns: one turn loads a row less.
+
+    Where many hosts are narrow, or roots can move away, whole trees are fine enough.
+    """
+    narrow = _narrow(wanted, found)
+    if wanted.free or len(narrow) > MANY:
+        narrow = narrow[:0]
+    return np.where(np.isin(found.tree_set.roots, narrow), WAVES, 1)
+
+
+def _finer(
+    hosts: Hosts, owner: Ints, roots: _Roots, found: Found, wanted: TreeDemand, seed: int
+) -> tuple[_Roots, Found]:
+    """The same with a few chunks cut fine: one of every narrow host, two of others."""
+    narrow = _narrow(wanted, found)
+    of = hosts.host[owner]
+    first = np.unique(of, return_index=True)[1]
+    fine = first[np.isin(of[first], narrow[:MANY])]
+    fine = np.concatenate([fine, np.setdiff1d(first, fine)[-2:]])
+    parts = np.full(len(owner), roots.parts.max())
+    parts[fine] *= CHANGE
+    more = _cut(owner, parts)
+    again = _tree_demand(
+        hosts, more, bool(wanted.turned[0]), float(wanted.room[0] / hosts.bandwidth[0])
+    )
+    coarse = np.isin(hosts.host[more.root], narrow)
+    if len(narrow) <= MANY:
+        again = replace(again, waves=np.where(coarse, WAVES, 1))
+    better = search(again, relay=1, level=0.0, seed=seed)
+    if better is not None and better.congestion < found.congestion:
+        return more, better
+    return roots, found
+
+
+def _laid(hosts: Hosts, choice: Choice, owner: Ints, turned: bool) -> Shares:
+    """Chunks of a host side by side on the trees of the host."""
+    laid: list[tuple[int, int, Fraction]] = []
+    for b in range(len(hosts.members)):
+        chunks = [(int(c), Fraction(1)) for c in np.flatnonzero(hosts.host[owner] == b)]
+        laid += overlay(_weighted(choice, choice.tree_set.roots == b), chunks)
+    tree, chunk, weights = zip(*laid, strict=True)
+    index = np.array(chunk)
+    return Shares(index, owner[index], weights, {turned: choice.tree_set.take(list(tree))})
+
+
+def _weighted(choice: Choice, mask: Bools) -> list[tuple[int, Fraction]]:
+    return [(int(t), choice.weights[t]) for t in np.flatnonzero(mask)]
+
+
+def _merged(shares: Shares) -> Shares:
+    """Equal trees of one root as one share."""
+    first: dict[tuple[int | bytes, ...], int] = {}
+    weights: dict[int, Fraction] = {}
+    for s in range(len(shares)):
+        trees = [(g.order[s].tobytes(), g.links[s].tobytes()) for g in shares.tree_sets.values()]
+        key = (int(shares.chunk[s]), int(shares.root[s]), *(x for tree in trees for x in tree))
+        at = first.setdefault(key, s)
+        weights[at] = weights.get(at, Fraction(0)) + shares.weights[s]
+    kept = np.array(list(weights))
+    tree_sets = {turned: tree_set.take(kept) for turned, tree_set in shares.tree_sets.items()}
+    return Shares(shares.chunk[kept], shares.root[kept], tuple(weights.values()), tree_sets)
+
+
+# --- allreduce: up one tree, down another, the shares of the roots free -------------------------
+
+
+def _allreduce(hosts: Hosts, time: float, seed: int) -> Shares | None:
+    """Pairs of trees; the program over all that were tried where hosts are few."""
+    few = len(hosts.members) <= FEW
+    wide = _widest(hosts)
+    pairs = len(wide) * max(1, (TREES // 4 if few else TREES) // len(wide))
+    rank = wide[np.arange(pairs) % len(wide)]
+    room = np.array([float(b) * time for b in hosts.bandwidth])
+    wanted = TreeDemand(
+        (hosts.fabric(turned=False), hosts.fabric(turned=True)),
+        np.arange(2 * pairs) % 2,
+        np.repeat(hosts.host[rank], 2),
+        np.full(2 * pairs, -1),
+        np.full(2 * pairs, 1 / pairs),
+        room,
+        np.zeros(len(room)),
+        free=OTHERS,
+    )
+    found = _route(wanted, seed)
+    if found is None:
+        return None
+    if found.congestion > ENOUGH and few:
+        family = 2 * found.tried.roots + found.tried.turned
+        better = choose(found.tried, family, None, wanted)
+        if better is not None and better.congestion < found.congestion:
+            return _paired(hosts, better)
+    out, into = found.tree_set.take(slice(0, None, 2)), found.tree_set.take(slice(1, None, 2))
+    place = np.zeros(len(hosts.members), np.int64)
+    root = np.empty(pairs, np.int64)
+    for p, b in enumerate(out.roots.tolist()):
+        root[p] = hosts.members[b][place[b] % len(hosts.members[b])]
+        place[b] += 1
+    weights = (Fraction(1, pairs),) * pairs
+    return _merged(Shares(np.zeros(pairs, np.int64), root, weights, {True: into, False: out}))
+
+
+def _widest(hosts: Hosts) -> Ints:
+    """The ranks of the hosts with the widest way out: as many equal pairs for each of them."""
+    a, b = hosts.host[hosts.table.src], hosts.host[hosts.table.dst]
+    width = np.array([float(x.bandwidth) for x in hosts.topology.links])
+    out = np.bincount(a[(a >= 0) & (a != b)], width[(a >= 0) & (a != b)], len(hosts.members))
+    return np.concatenate([hosts.members[k] for k in np.flatnonzero(out > 0.999 * out.max())])
+
+
+def _paired(hosts: Hosts, choice: Choice) -> Shares:
+    """In-trees, out-trees and GPUs of each root host, side by side on its share."""
+    pairs: list[tuple[int, int, int, Fraction]] = []
+    for b, members in enumerate(hosts.members):
+        here = choice.tree_set.roots == b
+        out = _weighted(choice, here & (choice.tree_set.turned == 0))
+        into = _weighted(choice, here & (choice.tree_set.turned == 1))
+        both = overlay(into, out)
+        share = sum((w for _, _, w in both), Fraction(0))
+        roots = [(int(r), share / len(members)) for r in members]
+        for k, r, w in overlay([(k, one[2]) for k, one in enumerate(both)], roots):
+            pairs.append((both[k][0], both[k][1], r, w))
+    up, down, root, weights = zip(*pairs, strict=True)
+    tree_sets = {True: choice.tree_set.take(list(up)), False: choice.tree_set.take(list(down))}
+    return Shares(np.zeros(len(root), np.int64), np.array(root), weights, tree_sets)

@@ -1,0 +1,114 @@
+"""Hosts times fabric: trees over hosts on the fabric, trees over GPUs inside each host.
+
+Inside a host every GPU gets everything, so any of them may send it on: from the fabric a host is
+one node, and the host only has to spread what enters at each of its GPUs. The fabric is solved
+first, every host after it, equal hosts once. That loses nothing where hosts are wide compared
+with their way out, and the loss against the bound is counted from the trees and said.
+
+Used where symmetry is gone or partial: a broken NIC in one of 128 hosts, irregular numbers of
+NICs, hosts of several kinds.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.topology import Topology
+
+from ....fabric.hosts import Hosts, hosts_of
+from ....fabric.occupancy import LinkTable
+from ..trees.model import Packing, Tree
+from .fabric import shares_of
+from .inner import solve_inside
+from .search import MET, loads_of
+from .trees import Shares, entering, trees_of
+
+KINDS = frozenset(
+    {
+        Kind.ALLGATHER,
+        Kind.BROADCAST,
+        Kind.MULTIROOT_BROADCAST,
+        Kind.REDUCE_SCATTER,
+        Kind.REDUCE,
+        Kind.ALLREDUCE,
+    }
+)
+
+
+def pack_hosts(
+    topology: Topology, collective: Collective, *, seconds: float = 30, seed: int = 0
+) -> Packing | None:
+    """A packing of a plain collective from trees over hosts and trees inside hosts.
+
+    None where the machine has no hosts, one of them does not hang together, or the collective is
+    of a kind that trees do not serve. ``seconds`` is not reached on a thousand GPUs.
+
+    Raises:
+        BadTopology: ranks that cannot reach each other.
+    """
+    from ....bounds import bounds
+
+    hosts = hosts_of(topology)
+    if hosts is None or collective.kind not in KINDS:
+        return None
+    known = bounds(topology, collective)
+    per_chunk = collective.message_chunks * BYTES_PER_US_PER_GBPS
+    time = float(known.us_per_byte * per_chunk)
+    shares = shares_of(hosts, collective, time, seed)
+    if shares is None:
+        return None
+    made = _whole(hosts, shares, time, seed)
+    if made is None:
+        return None
+    rate = busiest(topology, made) / per_chunk
+    return Packing(
+        topology,
+        collective,
+        made,
+        np.arange(len(topology.nodes), dtype=np.int32)[None],
+        np.arange(len(topology.links), dtype=np.int32)[None],
+        rate,
+        known.us_per_byte,
+        known.certificate,
+        remark(rate, known.us_per_byte),
+    )
+
+
+def remark(rate: Fraction, bound: Fraction) -> str:
+    """What was lost, in words."""
+    loss = 100 * (rate / bound - 1)
+    return f"boxes × fabric: {float(loss):.2g} % above the bound"
+
+
+def busiest(topology: Topology, trees: tuple[Tree, ...]) -> Fraction:
+    """Chunks per GB/s of the busiest row, exactly. O(links of all routes)."""
+    table = LinkTable.of(topology)
+    unit = lcm(*(t.weight.denominator for t in trees))
+    links = len(topology.links)
+    by_link = np.zeros(links, np.int64 if unit < 1 << 42 else object)
+    for tree in trees:
+        uses = np.bincount(tree.route_links, minlength=links)
+        by_link += uses.astype(by_link.dtype) * int(tree.weight * unit)
+    capacities = topology.capacities()
+    load = np.zeros(len(capacities), by_link.dtype)
+    at, rows = table.rows_of(np.arange(links))
+    np.add.at(load, rows, by_link[at])
+    return max(Fraction(int(x), unit) / b for x, b in zip(load, capacities, strict=True))
+
+
+def _whole(hosts: Hosts, shares: Shares, time: float, seed: int) -> tuple[Tree, ...] | None:
+    """The trees inside the hosts, and all of it together."""
+    rows = len(hosts.bandwidth)
+    weights = np.array([float(w) for w in shares.weights])
+    base = np.zeros(rows)
+    for turned, tree_set in shares.tree_sets.items():
+        base += loads_of(tree_set, hosts.fabric(turned=turned), rows).T @ weights
+    fabric = max(load / float(b) for load, b in zip(base, hosts.bandwidth, strict=True))
+    enters = {turned: entering(hosts, shares, turned) for turned in shares.tree_sets}
+    insides, worst = solve_inside(hosts, enters, base, max(fabric, time) * (1 + MET), seed=seed)
+    return trees_of(hosts, shares, insides) if np.isfinite(worst) else None

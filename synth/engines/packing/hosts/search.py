@@ -1,0 +1,256 @@
+"""Trees over groups, found by re-routing and, where that is small, by a program over them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats, Ints, Ints32
+from weft.dsl.base.errors import NothingFound
+
+from ....lp.certified import common_denominator
+
+MET = 1e-9
+"""A congestion this near 1 is 1."""
+
+LARGEST_PROGRAM = 12_000
+"""Trees that the program chooses from, at most."""
+
+STEEPNESS = (4.0, 300.0)
+"""How fast prices grow with congestion, in the first pass and in the last."""
+
+PASSES = 14
+"""Passes from the one to the other."""
+
+GRID = 1 << 16
+"""Weights without a small denominator become multiples of one over this."""
+
+
+@dataclass(frozen=True, eq=False)
+class TreeDemand:
+    """Trees to be found.
+
+    Attributes:
+        graphs: the graph of groups, and the same with every link turned round if that is wanted.
+        turned: which of the two each tree grows on, shape (trees,).
+        roots, starts: its first group, and its first GPU (-1: any of the group).
+        weights: what each tree loads a row with.
+        room, base: what a row may carry, and what it carries anyway.
+        waves: in how many turns groups join each tree; empty: at once.
+        free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
+    """
+
+    graphs: tuple[Any, Any]
+    turned: Ints
+    roots: Ints
+    starts: Ints
+    weights: Floats
+    room: Floats
+    base: Floats
+    waves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    free: int = 0
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.graphs[0].member_start) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class TreeSet:
+    """Trees over groups: ``roots`` (trees,), ``order`` (trees, groups - 1) in which groups are
+    reached, ``links`` (trees, groups - 1, width) of the hop into each, -1 after its end."""
+
+    turned: Ints
+    roots: Ints
+    starts: Ints
+    order: Ints32
+    links: Ints32
+
+    def __len__(self) -> int:
+        return len(self.roots)
+
+    def take(self, index: Any) -> TreeSet:
+        """Some of the trees."""
+        return TreeSet(
+            self.turned[index],
+            self.roots[index],
+            self.starts[index],
+            self.order[index],
+            self.links[index],
+        )
+
+    @staticmethod
+    def joined(tree_sets: list[TreeSet]) -> TreeSet:
+        """All trees of several tree_sets of one field."""
+        parts = [(g.turned, g.roots, g.starts, g.order, g.links) for g in tree_sets]
+        return TreeSet(*(np.concatenate(p) for p in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A tree_set with its congestion, and all that was tried on the way."""
+
+    tree_set: TreeSet
+    congestion: float
+    tried: TreeSet
+
+
+def search(
+    wanted: TreeDemand, *, relay: int, level: float, seed: int, passes: int = PASSES
+) -> Found | None:
+    """The best of some passes of re-routing; None: a group is out of reach."""
+    from .kernels import TreeJobs, route_all
+
+    trees, hops, width = len(wanted.roots), wanted.groups - 1, wanted.graphs[0].width
+    order = np.full((passes, trees, hops), -1, np.int32)
+    links = np.full((passes, trees, hops, width), -1, np.int32)
+    roots = np.tile(wanted.roots, (passes, 1))
+    # Rows that have no price take no part in the mean one, which a level costs.
+    level *= len(wanted.room) / max(1, int((wanted.room < 1e200).sum()))
+    waves = wanted.waves if len(wanted.waves) else np.ones(trees, np.int64)
+    found = route_all(
+        TreeJobs(wanted.graphs, wanted.turned, wanted.starts, wanted.weights, waves),
+        wanted.room,
+        wanted.base,
+        np.geomspace(*STEEPNESS, passes),
+        level,
+        relay,
+        wanted.free,
+        seed,
+        roots,
+        order,
+        links,
+    )
+    best = int(found.argmin())
+    if found[best] >= 1e200:
+        return None
+    made = np.flatnonzero(found < 1e200)
+    tree_sets = [TreeSet(wanted.turned, roots[p], wanted.starts, order[p], links[p]) for p in made]
+    return Found(
+        tree_sets[int(np.searchsorted(made, best))], float(found[best]), TreeSet.joined(tree_sets)
+    )
+
+
+def loads_of(tree_set: TreeSet, graph: Any, rows: int) -> Any:
+    """How often each tree uses each row, a sparse array of shape (trees, rows)."""
+    from scipy.sparse import coo_array
+
+    tree = np.repeat(np.arange(len(tree_set)), tree_set.links[0].size)
+    links = tree_set.links.reshape(-1).astype(np.int64)
+    tree, links = tree[links >= 0], links[links >= 0]
+    counts = graph.row_start[links + 1] - graph.row_start[links]
+    at = np.repeat(graph.row_start[links], counts)
+    inside = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+    cells = (np.ones(len(at)), (np.repeat(tree, counts), graph.rows[at + inside]))
+    return coo_array(cells, shape=(len(tree_set), rows)).tocsr()
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Some trees with exact weights, and the congestion that they have."""
+
+    tree_set: TreeSet
+    weights: tuple[Fraction, ...]
+    congestion: float
+
+
+def choose(
+    tried: TreeSet, family: Ints, demand: tuple[Fraction, ...] | None, wanted: TreeDemand
+) -> Choice | None:
+    """The best weights for trees that were tried, those of family f adding up to ``demand[f]``.
+
+    Without ``demand`` families 2p and 2p + 1 have equal free shares that add up to 1. None where
+    the program is too large or was not solved.
+    """
+    loads = loads_of(tried, wanted.graphs[0], len(wanted.room))
+    first = _distinct(loads, family)
+    if len(first) > LARGEST_PROGRAM:
+        return None
+    tried, family, loads = tried.take(first), family[first], loads[first]
+    try:
+        x = _solve(loads, family, demand, wanted)
+    except NothingFound:
+        return None
+    weights = _rational(x, family, demand)
+    used = np.flatnonzero([w > 0 for w in weights])
+    values = np.array([float(w) for w in weights])
+    congestion = float(((loads.T @ values + wanted.base) / wanted.room).max())
+    return Choice(tried.take(used), tuple(weights[i] for i in used), congestion)
+
+
+def _distinct(loads: Any, family: Ints) -> Ints:
+    """The first of all trees of one family that load the rows alike."""
+    rng = np.random.default_rng(0)
+    mark = loads @ rng.random((loads.shape[1], 2))
+    keys = np.column_stack([family, np.round(mark, 9)])
+    return np.sort(np.unique(keys, axis=0, return_index=True)[1])
+
+
+def _solve(
+    loads: Any, family: Ints, demand: tuple[Fraction, ...] | None, wanted: TreeDemand
+) -> Floats:
+    from scipy import optimize
+    from scipy.sparse import coo_array, csr_array, hstack
+
+    n, families = len(family), int(family.max()) + 1
+    free = 0 if demand else families // 2
+    rows = np.flatnonzero((np.diff(loads.tocsc().indptr) > 0) | (wanted.base > 0))
+    scale = 1 / wanted.room[rows]
+    used = csr_array(loads.T)[rows].multiply(scale[:, None])
+    blocks: list[Any] = [
+        used,
+        csr_array((len(rows), free)),
+        csr_array(np.full((len(rows), 1), -1.0)),
+    ]
+    a_ub: Any = hstack(blocks).tocsr()
+    share = np.arange(free)
+    i = np.concatenate([family, 2 * share, 2 * share + 1, np.full(free, families)])
+    j = np.concatenate([np.arange(n), n + share, n + share, n + share])
+    a = np.concatenate([np.ones(n), -np.ones(2 * free), np.ones(free)])
+    right = [float(d) for d in demand] if demand else [*np.zeros(families), 1.0]
+    a_eq = coo_array((a, (i, j)), shape=(len(right), n + free + 1)).tocsr()
+    linprog: Any = optimize.linprog
+    found = linprog(
+        np.append(np.zeros(n + free), 1.0),
+        A_ub=a_ub,
+        b_ub=-wanted.base[rows] * scale,
+        A_eq=a_eq,
+        b_eq=right,
+        bounds=(0, None),
+        method="highs-ds",
+    )
+    if found.status != 0 or found.x is None:
+        raise NothingFound(f"boxes: the linear program was not solved: {found.message}")
+    x: Floats = np.maximum(found.x[:n], 0)
+    return x
+
+
+def _rational(x: Floats, family: Ints, demand: tuple[Fraction, ...] | None) -> list[Fraction]:
+    """Rationals near floats that add up exactly; for free shares, to 1 in either direction."""
+    unit = common_denominator(x)
+    if unit is None or unit > GRID**2:
+        unit = GRID
+    whole = [Fraction(int(n), unit) for n in np.rint(x * unit)]
+    wanted = list(demand) if demand else _shares(whole, family)
+    for k in np.unique(family).tolist():
+        mine = np.flatnonzero(family == k).tolist()
+        most = max(mine, key=lambda t: whole[t])
+        whole[most] += wanted[k] - sum((whole[t] for t in mine), Fraction(0))
+        if whole[most] < 0:  # rounding took more than there is: nearly nothing was wanted
+            for t in mine:
+                whole[t] = Fraction(0)
+            whole[most] = wanted[k]
+    return whole
+
+
+def _shares(whole: list[Fraction], family: Ints) -> list[Fraction]:
+    """What each pair of families carries: that of its first one, all scaled to add up to 1."""
+    total = [Fraction(0)] * (int(family.max()) + 1)
+    for k, w in zip(family.tolist(), whole, strict=True):
+        total[k] += w
+    everything = sum(total[::2], Fraction(0))
+    return [total[k - k % 2] / everything for k in range(len(total))]

@@ -1,0 +1,1 @@
+"""Ordering a packing's transfers into a pipelined schedule."""

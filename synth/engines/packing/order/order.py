@@ -1,0 +1,144 @@
+"""Who goes first: rules of list scheduling, as a number per hop and a number per slice.
+
+Whoever has the least ``priority + slice · stride`` of those that wait is served first. With a
+stride of 0 the hop alone decides; with one above all priorities the slice comes first; between
+them lie deadlines: slice k of n is due at k/n of the whole, less what must follow.
+
+Ties go by the *shift* (dst - src) mod ranks: where all tails are equal, as through a switch,
+everybody then sends to the k-th next at once, and no two meet at a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+
+from .plan_quotient import Quotient
+
+_TICKS = 1 << 28  # of the longest tail: priorities are 32-bit numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What a schedule needs to say who goes first: one number per hop, distinct, and the stride."""
+
+    rule: str
+    priority: Ints
+    stride: int
+
+
+@dataclass(frozen=True, eq=False)
+class Urgency:
+    """What rules look at, one number per hop.
+
+    Attributes:
+        tail: ticks from its start until all that depends on it has arrived.
+        shift: (dst - src) mod ranks.
+        tree: its template; ``turn``: its place in that.
+        hold: ticks that it needs itself.
+        whole: ticks that the busiest row needs for a whole message.
+        slices: how many slices there are.
+    """
+
+    tail: Ints
+    shift: Ints
+    tree: Ints
+    turn: Ints
+    hold: Ints
+    whole: int
+    slices: int
+
+    @staticmethod
+    def of(quotient: Quotient, message_bytes: int, segments: int) -> Urgency:
+        """For messages of M bytes in so many slices."""
+        hops = quotient.plan.hops
+        first = np.searchsorted(hops.tree, hops.tree)
+        return Urgency(
+            quotient.tails(message_bytes, segments),
+            (hops.dst - hops.src) % quotient.plan.packing.topology.ranks,
+            hops.tree,
+            np.arange(len(hops)) - first,
+            quotient.leaves,
+            quotient.busiest * segments,
+            segments,
+        )
+
+
+def _ranked(*keys: Ints) -> Ints:
+    """The position of each hop in the order by these keys, the first one deciding."""
+    position = np.empty(len(keys[0]), np.int64)
+    position[np.lexsort(keys[::-1])] = np.arange(len(position))
+    return position
+
+
+def critical_path(u: Urgency) -> Order:
+    """The longest tail first, whatever the slice: for small messages."""
+    return Order("cp", _ranked(-u.tail, u.shift, u.tree), 0)
+
+
+def slice_first(u: Urgency) -> Order:
+    """Slice after slice, in each the longest tail first: for large messages."""
+    return Order("seg-cp", _ranked(-u.tail, u.shift, u.tree), len(u.tail))
+
+
+def rotation(u: Urgency) -> Order:
+    """Slice after slice, in each everybody to the next, then to the second next, …."""
+    return Order("seg-rot", _ranked(u.shift, -u.tail, u.tree), len(u.tail))
+
+
+def turns(u: Urgency) -> Order:
+    """Slice after slice, in each the trees take turns."""
+    return Order("turns", _ranked(u.turn, -u.tail, u.shift, u.tree), len(u.tail))
+
+
+def longest_first(u: Urgency) -> Order:
+    """Slice after slice, in each who holds its rows longest first."""
+    return Order("long", _ranked(-u.hold, -u.tail, u.shift, u.tree), len(u.tail))
+
+
+def as_listed(u: Urgency) -> Order:
+    """All slices of the first, then of the second, …: for rounds, listed one after the other."""
+    return Order("listed", np.arange(len(u.tail)), 0)
+
+
+def deadlines(u: Urgency) -> Order:
+    """The earliest deadline first, if slices end evenly over the time of the busiest row."""
+    return _due(u, "edf", u.whole)
+
+
+def tail_deadlines(u: Urgency) -> Order:
+    """The earliest deadline first, if slices end evenly over the longest tail."""
+    return _due(u, "cp-seg", int(u.tail.max(initial=1)))
+
+
+def _due(u: Urgency, rule: str, period: int) -> Order:
+    longest = int(u.tail.max(initial=1))
+    due = _TICKS - (u.tail.astype(np.float64) * (_TICKS / longest)).astype(np.int64)
+    order = np.lexsort((u.tree, u.shift, due))
+    # Distinct, so that the images of one hop stay together.
+    place = np.arange(len(order))
+    apart = np.maximum.accumulate(due[order] - place) + place
+    priority = np.empty(len(order), np.int64)
+    priority[order] = apart
+    return Order(rule, priority, max(1, period * _TICKS // longest // u.slices))
+
+
+Rule = Callable[[Urgency], Order]
+
+FIRST: tuple[Rule, ...] = (critical_path, slice_first)
+"""Rules of which one is good at any size."""
+
+OTHERS: tuple[Rule, ...] = (rotation, deadlines, tail_deadlines, turns, longest_first)
+"""Rules that are tried where those have led."""
+
+
+def shaken(rule: Rule, u: Urgency, rng: np.random.Generator, noise: float) -> Order:
+    """A rule that sees tails wrongly, by a factor of about 1 + noise."""
+    wrong = u.tail * np.exp(noise * rng.standard_normal(len(u.tail)))
+    tail = np.rint(wrong).astype(np.int64)
+    seen = Urgency(tail, u.shift, u.tree, u.turn, u.hold, u.whole, u.slices)
+    return rule(seen)

@@ -1,0 +1,190 @@
+"""The quickest plan for a message: which packing, in how many slices, in which order.
+
+All runs are of the quotient (:mod:`.plan_quotient`), so that a thousand ranks that are alike cost
+as much as one. What is found is a promise only where images meet at rows; the simulator has the
+last word.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft.dsl.nouns.schedule import Schedule
+
+from .order import FIRST, OTHERS, Order, Rule, Urgency, as_listed, shaken
+from .plan_quotient import Quotient
+
+SEGMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+_MANY = 128  # more slices only where that makes few jobs
+_FEW_JOBS = 300_000  # slices · transfers
+_SLICE_PRICE = 1e-3  # twice as many slices must be worth it by this much: they are messages
+_NEAR = 1.001  # this near to the floor nothing more is tried
+_HELPS = 0.997  # four times as many slices help if they bring the time below this share of it
+_HOPELESS = 1.25  # so much slower than another packing's best with two rules, others do not save it
+_RESTARTS = 24
+_LEAST_SLICES = 4  # always tried where nobody has to simulate all transfers to know their time
+_RESTART_JOBS = 2_000_000  # of all restarts together
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much may be tried.
+
+    Attributes:
+        run_jobs: slices · hops of one run of the quotient.
+        jobs: slices · transfers of the schedule that comes out.
+        until: monotonic time at which to stop.
+        segments: the number of slices, if it is given; 0 tries some.
+        seed: of the restarts.
+    """
+
+    run_jobs: int = 2_000_000
+    jobs: int = 1_500_000
+    until: float = float("inf")
+    segments: int = 0
+    seed: int = 0
+    stopped: Callable[[], bool] = field(default=lambda: False)
+
+    def over(self) -> bool:
+        """Whether the time is up, or somebody has said stop."""
+        return time.monotonic() > self.until or self.stopped()
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A quotient, the slices, the order, and how long that takes there."""
+
+    quotient: Quotient
+    segments: int
+    order: Order
+    rule: Rule
+    time_us: float
+
+    @property
+    def price(self) -> float:
+        """The time, and a little for each doubling of the slices."""
+        return self.time_us * (1 + _SLICE_PRICE * float(np.log2(self.segments)))
+
+    def schedule(self) -> Schedule:
+        """The schedule, with what the planner knows of it."""
+        plan = self.quotient.plan
+        return plan.schedule(
+            self.order.priority,
+            self.order.stride,
+            self.segments,
+            {"order": self.order.rule, "trees": len(plan.packing.trees)},
+        )
+
+
+def quickest(quotients: Sequence[Quotient], message_bytes: int, effort: Effort) -> Planned:
+    """The best plan for a message, of all packings. At least one run is made."""
+    best: Planned | None = None
+    for quotient in sorted(quotients, key=lambda q: _floor(q, message_bytes)):
+        if best is not None and (effort.over() or _floor(quotient, message_bytes) >= best.time_us):
+            continue
+        found = _tried(quotient, message_bytes, effort, best)
+        if best is None or found.price < best.price:
+            best = found
+    if best is None:
+        raise ValueError("no packing to choose from")
+    return _restarted(best, message_bytes, effort)
+
+
+def _floor(quotient: Quotient, message_bytes: int) -> float:
+    """µs that it cannot be quicker than: the busiest row, or the longest chain of α."""
+    load = float(quotient.plan.packing.us_per_byte * message_bytes)
+    return max(load, float(quotient.alpha.max(initial=0.0)))
+
+
+def _tried(
+    quotient: Quotient, message_bytes: int, effort: Effort, rival: Planned | None
+) -> Planned:
+    """Two rules with more and more slices while that helps, then the others about the best."""
+    allowed = _allowed(quotient, effort)
+    search = _Search(quotient, message_bytes, effort)
+    goal = _NEAR * _floor(quotient, message_bytes)
+    before = float("inf")
+    # Where nothing waits for data, whoever made the packing may have thought of the order.
+    rules = FIRST if quotient.plan.hops.level.any() else (as_listed, *FIRST)
+    for segments in allowed[::2]:
+        found = min(search.look(rule, segments) for rule in rules)
+        if found <= goal or found > _HELPS * before:
+            break
+        before = found
+    first = search.best
+    assert first is not None
+    if first.time_us <= goal or (rival is not None and first.time_us > _HOPELESS * rival.time_us):
+        return first
+    at = allowed.index(first.segments)
+    for segments in (first.segments, *allowed[at + 1 : at + 2], *allowed[max(0, at - 1) : at]):
+        for rule in (*OTHERS, *(FIRST if segments != first.segments else ())):
+            if search.look(rule, segments) <= goal:
+                return search.best or first
+    return search.best or first
+
+
+def _allowed(quotient: Quotient, effort: Effort) -> tuple[int, ...]:
+    if effort.segments:
+        return (effort.segments,)
+    hops, transfers = max(1, len(quotient.plan.hops)), max(1, quotient.plan.transfers)
+    # Where images never meet, the run of the quotient is the run of the schedule.
+    least = _LEAST_SLICES if quotient.exact and hops * _LEAST_SLICES <= effort.run_jobs else 1
+    most = max(least, min(effort.run_jobs // hops, effort.jobs // transfers))
+    many = min(most, max(_MANY, _FEW_JOBS // transfers))
+    return tuple(n for n in SEGMENTS if n <= many)
+
+
+def _restarted(best: Planned, message_bytes: int, effort: Effort) -> Planned:
+    """The winner again with tails that are a little wrong, while that is worth it."""
+    search = _Search(best.quotient, message_bytes, effort, best)
+    floor = _floor(best.quotient, message_bytes)
+    rng = np.random.default_rng(effort.seed)
+    urgency = Urgency.of(best.quotient, message_bytes, best.segments)
+    jobs = len(best.quotient.plan.hops) * best.segments
+    for noise in _noises(min(_RESTARTS, _RESTART_JOBS // max(1, jobs))):
+        now = search.best or best
+        if effort.over() or now.time_us <= _NEAR * floor:
+            break
+        search.run(shaken(best.rule, urgency, rng, noise), best.rule, best.segments)
+    return search.best or best
+
+
+def _noises(count: int) -> Iterator[float]:
+    for i in range(count):
+        yield (0.01, 0.03, 0.1, 0.3)[i % 4]
+
+
+@dataclass(slots=True)
+class _Search:
+    """Runs orders on one quotient and keeps the best."""
+
+    quotient: Quotient
+    message_bytes: int
+    effort: Effort
+    best: Planned | None = None
+    _known: dict[int, Urgency] = field(default_factory=dict)
+
+    def look(self, rule: Rule, segments: int) -> float:
+        """Try a rule, unless time is up and there is something already; µs, or infinite if it
+        cannot win."""
+        if self.best is not None and self.effort.over():
+            return float("inf")
+        if segments not in self._known:
+            self._known[segments] = Urgency.of(self.quotient, self.message_bytes, segments)
+        return self.run(rule(self._known[segments]), rule, segments)
+
+    def run(self, order: Order, rule: Rule, segments: int) -> float:
+        """Run an order; it ends early if it cannot win."""
+        limit = float("inf") if self.best is None else self.best.price
+        took = self.quotient.time_us(
+            self.message_bytes, segments, order.priority, order.stride, limit
+        )
+        found = Planned(self.quotient, segments, order, rule, took)
+        if self.best is None or found.price < self.best.price:
+            self.best = found
+        return took

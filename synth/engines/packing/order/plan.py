@@ -1,0 +1,221 @@
+"""From a packing to a schedule: every image of every template, steps, sizes in grains.
+
+A *hop* here is a hop of a template; its *images* under the group are the transfers. Everything is
+in columns: a thousand roots with a thousand hops each are a million transfers, and no Python
+statement runs once per transfer.
+
+The step of a hop is how many hops must come before it (a chunk's longest chain), so that the
+simulator, which lets nothing wait for a step to end, sees the dependences of the trees and no
+others. Inside a step hops come by priority and the images of one hop stand together: where the
+machine is symmetric they start together and the state stays symmetric, so that copies cannot
+collide if the templates do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.schedule import Schedule
+
+from ..trees.model import Packing, Tree, root
+from ..trees.shares import Shares, shares
+
+
+@dataclass(frozen=True, eq=False)
+class Hops:
+    """The hops of all templates, one after the other, in columns.
+
+    Attributes:
+        tree: the template of each hop, shape (hops,).
+        src, dst, reduce: as in :class:`Tree`.
+        level: hops on the longest chain that must come before.
+        start, links: the route of hop i is ``links[start[i]:start[i + 1]]``.
+    """
+
+    tree: Ints
+    src: Ints
+    dst: Ints
+    reduce: Bools
+    level: Ints
+    start: Ints
+    links: Ints
+
+    def __len__(self) -> int:
+        return len(self.tree)
+
+    @property
+    def lengths(self) -> Ints:
+        """Links of each route, shape (hops,)."""
+        return np.diff(self.start)
+
+    @staticmethod
+    def of(trees: tuple[Tree, ...], ranks: int) -> Hops:
+        """The columns of some trees. Cost: O(hops · height) array work."""
+        counts = [len(t) for t in trees]
+        tree = np.repeat(np.arange(len(trees)), counts)
+        src, dst = (_joined([getattr(t, name) for t in trees]) for name in ("src", "dst"))
+        reduce = _joined([t.reduce for t in trees]).astype(bool)
+        lengths = _joined([np.diff(t.route_start) for t in trees])
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        links = _joined([t.route_links[t.route_start[0] : t.route_start[-1]] for t in trees])
+        level = _levels(tree * ranks + src, tree * ranks + dst, reduce, len(trees) * ranks)
+        return Hops(tree, src, dst, reduce, level, start, links)
+
+
+def _joined(columns: list[Any]) -> Ints:
+    if not columns:
+        return np.zeros(0, np.int64)
+    return np.concatenate([np.asarray(x, np.int64) for x in columns])
+
+
+def _levels(source: Ints, target: Ints, reduce: Bools, places: int) -> Ints:
+    """Hops on the longest chain before each hop.
+
+    What is reduced waits for the sums at its source, what is copied for the copy that came there,
+    or, at the root, for the sums.
+    """
+    level = np.zeros(len(source), np.int64)
+    while True:
+        summed, copied = np.zeros(places, np.int64), np.zeros(places, np.int64)
+        np.maximum.at(summed, target[reduce], level[reduce] + 1)
+        np.maximum.at(copied, target[~reduce], level[~reduce] + 1)
+        new = np.where(reduce, summed[source], np.maximum(summed, copied)[source])
+        if np.array_equal(new, level):
+            return level
+        if new.max() > len(source):
+            raise AssertionError("hops of a tree wait for each other")
+        level = new
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A packing made ready to become schedules: who sends what, but not yet in which order.
+
+    Attributes:
+        packing: what it was made from.
+        hops: the hops of its templates.
+        shares: grains of each template, and whether they are exact.
+        collective: the plain collective, cut into the pieces that the trees carry.
+        piece: chunk of ``collective`` that image g of template t carries, shape (templates,
+            elements).
+    """
+
+    packing: Packing
+    hops: Hops
+    shares: Shares
+    collective: Collective
+    piece: Ints
+
+    @staticmethod
+    def of(packing: Packing, grains: int = 0) -> Plan:
+        """The plan of a packing whose shares make up every chunk; with ``grains``, rounded to so
+        many of the message.
+
+        Raises:
+            UserError: the shares do not make up every chunk.
+        """
+        given = shares(packing, plain_chunks(packing), grains)
+        carried = given.plain.ravel()
+        # A chunk that no tree carries stays where it is (alltoall: what a rank sends to itself).
+        idle = np.setdiff1d(np.arange(packing.collective.chunks), carried)
+        everything = np.concatenate([carried, idle])
+        nearby = np.concatenate([_slots(packing, given.kept).ravel(), np.zeros_like(idle)])
+        order = np.lexsort((nearby, everything))
+        piece = np.empty(len(order), np.int64)
+        piece[order] = np.arange(len(order))
+        each = np.repeat(given.grains, given.plain.shape[1])
+        pieces = np.concatenate([each, np.full(len(idle), given.factor)])[order]
+        count = np.bincount(everything, minlength=packing.collective.chunks)
+        collective = packing.collective.cut_in(pieces, count)
+        kept = tuple(packing.trees[i] for i in given.kept)
+        hops = Hops.of(kept, packing.topology.ranks)
+        return Plan(
+            packing, hops, given, collective, piece[: carried.size].reshape(-1, len(packing.images))
+        )
+
+    @cached_property
+    def transfers(self) -> int:
+        """Transfers of a schedule, without segments."""
+        return len(self.hops) * len(self.packing.images)
+
+    def schedule(
+        self,
+        priority: npt.ArrayLike | None = None,
+        stride: int = 0,
+        segments: int = 1,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Schedule:
+        """The schedule in which hop i has priority ``priority[i]`` (by default its level).
+
+        O(transfers), in array operations.
+        """
+        hops, packing = self.hops, self.packing
+        urgency = np.asarray(hops.level if priority is None else priority, np.int64)
+        order = np.lexsort((urgency, hops.level))
+        elements = len(packing.images)
+        row, length = np.repeat(order, elements), hops.lengths
+        element = np.tile(np.arange(elements), len(order))
+        ends = np.cumsum(length[row])
+        inside = np.arange(int(ends[-1]) if len(ends) else 0)
+        inside -= np.repeat(ends - length[row], length[row])
+        link = hops.links[np.repeat(hops.start[:-1][row], length[row]) + inside]
+        return Schedule.from_columns(
+            packing.topology,
+            self.collective,
+            self.piece[hops.tree[row], element],
+            packing.images[element, hops.src[row]],
+            packing.images[element, hops.dst[row]],
+            hops.level[row],
+            hops.reduce[row],
+            length[row],
+            packing.link_images[np.repeat(element, length[row]), link],
+            priority=urgency[row],
+            stride=stride,
+            segments=segments,
+            provenance=provenance,
+        )
+
+
+def to_schedule(packing: Packing, segments: int = 1) -> Schedule:
+    """The schedule of a packing in the order of its steps: right, if not quick."""
+    return Plan.of(packing).schedule(segments=segments)
+
+
+def _slots(packing: Packing, kept: tuple[int, ...]) -> Ints:
+    """Where the pieces of one chunk stand: those whose roots have one slot in their boxes together,
+    shape (templates, elements).
+
+    On rails these travel together inside a box, and become one message when they are lowered.
+    """
+    hosts = packing.topology.host_of
+    seen: dict[int | None, int] = {}
+    slot = np.zeros(len(hosts), np.int64)
+    for rank, host in enumerate(hosts):
+        slot[rank] = seen.setdefault(host, 0)
+        seen[host] += 1
+    roots = [root(packing.trees[t]) if len(packing.trees[t]) else 0 for t in kept]
+    found: Ints = slot[packing.images[:, roots].T.astype(np.int64)].reshape(len(kept), -1)
+    return found
+
+
+def plain_chunks(packing: Packing) -> Ints:
+    """The chunk of the plain collective that each image of each template carries, shape
+    (templates, elements)."""
+    collective, images = packing.collective, packing.images.astype(np.int64)
+    chunk = np.array([t.chunk for t in packing.trees], np.int64)
+    if len(images) == 1 or collective.kind is Kind.ALLREDUCE:
+        return np.repeat(chunk[:, None], len(images), axis=1)
+    if collective.kind in (Kind.ALLGATHER, Kind.REDUCE_SCATTER):
+        return images[:, chunk].T
+    if collective.kind is Kind.ALLTOALL:
+        n = collective.ranks
+        return (images[:, chunk // n] * n + images[:, chunk % n]).T
+    raise AssertionError(f"{collective.kind} has no symmetry that moves every rank")

@@ -1,0 +1,214 @@
+"""Packings of least latency: everybody by the quickest route, links taken in turns.
+
+What small messages want. One tree per chunk, by Dijkstra's algorithm on α; among routes of one α
+those whose links carry less so far. No rate is promised, but the rate is told, exactly.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from heapq import heappop, heappush
+
+import numpy as np
+
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.topology import Topology
+
+from ....base.engine import Certificate
+from ..trees.model import Packing, Tree
+
+Route = tuple[int, int, tuple[int, ...]]
+"""Source rank, destination rank, links."""
+
+_BALANCE = 1e-6  # of the mean α: what a link that is as loaded as all others costs more
+
+
+def load_us_per_byte(packing: Packing) -> Fraction:
+    """µs per byte of M that the busiest row is occupied, exactly. O(links of all templates)."""
+    topology, moved = packing.topology, packing.link_images
+    orbit = moved.min(axis=0)
+    size = np.bincount(orbit, minlength=len(orbit))
+    uses: dict[int, Fraction] = defaultdict(Fraction)
+    for tree in packing.trees:
+        links, counts = np.unique(orbit[tree.route_links], return_counts=True)
+        for link, count in zip(links.tolist(), counts.tolist(), strict=True):
+            uses[link] += tree.weight * count
+    load = {o: x * len(moved) / int(size[o]) for o, x in uses.items()}
+    worst = max((x / topology.links[o].bandwidth for o, x in load.items()), default=Fraction(0))
+    for one in topology.resources:
+        held = sum((load.get(int(orbit[i]), Fraction(0)) for i in one.links), Fraction(0))
+        worst = max(worst, held / one.bandwidth)
+    return worst / (packing.collective.message_chunks * BYTES_PER_US_PER_GBPS)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Automorphisms as :class:`Packing` holds them; :meth:`none` where nothing is symmetric."""
+
+    images: np.ndarray[tuple[int, int], np.dtype[np.int32]]
+    link_images: np.ndarray[tuple[int, int], np.dtype[np.int32]]
+
+    @staticmethod
+    def none(topology: Topology) -> Group:
+        """The identity alone."""
+        nodes, links = len(topology.nodes), len(topology.links)
+        return Group(np.arange(nodes, dtype=np.int32)[None], np.arange(links, dtype=np.int32)[None])
+
+
+def quick_packing(
+    topology: Topology,
+    collective: Collective,
+    bound: Fraction,
+    certificate: Certificate,
+    group: Group | None = None,
+) -> Packing:
+    """One tree or path of least α per chunk; ``bound`` and ``certificate`` are passed on."""
+    group = group or Group.none(topology)
+    ways = _Ways(topology, group)
+    trees = tuple(_tree(collective, chunk, ways) for chunk in _representatives(collective, group))
+    if collective.kind is Kind.ALLREDUCE:
+        share = Fraction(1, len(group.images))
+        trees = tuple(replace(t, weight=share) for t in trees)
+    made = Packing(
+        topology,
+        collective,
+        trees,
+        group.images,
+        group.link_images,
+        Fraction(0),
+        bound,
+        certificate,
+        "the quickest routes, for small messages",
+    )
+    return replace(made, us_per_byte=load_us_per_byte(made))
+
+
+def _representatives(collective: Collective, group: Group) -> list[int]:
+    """One chunk of each orbit."""
+    images, n = group.images[:, : collective.ranks], collective.ranks
+    chunk = np.arange(collective.chunks)
+    if len(images) == 1 or collective.kind is Kind.ALLREDUCE:
+        return chunk.tolist()
+    # No element but the identity fixes a rank, so that only one brings a sender to the least one.
+    sender = chunk // n if collective.kind is Kind.ALLTOALL else chunk
+    return np.flatnonzero(images.min(axis=0)[sender] == sender).tolist()
+
+
+def _tree(collective: Collective, chunk: int, ways: _Ways) -> Tree:
+    """The quickest tree of a chunk: from who has it to who wants it, or the sums turned round."""
+    pre, post = collective.pre, collective.post
+    holders = pre.ranks[pre.chunks == chunk].tolist()
+    wanted = post.ranks[post.chunks == chunk].tolist()
+    if len(holders) > 1 and collective.kind is Kind.ALLREDUCE:
+        root = ways.centre()
+        gathered = _turned(ways.tree([root], holders, backward=True))
+        spread = ways.tree([root], wanted)
+        return as_tree(chunk, [(r, True) for r in gathered] + [(r, False) for r in spread])
+    if collective.combining:
+        gathered = _turned(ways.tree(wanted, holders, backward=True))
+        return as_tree(chunk, [(r, True) for r in gathered])
+    return as_tree(chunk, [(r, False) for r in ways.tree(holders, wanted)])
+
+
+def _turned(hops: list[Route]) -> list[Route]:
+    """Hops found against the links, in the order in which sums flow: leaves first."""
+    return [(dst, src, links[::-1]) for src, dst, links in reversed(hops)]
+
+
+def as_tree(chunk: int, hops: Iterable[tuple[Route, bool]], weight: Fraction | int = 1) -> Tree:
+    """A tree from (route, whether it reduces) in an order of dependence."""
+    rows = list(hops)
+    lengths = [len(links) for (_, _, links), _ in rows]
+    return Tree(
+        chunk,
+        Fraction(weight),
+        np.array([src for (src, _, _), _ in rows], np.int32),
+        np.array([dst for (_, dst, _), _ in rows], np.int32),
+        np.array([reduce for _, reduce in rows], bool),
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        np.array([i for (_, _, links), _ in rows for i in links], np.int32),
+    )
+
+
+class _Ways:
+    """Routes by Dijkstra's algorithm, and what the links carry so far."""
+
+    def __init__(self, topology: Topology, group: Group) -> None:
+        self._topology = topology
+        self._orbit = group.link_images.min(axis=0).tolist()
+        size = np.bincount(self._orbit, minlength=len(self._orbit))
+        bandwidth = np.array([float(x.bandwidth) for x in topology.links])
+        self._alpha = [float(x.latency) for x in topology.links]
+        mean = sum(self._alpha) / max(1, len(self._alpha)) or 1.0
+        # What one more use costs on a link: the less, the wider it is and the more stand for it.
+        each = _BALANCE * mean * bandwidth.mean() / bandwidth / np.maximum(1, size)
+        self._each = each.tolist()
+        self._price = [0.0] * len(self._orbit)
+        self._near: dict[bool, list[list[tuple[int, int]]]] = {
+            way: [[] for _ in topology.nodes] for way in (False, True)
+        }
+        for i, x in enumerate(topology.links):
+            self._near[False][x.src].append((i, x.dst))
+            self._near[True][x.dst].append((i, x.src))
+
+    def tree(self, roots: list[int], leaves: list[int], backward: bool = False) -> list[Route]:
+        """The hops that lead from one of the roots to all leaves, roots first."""
+        order, came = self._search(roots, backward)
+        wanted, hops = set(leaves) - set(roots), {}
+        for node in reversed(order):
+            if node not in wanted:
+                continue
+            links, at = [], node
+            while True:
+                link, at = came[at]
+                links.append(link)
+                if at < self._topology.ranks:
+                    break
+            if at not in roots:
+                wanted.add(at)
+            hops[node] = (at, node, tuple(reversed(links)))
+        for _, _, links_of in hops.values():
+            for i in links_of:
+                self._price[self._orbit[i]] += self._each[self._orbit[i]]
+        return [hops[node] for node in order if node in hops]
+
+    def centre(self) -> int:
+        """The rank from which and to which the farthest rank is nearest."""
+
+        def radius(rank: int) -> float:
+            return sum(self._reach(rank, way) for way in (False, True))
+
+        return min(range(self._topology.ranks), key=radius)
+
+    def _reach(self, rank: int, backward: bool) -> float:
+        order, came = self._search([rank], backward)
+        far = {rank: 0.0}
+        for node in order[1:]:
+            link, at = came[node]
+            far[node] = far[at] + self._alpha[link]
+        return max(far[v] for v in range(self._topology.ranks))
+
+    def _search(
+        self, roots: list[int], backward: bool
+    ) -> tuple[list[int], dict[int, tuple[int, int]]]:
+        """Nodes by distance, and by which link and from which node each was reached."""
+        agenda: list[tuple[float, int, int, int]] = [(0.0, root, -1, -1) for root in roots]
+        came: dict[int, tuple[int, int]] = {}
+        order: list[int] = []
+        best: dict[int, float] = {}
+        while agenda:
+            far, node, link, at = heappop(agenda)
+            if node in came:
+                continue
+            came[node] = (link, at)
+            order.append(node)
+            for i, to in self._near[backward][node]:
+                there = far + self._alpha[i] + self._price[self._orbit[i]] + self._each[i]
+                if to not in came and there < best.get(to, float("inf")):
+                    best[to] = there
+                    heappush(agenda, (there, to, i, node))
+        return order, came

@@ -1,0 +1,249 @@
+"""How long a packing takes, from its templates alone: rows of one orbit are one machine.
+
+A hop of a template stands for its images, one per element of the group. If they are started
+together, every row of an orbit does the same at the same time, so one of them tells all. Where an
+orbit has fewer rows than the group has elements, several images meet at each row: there one hop
+holds the row that many times longer. Without symmetry this is the schedule itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.base.arrays import Floats, Ints, Ints32
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.topology import Topology
+
+from ..trees.model import Packing
+from .plan import Hops, Plan, plain_chunks
+
+_LONGEST = float(1 << 55)  # ticks of one hop at most, so that sums along a chain fit 64 bits
+_FINE = 40  # the busiest row is held for at least 2^40 ticks: α is rounded to less than 1e-12 of it
+_COARSE = 54  # and for at most 2^54, that nothing overflows
+
+
+def unfolded(packing: Packing) -> Packing:
+    """The same packing with every image as a tree of its own, and no group."""
+    images, moved = packing.images, packing.link_images
+    plain = plain_chunks(packing)
+    trees = tuple(
+        replace(
+            tree,
+            chunk=int(chunk),
+            src=node[tree.src],
+            dst=node[tree.dst],
+            route_links=link[tree.route_links],
+        )
+        for tree, chunks in zip(packing.trees, plain, strict=True)
+        for node, link, chunk in zip(images, moved, chunks, strict=True)
+    )
+    return replace(packing, trees=trees, images=images[:1], link_images=moved[:1])
+
+
+@dataclass(frozen=True, eq=False)
+class Quotient:
+    """The hops of a plan on orbits of rows. Holds are in ticks that shrink with the message.
+
+    Attributes:
+        plan: what it was made from.
+        source, target: the place that each hop reads and writes: (template, rank, whether sums or
+            copies come there), numbered.
+        arrivals: hops that bring something to each place.
+        first_reader, readers: ``readers[first_reader[p]:first_reader[p + 1]]`` read place p.
+        first_row, rows, holds: rows of hop h are ``rows[first_row[h]:first_row[h + 1]]``, each
+            held for ``holds`` ticks.
+        leaves: the longest of its holds, for each hop.
+        row_count: number of orbits.
+        alpha: µs of each route.
+        tick: µs per byte of a slice that a tick is.
+        exact: no two images of a hop meet at a row, so the full schedule takes as long.
+        busiest: ticks that the busiest row is held for one slice.
+    """
+
+    plan: Plan
+    source: Ints
+    target: Ints
+    arrivals: Ints
+    first_reader: Ints
+    readers: Ints
+    first_row: Ints
+    rows: Ints
+    holds: Ints
+    leaves: Ints
+    row_count: int
+    alpha: Floats
+    tick: Fraction
+    exact: bool
+    busiest: int
+
+    @staticmethod
+    def of(plan: Plan) -> Quotient:
+        """The quotient of a plan. O(links of all templates)."""
+        hops, packing = plan.hops, plan.packing
+        source, target, arrivals = _places(hops, packing.topology.ranks)
+        order = np.argsort(source, kind="stable")
+        first_reader = np.searchsorted(source[order], np.arange(len(arrivals) + 1))
+        orbit, size, x, unit = _rows(packing.topology, packing.link_images)
+        hop, row, uses = _held(hops, packing.topology, orbit)
+        met = uses * len(packing.images) // size[row]
+        holds = plan.shares.grains[hops.tree[hop]].astype(object) * x[row] * met
+        unit /= plan.collective.message_chunks
+        holds, unit = _scaled(holds, row, len(size), unit)
+        alpha = np.array([float(link.latency) for link in packing.topology.links])
+        sums = np.add.reduceat(alpha[hops.links], hops.start[:-1]) if len(hops) else alpha[:0]
+        first_row = np.searchsorted(hop, np.arange(len(hops) + 1))
+        leaves = np.maximum.reduceat(holds, first_row[:-1]) if len(hops) else holds
+        return Quotient(
+            plan,
+            source,
+            target,
+            arrivals,
+            first_reader,
+            order,
+            first_row,
+            row,
+            holds,
+            leaves,
+            len(size),
+            sums,
+            unit,
+            bool((met == 1).all()),
+            _busiest(row, holds, len(size)),
+        )
+
+    def slice_us(self, message_bytes: int, segments: int) -> float:
+        """µs per tick, where the message is sent in so many slices."""
+        return float(self.tick * message_bytes / segments)
+
+    def lasts(self, message_bytes: int, segments: int) -> Ints:
+        """Ticks from the start of each hop to its arrival, for one slice."""
+        # α beyond all holds: what it is exactly does not matter, that it fits does.
+        alpha = np.rint(np.minimum(self.alpha / self.slice_us(message_bytes, segments), _LONGEST))
+        return self.leaves + alpha.astype(np.int64)
+
+    def tails(self, message_bytes: int, segments: int) -> Ints:
+        """Ticks from the start of each hop until all that depends on it has arrived."""
+        from .plan_kernel import tails
+
+        order = np.argsort(self.plan.hops.level, kind="stable")
+        longest = np.zeros(len(self.arrivals), np.int64)
+        last = self.lasts(message_bytes, segments)
+        return tails(order, self.source, self.target, last, longest)
+
+    def time_us(
+        self,
+        message_bytes: int,
+        segments: int,
+        priority: Ints,
+        stride: int,
+        limit_us: float = float("inf"),
+    ) -> float:
+        """µs of a run in this order; infinite once it has passed the limit.
+
+        O(hops · segments · log), less than a µs each.
+        """
+        from .plan_kernel import FOREVER, Work, makespan
+
+        work = Work(
+            self.source,
+            self.target,
+            self.arrivals,
+            self.first_reader,
+            self.readers,
+            self.first_row,
+            self.rows,
+            self.holds,
+            self.leaves,
+            self.lasts(message_bytes, segments),
+            self.row_count,
+        )
+        us = self.slice_us(message_bytes, segments)
+        limit = int(min(limit_us / us, float(FOREVER)))
+        ticks = makespan(work, segments, priority, stride, limit)
+        return float("inf") if ticks == FOREVER else ticks * us
+
+
+def _busiest(rows: Ints, holds: Ints, count: int) -> int:
+    load = np.zeros(count, np.int64)
+    np.add.at(load, rows, holds)
+    return int(load.max(initial=0))
+
+
+def _places(hops: Hops, ranks: int) -> tuple[Ints, Ints, Ints]:
+    """Which place each hop reads and writes, and what comes to each place.
+
+    A rank that gets a copy sends that on; one that gets only sums sends those.
+    """
+    here, there = hops.tree * ranks + hops.src, hops.tree * ranks + hops.dst
+    copied = np.zeros((int(hops.tree.max(initial=0)) + 1) * ranks, bool)
+    copied[there[~hops.reduce]] = True
+    source = 2 * here + (~hops.reduce & copied[here])
+    target = 2 * there + ~hops.reduce
+    known, number = np.unique(np.concatenate([source, target]), return_inverse=True)
+    source, target = number[: len(here)], number[len(here) :]
+    return source, target, np.bincount(target, minlength=len(known))
+
+
+def _rows(
+    topology: Topology, link_images: Ints32
+) -> tuple[Ints, Ints, npt.NDArray[np.object_], Fraction]:
+    """Orbit of each row, rows per orbit, time per grain of a row of each orbit in whole units,
+    and that unit in µs per byte."""
+    labels = [link_images.min(axis=0).astype(np.int64), _resource_labels(topology, link_images)]
+    label = np.concatenate([labels[0], labels[1] + len(labels[0])])
+    _, orbit = np.unique(label, return_inverse=True)
+    size = np.bincount(orbit)
+    common = lcm(*(b.numerator for b in topology.capacities()))
+    x = np.zeros(len(size), object)
+    for row, bandwidth in zip(orbit.tolist(), topology.capacities(), strict=True):
+        x[row] = bandwidth.denominator * (common // bandwidth.numerator)
+    return orbit, size, x, Fraction(1, common * BYTES_PER_US_PER_GBPS)
+
+
+def _resource_labels(topology: Topology, link_images: Ints32) -> Ints:
+    """Shared resources of one orbit get one number: the least fingerprint of their images."""
+    if not topology.resources:
+        return np.zeros(0, np.int64)
+    rng = np.random.default_rng(0)
+    mark = rng.integers(1 << 40, size=len(topology.links))
+    sizes = np.array([len(r.links) for r in topology.resources])
+    links = np.array([i for r in topology.resources for i in r.links])
+    kinds = np.array([hash(r.bandwidth) % (1 << 40) for r in topology.resources])
+    start = np.cumsum(sizes) - sizes
+    least = np.full(len(sizes), np.iinfo(np.int64).max)
+    for image in link_images:
+        least = np.minimum(least, np.add.reduceat(mark[image[links]], start) + kinds)
+    return np.unique(least, return_inverse=True)[1].astype(np.int64)
+
+
+def _held(hops: Hops, topology: Topology, orbit: Ints) -> tuple[Ints, Ints, Ints]:
+    """Columns (hop, orbit, how many of its rows the hop uses), by hop."""
+    from ....fabric.occupancy import LinkTable
+
+    position, rows = LinkTable.of(topology).rows_of(hops.links)
+    hop = np.repeat(np.arange(len(hops)), hops.lengths)[position]
+    width = int(orbit.max(initial=0)) + 1
+    keys, uses = np.unique(hop * width + orbit[rows], return_counts=True)
+    return keys // width, keys % width, uses
+
+
+def _scaled(
+    holds: npt.NDArray[np.object_], rows: Ints, count: int, unit: Fraction
+) -> tuple[Ints, Fraction]:
+    """The same in ticks that are fine enough for α, and coarse enough for 64 bits."""
+    load = [0] * count
+    for row, hold in zip(rows.tolist(), holds.tolist(), strict=True):
+        load[row] += hold
+    busiest = max(load, default=1)
+    if busiest.bit_length() > _COARSE:
+        coarse = 1 << (busiest.bit_length() - _COARSE)
+        return np.array(
+            [max(1, round(Fraction(h, coarse))) for h in holds], np.int64
+        ), unit * coarse
+    finer = 1 << max(0, _FINE - busiest.bit_length())
+    return (holds * finer).astype(np.int64), unit / finer

@@ -1,0 +1,1 @@
+"""Path packings for alltoall and scatter: column generation, pricing, matchings."""

@@ -1,0 +1,189 @@
+"""Fractional paths by column generation: a linear program over paths, priced by Dijkstra.
+
+The program minimises how far rows exceed their room, then α, over the paths that it has; its
+prices say which path is missing (Ford and Fulkerson 1958, "A suggested computation for maximal
+multi-commodity network flows"). A basic solution splits at most as many pairs as rows are full,
+which :mod:`.paths_exact` turns into rationals.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats, Ints, Ints32
+
+from .exact_finish import Master, exact_weights
+from .net import Net
+from .pool import Pool, entries
+from .prices import Prices
+
+_ROUNDS = 80
+_LATER_ROUNDS = 6  # of pricing for α, once the rate is settled
+_COPIES = 3
+_NOISE = 0.05
+_SETTLED = 1e-9
+_UNIT = float(1 << 40)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Weights of paths: ``weight[i]`` chunks of pair ``pair[i]`` go along the path
+    ``links[i, : length[i]]``."""
+
+    pair: Ints
+    links: Ints32
+    length: Ints
+    weight: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Pairs to be split: ``count`` chunks each, within ``room`` per row orbit, or at the best rate.
+
+    ``scale`` is the time (chunks per GB/s) that rows are measured in.
+    """
+
+    net: Net
+    src: Ints
+    dst: Ints
+    count: Ints
+    room: Sequence[Fraction] | None
+    scale: Fraction
+
+    def capacity(self) -> Floats:
+        """Uses that fit into each row orbit within ``scale``."""
+        return np.array([float(w * self.scale) for w in self.net.width])
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A float optimum: weights, prices of pairs and rows, excess over the room (or U / scale)."""
+
+    x: Floats
+    pair_price: Floats
+    row_price: Floats
+    excess: float
+
+
+def split(
+    task: Task, pool: Pool, *, seed: int, until: float
+) -> tuple[Split, Fraction | None, Prices] | None:
+    """The best weights; None where the room does not suffice, or time or exactness fails.
+
+    Where ``room`` is None, also the exact rate that they reach, in chunks per GB/s.
+    """
+    answer = generate(task, pool, None, _ROUNDS, seed, until)
+    prices = Prices(answer.row_price / task.capacity(), answer.excess * float(task.scale))
+    if task.room is not None:
+        if answer.excess > _SETTLED:
+            return None
+        answer = generate(task, pool, 1e-9, _LATER_ROUNDS, seed, until)
+    uses = pool.uses()
+    load = uses @ answer.x
+    capacity = task.capacity()
+    room = (
+        capacity * answer.excess if task.room is None else np.array([float(r) for r in task.room])
+    )
+    master = Master(uses, pool.pair, task.count, task.net.width, task.room)
+    found = exact_weights(master, answer.x, (room - load) / capacity)
+    if found is None:
+        return None
+    kept = [i for i, w in enumerate(found[: len(pool.pair)]) if w]
+    weights = tuple(found[i] for i in kept)
+    rate = found[-1] if task.room is None else None
+    return Split(pool.pair[kept], pool.links[kept], pool.length[kept], weights), rate, prices
+
+
+def generate(
+    task: Task, pool: Pool, excess: float | None, rounds: int, seed: int, until: float
+) -> Answer:
+    """Solve and price in turn; with ``excess`` given, minimise α at that excess."""
+    rng = np.random.default_rng(seed)
+    answer = _solve(task, pool, excess, max(0.5, until - time.perf_counter()))
+    for _ in range(rounds):
+        fits = excess is None and task.room is not None and answer.excess <= _SETTLED / 2
+        if fits or time.perf_counter() > until or not _price(task, pool, answer, excess, rng):
+            break
+        answer = _solve(task, pool, excess, max(0.5, until - time.perf_counter()))
+    return answer
+
+
+def _cost(task: Task, excess: float | None) -> Floats:
+    """The cost of each link: α in units of the mean link, or next to nothing."""
+    mean = float(task.net.delay.mean()) or 1.0
+    return np.asarray(task.net.delay / mean * (1.0 if excess is not None else 1e-7))
+
+
+def _solve(task: Task, pool: Pool, excess: float | None, seconds: float) -> Answer:
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array, csr_array, hstack
+
+    n, groups = len(pool.pair), len(task.count)
+    column, links = entries(pool.links, pool.length)
+    alpha = np.bincount(column, _cost(task, excess)[links], n)
+    scale = 1.0 / task.capacity()
+    by_row = csr_array(pool.uses().astype(float).multiply(scale[:, None]))
+    over = csr_array(-np.ones((task.net.rows, 1)))
+    room = np.zeros(task.net.rows)
+    if task.room is not None:
+        room = np.array([float(r) for r in task.room]) * scale
+    sums = coo_array((np.ones(n), (pool.pair, np.arange(n))), shape=(groups, n + 1)).tocsr()
+    bounds = np.zeros((n + 1, 2))
+    bounds[:, 1] = np.inf
+    if excess is not None:
+        bounds[n] = excess if task.room is None else 0.0
+    solve: Any = linprog
+    result = solve(
+        np.append(alpha, 1.0 if excess is None else 0.0),
+        A_ub=hstack([by_row, over]).tocsr(),
+        b_ub=room,
+        A_eq=sums,
+        b_eq=task.count.astype(float),
+        bounds=bounds,
+        method="highs",
+        options={"time_limit": seconds},
+    )
+    if result.x is None:
+        return Answer(np.zeros(n), np.zeros(groups), np.zeros(task.net.rows), np.inf)
+    return Answer(
+        result.x[:n], result.eqlin.marginals, -result.ineqlin.marginals, float(result.x[n])
+    )
+
+
+def _price(
+    task: Task, pool: Pool, answer: Answer, excess: float | None, rng: np.random.Generator
+) -> int:
+    """Add the paths that the prices miss; ties are broken differently in each copy."""
+    from .kernels import trees
+
+    net, cost = task.net, _cost(task, excess)
+    toll = answer.row_price / task.capacity()
+    row_start, rows = net.graph[3], net.graph[4]
+    full = cost + np.add.reduceat(toll[rows], row_start[:-1])
+    largest = float(full.max())
+    if not np.isfinite(largest) or largest <= 0:
+        return 0
+    unit = _UNIT / largest
+    nothing = np.zeros(len(net.tail), np.int64)
+    no_price = np.zeros(net.rows, np.int64)
+    added = 0
+    for copy in range(_COPIES):
+        noise = 1.0 if not copy else 1.0 + _NOISE * rng.random(len(full))
+        soft = np.rint(full * noise * unit).astype(np.int64) + 1
+        _, links, length = trees(
+            net.graph, net.tail, nothing, soft, no_price, task.src, task.dst, net.longest
+        )
+        column, at = entries(links, np.maximum(length, 0))
+        paid = np.bincount(column, full[at], len(length))
+        missing = paid < answer.pair_price - 1e-9 * (1.0 + np.abs(answer.pair_price))
+        where = np.flatnonzero(missing & (length > 0))
+        added += pool.add(where, links[where], length[where])
+        if not copy and not len(where):
+            break
+    return added

@@ -1,0 +1,261 @@
+"""Compiled searches for paths: Dijkstra with exact keys, and rip-up and re-route.
+
+Costs are integers, so that equal costs are equal and ties are decided by rule, not by rounding.
+Loaded lazily by :mod:`.paths_route` and :mod:`.paths_columns`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.jit import compiled
+
+FAR = np.int64(1) << np.int64(62)
+ONE = 1 << 20
+"""The price of a full row in integer costs."""
+
+
+@compiled
+def _before(key: Any, a: int, b: int) -> bool:
+    """Whether node a comes before node b: three keys, one after the other."""
+    if key[0, a] != key[0, b]:
+        return key[0, a] < key[0, b]  # type: ignore[no-any-return]
+    if key[1, a] != key[1, b]:
+        return key[1, a] < key[1, b]  # type: ignore[no-any-return]
+    return key[2, a] < key[2, b]  # type: ignore[no-any-return]
+
+
+@compiled
+def _rise(heap: Any, place: Any, key: Any, at: int) -> None:
+    node = heap[at]
+    while at > 0:
+        above = (at - 1) >> 1
+        if not _before(key, node, heap[above]):
+            break
+        heap[at] = heap[above]
+        place[heap[at]] = at
+        at = above
+    heap[at] = node
+    place[node] = at
+
+
+@compiled
+def _sink(heap: Any, place: Any, key: Any, size: int) -> None:
+    at, node = 0, heap[0]
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and _before(key, heap[child + 1], heap[child]):
+            child += 1
+        if not _before(key, heap[child], node):
+            break
+        heap[at] = heap[child]
+        place[heap[at]] = at
+        at = child
+    heap[at] = node
+    place[node] = at
+
+
+@compiled
+def search(
+    net: Any, strict: Any, soft: Any, price: Any, source: int, target: int, work: Any
+) -> Any:
+    """Cheapest paths from one node; stops at ``target`` (-1: at none).
+
+    Keys: the sum of ``strict``, then of ``soft`` and the prices of rows, then the arrival times at
+    the GPUs on the way (so that among equals the short hop comes first, as in a rail-aligned
+    exchange). ``work``: keys (3, nodes), the link to each node, heap, place in the heap.
+    """
+    out_start, out_links, head, row_start, rows, latency, stores = net
+    key, into, heap, place, since = work
+    for v in range(len(into)):
+        key[0, v] = FAR
+        key[1, v] = key[2, v] = since[v] = 0
+        into[v] = place[v] = -1
+    key[0, source] = 0
+    heap[0] = source
+    place[source] = 0
+    size = 1
+    while size > 0:
+        node = heap[0]
+        if node == target:
+            return
+        size -= 1
+        place[node] = -2
+        if size > 0:
+            heap[0] = heap[size]
+            place[heap[0]] = 0
+            _sink(heap, place, key, size)
+        wait = since[node] if stores[node] else 0
+        for i in range(out_start[node], out_start[node + 1]):
+            link = out_links[i]
+            to = head[link]
+            if place[to] == -2:
+                continue
+            first = key[0, node] + strict[link]
+            second = key[1, node] + soft[link]
+            for j in range(row_start[link], row_start[link + 1]):
+                second += price[rows[j]]
+            third = key[2, node] + wait
+            better = first < key[0, to] or (
+                first == key[0, to]
+                and (second < key[1, to] or (second == key[1, to] and third < key[2, to]))
+            )
+            if not better:
+                continue
+            key[0, to] = first
+            key[1, to] = second
+            key[2, to] = third
+            into[to] = link
+            since[to] = since[node] + latency[link]
+            if place[to] < 0:
+                heap[size] = to
+                place[to] = size
+                size += 1
+            _rise(heap, place, key, place[to])
+
+
+@compiled
+def workspace(nodes: int) -> Any:
+    """The arrays of :func:`search`."""
+    return (
+        np.zeros((3, nodes), np.int64),
+        np.zeros(nodes, np.int64),
+        np.zeros(nodes, np.int64),
+        np.zeros(nodes, np.int64),
+        np.zeros(nodes, np.int64),
+    )
+
+
+@compiled
+def _walk(into: Any, tail: Any, source: int, target: int, path: Any) -> int:
+    """Write the links of the found path, first link first; -1 where they do not fit."""
+    length, node = 0, target
+    while node != source:
+        if length == len(path) or into[node] < 0:
+            return -1
+        path[length] = into[node]
+        length += 1
+        node = tail[into[node]]
+    for i in range(length // 2):
+        path[i], path[length - 1 - i] = path[length - 1 - i], path[i]
+    return length
+
+
+@compiled
+def trees(
+    net: Any, tail: Any, strict: Any, soft: Any, price: Any, src: Any, dst: Any, longest: int
+) -> Any:
+    """A cheapest path for every pair; pairs of one source lie together, one search serves them.
+
+    Returns the soft cost of each path, its links (pairs, longest) and its length (-1: none).
+    """
+    work = workspace(len(net[0]) - 1)
+    cost = np.zeros(len(src), np.int64)
+    paths = np.full((len(src), longest), -1, np.int32)
+    length = np.zeros(len(src), np.int64)
+    for k in range(len(src)):
+        if k == 0 or src[k] != src[k - 1]:
+            search(net, strict, soft, price, src[k], -1, work)
+        cost[k] = work[0][1, dst[k]]
+        length[k] = _walk(work[1], tail, src[k], dst[k], paths[k])
+    return cost, paths, length
+
+
+@compiled
+def price_of(load: float, room: float, eta: float) -> float:
+    """Exponential in the use of a row, linear beyond full (never flat), nothing below half."""
+    use = load / room if room > 0 else 2.0
+    if use <= 0.5:
+        return 0.0
+    if use <= 1.0:
+        return np.exp(eta * (use - 1.0))  # type: ignore[no-any-return]
+    return min(1.0 + eta * (use - 1.0), 1e6)
+
+
+@compiled
+def _reprice(price: Any, load: Any, room: Any, past: Any, eta: float, row: int) -> None:
+    after = price_of(load[row] + 1.0, room[row], eta) * (1.0 + past[row])
+    price[row] = np.int64(min(after, 1e9) * ONE)
+
+
+@compiled
+def reroute(
+    net: Any,
+    tail: Any,
+    strict: Any,
+    soft: Any,
+    src: Any,
+    dst: Any,
+    paths: Any,
+    length: Any,
+    load: Any,
+    room: Any,
+    past: Any,
+    order: Any,
+    eta: float,
+    every: bool,
+) -> int:
+    """One round of rip-up and re-route, in place; returns how many paths were sought anew.
+
+    Paths over no overloaded row stay, unless ``every``. A row has ``room`` for so many uses;
+    ``past`` remembers how overloaded it was in earlier rounds (McMurchie and Ebeling,
+    "PathFinder", FPGA 1995: negotiated congestion).
+    """
+    row_start, rows = net[3], net[4]
+    work = workspace(len(net[0]) - 1)
+    price = np.zeros(len(room), np.int64)
+    for row in range(len(room)):
+        _reprice(price, load, room, past, eta, row)
+    fresh = np.zeros(paths.shape[1], np.int32)
+    sought = 0
+    for k in order:
+        crowded = every or length[k] == 0
+        for i in range(length[k]):
+            for j in range(row_start[paths[k, i]], row_start[paths[k, i] + 1]):
+                crowded = crowded or load[rows[j]] > room[rows[j]]
+        if not crowded:
+            continue
+        sought += 1
+        for i in range(length[k]):
+            for j in range(row_start[paths[k, i]], row_start[paths[k, i] + 1]):
+                load[rows[j]] -= 1
+                _reprice(price, load, room, past, eta, rows[j])
+        search(net, strict, soft, price, src[k], dst[k], work)
+        found = _walk(work[1], tail, src[k], dst[k], fresh)
+        if found > 0:
+            length[k] = found
+            paths[k, :found] = fresh[:found]
+        for i in range(length[k]):
+            for j in range(row_start[paths[k, i]], row_start[paths[k, i] + 1]):
+                load[rows[j]] += 1
+                _reprice(price, load, room, past, eta, rows[j])
+    return sought
+
+
+def ready() -> None:
+    """Compile everything, or load it from the cache, so that no deadline pays for that."""
+    none, one = np.zeros(1, np.int64), np.ones(1, np.int64)
+    net = (np.array([0, 1, 1]), none, one, np.array([0, 1]), none, one, np.ones(2, np.int64))
+    trees(net, none, none, one, none, none, one, 2)
+    paths = np.zeros((1, 2), np.int32)
+    room = np.ones(1)
+    reroute(
+        net,
+        none,
+        none,
+        one,
+        none,
+        one,
+        paths,
+        none.copy(),
+        none.copy(),
+        room,
+        room,
+        none,
+        4.0,
+        True,
+    )

@@ -1,0 +1,234 @@
+"""Rounds of direct messages in which no two meet: who sends, and by which way, chosen together.
+
+A transfer holds all rows of its route at once, so that where tight rows lie one behind the other
+(uplink, spine, downlink) full rows are not enough: there must be *rounds*, sets of transfers that
+share no row, which fill them. With routes that were chosen for their load alone there may be none
+(a fat tree's alltoall then loses a seventh in any order). So endpoints are coloured first, which
+always succeeds (König), then each round is routed like a Clos network, and where that fails
+transfers change rounds as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.topology import Topology
+
+from ....fabric.occupancy import LinkTable
+from ..order.plan_quick import Group, as_tree, load_us_per_byte
+from ..trees.demands import pairs_of
+from ..trees.model import Packing, Tree
+
+Way = tuple[int, ...]
+
+_PIECES = (1, 2, 3, 4, 6, 8)  # a chunk is cut into as few as make a whole number of rounds
+_ROUNDED = Fraction(101, 100)  # a whole number of rounds may cost this much
+_WORTH = Fraction(11, 10)  # rounds that are so much longer than the packing do not win
+_MOST_JOBS = 5_000
+_MOST_WAYS = 16  # of one pair
+_TRIES = 4
+_ROUTE_STEPS, _MOVE_STEPS = 200, 1_000  # per transfer and try
+_MOST_WORK = 100_000_000  # steps · choices of each, of one try
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """Messages in rounds.
+
+    Attributes:
+        chunk: what each carries, or a share of that, one in ``pieces``.
+        way: the links of each.
+        round: when, from 0; those that hold their rows for at most half a round and fill the gaps
+            are in the last.
+        pieces: cuts of every chunk.
+        meetings: pairs of one round that share a row, fillers left out; 0 if all is well.
+    """
+
+    chunk: Ints
+    way: tuple[Way, ...]
+    round: Ints
+    pieces: int
+    meetings: int
+
+
+def in_rounds(packing: Packing, seed: int = 0) -> Packing | None:
+    """The same messages without relays, in rounds: its trees are listed round by round.
+
+    None where ranks have no ways through switches alone, there are too many messages, or such ways
+    load some row by a tenth more than the packing does.
+    """
+    table = _Ways.of(packing) if packing.us_per_byte else None
+    rounds = None if table is None else _settled(packing, table, seed)
+    if rounds is None:
+        return None
+    ends = packing.topology.links
+    share = Fraction(1, rounds.pieces)
+    trees: list[Tree] = []
+    for i in np.argsort(rounds.round, kind="stable").tolist():
+        way = rounds.way[i]
+        hop = (ends[way[0]].src, ends[way[-1]].dst, way)
+        trees.append(as_tree(int(rounds.chunk[i]), [(hop, False)], share))
+    alone = Group.none(packing.topology)
+    made = replace(
+        packing,
+        trees=tuple(trees),
+        images=alone.images,
+        link_images=alone.link_images,
+        remark="messages in rounds in which no two meet" if not rounds.meetings else "",
+    )
+    made = replace(made, us_per_byte=load_us_per_byte(made))
+    return made if made.us_per_byte <= _WORTH * packing.us_per_byte else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Ways:
+    """Every chunk that moves, and by which ways it may.
+
+    Attributes:
+        src, dst, chunk: of each message.
+        ways: for each message, those of fewest links and among them the widest.
+        hold: for each message µs per byte of M that it holds the narrowest link of a way.
+    """
+
+    src: Ints
+    dst: Ints
+    chunk: Ints
+    ways: tuple[tuple[Way, ...], ...]
+    hold: tuple[Fraction, ...]
+
+    @staticmethod
+    def of(packing: Packing) -> _Ways | None:
+        """None where some pair has no direct way, or there are too many messages."""
+        pairs = pairs_of(packing.collective)
+        if not 0 < len(pairs.chunks) <= _MOST_JOBS:
+            return None
+        finder = _Finder.of(packing.topology)
+        ends = zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)
+        each = [finder.ways(src, dst) for src, dst in ends]
+        if not all(ways for ways, _ in each):
+            return None
+        pair = np.repeat(np.arange(len(pairs)), pairs.count)
+        plain = packing.collective.message_chunks
+        return _Ways(
+            pairs.src[pair],
+            pairs.dst[pair],
+            pairs.chunks,
+            tuple(each[k][0] for k in pair.tolist()),
+            tuple(each[k][1] / plain for k in pair.tolist()),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Finder:
+    """Ways from rank to rank through switches alone."""
+
+    ranks: int
+    out: tuple[tuple[tuple[int, int], ...], ...]
+    slowness: tuple[Fraction, ...]
+
+    @staticmethod
+    def of(topology: Topology) -> _Finder:
+        out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
+        for i, link in enumerate(topology.links):
+            out[link.src].append((i, link.dst))
+        slowness = [1 / (x * BYTES_PER_US_PER_GBPS) for x in topology.capacities()]
+        rows = LinkTable.of(topology)
+        at, row = rows.rows_of(np.arange(len(topology.links)))
+        worst = [Fraction(0)] * len(topology.links)
+        for i, r in zip(at.tolist(), row.tolist(), strict=True):
+            worst[i] = max(worst[i], slowness[r])
+        return _Finder(topology.ranks, tuple(map(tuple, out)), tuple(worst))
+
+    def ways(self, src: int, dst: int) -> tuple[tuple[Way, ...], Fraction]:
+        """Those of fewest links, of these the widest, and µs per byte there."""
+        found: list[Way] = []
+        front: list[tuple[Way, int]] = [((), src)]
+        seen = {src}
+        while front and not found:
+            found = [(*way, i) for way, at in front for i, to in self.out[at] if to == dst]
+            front = list(self._further(front, seen))[: _MOST_WAYS * _MOST_WAYS]
+            seen.update(at for _, at in front)
+        if not found:
+            return (), Fraction(0)
+        slow = [max(self.slowness[i] for i in way) for way in found]
+        kept = [way for way, s in zip(found, slow, strict=True) if s == min(slow)]
+        return tuple(kept[:_MOST_WAYS]), min(slow)
+
+    def _further(self, front: list[tuple[Way, int]], seen: set[int]) -> Iterator[tuple[Way, int]]:
+        for way, at in front:
+            for i, to in self.out[at]:
+                if to >= self.ranks and to not in seen:
+                    yield (*way, i), to
+
+
+def _settled(packing: Packing, table: _Ways, seed: int) -> Rounds | None:
+    """As few rounds as the packing's rate asks for, and those with the fewest meetings."""
+    longest = max(table.hold)
+    pieces = next((p for p in _PIECES if _rounded(packing, longest / p) <= _ROUNDED), None)
+    if pieces is None:
+        return None
+    heavy = np.flatnonzero([2 * hold > longest for hold in table.hold])
+    jobs = np.repeat(heavy, pieces)
+    if len(jobs) > _MOST_JOBS:
+        return None
+    busiest = max(np.bincount(table.src[jobs]).max(), np.bincount(table.dst[jobs]).max())
+    least = max(int(busiest), -(-packing.us_per_byte * pieces // longest))
+    colour, way, meetings = _coloured(packing.topology, table, jobs, int(least), seed)
+    light = np.repeat(np.setdiff1d(np.arange(len(table.chunk)), heavy), pieces)
+    ways = [table.ways[j][w] for j, w in zip(jobs.tolist(), way.tolist(), strict=True)]
+    ways += [table.ways[j][k % len(table.ways[j])] for k, j in enumerate(light.tolist())]
+    last = np.full(len(light), least)
+    return Rounds(
+        table.chunk[np.concatenate([jobs, light])],
+        tuple(ways),
+        np.concatenate([colour, last]),
+        pieces,
+        meetings,
+    )
+
+
+def _rounded(packing: Packing, length: Fraction) -> Fraction:
+    """How much longer a whole number of rounds is."""
+    return -(-packing.us_per_byte // length) * length / packing.us_per_byte
+
+
+def _coloured(
+    topology: Topology, table: _Ways, jobs: Ints, rounds: int, seed: int
+) -> tuple[Ints, Ints, int]:
+    """A round and a way for each job, and how often two meet."""
+    from .matching_kernel import Choices, edge_colouring, settle
+
+    options = [table.ways[j] for j in jobs.tolist()]
+    first = np.cumsum([0, *map(len, options)])
+    flat = [way for ways in options for way in ways]
+    links = np.array([i for way in flat for i in way], np.int64)
+    position, rows = LinkTable.of(topology).rows_of(links)
+    of_way = np.repeat(np.arange(len(flat)), [len(way) for way in flat])[position]
+    first_row = np.searchsorted(of_way, np.arange(len(flat) + 1))
+    count = len(topology.links) + len(topology.resources)
+    choices = Choices(first, first_row, rows.astype(np.int64), count)
+    best: tuple[Ints, Ints, int] | None = None
+    for tried in range(_TRIES):
+        rng = np.random.default_rng((seed, tried))
+        mixed = rng.permutation(len(jobs))
+        colour = np.empty(len(jobs), np.int64)
+        colour[mixed] = edge_colouring(
+            table.src[jobs[mixed]], table.dst[jobs[mixed]], topology.ranks, rounds
+        )
+        route = first[:-1] + rng.integers(np.diff(first))
+        for moves, steps in ((False, _ROUTE_STEPS), (True, _MOVE_STEPS)):
+            wide = len(flat) * (rounds if moves else 1) // len(jobs)
+            most = min(_MOST_WORK // wide, steps * len(jobs))
+            meetings = settle(choices, rounds, colour, route, moves, most, tried)
+            if not meetings:
+                return colour, route - first[:-1], 0
+        if best is None or meetings < best[2]:
+            best = colour, route - first[:-1], meetings
+    assert best is not None
+    return best

@@ -1,0 +1,86 @@
+"""The machine as paths see it: links, what they load, and both per orbit of a symmetry group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
+
+from ....fabric.occupancy import LinkTable
+from ....fabric.scaling import whole
+
+_FINE = 1 << 20  # steps of α between nothing and the longest link
+
+
+@dataclass(frozen=True, eq=False)
+class Net:
+    """Arrays for the kernels.
+
+    Attributes:
+        orbits: the group; row orbits below are those of ``orbits.row_orbit``.
+        width: GB/s that one template may count on in each row orbit: a path of one template
+            loads every row of an orbit by (uses · elements / rows of the orbit), so the width is
+            bandwidth · rows / elements.
+        graph: links by node, heads, row orbits by link, α and what stores, as kernels want them.
+        tail: the source of every link.
+        delay: α of every link in whole units, then links, then GPUs, so that sums compare first
+            by α, then by length.
+        longest: links that a path may have.
+    """
+
+    topology: Topology
+    orbits: Orbits
+    width: tuple[Fraction, ...]
+    graph: Any
+    tail: Ints
+    delay: Ints
+    longest: int
+
+    @property
+    def rows(self) -> int:
+        """Number of row orbits."""
+        return len(self.width)
+
+    @property
+    def sources(self) -> Ints:
+        """The lowest rank of each orbit: templates start here."""
+        return self.orbits.representatives
+
+
+def net_of(topology: Topology, *, symmetric: bool) -> Net:
+    """The arrays of a topology; with ``symmetric`` per orbit of its symmetries, else as it is."""
+    found = orbits_of(topology) if symmetric else without_symmetry(topology)
+    capacities, row_of = topology.capacities(), found.row_orbit.astype(np.int64)
+    first, size = np.unique(row_of, return_index=True, return_counts=True)[1:]
+    width = tuple(
+        capacities[f] * n / found.order for f, n in zip(first.tolist(), size.tolist(), strict=True)
+    )
+    table = LinkTable.of(topology)
+    out = np.argsort(table.src, kind="stable")
+    start = np.searchsorted(table.src[out], np.arange(len(topology.nodes) + 1))
+    delay = _delay(topology)
+    stores = np.array([node.stores for node in topology.nodes], np.int64)
+    graph = (start, out, table.dst, table.start, row_of[table.rows], delay, stores)
+    return Net(
+        topology,
+        found,
+        width,
+        tuple(np.ascontiguousarray(x, np.int64) for x in graph),
+        table.src,
+        delay,
+        min(len(topology.links), len(topology.nodes)),
+    )
+
+
+def _delay(topology: Topology) -> Ints:
+    """α of links as integers over a fine unit, times a base that leaves room for ties."""
+    base = 4 * (len(topology.nodes) + 1)
+    size, _ = whole([x.latency for x in topology.links], _FINE)
+    into_gpu = np.array([topology.nodes[x.dst].stores for x in topology.links], np.int64)
+    return np.asarray(size * base + 1 + into_gpu, np.int64)

@@ -1,0 +1,325 @@
+"""Path packings: alltoall, scatter, gather and every other demand from one rank to one other.
+
+Whole paths first (:mod:`.paths_route`): rip-up and re-route against the exact optimum rate, from
+the paths of least α. Where whole paths do not fit, a linear program splits some pairs
+(:mod:`.paths_columns`), with rational weights (:mod:`.paths_exact`). On symmetric machines only
+the pairs of one source per orbit are routed. All figures are recomputed here from the paths.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
+
+from ....base.engine import Certificate
+from ....bounds import bounds, report
+from ....bounds.flow import priced
+from ....lp.certified import common_denominator
+from ..trees.demands import Pairs, pairs_of, symmetric
+from ..trees.model import Packing
+from .columns import Split, Task, split
+from .net import Net, net_of
+from .pool import Pool
+from .prices import Prices, prices_by_weights
+from .route import Routing, get_ready, in_parts, negotiate, room_of, shortest
+from .trees import figures, trees_of
+
+LATENCY_WEIGHT = 0.3
+"""What a detour of mean α costs, in terms of a full row, while pairs are re-routed."""
+
+_COMPROMISE = Fraction(5, 4)
+_SMALL = 1500  # pairs that a linear program takes at once
+_LARGE = 20_000  # pairs that it takes at all
+_CROWDED = 0.9
+_BETTER = Fraction(9, 10)
+_NEARLY = Fraction(201, 200)
+_FEW_PARTS = 12  # common denominators beyond this are worth looking for a smaller one
+_PARTS = (2, 3, 4, 5, 6, 8)
+_GRID, _FINEST = 1 << 24, 1 << 29  # denominators of prices that are no simple fractions
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What is asked, per orbit: pairs of the representative sources; the paths tried so far."""
+
+    net: Net
+    pairs: Pairs
+    pool: Pool
+    latency_weight: float
+    seed: int
+    until: float
+
+    def negotiated(self, begin: Routing, target: Fraction) -> tuple[Routing, bool]:
+        """Re-route within ``target``, first among paths of least α, then with detours."""
+        found, fits = begin, False
+        for weight in (None, self.latency_weight):
+            if not fits:
+                found, fits = negotiate(
+                    self.net,
+                    self.pairs.src,
+                    self.pairs.dst,
+                    begin,
+                    target,
+                    self.pool,
+                    latency_weight=weight,
+                    seed=self.seed,
+                    until=self.until,
+                )
+        return found, fits
+
+
+def pack_paths(
+    topology: Topology,
+    collective: Collective,
+    *,
+    seconds: float = 30.0,
+    seed: int = 0,
+    latency_weight: float = LATENCY_WEIGHT,
+) -> list[Packing]:
+    """Path packings of a plain collective, the best rate first, then by number of paths and α.
+
+    At the best rate: whole paths where they fit, and the split ones of least α; then slower ones
+    whose paths have less α, down to every pair on its quickest path.
+
+    Raises:
+        UserError: chunks that several ranks hold, want or add to; chunks that are cut already.
+        BadTopology: a rank that cannot be reached by what it needs.
+    """
+    if collective.factor != 1 or collective.sizes:
+        raise UserError(f"{collective}: paths are packed for chunks that are not cut yet")
+    everything = pairs_of(collective)
+    found = bounds(topology, collective)
+    get_ready()
+    until = time.perf_counter() + seconds
+    net = net_of(topology, symmetric=symmetric(collective))
+    part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
+    job = _Job(net, part, Pool.empty(net), latency_weight, seed, until)
+    per_byte = BYTES_PER_US_PER_GBPS * collective.message_chunks
+    known = found.attainable is not None
+    target = (found.attainable if found.attainable is not None else found.us_per_byte) * per_byte
+    proof = found.us_per_byte, found.certificate
+    ways: list[tuple[Split, str]] = []
+    if len(part):
+        quick = shortest(net, part.src, part.dst, part.count, target)
+        job.pool.add(quick.pair, quick.links, quick.length)
+        best, prices = _optimum(job, quick, target, known)
+        time_found = min(figures(net, way).time for way in best)
+        ways = [(way, "") for way in best]
+        ways += _quicker(job, quick, time_found)
+        if prices is not None:
+            mine = _proved(net, collective, everything, prices, time_found)
+            proof = max(proof, mine, key=lambda x: x[0])
+    else:
+        ways = [(Split(part.src, np.zeros((0, 1), np.int32), part.src, ()), "")]
+    return [
+        Packing(
+            topology,
+            collective,
+            trees_of(net, part, way),
+            net.orbits.images,
+            net.orbits.link_images,
+            value / per_byte,
+            *proof,
+            remark or ("no packing at the bound was found" if value > proof[0] * per_byte else ""),
+        )
+        for way, remark, value in _front(net, ways)
+    ]
+
+
+def _optimum(
+    job: _Job, quick: Routing, target: Fraction, known: bool
+) -> tuple[list[Split], Prices | None]:
+    """Ways at the best rate that is found, and prices where the rate had to be sought."""
+    pairs, prices = job.pairs, None
+    small = len(pairs) <= _LARGE
+    if not known and len(pairs) > _SMALL and quick.time(job.net) > target:
+        prices = prices_by_weights(
+            job.net,
+            pairs.src,
+            pairs.dst,
+            pairs.count,
+            job.pool if small else None,
+            until=(job.until + time.perf_counter()) / 2,
+        )
+        known = prices.time <= target  # then nothing speaks against the bound
+    if known or quick.time(job.net) <= target:
+        ways = _at_rate(job, quick, target)
+        if ways:
+            return ways, prices
+    if prices is not None:
+        target = max(target, Fraction(prices.time) * _NEARLY)
+    whole = quick if len(pairs) <= _SMALL else job.negotiated(quick, target)[0]
+    found = _sought(job, whole) if small else None
+    if found is None:
+        return _any_parts(job, quick, whole), prices
+    return [found[0], *_at_rate(job, quick, found[1])], found[2]
+
+
+def _at_rate(job: _Job, quick: Routing, target: Fraction) -> list[Split]:
+    """Ways within a time that may be the optimum: whole paths, else as few split ones as can be."""
+    whole, fits = job.negotiated(quick, target)
+    ways = [_as_split(whole)] if fits else []
+    mended = None
+    if not fits or len(job.pairs) <= _SMALL:
+        mended = _repaired(job, whole, target)
+    if mended is not None:
+        ways.append(mended)
+        ways += [] if fits else _coarser(job, quick, target, mended)
+    return ways
+
+
+def _any_parts(job: _Job, quick: Routing, whole: Routing) -> list[Split]:
+    """Equal parts of every pair, as even as they get: when all else fails."""
+    best = [_as_split(whole)]
+    for parts in _PARTS[:3]:
+        if time.perf_counter() < job.until:
+            goal = whole.time(job.net) * _BETTER
+            best.append(_as_split(job.negotiated(in_parts(quick, parts), goal)[0]))
+    return best
+
+
+def _sought(job: _Job, whole: Routing) -> tuple[Split, Fraction, Prices] | None:
+    """The best rate by linear program, where nobody knows it."""
+    pairs, scale = job.pairs, whole.time(job.net)
+    task = Task(job.net, pairs.src, pairs.dst, pairs.count, None, scale)
+    found = split(task, job.pool, seed=job.seed, until=job.until)
+    return None if found is None or found[1] is None else (found[0], found[1], found[2])
+
+
+def _repaired(job: _Job, whole: Routing, target: Fraction) -> Split | None:
+    """Keep whole paths where nothing is crowded, split the others; more and more of them."""
+    net, pairs, tried = job.net, job.pairs, 0
+    for free in _free_pairs(job, whole, target):
+        if int(free.sum()) == tried:
+            continue
+        tried = int(free.sum())
+        fixed: Bools = ~free[whole.pair]
+        load = _load_of(net, whole, fixed)
+        room = [target * w - n for w, n in zip(net.width, load.tolist(), strict=True)]
+        if min(room) < 0:
+            continue
+        at = np.flatnonzero(free)
+        task = Task(net, pairs.src[at], pairs.dst[at], pairs.count[at], room, target)
+        solved = split(task, job.pool.among(free), seed=job.seed, until=job.until)
+        if solved is not None:
+            return _joined(whole, fixed, solved[0], at)
+        if time.perf_counter() > job.until:
+            break
+    return None
+
+
+def _free_pairs(job: _Job, whole: Routing, target: Fraction) -> Iterator[Bools]:
+    """Sets of pairs to split, growing: over overloaded rows, over crowded ones, all."""
+    net, pairs = job.net, len(job.pairs)
+    if pairs > _SMALL:
+        room = room_of(net, target, 1)
+        for crowded in (whole.load > room, whole.load > _CROWDED * room):
+            free = np.zeros(pairs, bool)
+            free[whole.pair[_crossing(net, whole, crowded)]] = True
+            if 0 < free.sum() <= _LARGE:
+                yield free
+    if pairs <= _LARGE:
+        yield np.ones(pairs, bool)
+
+
+def _crossing(net: Net, routing: Routing, rows: Bools) -> Bools:
+    """Which paths load one of these row orbits."""
+    row_start, row = net.graph[3], net.graph[4]
+    links = np.add.reduceat(rows[row].astype(np.int64), row_start[:-1]) > 0
+    inside = np.arange(routing.links.shape[1]) < routing.length[:, None]
+    return np.asarray((links[routing.links] & inside).any(axis=1))
+
+
+def _load_of(net: Net, routing: Routing, kept: Bools) -> Ints:
+    pool = Pool(net, routing.pair[kept], routing.links[kept], routing.length[kept])
+    return np.asarray(pool.uses().sum(axis=1)).ravel().astype(np.int64)
+
+
+def _joined(whole: Routing, fixed: Bools, some: Split, at: Ints) -> Split:
+    """Whole paths of the fixed pairs, and the split ones of the others."""
+    return Split(
+        np.concatenate([whole.pair[fixed], at[some.pair]]),
+        np.concatenate([whole.links[fixed], some.links]),
+        np.concatenate([whole.length[fixed], some.length]),
+        (*(Fraction(1, whole.parts),) * int(fixed.sum()), *some.weight),
+    )
+
+
+def _coarser(job: _Job, quick: Routing, target: Fraction, mended: Split) -> list[Split]:
+    """Equal parts of a smaller common denominator, where the program's is large."""
+    common = math.lcm(*(w.denominator for w in mended.weight))
+    if common <= _FEW_PARTS or len(job.pairs) > _SMALL:
+        return []
+    for parts in _PARTS:
+        if parts < common:
+            found, fits = job.negotiated(in_parts(quick, parts), target)
+            if fits:
+                return [_as_split(found)]
+    return []
+
+
+def _quicker(job: _Job, quick: Routing, rate: Fraction) -> list[tuple[Split, str]]:
+    """Slower ways with less α: within 5/4 of the best rate, and every pair on its quickest path."""
+    ways = []
+    if quick.time(job.net) > _COMPROMISE * rate:
+        some, fits = job.negotiated(quick, _COMPROMISE * rate)
+        if fits:
+            ways.append((_as_split(some), "paths of less α, within 5/4 of the best rate"))
+    ways.append((_as_split(quick), "every pair on a path of least α"))
+    return ways
+
+
+def _as_split(routing: Routing) -> Split:
+    weight = (Fraction(1, routing.parts),) * len(routing.pair)
+    return Split(routing.pair, routing.links, routing.length, weight)
+
+
+def _front(net: Net, ways: list[tuple[Split, str]]) -> list[tuple[Split, str, Fraction]]:
+    """The best time first; nothing that another one beats or equals in time, paths and α."""
+    known = [figures(net, way) for way, _ in ways]
+    order = [(x.time, len(way.weight), x.alpha) for x, (way, _) in zip(known, ways, strict=True)]
+    kept: list[int] = []
+    for i in sorted(range(len(ways)), key=order.__getitem__):
+        _, paths, alpha = order[i]
+        if not any(order[k][1] <= paths and order[k][2] <= alpha for k in kept):
+            kept.append(i)
+    return [(*ways[i], known[i].time) for i in kept]
+
+
+def _proved(
+    net: Net, collective: Collective, pairs: Pairs, prices: Prices, hoped: Fraction
+) -> tuple[Fraction, Certificate]:
+    """What float prices prove (µs per byte) once they are rational: checked on the whole machine.
+
+    The first rounding that proves ``hoped`` chunks per GB/s ends the search.
+    """
+    best = Fraction(0), Certificate("prices", "nothing is proved")
+    topology = net.topology
+    largest = float(prices.rows.max(initial=0.0))
+    for error in (1e-9, 1e-7, 1e-6) if largest > 0 else ():
+        scaled = np.maximum(prices.rows / largest, 0.0)
+        common = min(common_denominator(scaled, error) or _GRID, _FINEST)
+        rows = np.rint(scaled * common).astype(np.int64)[net.orbits.row_orbit]
+        found = priced(topology, pairs.table(topology.ranks), rows)
+        if found is None:
+            continue
+        value = found.time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
+        if value > best[0]:
+            best = (
+                value,
+                report.price_certificate(topology, found, collective.message_chunks, value),
+            )
+        if found.time >= hoped:
+            break
+    return best

@@ -1,0 +1,76 @@
+"""Paths that are known so far, each once, and what they load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints, Ints32
+
+from .net import Net
+
+
+@dataclass(eq=False)
+class Pool:
+    """The columns that are known: paths of pairs, each once."""
+
+    net: Net
+    pair: Ints
+    links: Ints32
+    length: Ints
+    seen: set[tuple[int, bytes]] = field(default_factory=set)
+
+    @classmethod
+    def empty(cls, net: Net) -> Pool:
+        """No paths yet."""
+        none = np.zeros(0, np.int64)
+        return cls(net, none, np.zeros((0, net.longest), np.int32), none)
+
+    @classmethod
+    def of(cls, net: Net, pair: Ints, links: Ints32, length: Ints) -> Pool:
+        """A pool of given paths; equal ones are kept once."""
+        pool = cls.empty(net)
+        pool.add(pair, links, length)
+        return pool
+
+    def add(self, pair: Ints, links: Ints32, length: Ints) -> int:
+        """Add paths that are new; returns how many were."""
+        fresh = []
+        for i, (k, n) in enumerate(zip(pair.tolist(), length.tolist(), strict=True)):
+            key = k, links[i, :n].tobytes()
+            if n > 0 and key not in self.seen:
+                self.seen.add(key)
+                fresh.append(i)
+        if fresh:
+            self.pair = np.concatenate([self.pair, pair[fresh]])
+            self.links = np.concatenate([self.links, links[fresh]])
+            self.length = np.concatenate([self.length, length[fresh]])
+        return len(fresh)
+
+    def among(self, free: Bools) -> Pool:
+        """The paths of the marked pairs, which are numbered anew."""
+        kept = free[self.pair]
+        number = np.cumsum(free) - 1
+        return Pool.of(self.net, number[self.pair[kept]], self.links[kept], self.length[kept])
+
+    def uses(self) -> Any:
+        """How often each path loads each row orbit, a sparse matrix (rows, paths)."""
+        from scipy.sparse import coo_array
+
+        column, links = entries(self.links, self.length)
+        row_start, rows = self.net.graph[3], self.net.graph[4]
+        count = row_start[links + 1] - row_start[links]
+        inside = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        at = rows[np.repeat(row_start[links], count) + inside]
+        ones = np.ones(len(at), np.int64)
+        shape = (self.net.rows, len(self.pair))
+        return coo_array((ones, (at, np.repeat(column, count))), shape=shape).tocsr()
+
+
+def entries(links: Ints32, length: Ints) -> tuple[Ints, Ints]:
+    """Pairs (path, link) of all paths, in order."""
+    column = np.repeat(np.arange(len(length)), length)
+    inside = np.arange(len(column)) - np.repeat(np.cumsum(length) - length, length)
+    return column, links[column, inside].astype(np.int64)

@@ -1,0 +1,80 @@
+"""A rate to aim for where nobody knows the best one: prices by multiplicative weights.
+
+Rows that all cheapest paths crowd become dearer, phase after phase; every phase's prices prove a
+bound (Plotkin, Shmoys and Tardos, "Fast approximation algorithms for fractional packing and
+covering problems", 1995). One search per source and phase, so that any number of pairs is cheap.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats, Ints, Ints32
+
+from .net import Net
+from .pool import Pool, entries
+
+_PHASES = 60
+_KEPT = 5  # phases whose paths are kept: a program over more is slow
+_STEEP = (4.0, 40.0)
+_UNIT = float(1 << 30)
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Float prices of row orbits, and the time (chunks per GB/s) that they show to be needed."""
+
+    rows: Floats
+    time: float
+
+
+def prices_by_weights(
+    net: Net, src: Ints, dst: Ints, count: Ints, pool: Pool | None, *, until: float
+) -> Prices:
+    """The best prices of some phases; their time is a bound up to the rounding of floats.
+
+    The paths of the last phases, which are spread well, come into the pool, if there is one.
+    """
+    width = np.array([float(w) for w in net.width])
+    total = np.zeros(net.rows)
+    best = Prices(1.0 / width, 0.0)
+    for phase in range(_PHASES):
+        steep = _STEEP[0] * (_STEEP[1] / _STEEP[0]) ** (phase / _PHASES)
+        use = total / width
+        toll = np.exp(steep * (use / max(float(use.max()), 1e-300) - 1.0)) / width
+        links, length, paid = _all_cheapest(net, src, dst, count, toll)
+        if paid / float(width @ toll) > best.time:
+            best = Prices(toll, paid / float(width @ toll))
+        total += _load(net, links, length, count)
+        if pool is not None and phase >= _PHASES - _KEPT:
+            pool.add(np.arange(len(src)), links, length)
+        if time.perf_counter() > until:
+            break
+    return best
+
+
+def _all_cheapest(
+    net: Net, src: Ints, dst: Ints, count: Ints, toll: Floats
+) -> tuple[Ints32, Ints, float]:
+    """A cheapest path for every pair, and what all of them pay."""
+    from .kernels import trees
+
+    row_start, rows = net.graph[3], net.graph[4]
+    full = np.add.reduceat(toll[rows], row_start[:-1])
+    soft = np.rint(full * (_UNIT / float(full.max()))).astype(np.int64) + 1
+    none, free = np.zeros(len(net.tail), np.int64), np.zeros(net.rows, np.int64)
+    _, links, length = trees(net.graph, net.tail, none, soft, free, src, dst, net.longest)
+    column, at = entries(links, np.maximum(length, 0))
+    return links, length, float(full[at] @ count[column])
+
+
+def _load(net: Net, links: Ints32, length: Ints, count: Ints) -> Floats:
+    """Uses of the rows by one path of every pair."""
+    column, at = entries(links, np.maximum(length, 0))
+    uses = np.bincount(at, count[column].astype(float), len(net.tail))
+    row_start, rows = net.graph[3], net.graph[4]
+    load = np.bincount(rows, np.repeat(uses, np.diff(row_start)), net.rows)
+    return load.astype(np.float64)

@@ -1,0 +1,1 @@
+"""Tree packings: column generation, pricing, rounding to shares."""

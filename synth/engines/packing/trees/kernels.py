@@ -1,0 +1,452 @@
+"""Compiled loops of the tree packing: routes, trees and prices; import this lazily.
+
+Every function takes a :class:`Net`, plain arrays of one machine (built by :mod:`.machine`), and
+*lengths*: what it costs to use a row orbit once. Ranks are vertices, *arcs* are what one hop can
+do (GPU to GPU through nodes that do not store). Where the machine is symmetric, arcs of one orbit
+share a *cell*, the arc of the orbit that leaves a representative, and with it cost and route.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.jit import Array, compiled
+
+FAR = 1e300
+"""Longer than any route."""
+
+STEEPEST = 30.0
+"""Exponents of prices stop here; beyond, prices grow linearly, so that overload still costs."""
+
+
+class Net(NamedTuple):
+    """A machine in arrays (all int64): links, arcs, cells.
+
+    ``ranks`` come first among the nodes; ``width`` is the most links of a route. Link i loads the
+    row orbits ``rows[row_start[i]:row_start[i+1]]``. ``out_link[out_start[v]:…]`` leave node v.
+    ``sources`` are the representatives; cell q is the hop ``sources[cell_source[q]]`` to
+    ``cell_head[q]``. Arc a goes from ``arc_tail[a]`` to ``arc_head[a]`` at the cost of
+    ``arc_cell[a]``; arcs are sorted by tail (``arc_start``), ``in_arc`` sorts them by head.
+    """
+
+    ranks: int
+    width: int
+    link_src: Ints
+    link_dst: Ints
+    out_start: Ints
+    out_link: Ints
+    row_start: Ints
+    rows: Ints
+    sources: Ints
+    cell_start: Ints
+    cell_source: Ints
+    cell_head: Ints
+    arc_start: Ints
+    arc_tail: Ints
+    arc_head: Ints
+    arc_cell: Ints
+    in_start: Ints
+    in_arc: Ints
+
+
+@compiled
+def _push(keys: Array, items: Array, size: int, key: float, item: int) -> int:
+    at = size
+    while at > 0:
+        up = (at - 1) >> 1
+        if keys[up] <= key:
+            break
+        keys[at] = keys[up]
+        items[at] = items[up]
+        at = up
+    keys[at] = key
+    items[at] = item
+    return size + 1
+
+
+@compiled
+def _pop(keys: Array, items: Array, size: int) -> int:
+    """Remove the least; the caller has read it at index 0."""
+    size -= 1
+    key, item = keys[size], items[size]
+    at = 0
+    while True:
+        low = 2 * at + 1
+        if low >= size:
+            break
+        if low + 1 < size and keys[low + 1] < keys[low]:
+            low += 1
+        if keys[low] >= key:
+            break
+        keys[at] = keys[low]
+        items[at] = items[low]
+        at = low
+    keys[at] = key
+    items[at] = item
+    return size
+
+
+@compiled
+def cheapest(net: Net, length: Array, cost: Array, back: Array) -> None:
+    """Cheapest route of every cell: Dijkstra that expands only nodes that do not store.
+
+    Fills ``cost`` (cells,) and ``back`` (sources, nodes): the link by which a node is reached.
+    """
+    nodes = len(net.out_start) - 1
+    price = np.zeros(len(net.link_src))
+    for i in range(len(price)):
+        for k in range(net.row_start[i], net.row_start[i + 1]):
+            price[i] += length[net.rows[k]]
+    dist = np.full(nodes, FAR)
+    steps = np.zeros(nodes, np.int64)
+    keys = np.empty(len(price) + 1)
+    items = np.empty(len(price) + 1, np.int64)
+    for k in range(len(net.sources)):
+        dist[:] = FAR
+        source = net.sources[k]
+        dist[source] = 0.0
+        steps[source] = 0
+        keys[0], items[0], size = 0.0, source, 1
+        while size:
+            at, node = keys[0], items[0]
+            size = _pop(keys, items, size)
+            if at > dist[node] or steps[node] >= net.width:
+                continue
+            for j in range(net.out_start[node], net.out_start[node + 1]):
+                i = net.out_link[j]
+                to = net.link_dst[i]
+                if at + price[i] < dist[to] and to != source:
+                    dist[to] = at + price[i]
+                    steps[to] = steps[node] + 1
+                    back[k, to] = i
+                    if to >= net.ranks:
+                        size = _push(keys, items, size, dist[to], to)
+        for q in range(net.cell_start[k], net.cell_start[k + 1]):
+            cost[q] = dist[net.cell_head[q]]
+
+
+@compiled
+def _grow(
+    net: Net, root: int, limit: int, mu: float, cost: Array, arc_of: Array, depth: Array
+) -> bool:
+    """Directed Prim under a height limit, deep nodes made dearer by ``mu`` a level; may fail."""
+    n = net.ranks
+    key = np.full(n, FAR)
+    via = np.full(n, -1)
+    arc_of[:] = -1
+    depth[:] = -1
+    depth[root] = 0
+    u = root
+    for _ in range(n - 1):
+        if depth[u] < limit:
+            for a in range(net.arc_start[u], net.arc_start[u + 1]):
+                v = net.arc_head[a]
+                if depth[v] < 0:
+                    c = cost[net.arc_cell[a]] + mu * depth[u]
+                    if c < key[v]:
+                        key[v] = c
+                        via[v] = a
+        least = FAR
+        u = -1
+        for i in range(n):  # ties go round with the root, so that roots do not all agree
+            v = root + 1 + i
+            if v >= n:
+                v -= n
+            if depth[v] < 0 and key[v] < least:
+                least = key[v]
+                u = v
+        if u < 0:
+            return False
+        arc_of[u] = via[u]
+        depth[u] = depth[net.arc_tail[via[u]]] + 1
+    return True
+
+
+@compiled
+def _by_levels(net: Net, root: int, cost: Array, arc_of: Array, depth: Array) -> bool:
+    """Every rank as near the root as it can be, by its cheapest arc; False: not all reached."""
+    n = net.ranks
+    arc_of[:] = -1
+    depth[:] = -1
+    depth[root] = 0
+    order = np.empty(n, np.int64)
+    order[0] = root
+    seen = 1
+    at = 0
+    while at < seen:
+        u = order[at]
+        at += 1
+        for a in range(net.arc_start[u], net.arc_start[u + 1]):
+            v = net.arc_head[a]
+            c = cost[net.arc_cell[a]]
+            if c >= FAR:
+                continue
+            if depth[v] < 0:
+                depth[v] = depth[u] + 1
+                arc_of[v] = a
+                order[seen] = v
+                seen += 1
+            elif depth[v] == depth[u] + 1 and c < cost[net.arc_cell[arc_of[v]]]:
+                arc_of[v] = a
+    return seen == n
+
+
+@compiled
+def _settle(net: Net, root: int, arc_of: Array, depth: Array, under: Array) -> None:
+    """Depths, and heights of subtrees, of a tree given by the arcs into its nodes."""
+    n = net.ranks
+    start = np.zeros(n + 1, np.int64)
+    for v in range(n):
+        if arc_of[v] >= 0:
+            start[net.arc_tail[arc_of[v]] + 1] += 1
+    for v in range(n):
+        start[v + 1] += start[v]
+    fill = start[:-1].copy()
+    child = np.empty(n, np.int64)
+    for v in range(n):
+        if arc_of[v] >= 0:
+            u = net.arc_tail[arc_of[v]]
+            child[fill[u]] = v
+            fill[u] += 1
+    order = np.empty(n, np.int64)
+    order[0] = root
+    depth[root] = 0
+    seen = 1
+    for at in range(n):
+        u = order[at]
+        for j in range(start[u], start[u + 1]):
+            depth[child[j]] = depth[u] + 1
+            order[seen] = child[j]
+            seen += 1
+    under[:] = 0
+    for at in range(n - 1, 0, -1):
+        v = order[at]
+        u = net.arc_tail[arc_of[v]]
+        under[u] = max(under[u], under[v] + 1)
+
+
+@compiled
+def _reparent(net: Net, root: int, limit: int, cost: Array, arc_of: Array, depth: Array) -> None:
+    """Hang nodes with their subtrees under cheaper parents while the height limit allows it."""
+    n = net.ranks
+    under = np.zeros(n, np.int64)
+    _settle(net, root, arc_of, depth, under)
+    for _ in range(3):
+        moved = False
+        for v in range(n):
+            if v == root:
+                continue
+            now = cost[net.arc_cell[arc_of[v]]]
+            best = -1
+            for j in range(net.in_start[v], net.in_start[v + 1]):
+                a = net.in_arc[j]
+                c = cost[net.arc_cell[a]]
+                u = net.arc_tail[a]
+                if c >= now * (1 - 1e-9) or depth[u] + 1 + under[v] > limit:
+                    continue
+                x = u
+                while x != v and x != root:
+                    x = net.arc_tail[arc_of[x]]
+                if x == root:
+                    now, best = c, a
+            if best >= 0:
+                arc_of[v] = best
+                _settle(net, root, arc_of, depth, under)
+                moved = True
+        if not moved:
+            break
+
+
+@compiled
+def plant(
+    net: Net, root: int, limit: int, mu: float, cost: Array, arc_of: Array, depth: Array
+) -> None:
+    """A cheap tree of at most this height; the limit is at least the eccentricity of the root."""
+    if not _grow(net, root, limit, mu, cost, arc_of, depth):
+        _by_levels(net, root, cost, arc_of, depth)
+    _reparent(net, root, limit, cost, arc_of, depth)
+
+
+@compiled
+def record(net: Net, back: Array, arc_of: Array, links: Array, load: Array) -> None:
+    """Routes of the arcs of a tree, as links in the frame of their cells, and its loads."""
+    links[:] = -1
+    load[:] = 0
+    for v in range(net.ranks):
+        if arc_of[v] < 0:
+            continue
+        q = net.arc_cell[arc_of[v]]
+        k = net.cell_source[q]
+        node = net.cell_head[q]
+        count = 0
+        while node != net.sources[k]:
+            i = back[k, node]
+            for j in range(net.row_start[i], net.row_start[i + 1]):
+                load[net.rows[j]] += 1
+            links[v, count] = i
+            count += 1
+            node = net.link_src[i]
+        for j in range(count // 2):
+            links[v, j], links[v, count - 1 - j] = links[v, count - 1 - j], links[v, j]
+
+
+@compiled
+def fill(
+    net: Net,
+    roots: Array,
+    limit: int,
+    eta: float,
+    seed: int,
+    inc: Array,
+    arcs: Array,
+    links: Array,
+    loads: Array,
+) -> None:
+    """Multiplicative weights: rounds of one tree for every root, until ``arcs`` is full.
+
+    A tree adds ``inc`` times its loads to the congestion of the rows, whose prices grow
+    exponentially with it (Plotkin, Shmoys and Tardos 1995).
+    """
+    np.random.seed(seed)
+    cost = np.empty(len(net.cell_head))
+    back = np.full((len(net.sources), len(net.out_start) - 1), -1)
+    depth = np.empty(net.ranks, np.int64)
+    congestion = np.zeros(len(inc))
+    t = 0
+    while t < len(arcs):
+        for i in np.random.permutation(len(roots)):
+            y = np.exp(np.maximum(eta * (congestion - congestion.max()), -STEEPEST)) + 1e-3
+            cheapest(net, y * inc, cost, back)
+            plant(net, roots[i], limit, 0.02 * (y * inc).mean(), cost, arcs[t], depth)
+            record(net, back, arcs[t], links[t], loads[t])
+            congestion += loads[t] * inc
+            t += 1
+
+
+@compiled
+def plant_all(
+    net: Net,
+    roots: Array,
+    limit: int,
+    mu: float,
+    length: Array,
+    arcs: Array,
+    links: Array,
+    loads: Array,
+) -> None:
+    """One cheap tree of at most this height for every root, all at the same prices."""
+    cost = np.empty(len(net.cell_head))
+    back = np.full((len(net.sources), len(net.out_start) - 1), -1)
+    depth = np.empty(net.ranks, np.int64)
+    cheapest(net, length, cost, back)
+    for t in range(len(roots)):
+        plant(net, roots[t], limit, mu, cost, arcs[t], depth)
+        record(net, back, arcs[t], links[t], loads[t])
+
+
+@compiled
+def reroute(
+    nets: tuple[Net, ...],
+    turned: Array,
+    roots: Array,
+    limit: int,
+    mu: float,
+    steep: Array,
+    rounds: int,
+    seed: int,
+    inc: Array,
+    arcs: Array,
+    links: Array,
+    loads: Array,
+) -> Array:
+    """Rip up and reroute: one tree for every entry of ``roots``, the largest congestion least.
+
+    Tree t grows in ``nets[turned[t]]``: an allreduce has trees that lead to their roots as well.
+    ``arcs``, ``links``, ``loads`` hold the trees to start from (``arcs[t, roots[t] - 1]`` < 0 for
+    all other entries: none yet), in the end the best found. Stops at congestion 1.
+    Returns the congestion of the best.
+    """
+    np.random.seed(seed)
+    most = 0
+    for net in nets:
+        most = max(most, len(net.cell_head))
+    cost = np.empty(most)
+    back = np.full((len(nets[0].sources), len(nets[0].out_start) - 1), -1)
+    depth = np.empty(nets[0].ranks, np.int64)
+    total = loads.sum(axis=0)
+    now_arcs, now_links, now_loads = arcs.copy(), links.copy(), loads.copy()
+    habit = np.zeros(loads.shape)  # what a tree used to load: few trees must learn of themselves
+    weight = 1.0 / len(roots)
+    best = FAR
+    for p in range(rounds):
+        eta = steep[0] + (steep[1] - steep[0]) * p / max(rounds - 1, 1)
+        for t in np.random.permutation(len(roots)):
+            net = nets[turned[t]]
+            total -= now_loads[t]
+            x = eta * ((total + 0.5 + weight * habit[t]) * inc - 1.0)
+            y = np.exp(np.minimum(x, STEEPEST)) * (1.0 + np.maximum(x - STEEPEST, 0.0))
+            length = (y + 1e-6 * y.max()) * inc
+            cheapest(net, length, cost, back)
+            plant(net, roots[t], limit, mu * length.mean(), cost, now_arcs[t], depth)
+            record(net, back, now_arcs[t], now_links[t], now_loads[t])
+            total += now_loads[t]
+            habit[t] += 0.3 * (now_loads[t] - habit[t])
+        worst = (total * inc).max()
+        if worst < best * (1 - 1e-12):
+            best = worst
+            arcs[:] = now_arcs
+            links[:] = now_links
+            loads[:] = now_loads
+        if best <= 1 + 1e-9:
+            break
+    return best
+
+
+@compiled
+def reached(
+    ranks: int, sources: Array, out_start: Array, out_link: Array, link_dst: Array
+) -> tuple[Array, Array, Array]:
+    """GPUs that each source reaches in one hop: (index of source, GPU, fewest links), sorted."""
+    nodes = len(out_start) - 1
+    source = np.empty(len(sources) * ranks, np.int64)
+    head, steps = source.copy(), source.copy()
+    count = 0
+    level = np.empty(nodes, np.int64)
+    queue = np.empty(nodes, np.int64)
+    for k in range(len(sources)):
+        level[:] = -1
+        level[sources[k]] = 0
+        queue[0] = sources[k]
+        at, size = 0, 1
+        while at < size:
+            node = queue[at]
+            at += 1
+            if node < ranks and node != sources[k]:
+                continue
+            for j in range(out_start[node], out_start[node + 1]):
+                to = link_dst[out_link[j]]
+                if level[to] < 0:
+                    level[to] = level[node] + 1
+                    queue[size] = to
+                    size += 1
+        for v in range(ranks):
+            if level[v] > 0:
+                source[count], head[count], steps[count] = k, v, level[v]
+                count += 1
+    return source[:count], head[:count], steps[:count]
+
+
+@compiled
+def eccentricities(net: Net) -> Array:
+    """Hops from every source to the rank farthest from it; -1 where it does not reach all."""
+    found = np.empty(len(net.sources), np.int64)
+    cost = np.zeros(len(net.cell_head))
+    arc_of = np.empty(net.ranks, np.int64)
+    depth = np.empty(net.ranks, np.int64)
+    for k in range(len(net.sources)):
+        every = _by_levels(net, net.sources[k], cost, arc_of, depth)
+        found[k] = depth.max() if every else -1
+    return found

@@ -1,0 +1,157 @@
+"""A machine as the kernels see it: its arcs from GPU to GPU, per orbit of its symmetry group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.errors import BadTopology
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.orbits import Orbits
+
+from ....fabric.occupancy import LinkTable
+
+DETOUR = 4
+"""A route may have so many links more than the shortest one between the GPUs farthest apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """A topology with a group of symmetries, ready for the kernels.
+
+    ``turned``: links are walked backwards (index kept), for trees that reduce. ``net`` is a
+    :class:`.Net`. ``steps``: links of the shortest route of its cells.
+    """
+
+    topology: Topology
+    orbits: Orbits
+    turned: bool
+    net: Any
+    steps: Ints
+
+    @staticmethod
+    def of(
+        topology: Topology, orbits: Orbits, *, turned: bool = False, allowed: Bools | None = None
+    ) -> Machine:
+        """The machine, or what it is with every link turned round.
+
+        ``allowed``: which ranks the representatives may send to, shape (representatives, ranks).
+
+        Raises:
+            BadTopology: some rank cannot send to any other.
+        """
+        machine = topology.reversed() if turned else topology
+        if turned and allowed is not None:
+            allowed = _turned(allowed, orbits)
+        return Machine(topology, orbits, turned, *_net(machine, orbits, allowed))
+
+    @cached_property
+    def eccentricity(self) -> Ints:
+        """Hops to the farthest rank, per representative; -1: some rank is out of reach."""
+        from .kernels import eccentricities
+
+        found: Ints = eccentricities(self.net)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Row orbits: how many rows each has, and the bandwidth of one, in GB/s."""
+
+    size: Ints
+    bandwidth: tuple[Fraction, ...]
+
+    @staticmethod
+    def of(topology: Topology, orbits: Orbits) -> Rows:
+        """The row orbits of a topology (rows as in :meth:`Topology.usage`)."""
+        first = np.unique(orbits.row_orbit, return_index=True)[1]
+        capacities = topology.capacities()
+        return Rows(np.bincount(orbits.row_orbit), tuple(capacities[i] for i in first.tolist()))
+
+    @cached_property
+    def room(self) -> Floats:
+        """GB/s of all rows of an orbit together."""
+        found: Floats = self.size * np.array([float(b) for b in self.bandwidth])
+        return found
+
+
+def _turned(allowed: Bools, orbits: Orbits) -> Bools:
+    """Whom the representatives may hear from: the same hops, as their heads see them."""
+    k, head = np.nonzero(allowed)
+    # The element that brings the head to its representative brings the source along.
+    back = orbits.inverses()[orbits.element_of[head]]
+    found = np.zeros_like(allowed)
+    found[orbits.rank_orbit[head], orbits.images[back, orbits.representatives[k]]] = True
+    return found
+
+
+def _net(machine: Topology, orbits: Orbits, allowed: Bools | None) -> tuple[Any, Ints]:
+    from .kernels import Net
+
+    table = LinkTable.of(machine)
+    ranks, nodes = machine.ranks, len(machine.nodes)
+    out_link = np.argsort(table.src, kind="stable")
+    out_start = np.searchsorted(table.src[out_link], np.arange(nodes + 1))
+    sources = orbits.representatives.astype(np.int64)
+    source, head, steps = _cells(machine, sources, out_start, out_link, table.dst)
+    if allowed is not None:
+        kept = allowed[source, head]
+        source, head, steps = source[kept], head[kept], steps[kept]
+    width = min(int(steps.max()) + DETOUR, nodes - ranks + 1)
+    cell_start = np.searchsorted(source, np.arange(len(sources) + 1))
+    tail, arc_head, cell = _arcs(orbits, cell_start, head)
+    by_head = np.argsort(arc_head, kind="stable")
+    net = Net(
+        ranks,
+        width,
+        table.src,
+        table.dst,
+        out_start,
+        out_link,
+        table.start,
+        orbits.row_orbit.astype(np.int64)[table.rows],
+        sources,
+        cell_start,
+        source,
+        head,
+        np.searchsorted(tail, np.arange(ranks + 1)),
+        tail,
+        arc_head,
+        cell,
+        np.searchsorted(arc_head[by_head], np.arange(ranks + 1)),
+        by_head,
+    )
+    return net, steps
+
+
+def _cells(
+    machine: Topology, sources: Ints, out_start: Ints, out_link: Ints, link_dst: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Hops that leave a representative: which one, where to, links of the shortest route."""
+    from .kernels import reached
+
+    source, head, steps = reached(machine.ranks, sources, out_start, out_link, link_dst)
+    if not len(head):
+        raise BadTopology(f"{machine.name}: no rank can send to another")
+    return source, head, steps
+
+
+def _arcs(orbits: Orbits, cell_start: Ints, head: Ints) -> tuple[Ints, Ints, Ints]:
+    """Images of the cells, sorted by tail: tails, heads, cells."""
+    tails, heads, cells = [], [], []
+    for k in range(len(orbits.representatives)):
+        mine = np.arange(cell_start[k], cell_start[k + 1])
+        members = np.flatnonzero(orbits.rank_orbit == k)
+        images = orbits.images[np.ix_(orbits.element_of[members], head[mine])]
+        tails.append(np.repeat(members, len(mine)))
+        heads.append(images.ravel())
+        cells.append(np.tile(mine, len(members)))
+    tail = np.concatenate(tails).astype(np.int64)
+    order = np.argsort(tail, kind="stable")
+    head_of, cell = np.concatenate(heads).astype(np.int64), np.concatenate(cells)
+    return tail[order], head_of[order], cell[order]

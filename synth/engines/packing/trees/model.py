@@ -1,0 +1,144 @@
+"""What a packing is: trees (or paths), the share of the data that each one carries, and symmetry.
+
+One noun serves all collectives. A *tree* says how a share of one chunk of the plain collective
+moves: hop after hop, each hop after those that it depends on.
+
+* allgather, broadcast: an out-tree from the chunk's owner;
+* reduce_scatter, reduce: an in-tree (every hop reduces);
+* allreduce: an in-tree to a root, then an out-tree from it;
+* alltoall, scatter, gather: a path from owner to destination.
+
+Where the machine is symmetric, trees are *templates*: each stands for its images under the group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints32
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.topology import Topology
+
+from ....base.engine import Certificate
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A share of one chunk of the plain collective, and the hops that it makes.
+
+    Attributes:
+        chunk: which chunk of the plain collective (allgather: its owner; alltoall: s * N + d).
+        weight: the share of that chunk, in (0, 1].
+        src, dst: ranks of each hop, shape (hops,); a hop comes after those it depends on: after
+            the one that brought the data to its source, and in the reducing part after all that
+            came in to its source.
+        reduce: whether the destination adds what arrives, shape (hops,).
+        route_start, route_links: the links of hop i are ``route_links[route_start[i]:
+            route_start[i + 1]]``, from ``src`` through nodes that do not store to ``dst``.
+    """
+
+    chunk: int
+    weight: Fraction
+    src: Ints32
+    dst: Ints32
+    reduce: Bools
+    route_start: Ints32
+    route_links: Ints32
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Trees that together serve a plain collective, and what is known of their rate.
+
+    Attributes:
+        topology, collective: the machine and the plain collective (``factor`` 1).
+        trees: the templates. The weights of the images of all templates of one chunk sum to 1.
+        images: a group of automorphisms as images of all nodes, shape (elements, nodes), the
+            identity first; no other element fixes a rank. One row where there is no symmetry.
+        link_images: the same for links, shape (elements, links).
+        us_per_byte: µs per byte of M that the busiest row is occupied: the rate, exactly.
+        bound: a proved lower bound on that, for any schedule or (see ``certificate``) any packing.
+        certificate: why the bound holds.
+        remark: what the packing gave up for few or low trees, in words; empty if nothing.
+    """
+
+    topology: Topology
+    collective: Collective
+    trees: tuple[Tree, ...]
+    images: Ints32
+    link_images: Ints32
+    us_per_byte: Fraction
+    bound: Fraction
+    certificate: Certificate
+    remark: str = ""
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the rate equals the bound, as rationals."""
+        return self.us_per_byte == self.bound
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """Longest chain of dependent hops of each template."""
+        return tuple(map(height, self.trees))
+
+
+def height(tree: Tree) -> int:
+    """Hops on the longest chain: from the root to the farthest leaf, or from leaf to leaf."""
+    depth: dict[int, int] = {}
+    for src, dst in zip(tree.src.tolist(), tree.dst.tolist(), strict=True):
+        depth[dst] = max(depth.get(dst, 0), depth.get(src, 0) + 1)
+    return max(depth.values(), default=0)
+
+
+def root(tree: Tree) -> int:
+    """Where an out-tree starts, or an in-tree ends; of a pair of both, where they meet."""
+    reducing = int(tree.reduce.sum())
+    if reducing:
+        return int(tree.dst[reducing - 1])
+    return int(tree.src[0])
+
+
+def trees_per_root(packing: Packing) -> tuple[int, int]:
+    """The most and the fewest templates of one chunk and root."""
+    many = Counter((t.chunk, root(t)) for t in packing.trees).values()
+    return max(many, default=0), min(many, default=0)
+
+
+def tree_limits(packing: Packing) -> str:
+    """``at most 7 trees per root, 5 hops``."""
+    most, least = trees_per_root(packing)
+    bound = "" if most == least else "at most "
+    return f"{bound}{counted(most, 'tree')} per root, {counted(tree_depth(packing), 'hop')}"
+
+
+def tree_depth(packing: Packing) -> int:
+    """Hops between a root and its farthest leaf: what a limit of the height is about.
+
+    In allreduce sums go up a tree and results go down one; each of the two is limited.
+    """
+    if packing.collective.kind is not Kind.ALLREDUCE:
+        return max(packing.heights, default=0)
+    return max((max(halves(t)) for t in packing.trees), default=0)
+
+
+def halves(tree: Tree) -> tuple[int, int]:
+    """The heights of the part that sums up and of the part that hands out."""
+    sums = int(np.count_nonzero(tree.reduce))
+    return height(_hops(tree, slice(0, sums))), height(_hops(tree, slice(sums, None)))
+
+
+def _hops(tree: Tree, part: slice) -> Tree:
+    return replace(tree, src=tree.src[part], dst=tree.dst[part])
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 tree``, ``2 trees``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,132 @@
+"""Candidate trees: found by multiplicative weights and by pricing, kept once each.
+
+A *family* is what the trees of one representative serve, in one direction: family k grows
+out-trees from representative k, family k + (number of representatives) the in-trees of a
+reduction. Their weights add up to one share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+
+from .machine import Machine
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Trees of one direction as the kernels leave them.
+
+    Attributes:
+        arcs: the arc into every rank, -1 at the root, shape (trees, ranks).
+        links: the route of that arc in the frame of its cell, -1 after its end, shape
+            (trees, ranks, width).
+        loads: how often each row orbit is used, shape (trees, row orbits).
+    """
+
+    arcs: Ints
+    links: Ints
+    loads: Ints
+
+    @staticmethod
+    def empty(machine: Machine, trees: int, rows: int) -> Batch:
+        """Room for so many trees."""
+        n, width = machine.net.ranks, machine.net.width
+        return Batch(
+            np.full((trees, n), -1),
+            np.full((trees, n, width), -1),
+            np.zeros((trees, rows), np.int64),
+        )
+
+    def take(self, index: Any) -> Batch:
+        """Some of the trees."""
+        return Batch(self.arcs[index], self.links[index], self.loads[index])
+
+    def heights(self, machine: Machine) -> Ints:
+        """Hops from the root to the farthest rank, per tree."""
+        tail = np.append(machine.net.arc_tail, 0)
+        trees, n = self.arcs.shape
+        parent = np.where(self.arcs >= 0, tail[self.arcs], np.arange(n))
+        height = np.zeros(trees, np.int64)
+        at = np.broadcast_to(np.arange(n), (trees, n))
+        while True:
+            up = np.take_along_axis(parent, at, axis=1)
+            moving = (up != at).any(axis=1)
+            if not moving.any():
+                return height
+            height += moving
+            at = up
+
+
+class Pool:
+    """Columns of the master program, each load vector of a family once (the lowest tree)."""
+
+    def __init__(self, machines: tuple[Machine, ...], rows: int) -> None:
+        self.machines = machines
+        self.rows = rows
+        self._batches: list[Batch] = []
+        self._family: list[Ints] = []
+        self._height: list[Ints] = []
+        self._seen: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    @property
+    def representatives(self) -> int:
+        """Number of rank orbits: families from here on reduce."""
+        return len(self.machines[0].net.sources)
+
+    def machine_of(self, family: int) -> Machine:
+        """The machine (forwards or turned) that the trees of a family grow on."""
+        return self.machines[family // self.representatives]
+
+    def add(self, batch: Batch, family: Ints) -> int:
+        """Keep the trees that are new, all of one direction; returns how many."""
+        if not len(family):
+            return 0
+        height = batch.heights(self.machine_of(int(family[0])))
+        loads = batch.loads.astype(np.int32)
+        fresh = []
+        for t in np.argsort(height, kind="stable").tolist():
+            key = int(family[t]).to_bytes(4, "little") + loads[t].tobytes()
+            if key not in self._seen:
+                self._seen.add(key)
+                fresh.append(t)
+        if fresh:
+            self._batches.append(batch.take(fresh))
+            self._family.append(family[fresh])
+            self._height.append(height[fresh])
+        return len(fresh)
+
+    def columns(self) -> Columns:
+        """All trees so far, in the order in which they came."""
+        if len(self._batches) > 1:
+            whole = [
+                np.concatenate([getattr(b, name) for b in self._batches])
+                for name in ("arcs", "links", "loads")
+            ]
+            self._batches = [Batch(*whole)]
+            self._family = [np.concatenate(self._family)]
+            self._height = [np.concatenate(self._height)]
+        return Columns(self._batches[0], self._family[0], self._height[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Trees with their families and heights."""
+
+    trees: Batch
+    family: Ints
+    height: Ints
+
+    def __len__(self) -> int:
+        return len(self.family)
+
+    def take(self, index: Any) -> Columns:
+        """Some of the columns."""
+        return Columns(self.trees.take(index), self.family[index], self.height[index])

@@ -1,0 +1,150 @@
+"""Unequal shares on a grid of equal chunks, for runtimes that know no others.
+
+Largest remainder, chunk by chunk (:func:`.plan_shares.largest_remainder`). The finest grid is not
+always the best one: 28 equal shares fit a grid of 28 and not one of 1024. So some grids are looked
+at, those that overload a share least, and the least loaded schedule is kept. What that costs is
+told exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.schedule import Schedule
+
+from ....fabric.occupancy import us_per_byte
+from .shares import largest_remainder
+
+MOST = 1024
+"""Grains of a message that MSCCL's runtime can tell apart."""
+
+_LOOKED_AT = 8
+
+_AS_GOOD = Fraction(101, 100)
+"""A grid of a power of two that loads the busiest row so much more at most is taken before others:
+runtimes run a file for messages that divide into its chunks, and most are round in binary."""
+
+
+def quantize(schedule: Schedule, grains: int = MOST) -> tuple[Schedule, Fraction]:
+    """The schedule with at most so many grains in the message, and how much busier its busiest row
+    is (0: not at all; 1/50: by 2 %). Pieces of which nothing is left are dropped.
+
+    Raises:
+        UserError: fewer grains than the plain collective has chunks in its message.
+    """
+    collective = schedule.collective
+    chunks = collective.message_chunks // collective.factor
+    if grains < chunks:
+        raise UserError(
+            f"{grains} grains are too few for {collective.plain()}", hint=f"at least {chunks}"
+        )
+    if collective.kind is Kind.CUSTOM and collective.sizes:
+        raise UserError(f"{collective.name}: pieces of a custom collective are not rounded")
+    if not collective.sizes or collective.message_chunks <= grains:
+        return schedule, Fraction(0)
+    before = us_per_byte(schedule)
+    best: tuple[Fraction, Schedule] | None = None
+    for sizes in _grids(collective, grains // chunks):
+        attempt = _with_sizes(schedule, sizes)
+        load = us_per_byte(attempt)
+        if best is None or load < best[0]:
+            best = load, attempt
+        if load <= before:
+            break
+    assert best is not None
+    limit, powers = best[0] * _AS_GOOD, list(_powers(schedule, grains))
+    if powers and not collective.factor & (collective.factor - 1):
+        # Shares that were rounded so before, and are cut in segments now, stay on such a grid.
+        limit = max(limit, min(load for load, _ in powers))
+    best = next((one for one in powers if one[0] <= limit), best)
+    return best[1], best[0] / before - 1 if before else Fraction(0)
+
+
+def halved(schedule: Schedule, grains: int, most: Fraction) -> Schedule | None:
+    """The schedule on the coarsest grid of a power of two of grains a chunk, at most so many in
+    the message, that loads the busiest row for ``most`` µs a byte; None: none does."""
+    return next((found for load, found in _powers(schedule, grains) if load <= most), None)
+
+
+def _powers(schedule: Schedule, grains: int) -> Iterator[tuple[Fraction, Schedule]]:
+    """The schedule on grids of a power of two of grains a chunk, and its busiest row's load."""
+    collective = schedule.collective
+    if collective.kind is Kind.CUSTOM or collective.local_reduce:
+        return
+    chunks = collective.message_chunks // collective.factor
+    factor = 1
+    while factor * chunks <= grains:
+        sizes = _rounded(_pieces(collective), collective.factor, factor)
+        attempt = _with_sizes(schedule, sizes)
+        yield us_per_byte(attempt), attempt
+        factor *= 2
+
+
+def _rounded(pieces: list[Ints], old: int, new: int) -> list[Ints]:
+    """Pieces of ``old`` grains in all, in ``new`` ones."""
+    return [np.array(largest_remainder([Fraction(int(g), old) for g in x], new)) for x in pieces]
+
+
+def _pieces(collective: Collective) -> list[Ints]:
+    """The grains of the pieces of each plain chunk."""
+    sizes = collective.grains
+    plain = (np.cumsum(sizes) - sizes) // collective.factor
+    return np.split(sizes, np.flatnonzero(np.diff(plain)) + 1)
+
+
+def _grids(collective: Collective, most: int) -> Iterator[list[Ints]]:
+    """Pieces of each plain chunk on some grids of at most so many grains a chunk, the one first
+    that makes no piece much larger than its share; the same shares come once."""
+    known: dict[bytes, int] = {}
+    pieces = _pieces(collective)
+    kinds = [known.setdefault(x.tobytes(), len(known)) for x in pieces]
+    distinct = [np.frombuffer(key, np.int64) for key in known]
+    found = []
+    least = max(1, most // 2) if most <= MOST else most
+    for factor in range(least, most + 1):
+        rounded = _rounded(distinct, collective.factor, factor)
+        over = max(
+            float((new * collective.factor / (old * factor)).max())
+            for new, old in zip(rounded, distinct, strict=True)
+        )
+        found.append((over, -factor, rounded))
+    seen: set[tuple[bytes, ...]] = set()
+    for _, _, rounded in sorted(found, key=lambda x: x[:2]):
+        shares = tuple((x // np.gcd.reduce(x)).tobytes() for x in rounded)
+        if shares not in seen and len(seen) < _LOOKED_AT:
+            seen.add(shares)
+            yield [rounded[kind] for kind in kinds]
+
+
+def _with_sizes(schedule: Schedule, sizes: list[Ints]) -> Schedule:
+    """The schedule with pieces of these grains; transfers of empty ones are left out."""
+    flat = np.concatenate(sizes)
+    number = np.cumsum(flat > 0) - 1
+    collective = schedule.collective.plain().cut([x[x > 0].tolist() for x in sizes])
+    rows = np.flatnonzero(flat[schedule.chunk] > 0)
+    start, at = rows_of(schedule.route_start, rows)
+    step = np.unique(schedule.step[rows], return_inverse=True)[1]
+    made = Schedule.from_columns(
+        schedule.topology,
+        collective,
+        number[schedule.chunk[rows]],
+        schedule.src[rows],
+        schedule.dst[rows],
+        step,
+        schedule.reduce[rows],
+        np.diff(start),
+        schedule.route_links[at],
+        priority=None if schedule.priority is None else schedule.priority[rows],
+        stride=schedule.stride,
+        segments=schedule.segments,
+        provenance=schedule.provenance,
+    )
+    return replace(made, bytes=schedule.bytes)

@@ -1,0 +1,237 @@
+"""The search for trees and weights: pools by multiplicative weights, programs, pricing, rationals.
+
+Multiplicative weights fill a pool, a linear program over the pool (and a few pricing rounds)
+picks the weights, an exact solver makes them rational. (Garg and Könemann 2007 for the weights,
+Edmonds 1967 and 1973 for trees and packings, Bérczi and Frank 2010 for unequal reach.)
+"""
+
+from __future__ import annotations
+
+import time as clock
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats, Ints
+
+from .exact_finish import Shape, finish, rounded
+from .machine import Machine
+from .master import Master, Weights
+from .pool import Batch, Columns, Pool
+from .task import Task
+
+MET = 1e-9
+"""A congestion this near 1 is taken for 1 and then proved, or not, in rationals."""
+
+PHASES = 15
+"""How often multiplicative weights serve the demand."""
+
+STEPS = 16
+"""Trees of all roots together that serve it once, at least: few roots take small steps."""
+
+VARIANTS = 24
+"""Trees that a pricing round grows, about; a few roots are priced with noise, several times."""
+
+FIRST_WORK = 200_000_000
+"""Steps of growing the first trees, about; fewer phases where it would be more."""
+
+HOPELESS = 2.0
+"""Trees so low that they take this much longer than the bound are not improved."""
+
+QUICK = 0.25
+"""The part of the first trees after which it is seen whether they suffice."""
+
+STEEPNESS = 8.0
+"""How fast the price of a row grows with its congestion."""
+
+ROUNDS = 60
+"""Pricing rounds, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Trees of at most some height, and float weights for them.
+
+    ``vertex``: the weights are best for these trees, so that they solve equations.
+    """
+
+    limit: int
+    columns: Columns
+    weights: Weights
+    vertex: bool = True
+
+    @property
+    def met(self) -> bool:
+        """Whether the weights seem to meet the bound."""
+        return self.weights.congestion <= 1 + MET
+
+    def scaled(self, factor: float) -> Found:
+        """The same, congestion counted in units of another bound."""
+        return replace(
+            self, weights=replace(self.weights, congestion=self.weights.congestion * factor)
+        )
+
+    def with_weights(self, x: Floats, congestion: float, vertex: bool) -> Found:
+        """The trees that other weights use, with these."""
+        used = np.flatnonzero(x > 0)
+        weights = Weights(x[used], congestion, self.weights.prices, self.weights.worth)
+        return Found(self.limit, self.columns.take(used), weights, vertex)
+
+
+@dataclass(eq=False)
+class Search:
+    """One search: the task, its programs, when to stop."""
+
+    task: Task
+    deadline: float
+    seed: int
+    master: Master = field(init=False)
+    shape: Shape = field(init=False)
+
+    def __post_init__(self) -> None:
+        task = self.task
+        self.master = Master(task.families, task.joint, task.increments)
+        self.shape = Shape(task.rows, task.copies, task.families, task.joint)
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return clock.monotonic() > self.deadline
+
+    @property
+    def steps_per_tree(self) -> int:
+        """What growing one tree costs, about: routes, arcs, choices."""
+        net = self.task.machines[0].net
+        return int(len(net.sources) * len(net.out_start) + net.ranks**2 + len(net.arc_head))
+
+    def weigh(self, limit: int, *, last: bool = True) -> Found:
+        """A pool of trees of at most this height, and the best weights for them.
+
+        Unless this is the ``last`` try, not much is spent on a limit that is clearly too low.
+        """
+        pool = Pool(self.task.machines, len(self.task.rows.size))
+        fill = self._fill_pairs if self.task.joint else self._fill
+        for share in (QUICK, 1.0):
+            fill(pool, limit, share)
+            found = Found(limit, pool.columns(), self.master.best(pool.columns()))
+            hopeless = not last and found.weights.congestion > HOPELESS
+            if found.met or hopeless or self.late:
+                return found
+        for _ in range(ROUNDS):
+            if not self._price(pool, found.weights, limit):
+                break
+            found = Found(limit, pool.columns(), self.master.best(pool.columns()))
+            if found.met or self.late:
+                break
+        return found
+
+    def exact(self, found: Found) -> tuple[Columns, list[Fraction]]:
+        """The trees that carry something, with rational weights near the floats.
+
+        They attain the bound where the floats do, and else what the floats attain, exactly that
+        of the vertex if it can be solved for; at worst a millionth more.
+        """
+        task, columns, x = self.task, found.columns, found.weights.x
+        target = task.bound if found.met else None
+        weights = None
+        if found.vertex:
+            weights = finish(self.shape, columns.trees.loads, columns.family, x, target)
+        if weights is None:
+            weights = rounded(self.shape, columns.family, x)
+        used = [t for t, w in enumerate(weights) if w]
+        return columns.take(used), [weights[t] for t in used]
+
+    def _fill(self, pool: Pool, limit: int, share: float) -> None:
+        from .kernels import fill
+
+        task, machine = self.task, self.task.machines[0]
+        roots = task.roots_of(task.families)
+        step = min(1.0, len(roots) / STEPS)
+        phases = max(round(self._phases(len(roots)) * share), 2)
+        batch = Batch.empty(machine, phases * len(roots), pool.rows)
+        fill(
+            machine.net,
+            roots,
+            limit,
+            STEEPNESS,
+            self.seed + phases,
+            task.increments * step,
+            batch.arcs,
+            batch.links,
+            batch.loads,
+        )
+        pool.add(batch, task.orbits.rank_orbit[batch.arcs.argmin(axis=1)])
+
+    def _fill_pairs(self, pool: Pool, limit: int, share: float) -> None:
+        from .branchings import fill_pairs
+
+        forth, back = self.task.machines
+        steps = max(round(self._phases(1) * share), 8)
+        out, into = (Batch.empty(m, steps, pool.rows) for m in (forth, back))
+        roots = forth.net.sources
+        chosen = fill_pairs(
+            forth.net,
+            back.net,
+            roots,
+            limit,
+            STEEPNESS,
+            self.task.increments / STEPS,
+            out.arcs,
+            out.links,
+            out.loads,
+            into.arcs,
+            into.links,
+            into.loads,
+        )
+        pool.add(out, chosen)
+        pool.add(into, chosen + len(roots))
+
+    def _phases(self, roots: int) -> int:
+        """How many trees per root to start with."""
+        phases = max(PHASES, PHASES * STEPS // roots)
+        affordable = FIRST_WORK // (roots * self.steps_per_tree)
+        return int(min(phases, max(affordable, 3)))
+
+    def _price(self, pool: Pool, weights: Weights, limit: int) -> int:
+        """Trees that the prices call for; returns how many were new.
+
+        Most prices are zero, and what is free is used at random: every row gets a floor.
+        """
+        inc = self.task.increments
+        families = np.unique(self.task.families)
+        half = len(self.task.orbits.representatives)
+        variants = int(np.clip(VARIANTS // len(families), 2, VARIANTS // 2))
+        rng = np.random.default_rng(self.seed)
+        new = 0
+        for i in range(variants):
+            floor = (1e-3, 1e-6, 3e-2)[i % 3]
+            length = (weights.prices + floor * weights.prices.mean()) * inc
+            if i > 1:
+                length *= 1 + rng.random(len(length)) * i / variants
+            for d, machine in enumerate(self.task.machines):
+                mine = families[families // half == d] if self.task.joint else families
+                for batch in self._trees_at(machine, mine, limit, length):
+                    cost = batch.loads @ (weights.prices * inc)
+                    good = np.flatnonzero(cost < weights.worth[mine] - MET * 0.1)
+                    new += pool.add(batch.take(good), mine[good])
+        return new
+
+    def _trees_at(
+        self, machine: Machine, families: Ints, limit: int, length: Floats
+    ) -> list[Batch]:
+        """One cheap tree per family, and where height is free a cheapest one."""
+        from .branchings import edmonds
+        from .kernels import plant_all
+
+        roots = self.task.roots_of(families)
+        batches = [Batch.empty(machine, len(roots), len(length))]
+        low = batches[0]
+        plant_all(
+            machine.net, roots, limit, 0.02 * length.mean(), length, low.arcs, low.links, low.loads
+        )
+        if limit >= machine.net.ranks - 1:
+            best = Batch.empty(machine, len(roots), len(length))
+            edmonds(machine.net, roots, self.task.anchor, length, best.arcs, best.links, best.loads)
+            batches.append(best)
+        return batches

@@ -1,0 +1,136 @@
+"""Few and low trees: the same rate with fewer, or a little less of it with far fewer.
+
+*Unequal* weights: a vertex of the program at a fixed congestion, trees priced by height, and
+cheaper the more they carry (reweighted L1, Candès, Wakin and Boyd 2008). *Equal* weights: so many
+trees for every root, ripped up one by one and routed anew at exponential prices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+from .master import Weights
+from .pool import Batch, Columns
+from .search import MET, Found, Search
+
+REWEIGHTINGS = 10
+"""Rounds of the reweighted program."""
+
+RUN = 1_500_000
+"""Steps of one run of ripping up, about: rounds are cut to fit."""
+
+LEAST_ROUNDS = 6
+MOST_ROUNDS = 60
+
+LARGE = 300_000
+"""Entries of a program that is not solved again and again."""
+
+SCHEDULES = ((3.0, 15.0), (10.0, 60.0), (20.0, 200.0))
+"""First and last steepness of the prices; which one works depends on the machine."""
+
+
+def sparser(search: Search, found: Found, slack: float) -> Found:
+    """Weights on as few and low trees as the program finds, within a congestion."""
+    limit = max(found.weights.congestion, 1.0) * (1 + slack)
+    columns = found.columns
+    low = 1 + 0.02 * columns.height
+    x = found.weights.x
+    best, fewest = x, int((x > MET).sum())
+    mean = 1 / max(len(columns), 1)
+    rounds = REWEIGHTINGS if columns.trees.loads.size <= LARGE else 2
+    for i in range(rounds):
+        eps = mean * 10 ** (1 - 2 * i / rounds)
+        cost = low / (x + eps)
+        vertex = search.master.cheapest(columns, cost / cost.min(), limit * (1 + 1e-12))
+        if vertex is None or search.late:
+            break
+        x = np.where(vertex > MET, vertex, 0.0)
+        if int((x > 0).sum()) < fewest:
+            best, fewest = x, int((x > 0).sum())
+    congestion = limit if slack else found.weights.congestion
+    return found.with_weights(best, congestion, vertex=not slack)
+
+
+def natural_copies(search: Search, weights: Weights) -> int:
+    """Equal trees per root that can meet the bound: the room in rows that are full is whole."""
+    tight = np.flatnonzero(weights.prices > 1e-7)
+    room = search.shape.room()
+    return lcm(*((room[o] * search.task.bound).denominator for o in tight.tolist()))
+
+
+@dataclass(frozen=True, eq=False)
+class Equal:
+    """Trees of one weight, so many for every root and direction."""
+
+    columns: Columns
+    weight: Fraction
+    congestion: float
+
+    def weights(self) -> list[Fraction]:
+        """The same for each."""
+        return [self.weight] * len(self.columns)
+
+
+def rounds_of(search: Search, copies: int) -> int:
+    """Rounds that one run of :func:`equal_trees` can afford."""
+    trees = copies * len(search.task.families)
+    return min(RUN // (trees * search.steps_per_tree), MOST_ROUNDS)
+
+
+def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds: int = 0) -> Equal:
+    """``copies`` trees per root, at most ``limit`` high, the busiest row as free as possible.
+
+    ``rounds`` of ripping up per run; 0: as many as can be afforded on any machine.
+
+    Rows carry whole trees, so first the room of each row is rounded down to whole trees: what
+    fits into that meets the bound. Failing that, the largest congestion is made small.
+    """
+    from .kernels import reroute
+
+    task = search.task
+    half = len(task.orbits.representatives)
+    families = np.repeat(task.families, copies)
+    roots = task.roots_of(families)
+    turned = families // half if task.joint else np.zeros_like(families)
+    weight = Fraction(1, copies * (half if task.joint else 1))
+    inc = task.increments * float(weight)
+    whole = np.floor(1 / inc * (1 + MET))
+    capped = np.where(whole > 0, 1 / np.maximum(whole, 1), 2.0)
+    rounds = rounds or max(rounds_of(search, copies), LEAST_ROUNDS)
+    runs = [
+        (seed, steep, increment, mu)
+        for seed in range(seeds)
+        for steep in SCHEDULES
+        for increment, mu in ((capped, 0.02), (inc, 0.02), (capped, 0.0))
+    ]
+    best: Equal | None = None
+    for seed, steep, increment, mu in runs:
+        batch = Batch.empty(max(task.machines, key=lambda m: m.net.width), len(roots), len(inc))
+        reroute(
+            tuple(m.net for m in task.machines),
+            turned,
+            roots,
+            limit,
+            mu,
+            np.array(steep),
+            rounds,
+            search.seed + seed,
+            increment,
+            batch.arcs,
+            batch.links,
+            batch.loads,
+        )
+        worst = float((batch.loads.sum(axis=0) * inc).max())
+        if best is None or worst < best.congestion * (1 - MET):
+            height = np.empty_like(families)
+            for d, machine in enumerate(task.machines):
+                height[turned == d] = batch.take(turned == d).heights(machine)
+            best = Equal(Columns(batch, families, height), weight, worst)
+        if best.congestion <= 1 + MET or search.late:
+            break
+    assert best is not None
+    return best

@@ -1,0 +1,168 @@
+"""Columns with weights become :class:`Tree` nouns, and their rate is counted again from those."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.orbits import Orbits
+
+from ....fabric.occupancy import LinkTable
+from .machine import Machine
+from .model import Packing, Tree
+from .pool import Columns
+from .task import Task
+
+
+def packing_of(task: Task, columns: Columns, weights: list[Fraction]) -> Packing:
+    """The packing that some columns with exact weights are.
+
+    Trees of a family lie side by side on the interval of its share; what cuts the interval (the
+    next chunk of the same root; allreduce: the next tree of the other direction) cuts trees.
+    """
+    half = len(task.orbits.representatives)
+    order = np.argsort(columns.family, kind="stable").tolist()
+    trees: list[Tree] = []
+    for k in np.unique(task.families).tolist():
+        mine = [(t, weights[t]) for t in order if int(columns.family[t]) == k]
+        if not task.joint:
+            chunks = [(int(c), Fraction(1)) for c in task.chunks[task.families == k]]
+            trees += [
+                replace(_tree(task, columns, t), chunk=c, weight=w)
+                for t, c, w in overlay(mine, chunks)
+            ]
+        elif k < half:
+            back = [(t, weights[t]) for t in order if int(columns.family[t]) == k + half]
+            trees += [
+                _pair(_tree(task, columns, into), _tree(task, columns, out), w / task.orbits.order)
+                for into, out, w in overlay(back, mine)
+            ]
+    return packing_from(task, tuple(trees))
+
+
+def overlay(
+    left: list[tuple[int, Fraction]], right: list[tuple[int, Fraction]]
+) -> list[tuple[int, int, Fraction]]:
+    """Two partitions of one interval into labelled pieces, as the pieces of both."""
+    pieces = []
+    i = j = 0
+    a = left[0][1] if left else Fraction(0)
+    b = right[0][1] if right else Fraction(0)
+    while i < len(left) and j < len(right):
+        width = min(a, b)
+        if width:
+            pieces.append((left[i][0], right[j][0], width))
+        a, b = a - width, b - width
+        if not a:
+            i += 1
+            a = left[i][1] if i < len(left) else a
+        if not b:
+            j += 1
+            b = right[j][1] if j < len(right) else b
+    return pieces
+
+
+def _tree(task: Task, columns: Columns, t: int) -> Tree:
+    direction = int(columns.family[t]) // len(task.orbits.representatives)
+    machine = task.machines[direction]
+    arcs, links = columns.trees.arcs[t], columns.trees.links[t]
+    return tree_of(machine, arcs, links[:, : machine.net.width], 0, Fraction(1))
+
+
+def _pair(into: Tree, out: Tree, weight: Fraction) -> Tree:
+    """Reduce to the root, then broadcast from it."""
+    start = np.concatenate([into.route_start, out.route_start[1:] + into.route_start[-1]])
+    return Tree(
+        0,
+        weight,
+        np.concatenate([into.src, out.src]),
+        np.concatenate([into.dst, out.dst]),
+        np.concatenate([into.reduce, out.reduce]),
+        start.astype(np.int32),
+        np.concatenate([into.route_links, out.route_links]),
+    )
+
+
+def packing_from(task: Task, trees: tuple[Tree, ...]) -> Packing:
+    """A packing with the rate that its trees have."""
+    time = busiest(task.topology, task.orbits, trees)
+    return Packing(
+        task.topology,
+        task.collective,
+        trees,
+        task.orbits.images.astype(np.int32),
+        task.orbits.link_images.astype(np.int32),
+        task.us_per_byte(time),
+        task.us_per_byte(task.bound),
+        task.certificate,
+    )
+
+
+def tree_of(machine: Machine, arcs: Ints, links: Ints, chunk: int, weight: Fraction) -> Tree:
+    """A tree in the kernels' form as hops, root first; a reducing one leaves first."""
+    net, orbits = machine.net, machine.orbits
+    order = _downwards(net.arc_tail, arcs)
+    src, dst = net.arc_tail[arcs[order]], order
+    routes = links[order]
+    element = orbits.element_of[src]
+    used = routes >= 0
+    routes = np.where(used, orbits.link_images[element[:, None], routes], -1)
+    if machine.turned:
+        src, dst, routes = dst[::-1], src[::-1], routes[::-1, ::-1]
+        used = used[::-1, ::-1]
+    start = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+    return Tree(
+        chunk,
+        weight,
+        src.astype(np.int32),
+        dst.astype(np.int32),
+        np.full(len(src), machine.turned),
+        start.astype(np.int32),
+        routes[used].astype(np.int32),
+    )
+
+
+def _downwards(arc_tail: Ints, arcs: Ints) -> Ints:
+    """The ranks that arcs lead to, parents before children."""
+    n = len(arcs)
+    parent = np.where(arcs >= 0, arc_tail[arcs], np.arange(n))
+    depth = np.zeros(n, np.int64)
+    at = np.arange(n)
+    while True:
+        up = parent[at]
+        if (up == at).all():
+            break
+        depth += up != at
+        at = up
+    order = np.argsort(depth, kind="stable")
+    return order[depth[order] > 0]
+
+
+def busiest(topology: Topology, orbits: Orbits, trees: tuple[Tree, ...]) -> Fraction:
+    """Chunks per GB/s of the busiest row, all images of all trees counted, exactly.
+
+    The images of a tree load the rows of an orbit alike: so many uses, times the order of the
+    group, over the rows of the orbit.
+    """
+    table = LinkTable.of(topology)
+    size = np.bincount(orbits.row_orbit)
+    first = np.unique(orbits.row_orbit, return_index=True)[1]
+    capacities = topology.capacities()
+    unit = lcm(*(t.weight.denominator for t in trees)) if trees else 1
+    total = np.zeros(len(size), object)
+    for tree in trees:
+        rows = table.rows_of(tree.route_links.astype(np.int64))[1]
+        uses = np.bincount(orbits.row_orbit[rows], minlength=len(size))
+        total += uses.astype(object) * int(tree.weight * unit)
+    return max(
+        (
+            Fraction(int(uses) * orbits.order, unit * int(s)) / capacities[i]
+            for uses, s, i in zip(total, size, first.tolist(), strict=True)
+        ),
+        default=Fraction(0),
+    )

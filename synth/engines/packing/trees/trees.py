@@ -1,0 +1,254 @@
+"""Packings of trees: the exact optimum first, then lower and fewer trees at less than its rate.
+
+The height limit climbs from the least possible one until the bound is met. What is returned is
+not worse than something else that is returned in rate, trees and height at once.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.topology import Topology
+
+from ....base.engine import Observer, Silent
+from .model import Packing, tree_limits, trees_per_root
+from .pool import Columns
+from .prove import proved
+from .search import MET, Found, Search
+from .sparse import LARGE, LEAST_ROUNDS, equal_trees, natural_copies, rounds_of, sparser
+from .task import Task, Under
+from .templates import packing_of
+
+SLACKS = (0.002, 0.015, 0.03)
+"""Rates given up for fewer trees."""
+
+USEFUL = 3.0
+"""Lower trees are kept up to this many times the best time."""
+
+FEW = 4
+"""Equal trees per root are tried up to this number, and at the number that fits the bound."""
+
+MOST = 8
+"""The largest such number."""
+
+TALLER = (0, 1, 4)
+"""Hops that equal trees may have more than those of the best rate."""
+
+ALONE_RANKS, ALONE_TREES, ALONE_ROUNDS = 64, 2, 120
+"""Up to so many ranks, equal trees per root and rounds, budgets are also kept without symmetry."""
+
+
+def pack(
+    problem_topology: Topology,
+    collective: Collective,
+    *,
+    trees: int = 0,
+    height: int = 0,
+    peers: int = 0,
+    under: Under | None = None,
+    seconds: float = 30,
+    seed: int = 0,
+    observer: Observer | None = None,
+) -> list[Packing]:
+    """Packings of trees for a plain collective, the best rate first.
+
+    The first attains the bound exactly wherever the search can; the others have fewer or lower
+    trees, and their ``remark`` says what that costs. ``trees`` (for each chunk; allreduce: for
+    each root, up to symmetry), ``height`` (hops from a root to a leaf) and ``peers`` (ranks that
+    one sends to, or hears from, over all trees) are budgets, 0 is none: what is returned keeps
+    them, which may be nothing. ``under`` is what a sketch leaves. One rank alone needs nothing.
+    After ``seconds`` of wall time the search takes what it has.
+
+    Raises:
+        BadTopology: ranks that cannot reach each other.
+        NothingFound: a linear program was not solved.
+        UserError: too few peers, or a height that reaches not everybody.
+    """
+    if problem_topology.ranks < 2:
+        return []
+    observer = observer or Silent()
+    observer.stage("bounds")
+    task = Task.of(problem_topology, collective, peers, under=under)
+    observer.stage("trees")
+    search = Search(task, clock.monotonic() + seconds, seed)
+    rungs = []
+    for found in _ladder(search, height):
+        rungs.append(found)
+        if observer.cancelled():
+            break
+    if not rungs:
+        return []
+    best = min(rungs, key=lambda f: (round(f.weights.congestion, 9), f.limit))
+    free = not height and not task.narrowed
+    if free and not best.met and not task.joint:
+        search, rungs, best = _with_proof(search, rungs, best)
+    packings = [_exactly(search, best)]
+    if free and task.joint and not search.late:
+        packings = [_best_of_trees(packings[0])]
+    for one in _alternatives(search, rungs, best, trees):
+        packings.append(one)
+        if search.late or observer.cancelled():
+            break
+    kept = [p for p in packings if not trees or trees_per_root(p)[0] <= trees]
+    return _undominated(kept)
+
+
+def _with_proof(
+    search: Search, rungs: list[Found], best: Found
+) -> tuple[Search, list[Found], Found]:
+    """The same with a bound from prices, where that says more than the one there was."""
+    task = proved(search.task, rungs[-1])
+    scale = float(search.task.bound / task.bound)
+    if scale == 1:
+        return search, rungs, best
+    better = [one.scaled(scale) for one in rungs]
+    return Search(task, search.deadline, search.seed), better, better[rungs.index(best)]
+
+
+def _ladder(search: Search, height: int) -> Iterator[Found]:
+    """Weights for higher and higher trees, until the bound is met or height is free."""
+    task = search.task
+    tallest = max(task.machines[0].net.ranks - 1, 1)
+    least = int(max(m.eccentricity.max() for m in task.machines))
+    limits = [*(least + s for s in (0, 1, 2, 3, 5, 8, 12) if least + s < tallest), tallest]
+    if height and height < least:
+        raise UserError(
+            f"packing: no tree of {height} hop{'s' * (height > 1)} reaches all ranks: "
+            f"the farthest is {least} hops away",
+            hint=f"height={least} or more",
+        )
+    if height:
+        limits = sorted({min(x, height) for x in limits})
+    for limit in limits:
+        found = search.weigh(limit, last=limit == limits[-1])
+        yield found
+        if found.met or search.late:
+            break
+
+
+def _exactly(search: Search, found: Found) -> Packing:
+    """The sparsest exact answer at the rate of these trees."""
+    answers = []
+    for one in (sparser(search, found, 0.0), found):
+        answers.append(_finished(search, *search.exact(one)))
+        if answers[-1].optimal:
+            break
+    return min(answers, key=lambda p: (p.us_per_byte, len(p.trees)))
+
+
+def _alternatives(search: Search, rungs: list[Found], best: Found, trees: int) -> Iterator[Packing]:
+    """Fewer and lower trees."""
+    # The shares of an allreduce's roots are free, so that no number of trees is natural.
+    fitting = 1 if search.task.joint else natural_copies(search, best.weights)
+    numbers = {*range(1, FEW + 1), fitting, *range(1, trees + 1)}
+    for copies in sorted(n for n in numbers if n <= MOST):
+        yield from _equal(search, copies, best.limit)
+    if trees and not search.task.narrowed:
+        for copies in range(1, min(trees, ALONE_TREES) + 1):
+            yield from _alone(search, copies, best.limit)
+    if best.columns.trees.loads.size > LARGE:
+        return
+    least = best.weights.congestion
+    for rung in rungs:
+        if rung.weights.congestion <= USEFUL * least:
+            slacks = [s for s in SLACKS if rung.weights.congestion <= least * (1 + s)]
+            for slack in slacks or SLACKS[:1]:
+                yield _finished(search, *search.exact(sparser(search, rung, slack)))
+    slack = 0.06
+    while trees and slack < USEFUL:
+        thin = _finished(search, *search.exact(sparser(search, best, slack)))
+        yield thin
+        if trees_per_root(thin)[0] <= trees:
+            break
+        slack *= 2
+
+
+def _equal(search: Search, copies: int, limit: int) -> Iterator[Packing]:
+    """So many equal trees per root, where the machine is small enough to try."""
+    if rounds_of(search, copies) < LEAST_ROUNDS:
+        return
+    tallest = search.task.machines[0].net.ranks - 1
+    for height in sorted({min(limit + more, tallest) for more in TALLER}):
+        found = equal_trees(search, copies, height)
+        yield _finished(search, found.columns, found.weights())
+        if found.congestion <= 1 + MET:
+            break
+
+
+def _alone(search: Search, copies: int, limit: int) -> Iterator[Packing]:
+    """So many equal trees per root, each of its own shape: links that carry whole trees need it.
+
+    On two boxes of MI250 a NIC carries two trees or one; a symmetry would make all NICs alike.
+    """
+    task = search.task
+    if task.orbits.order == 1 or task.topology.ranks > ALONE_RANKS:
+        return
+    lone = Search(
+        Task.of(task.topology, task.collective, alike=False), search.deadline, search.seed
+    )
+    tallest = task.machines[0].net.ranks - 1
+    for height in sorted({min(x, tallest) for x in (limit, limit + 4, 2 * limit)}):
+        if lone.late:
+            return
+        found = equal_trees(lone, copies, height, rounds=ALONE_ROUNDS)
+        yield _finished(lone, found.columns, found.weights())
+
+
+def _finished(search: Search, columns: Columns, weights: list[Fraction]) -> Packing:
+    """The packing, with what it gives up in words."""
+    made = packing_of(search.task, columns, weights)
+    if made.optimal:
+        return made
+    kept = float(made.bound / made.us_per_byte)
+    return replace(made, remark=f"{kept:.2%} of the bound's rate, with {tree_limits(made)}")
+
+
+def _best_of_trees(packing: Packing) -> Packing:
+    """Say that the tree program is solved, where it does not meet the bound."""
+    if packing.optimal:
+        return packing
+    value = float(packing.us_per_byte * 10**6)
+    best = f"trees attain {value:.6g} ps per byte at best (linear program)"
+    return replace(packing, remark=f"{best}; {packing.remark}")
+
+
+def front(
+    topology: Topology, collective: Collective, *, seconds: float = 30, seed: int = 0
+) -> list[tuple[int, int, Fraction]]:
+    """(trees per root, height, rate as a part of the bound) of what :func:`pack` finds.
+
+    Every entry has fewer trees, lower trees or a better rate than any other. For equal trees that
+    is to be compared with one, two and the optimal number of trees per root of other tools.
+    """
+    found = {
+        (packing.bound / packing.us_per_byte, trees_per_root(packing)[0], max(packing.heights))
+        for trees in (0, *range(1, ALONE_TREES + 1))
+        for packing in pack(topology, collective, trees=trees, seconds=seconds, seed=seed)
+    }
+    return [
+        (trees, height, rate)
+        for rate, trees, height in sorted(found, reverse=True)
+        if not any(
+            r >= rate and t <= trees and h <= height and (r, t, h) != (rate, trees, height)
+            for r, t, h in found
+        )
+    ]
+
+
+def _undominated(packings: list[Packing]) -> list[Packing]:
+    """Those that no other equals or beats in rate, number and height of trees at once."""
+    keys = [
+        (p.us_per_byte, (trees_per_root(p)[0], max(p.heights, default=0), len(p.trees)))
+        for p in packings
+    ]
+    kept: list[int] = []
+    for i in sorted(range(len(packings)), key=lambda i: keys[i]):
+        few = keys[i][1]
+        if not any(all(a <= b for a, b in zip(keys[j][1], few, strict=True)) for j in kept):
+            kept.append(i)
+    return [packings[i] for i in kept]

@@ -1,0 +1,1 @@
+"""The portfolio engine: races the other engines and keeps the frontier."""

@@ -1,0 +1,421 @@
+"""The engine ``portfolio``: asks the engines that fit, and keeps the best answer per size.
+
+Nobody else's idea is best everywhere. In steps and rounds on a small machine ``exact`` has proofs;
+at one message size the packings win on large messages, classic algorithms and exact schedules on
+small ones; where even packing is too slow there is ``greedy``. They run one after the other, the
+likeliest first, until one meets the bound or the budget ends; all share the caller's observer.
+The clock decides nothing but that: with time enough the answer is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from weft.dsl.base.errors import NothingFound, Refusal, UserError
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.problem import Objective, Problem
+
+from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
+from ...bounds import Bounds, bounds, lower_bound_us
+from ...frontier.incumbents import Incumbents
+from ...reductions.phases import in_phases, phases_of
+from ...reductions.reduction import Subproblem, run
+from ...reductions.solve import solve
+from ...time.order import LARGE, arranged
+from ...time.simulate import latency_us, simulate
+from ..packing.trees.demands import moves_pairs
+
+LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
+"""Message sizes in bytes that the frontier of a large machine is judged at."""
+
+EXACT_RANKS = 16
+"""Up to so many ranks the frontier in steps and rounds is searched with proofs."""
+
+EXACT_PAIRS = 8
+"""Up to so many ranks exact schedules also compete at one message size: beyond, they cost more
+time than they save."""
+
+WORTH = 0.999
+"""A schedule joins a frontier if it takes less than this share of the others' time somewhere."""
+
+GREEDY_RANKS = 512
+"""From so many ranks on matching competes, and classic algorithms, which it would take minutes to
+simulate, do not."""
+
+FLOW_RANKS = 64
+"""Up to so many ranks paths of the message's own size compete: beyond, packing needs the time."""
+
+NEAR = 1.02
+"""Matching is not asked where a packing of the best rate takes less than this times the bound."""
+
+FIRST_SHARE, EXACT_SHARE, LEAST_SHARE = 0.5, 0.25, 0.1
+"""Of the budget: for who goes first, at most for ``exact`` where it cannot finish, at least for
+anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Portfolio:
+    """Races the other engines: the best of what they find, per size.
+
+    Options:
+        engines: names of those that may take part (``exact+packing``); by default all that fit.
+    """
+
+    name: ClassVar[str] = "portfolio"
+    cites: ClassVar[str] = "each schedule names the engine that found it, and what that one cites"
+
+    engines: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.engines:
+            if name == self.name:
+                raise UserError("portfolio: it cannot race itself", hint="engines=exact+packing")
+            ENGINES.load(name)
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """It needs nothing; an engine that cannot run here does not take part."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """It takes what any of the others takes, directly or through a reduction."""
+        return None
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """The best of all engines for the objective; for the frontier, all that are best somewhere.
+
+        Raises:
+            UserError: the question is wrong, or every engine refuses it.
+        """
+        race = _Race(problem, budget, observer, self._runners(problem))
+        race.run()
+        return race.outcome()
+
+    def _runners(self, problem: Problem) -> list[Engine]:
+        names = self.engines or tuple(_likely(problem))
+        made: list[Engine] = [ENGINES.make(name) for name in names]
+        if phases_of(problem) is not None:  # one engine per phase: whoever is best at it
+            made = [*(e for e in made if e.refuses(problem) is None), InPhases(self)]
+        return [engine for engine in made if engine.availability() is None]
+
+
+@dataclass(frozen=True, slots=True)
+class InPhases:
+    """Races the engines for each phase of a sketch, and puts the winners together."""
+
+    name: ClassVar[str] = "phases"
+    cites: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; each phase names who found it"
+
+    race: Portfolio
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """As the portfolio."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """What has no phases."""
+        return None if phases_of(problem) else "the sketch has no phases that make the collective"
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """As :func:`~weft.synth.reductions.phases.in_phases`."""
+
+        def part(of: Subproblem) -> Outcome:
+            return self.race.solve(of.problem, of.budget, of.observer)
+
+        return run(in_phases(problem, budget, observer, self.race.name), part)
+
+
+def _likely(problem: Problem) -> Iterator[str]:
+    """Names of the engines that may win, the likeliest first."""
+    ranks = problem.topology.ranks
+    at_a_size = problem.objective in (Objective.TIME, Objective.BANDWIDTH)
+    if problem.sketch is not None:
+        if ranks <= (EXACT_PAIRS if at_a_size else EXACT_RANKS):
+            yield "exact"
+        yield from ("sketched", "packing", "classic")
+        return
+    custom = problem.collective.kind is Kind.CUSTOM
+    if not at_a_size and ranks <= EXACT_RANKS:
+        yield "exact"
+    yield "packing"
+    if _flows(problem):
+        yield "flow"
+    if ranks < GREEDY_RANKS:
+        yield "classic"
+    if at_a_size and (ranks <= EXACT_PAIRS or (custom and ranks <= EXACT_RANKS)):
+        yield "exact"
+    if ranks >= GREEDY_RANKS or custom:
+        yield "greedy"
+    if custom and ranks > EXACT_RANKS:
+        yield "exact"
+
+
+def _flows(problem: Problem) -> bool:
+    """Whether paths that suit the size of the message may beat those that suit every size."""
+    few = problem.topology.ranks <= FLOW_RANKS and problem.objective is Objective.TIME
+    return few and moves_pairs(problem.collective)
+
+
+@dataclass(slots=True)
+class _Race:
+    """Engines one after the other on one problem, and what they found."""
+
+    problem: Problem
+    budget: Budget
+    observer: Observer
+    engines: list[Engine]
+    found: list[Point] = field(default_factory=list)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failures: dict[str, UserError] = field(default_factory=dict)
+    interrupted: bool = False
+    over: Outcome | None = None
+    started: float = field(default_factory=time.monotonic)
+    bound: Bounds | None = None
+    times: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Let everybody run who may still win.
+
+        Ctrl-C ends it: what was found until then stands.
+        """
+        for place, engine in enumerate(self.engines):
+            left = self.budget.seconds - (time.monotonic() - self.started)
+            if self.observer.cancelled() or (self.found and (left <= 0 or self._met())):
+                return
+            if self.found and self._needless(engine):
+                continue
+            watch = _Watch(self.observer, engine, Incumbents(self.problem))
+            try:
+                self._ask(engine, self._seconds(engine, place, left), watch)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                self._add(engine, watch.heard.points)
+                if not self.found:
+                    raise
+                return
+            if self.over is not None:
+                return
+
+    def _seconds(self, engine: Engine, place: int, left: float) -> float:
+        """The share of the budget that an engine gets."""
+        whole = self.budget.seconds
+        if len(self.engines) == 1:
+            return whole
+        share = left if place == len(self.engines) - 1 else FIRST_SHARE * left
+        quickly_done = self.problem.topology.ranks <= EXACT_PAIRS and not place
+        if engine.name == "exact" and not quickly_done:
+            share = min(share, EXACT_SHARE * whole)
+        return max(share, LEAST_SHARE * whole)
+
+    def _ask(self, engine: Engine, seconds: float, watch: _Watch) -> None:
+        self.observer.stage(f"engine {engine.name}")
+        try:
+            outcome = solve(self.problem, engine, replace(self.budget, seconds=seconds), watch)
+        except UserError as error:
+            self.failures[engine.name] = error
+            return
+        except NothingFound:
+            return
+        self.outcomes[engine.name] = outcome
+        whole = outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        proved = engine.name == "exact" and self.problem.objective is Objective.FRONTIER and whole
+        if proved or self._decided(engine, outcome) or len(self.engines) == 1:
+            points = tuple(_signed(p, engine) for p in outcome.points)
+            self.over = replace(outcome, points=points)
+            return
+        self._add(engine, outcome.points)
+
+    def _decided(self, engine: Engine, outcome: Outcome) -> bool:
+        """Whether there is a proof about what a sketch leaves, of which our bounds know nothing."""
+        if self.problem.sketch is None:
+            return False
+        best = engine.name == "sketched" and outcome.status is Status.OPTIMAL
+        return best or outcome.status is Status.INFEASIBLE
+
+    def _add(self, engine: Engine, points: list[Point] | tuple[Point, ...]) -> None:
+        """Points as they will be: each in the order that is quickest at the size in question."""
+        size = self.problem.bytes or LARGE
+        for point in points:
+            schedule = arranged(point.schedule, size, self.budget.seed)
+            self.found.append(_signed(replace(point, schedule=schedule), engine))
+
+    # --- what is enough ---------------------------------------------------------------------------
+
+    def _met(self) -> bool:
+        """Whether nothing can be better than what is there: the bound is met."""
+        match self.problem.objective:
+            case Objective.TIME:
+                return self._over_bound() <= 1 + 1e-9
+            case Objective.BANDWIDTH:
+                return any(p.bandwidth_optimal for p in self.found)
+            case Objective.LATENCY:
+                least = float(self._bounds().latency_us) * (1 + 1e-9)
+                return any(latency_us(p.schedule) <= least for p in self.found)
+            case _:
+                return False
+
+    def _needless(self, engine: Engine) -> bool:
+        """Whether matching is not worth its time: there is the best rate, and little to gain."""
+        if engine.name != "greedy" or not any(p.bandwidth_optimal for p in self.found):
+            return False
+        return self.problem.objective is not Objective.TIME or self._over_bound() <= NEAR
+
+    def _over_bound(self) -> float:
+        """The best time at the problem's size, over its bound."""
+        size = self.problem.bytes or 1
+        least = float(Fraction(lower_bound_us(self._bounds(), size)))
+        best = min(self._time(p, size) for p in self.found)
+        return best / least if least else 1.0
+
+    def _bounds(self) -> Bounds:
+        if self.bound is None:
+            self.bound = bounds(self.problem.topology, self.problem.collective)
+        return self.bound
+
+    def _time(self, point: Point, size: int) -> float:
+        """µs of a point at a size; large schedules take seconds to simulate, so once."""
+        key = (id(point), size)
+        if key not in self.times:
+            self.times[key] = simulate(point.schedule, size).time_us
+        return self.times[key]
+
+    # --- what is kept -----------------------------------------------------------------------------
+
+    def outcome(self) -> Outcome:
+        """What is best at the objective's sizes.
+
+        Raises:
+            UserError: there is nothing because the question is wrong, or fits no engine.
+        """
+        if self.over is not None:
+            return self.over
+        if not self.found:
+            if self.failures and not self.outcomes and not self.observer.cancelled():
+                raise self._failure()
+            return Outcome(Status.NOTHING, statements=self._said(()))
+        kept = self._kept()
+        status = Status.OPTIMAL if self._proved(kept) else Status.FEASIBLE
+        return Outcome(status, tuple(kept), self._said(kept))
+
+    def _failure(self) -> UserError:
+        """What is wrong with the question, or why nobody takes it."""
+        wrong = [e for e in self.failures.values() if not isinstance(e, Refusal)]
+        if wrong:
+            return wrong[0]
+        why = {str(name): e.reason for name, e in self.failures.items() if isinstance(e, Refusal)}
+        if len(set(why.values())) == 1:
+            return UserError(f"no engine can solve this: {next(iter(why.values()))}")
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in why.items())
+        return UserError(
+            f"no engine can solve this: {reasons}",
+            hint="what each of them is for: weft list engines",
+        )
+
+    def _said(self, kept: list[Point] | tuple[Point, ...]) -> tuple[str, ...]:
+        """What engines say of what they found of the answer; one line for all others."""
+        finders = {finder(p) for p in kept}
+        lines = []
+        for name, outcome in self.outcomes.items():
+            if name in finders:
+                first = outcome.statements[0] if outcome.statements else str(outcome.status)
+                words = [p.words for p in kept if p.words and finder(p) == name]
+                lines += [f"{name}: {x}" for x in dict.fromkeys(words or [first])]
+        others = [name for name in self.outcomes if name not in finders]
+        if kept and others:
+            lines.append(f"no better: {', '.join(others)}")
+        unasked = self.failures.get("sketched")
+        if self.problem.sketch is not None and unasked is not None:  # who is made for sketches
+            why = unasked.reason if isinstance(unasked, Refusal) else unasked.message
+            lines.append(f"sketched did not take part: {why}")
+        if self.interrupted:
+            lines.append("interrupted")
+        return tuple(lines)
+
+    def _kept(self) -> list[Point]:
+        problem = self.problem
+        match problem.objective:
+            case Objective.TIME:
+                return [self._best(problem.bytes or 1)]
+            case Objective.LATENCY:
+                return [min(self.found, key=_by_latency)]
+            case Objective.BANDWIDTH:
+                return [min(self.found, key=lambda p: (p.rounds_per_chunk, p.steps))]
+            case _:
+                return self._frontier()
+
+    def _frontier(self) -> list[Point]:
+        """What ``exact`` found (best in steps and rounds), and whoever is quickest at some size.
+
+        One engine alone has chosen its points itself.
+        """
+        if len({finder(p) for p in self.found}) == 1:
+            return self.found
+        kept = [p for p in self.found if finder(p) == "exact"]
+        for size in LADDER:
+            best = self._best(size)
+            if all(self._time(best, size) < WORTH * self._time(p, size) for p in kept):
+                kept.append(best)
+        kept = [p for p in kept if not any(self._beats(q, p) for q in kept)]
+        kept.sort(key=lambda p: (p.steps, p.rounds_per_chunk))
+        quickest = [min(kept, key=lambda p: self._time(p, size)) for size in LADDER]
+        sizes = {id(p): [s for s, q in zip(LADDER, quickest, strict=True) if q is p] for p in kept}
+        return [replace(p, sizes=tuple(sizes[id(p)])) for p in kept]
+
+    def _beats(self, one: Point, other: Point) -> bool:
+        """Whether a point is no worse in steps, rate and at every size, and better in one."""
+        times = [(self._time(one, size), self._time(other, size)) for size in LADDER]
+        steps, rates = (one.steps, other.steps), (one.rounds_per_chunk, other.rounds_per_chunk)
+        pairs: list[tuple[Any, Any]] = [steps, rates, *times]
+        return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+    def _best(self, size: int) -> Point:
+        if len(self.found) == 1:
+            return self.found[0]
+        return min(self.found, key=lambda p: (self._time(p, size), p.steps))
+
+    def _proved(self, kept: list[Point]) -> bool:
+        """Whether the bound itself is met: at the size, in the rate, or in α."""
+        found, self.found = self.found, kept
+        met = self._met()
+        self.found = found
+        return met
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Passes everything on, and remembers what was found in case the engine is cut short."""
+
+    inner: Observer
+    engine: Engine
+    heard: Incumbents
+
+    def stage(self, name: str) -> None:
+        self.inner.stage(name)
+
+    def incumbent(self, point: Point) -> None:
+        if self.heard.add(point):
+            self.inner.incumbent(_signed(point, self.engine))
+
+    def cancelled(self) -> bool:
+        return self.inner.cancelled()
+
+
+def finder(point: Point) -> str:
+    """The engine that found a point."""
+    return str(point.schedule.provenance["found_by"])
+
+
+def _signed(point: Point, engine: Engine) -> Point:
+    """The point with the name of its engine, and what that one cites."""
+    signed = point.schedule.with_provenance(found_by=engine.name, cites=engine.cites)
+    return replace(point, schedule=signed)
+
+
+def _by_latency(point: Point) -> tuple[float, int, Fraction]:
+    return latency_us(point.schedule), point.steps, point.rounds_per_chunk

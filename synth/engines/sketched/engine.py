@@ -1,0 +1,257 @@
+"""The engine ``sketched``: routes and times at once, under a sketch, by search in the α-β model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import ClassVar
+
+from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import (
+    Chunks,
+    FixedSend,
+    Forbid,
+    MaxDetour,
+    MaxHops,
+    MaxSteps,
+    Only,
+    OwnFirst,
+    Relay,
+    Rule,
+    Sketch,
+    SwitchPolicy,
+    Symmetry,
+)
+
+from ...base.engine import Budget, Observer, Outcome, Point, Status
+from ...bounds import Bounds, bounds, lower_bound_us
+from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
+from ...fabric.occupancy import rounds_per_chunk
+from ...frontier.objective import pareto, sizes_of
+from ...time.simulate import simulate
+from .field import Field
+from .limits import refused
+from .search import Search
+from .search_kernel import Placed
+
+LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
+"""Message sizes in bytes that the frontier is judged at."""
+
+PIECES = (1, 2, 4, 8, 16)
+"""Cuts of every unit that are tried where the sketch does not say."""
+
+MOST_TRANSFERS = 60_000
+"""Finer cuts are not tried where they make more."""
+
+SLOWER = 1.02
+"""Two cuts in a row that are so much slower than the best are the last ones that are tried; one
+may be bad luck of a search that is cut short."""
+
+FOLLOWED = (
+    Only,
+    Forbid,
+    Relay,
+    Symmetry,
+    SwitchPolicy,
+    Chunks,
+    MaxHops,
+    MaxSteps,
+    MaxDetour,
+    FixedSend,
+    OwnFirst,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sketched:
+    """Chunks are put into the gaps of links and NICs, the quickest way first; then, over and over,
+    some are taken out and put in anew. It keeps to the rules of a sketch, and needs none.
+
+    Options:
+        chunks: pieces that every unit of the collective is cut into; 0: as the sketch says, else a
+            few are tried.
+        patience: turns without a better schedule that end the search of one cut.
+    """
+
+    name: ClassVar[str] = "sketched"
+    cites: ClassVar[str] = (
+        "sketches: Shah et al., TACCL, NSDI 2023; large-neighbourhood search: Shaw, CP 1998; here "
+        "routes and times are searched together"
+    )
+
+    chunks: int = 0
+    patience: int = 2000
+
+    def __post_init__(self) -> None:
+        if self.chunks < 0 or self.patience < 1:
+            raise UserError("sketched: chunks is 0 or more, patience a number of turns")
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """It needs nothing."""
+        return None
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Rules that it cannot keep, sums other than allreduce, too much to search."""
+        collective = problem.collective
+        for rule in problem.sketch.rules if problem.sketch else ():
+            why = _refused(rule, problem)
+            if why:
+                return f"its search cannot follow the rule {rule.label!r}: {why}"
+        if collective.ranks < 2:
+            return "nothing has to move: every rank holds already what it wants"
+        if collective.sizes or collective.local_reduce:
+            return "its chunks are all of one size, and no rank adds up by itself"
+        if collective.combining and collective.kind is not Kind.ALLREDUCE:
+            return "it copies, or adds up for everybody"
+        if _transfers(collective) > MOST_TRANSFERS:
+            return f"{_transfers(collective)} transfers are too many to be searched"
+        return None
+
+    def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+        """The best schedule at each size that the objective looks at.
+
+        Raises:
+            UserError: a chunk cannot reach everybody who wants it, or the rules exclude each other.
+        """
+        run = _Run(self, problem, budget, observer)
+        sizes = sizes_of(problem, LADDER)
+        points = [run.best(size, budget.seconds / len(sizes)) for size in sizes]
+        proved = run.met and problem.objective is Objective.TIME
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
+        return Outcome(status, tuple(pareto(points)), tuple(run.said))
+
+    def cuts(self, problem: Problem) -> tuple[int, ...]:
+        """Into how many pieces units may be cut."""
+        rules = [r.count for r in (problem.sketch or Sketch("")).rules if isinstance(r, Chunks)]
+        if rules:
+            return (rules[0],)
+        if self.chunks:
+            return (self.chunks,)
+        most = MOST_TRANSFERS // max(1, _transfers(problem.collective))
+        first = problem.collective.ranks if problem.collective.kind is Kind.ALLREDUCE else 1
+        # No move of a symmetry leaves a piece where it is, so of a sum there is one for each rank.
+        whole = () if first > 1 and _moves(problem) else (1,)
+        return (*whole, *(first * k for k in PIECES if 1 < first * k <= most)) or (first,)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Cuts one after the other, each until it gets no better."""
+
+    engine: Sketched
+    problem: Problem
+    budget: Budget
+    observer: Observer
+    said: list[str] = field(default_factory=list)
+    bound: Bounds | None = None
+    fields: dict[int, Field] = field(default_factory=dict)
+    met: bool = False
+
+    def best(self, size: int, seconds: float) -> Point:
+        """The quickest schedule of any cut."""
+        deadline = time.monotonic() + seconds
+        self.bound = bounds(self.problem.topology, self.problem.collective)
+        goal = float(lower_bound_us(self.bound, size)) * (1 + 1e-9)
+        cuts = self.engine.cuts(self.problem)
+        self.met = False
+        found: list[tuple[float, Point]] = []
+        for place, pieces in enumerate(cuts):
+            left = deadline - time.monotonic()
+            if found and (left <= 0 or self.observer.cancelled()):
+                break
+            took, point = self._cut(pieces, size, goal, left / (len(cuts) - place))
+            self.met = self.met or took <= goal
+            found.append((took, point))
+            least = min(took for took, _ in found)
+            if least <= goal or all(took > SLOWER * least for took, _ in found[-2:]):
+                break
+        took, best = min(found, key=lambda x: x[0])
+        if len(cuts) == 1:
+            self._judge(took, size, best)
+        return best
+
+    def _judge(self, took: float, size: int, point: Point) -> None:
+        """Hold a schedule in a number of chunks that was asked for against all such schedules."""
+        if point.schedule.collective.combining:
+            return
+        whole = self._whole(point.schedule.collective, size)
+        self.met = self.met or took <= float(whole.us) * (1 + 1e-9)
+        gap = took / float(whole.us) - 1 if whole.us else 0.0
+        if gap < -1e-9:
+            raise WeftError(f"a schedule of {took} µs beats its bound: {whole.certificate.text}")
+        above = f"{gap:.2%} above" if gap > 1e-9 else "which is"
+        self.said.append(
+            f"{took:,.3f} µs, {above} the least that any schedule in these chunks takes: "
+            f"{whole.certificate.text}"
+        )
+
+    def _whole(self, collective: Collective, size: int) -> WholeChunks:
+        field = self.fields[collective.factor]
+        grain = Fraction(size, collective.message_chunks)
+        return whole_chunk_bound(self.problem.topology, collective, grain, field.usable)
+
+    def _cut(self, pieces: int, size: int, goal: float, seconds: float) -> tuple[float, Point]:
+        self.observer.stage(f"{pieces} chunk{'s' * (pieces > 1)} per unit")
+        collective = self.problem.collective
+        if pieces > 1:
+            collective = collective.split(pieces)
+        grain = Fraction(size, collective.message_chunks)
+        field = self.fields[collective.factor] = Field.of(self.problem, collective, grain)
+        if not collective.combining:
+            goal = max(goal, float(self._whole(collective, size).us))
+        search = Search.of(field, self.budget.seed)
+
+        found: list[tuple[float, Point]] = []
+
+        def improved(placed: Placed) -> None:
+            """Judge it by the simulator, which follows the planned order, not the planned times:
+            where something waits for two rows, others may pass it."""
+            schedule = field.schedule(placed)
+            took = simulate(schedule, size).time_us
+            if not found or took < found[0][0]:
+                found[:] = [(took, self._point(schedule, took, goal))]
+                self.observer.incumbent(found[0][1])
+
+        search.run(seconds, self.engine.patience, goal, self.observer.cancelled, improved)
+        if not found:  # nothing has to move
+            improved(search.best)
+        return found[0]
+
+    def _point(self, schedule: Schedule, took: float, goal: float) -> Point:
+        assert self.bound is not None, "best comes first"
+        rate, limit = rounds_per_chunk(schedule), self.bound.rounds_per_chunk
+        return Point(
+            schedule,
+            schedule.steps,
+            0,
+            schedule.collective.factor,
+            limit,
+            self.bound.certificate,
+            step_optimal=schedule.steps == self.bound.steps,
+            bandwidth_optimal=rate == limit,
+            rate=rate,
+            us=took,
+            least_us=goal,
+        )
+
+
+def _refused(rule: Rule, problem: Problem) -> str | None:
+    if not isinstance(rule, FOLLOWED):
+        return "it knows no such rules"
+    return refused(rule, problem)
+
+
+def _moves(problem: Problem) -> bool:
+    return any(isinstance(r, Symmetry) for r in (problem.sketch or Sketch("")).rules)
+
+
+def _transfers(collective: Collective) -> int:
+    """About how many it takes: one for each place that wants something."""
+    if collective.kind is Kind.ALLREDUCE:
+        return 2 * (collective.ranks - 1) * collective.chunks
+    return len(collective.post)

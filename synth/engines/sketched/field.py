@@ -1,0 +1,267 @@
+"""A problem in the arrays of the search: hops that the sketch allows, and one job per chunk.
+
+Where the sketch demands symmetry there is one job per orbit of chunks, and rows that are moved to
+each other are one row, which is held for as long as all images hold it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import Sketch
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.orbits import Orbits
+
+from ...fabric.greedy_machine import Machine, machine_of
+from ...judge.permitted import off_relays, orbits_for
+from ..greedy.plan import Plan, schedule_of
+from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
+from .peers import beyond_peers
+from .search_kernel import Jobs, Placed
+from .timeline_kernel import Hops
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """What is to be moved where, for chunks of one size.
+
+    Attributes:
+        topology, collective: the machine, and the collective in its chunks.
+        machine: every hop, with real rows.
+        hops: the same hops for the search; rows are orbits.
+        rows: how many orbits of rows there are.
+        jobs: one for each orbit of chunks.
+        chunks: image g of job j is chunk ``chunks[j, g]``; ``moved[g, h]`` the image of hop h.
+    """
+
+    topology: Topology
+    collective: Collective
+    machine: Machine
+    hops: Hops
+    rows: int
+    jobs: Jobs
+    chunks: Ints
+    moved: Ints
+
+    @staticmethod
+    def of(problem: Problem, collective: Collective, bytes_of_chunk: Fraction) -> Field:
+        """The field of a problem whose collective is cut into these chunks.
+
+        Raises:
+            UserError: the symmetry of the sketch leaves a chunk where it is.
+        """
+        topology, sketch = problem.topology, problem.sketch or Sketch("")
+        machine = machine_of(topology, bytes_of_chunk)
+        orbits = orbits_for(topology, sketch)
+        moved = _hop_images(machine, orbits)
+        images = _chunk_images(collective, orbits)
+        chosen = np.flatnonzero(images.min(axis=0) == np.arange(collective.chunks))
+        hops, rows = _quotient(machine, orbits)
+        alike = (np.array(orbits.images, np.int64), images[:, chosen], moved)
+        jobs = _jobs(topology, collective, sketch, machine, alike)
+        return Field(topology, collective, machine, hops, rows, jobs, images[:, chosen].T, moved)
+
+    @property
+    def usable(self) -> Bools:
+        """The hops that some chunk may take."""
+        found = np.zeros(self.machine.hops, bool)
+        found[self.moved[:, self.jobs.allowed.any(axis=0)]] = True
+        return found
+
+    def plan(self, placed: Placed) -> Plan:
+        """All images of what was placed, by their start."""
+        parts = []
+        for j in range(len(placed.length)):
+            hop, start = placed.hop[j, : placed.length[j]], placed.start[j, : placed.length[j]]
+            adds = np.arange(len(hop)) < placed.sums[j]
+            for g, chunk in enumerate(self.chunks[j].tolist()):
+                parts.append((self.moved[g, hop], np.full(len(hop), chunk), start, adds))
+        hop, chunk, start, adds = (np.concatenate(x) for x in zip(*parts, strict=True))
+        order = np.lexsort((chunk, ~adds, start))
+        return Plan(self.machine, hop[order], chunk[order], start[order], adds[order])
+
+    def schedule(self, placed: Placed) -> Schedule:
+        """The schedule of what was placed; its planned order is that of the starts."""
+        return schedule_of(self.plan(placed), self.topology, self.collective)
+
+
+# --- symmetry -------------------------------------------------------------------------------------
+
+
+def _hop_images(machine: Machine, orbits: Orbits) -> Ints:
+    """The image of every hop, shape (elements, hops)."""
+    routes = [
+        tuple(machine.links[machine.route[h] : machine.route[h + 1]].tolist())
+        for h in range(machine.hops)
+    ]
+    place = {route: h for h, route in enumerate(routes)}
+    by_pair: dict[tuple[int, int], int] = {}
+    for h in reversed(range(machine.hops)):
+        by_pair[int(machine.src[h]), int(machine.dst[h])] = h
+    found = np.empty((orbits.order, machine.hops), np.int64)
+    for g, (node, link) in enumerate(zip(orbits.images, orbits.link_images, strict=True)):
+        for h, route in enumerate(routes):
+            image = place.get(tuple(link[list(route)].tolist()))
+            if image is None:  # of many routes of one pair some were left out
+                image = by_pair[int(node[machine.src[h]]), int(node[machine.dst[h]])]
+            found[g, h] = image
+    return found
+
+
+def _chunk_images(collective: Collective, orbits: Orbits) -> Ints:
+    """The image of every chunk, shape (elements, chunks): what starts and ends at the images of
+    the ranks, in the same place among those that do. Pieces of a sum are moved as the ranks are
+    that gather them.
+
+    Raises:
+        UserError: there is none, or it is the chunk itself.
+    """
+    if collective.kind is Kind.ALLREDUCE and collective.combining:
+        return _sum_images(collective, orbits)
+    ends = _ends(collective)
+    alike: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
+    turn = []
+    for c, key in enumerate(ends):
+        alike.setdefault(key, []).append(c)
+        turn.append(len(alike[key]) - 1)
+    found = np.empty((orbits.order, collective.chunks), np.int64)
+    for g, element in enumerate(orbits.images):
+        for c, (starts, wants) in enumerate(ends):
+            others = alike.get((_moved(starts, element), _moved(wants, element)), [])
+            if turn[c] >= len(others):
+                raise UserError("the symmetry of the sketch is none of the collective")
+            found[g, c] = others[turn[c]]
+    return _free(found)
+
+
+def _sum_images(collective: Collective, orbits: Orbits) -> Ints:
+    chunk = np.arange(collective.chunks)
+    first, ranks = chunk - _roots(collective), collective.ranks
+    if orbits.order > 1 and collective.chunks % ranks:
+        raise UserError(
+            f"the symmetry of the sketch moves every rank, and the root of every sum with it: an "
+            f"allreduce takes one piece for each of {ranks} ranks, or a multiple, not "
+            f"{collective.chunks}",
+            hint=f"chunks {ranks}, or a multiple of it, or no line chunks at all",
+        )
+    return _free(np.array([first + image[chunk - first] for image in orbits.images]))
+
+
+def _free(images: Ints) -> Ints:
+    if (images[1:] == images[0]).any():
+        raise UserError("a move of the sketch's symmetry leaves a chunk where it is")
+    return images
+
+
+def _roots(collective: Collective) -> Ints:
+    """The rank that gathers each piece of a sum."""
+    return np.arange(collective.chunks) % collective.ranks
+
+
+def _moved(ranks: frozenset[int], element: Ints) -> frozenset[int]:
+    return frozenset(int(element[v]) for v in ranks)
+
+
+def _ends(collective: Collective) -> list[tuple[frozenset[int], frozenset[int]]]:
+    """Where every chunk starts and where it is wanted."""
+    starts, wants = ([set[int]() for _ in range(collective.chunks)] for _ in range(2))
+    for placement, sides in ((collective.pre, starts), (collective.post, wants)):
+        for rank, chunk in zip(placement.ranks.tolist(), placement.chunks.tolist(), strict=True):
+            sides[chunk].add(rank)
+    return [(frozenset(a), frozenset(b)) for a, b in zip(starts, wants, strict=True)]
+
+
+def _quotient(machine: Machine, orbits: Orbits) -> tuple[Hops, int]:
+    """Hops over orbits of rows: what all images hold of one of them, one after the other."""
+    size = np.bincount(orbits.row_orbit)
+    first, row, hold = [0], [], []
+    arrives = machine.arrives.copy()
+    for h in range(machine.hops):
+        held: dict[int, int] = {}
+        for k in range(machine.first[h], machine.first[h + 1]):
+            orbit = int(orbits.row_orbit[machine.row[k]])
+            held[orbit] = held.get(orbit, 0) + int(machine.hold[k])
+        for orbit, ticks in held.items():
+            row.append(orbit)
+            hold.append(-(-ticks * orbits.order // int(size[orbit])))
+        first.append(len(row))
+        arrives[h] = max(arrives[h], machine.alpha[h] + max(hold[first[-2] :], default=0))
+
+    def grouped(ends: Ints) -> tuple[Ints, Ints]:
+        counts = np.bincount(ends, minlength=machine.ranks)
+        return np.concatenate([[0], np.cumsum(counts)]), np.argsort(ends, kind="stable")
+
+    (out, outs), (into, ins) = grouped(machine.src), grouped(machine.dst)
+    held_first, held_row, held_for = (np.array(x, np.int64) for x in (first, row, hold))
+    hops = Hops(
+        machine.src,
+        machine.dst,
+        arrives,
+        held_first,
+        held_row,
+        held_for,
+        out,
+        outs,
+        into,
+        ins,
+        (machine.dst - machine.src) % machine.ranks,
+    )
+    return hops, len(size)
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def _jobs(
+    topology: Topology,
+    collective: Collective,
+    sketch: Sketch,
+    machine: Machine,
+    images: tuple[Ints, Ints, Ints],
+) -> Jobs:
+    """One job per orbit; ``images``: of nodes (elements, nodes), of chunks and of hops."""
+    nodes, chunks, moved = images
+    ranks = collective.ranks
+    holds = np.zeros((collective.chunks, ranks), bool)
+    wants = np.zeros((collective.chunks, ranks), bool)
+    holds[collective.pre.chunks, collective.pre.ranks] = True
+    wants[collective.post.chunks, collective.post.ranks] = True
+    chosen = chunks[0]
+    sums = collective.kind is Kind.ALLREDUCE and collective.combining
+    root = _roots(collective)[chosen] if sums else np.full(len(chosen), -1)
+    usable = np.array([sketch.allows(hop) for hop in machine.each_hop()])
+    usable &= ~beyond_peers(topology, sketch, machine, moved)
+    kinds, kind = np.unique(holds[chosen], axis=0, return_inverse=True)
+    barred = [off_relays(topology, sketch, row)[machine.src, machine.dst] for row in kinds]
+    allowed, kind = usable & ~np.array(barred), kind.reshape(-1).astype(np.int64)
+    fixed = fixed_sends(collective, sketch, holds, wants, machine)
+    if fixed is not None:  # what holds for one chunk of an orbit holds for all
+        open_for, through = fixed
+        mine = np.array([open_for[row][:, moved[g]] for g, row in enumerate(chunks)])
+        allowed, kind = allowed[kind] & mine.all(axis=0), np.arange(len(chosen))
+        passed = np.array([through[row][:, nodes[g, :ranks]] for g, row in enumerate(chunks)])
+        wants[chosen] |= passed.any(axis=0)
+    length, most = limits_of(topology, sketch, machine, holds[chosen])
+    up = np.full(len(chosen), UNLIMITED)
+    if sums and len(most):
+        up = most[0, :, 0] - hops_down(machine, allowed[kind], root)
+    reached = np.asarray((holds | wants)[chosen].all(axis=1), bool)
+    return Jobs(
+        holds[chosen],
+        wants[chosen],
+        root.astype(np.int64),
+        kind,
+        reached,
+        allowed,
+        length,
+        most,
+        up,
+    )

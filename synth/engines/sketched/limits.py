@@ -1,0 +1,146 @@
+"""Rules about single chunks, as the search keeps them: how far each may come, and what it must, or
+must not, pass.
+
+* *max hops*, *max steps*: a limit on the way to every rank. Steps are counted by what depends on
+  what, so a chunk arrives in the step of its last hop.
+* *max detour*: a limit for each place that the chunk comes to, in hops or in α.
+* *fixed sends*: a chunk that must go from u to v comes to v by no other hop, and v has to get it;
+  one that must not has one hop less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import hop_distances, latency_distances, latency_units
+from weft.dsl.nouns.problem import Problem
+from weft.dsl.nouns.sketch import FixedSend, MaxDetour, MaxHops, MaxSteps, Measure, Rule, Sketch
+from weft.dsl.nouns.topology import Topology
+
+from ...fabric.greedy_machine import Machine
+
+UNLIMITED = 1 << 30
+
+
+def refused(rule: Rule, problem: Problem) -> str | None:
+    """Why the search cannot follow a rule about single chunks; None if it can."""
+    sums = problem.collective.combining
+    if isinstance(rule, MaxHops) and sums and rule.count < 2:
+        return "a sum that goes to one rank and back takes two hops"
+    if isinstance(rule, MaxDetour) and sums:
+        return "all parts of a sum go by its root, which is a detour for most"
+    if isinstance(rule, FixedSend) and sums and (rule.must or rule.step is not None):
+        return "what must be sent of a sum may be on its way up or down"
+    if isinstance(rule, FixedSend) and rule.step is not None:
+        first = rule.pair[0] == rule.owner and (rule.step == 1 or not rule.must)
+        return None if first else "it plans times; only what leaves its owner has a step, the first"
+    return None
+
+
+# --- how far --------------------------------------------------------------------------------------
+
+
+def limits_of(
+    topology: Topology, sketch: Sketch, machine: Machine, holds: Bools
+) -> tuple[Ints, Ints]:
+    """The length of hops (measures, hops), and of the longest ways (measures, jobs, ranks)."""
+    lengths, most = [], []
+    for measure in Measure:
+        tables = [*_tables(topology, sketch, measure)]
+        if tables:
+            table = np.minimum.reduce(tables)
+            # Of equal copies that start on several ranks the nearest one counts.
+            most.append(np.array([table[row].min(axis=0) for row in holds], np.int64))
+            lengths.append(_lengths(topology, machine, measure))
+    if not most:
+        return np.zeros((0, machine.hops), np.int64), np.zeros((0, *holds.shape), np.int64)
+    return np.array(lengths, np.int64), np.array(most, np.int64)
+
+
+def _tables(topology: Topology, sketch: Sketch, measure: Measure) -> Iterator[Ints]:
+    """For each rule with this measure, the longest way from rank to rank."""
+    for rule in sketch.rules:
+        if isinstance(rule, MaxHops | MaxSteps) and measure is Measure.HOPS:
+            yield np.full((topology.ranks, topology.ranks), rule.count, np.int64)
+        if isinstance(rule, MaxDetour) and rule.measure is measure:
+            yield _longest(topology, rule)
+
+
+def _longest(topology: Topology, rule: MaxDetour) -> Ints:
+    scale, shortest = 1, hop_distances(topology).astype(np.int64)
+    if rule.measure is Measure.ALPHA:
+        shortest, scale = latency_distances(topology), latency_units(topology)[1]
+    found = np.full(shortest.shape, UNLIMITED, np.int64)
+    for distance in np.unique(shortest[shortest >= 0]).tolist():
+        longest = math.floor(rule.longest(Fraction(distance, scale)) * scale)
+        found[shortest == distance] = longest
+    return found
+
+
+def _lengths(topology: Topology, machine: Machine, measure: Measure) -> Ints:
+    if measure is Measure.HOPS:
+        return np.ones(machine.hops, np.int64)
+    alpha = np.concatenate([[0], np.cumsum(latency_units(topology)[0][machine.links])])
+    found: Ints = alpha[machine.route[1:]] - alpha[machine.route[:-1]]
+    return found
+
+
+def hops_down(machine: Machine, allowed: Bools, root: Ints) -> Ints:
+    """Hops from the root of each sum to the farthest rank, over the hops that it may take."""
+    found = np.zeros(len(root), np.int64)
+    for j, (open_hops, start) in enumerate(zip(allowed, root.tolist(), strict=True)):
+        ends = machine.src[open_hops], machine.dst[open_hops]
+        graph = csr_array((np.ones(len(ends[0])), ends), shape=(machine.ranks, machine.ranks))
+        far = dijkstra(graph, indices=start, unweighted=True).max()
+        found[j] = int(far) if np.isfinite(far) else UNLIMITED
+    return found
+
+
+# --- fixed sends ----------------------------------------------------------------------------------
+
+
+def fixed_sends(
+    collective: Collective, sketch: Sketch, holds: Bools, wants: Bools, machine: Machine
+) -> tuple[Bools, Bools] | None:
+    """Which hops are open for each chunk, and by which ranks it must come; None: no such rules.
+
+    Raises:
+        UserError: no chunk is meant, or it is there at the start.
+    """
+    rules = [r for r in sketch.rules if isinstance(r, FixedSend)]
+    if not rules:
+        return None
+    open_for = np.ones((collective.chunks, machine.hops), bool)
+    through = np.zeros((collective.chunks, collective.ranks), bool)
+    piece = np.arange(collective.chunks) % collective.factor
+    moving = (wants & ~holds).any(axis=1) | collective.combining
+    for rule in rules:
+        u, v = rule.pair
+        meant = holds[:, rule.owner].copy()
+        if rule.target is not None:
+            meant &= wants[:, rule.target]
+        if rule.piece is not None:
+            meant &= piece == rule.piece
+        this = (machine.src == u) & (machine.dst == v)
+        if rule.must:
+            meant &= moving
+            if not meant.any() or holds[meant, v].any():
+                what = "is there already" if meant.any() else "does not exist"
+                raise UserError(
+                    f"{rule.label!r} asks for a send of what {what}",
+                    where=str(rule.span or rule.label),
+                )
+            through[meant, v] = True
+            open_for[np.ix_(meant, (machine.dst == v) & ~this)] = False
+        elif rule.step in (None, 1):
+            open_for[np.ix_(meant, this)] = False
+    return open_for, through

@@ -1,0 +1,90 @@
+"""At most so many peers over a switch: chosen before chunks are placed, since it binds them all.
+
+Each GPU sends to those that are some distances further on, modulo their number: so each hears of as
+many as it sends to, and rotations keep the choice. The distances are those by which all are reached
+in the fewest hops, and then by the shortest ways in sum; where there are too many to try, they are
+1, b, b², …, with which n GPUs are about L · n^(1/L) hops apart for L peers.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.sketch import Sketch, SwitchPolicy
+from weft.dsl.nouns.topology import Topology
+
+from ...fabric.greedy_machine import Machine
+
+MOST_TRIED = 5000
+"""Sets of distances that are tried."""
+
+
+def beyond_peers(topology: Topology, sketch: Sketch, machine: Machine, moved: Ints) -> Bools:
+    """The hops that no chunk may take, since they lead to others than the chosen peers.
+
+    Raises:
+        UserError: the symmetry of the sketch does not keep the choice.
+    """
+    barred = np.zeros(machine.hops, bool)
+    for rule in sketch.rules:
+        if isinstance(rule, SwitchPolicy) and rule.limit is not None:
+            through = _through(topology, machine, rule.switch)
+            barred |= through & ~_chosen(machine, through, rule.limit)
+            if (barred[moved] != barred).any():
+                raise UserError(
+                    f"the peers that {rule.label!r} leaves are not mapped to each other by the "
+                    "symmetry of the sketch",
+                    where=str(rule.span or rule.label),
+                    hint="rotations in the order of the ranks keep them; or another engine: exact",
+                )
+    return barred
+
+
+def _through(topology: Topology, machine: Machine, switch: int) -> Bools:
+    """The hops that pass a switch."""
+    enters = np.array([x.dst == switch for x in topology.links], bool)[machine.links]
+    before = np.concatenate([[0], np.cumsum(enters)])
+    found: Bools = before[machine.route[1:]] > before[machine.route[:-1]]
+    return found
+
+
+def _chosen(machine: Machine, through: Bools, limit: int) -> Bools:
+    members = np.unique(np.concatenate([machine.src[through], machine.dst[through]]))
+    place = np.searchsorted(members, np.arange(machine.ranks))
+    ahead = (place[machine.dst] - place[machine.src]) % max(1, len(members))
+    found: Bools = np.isin(ahead, _distances(len(members), limit))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _distances(count: int, limit: int) -> tuple[int, ...]:
+    """How far on the peers of each of ``count`` GPUs are."""
+    if limit >= count - 1:
+        return tuple(range(1, count))
+    if math.comb(count - 1, limit) <= MOST_TRIED:
+        return min(combinations(range(1, count), limit), key=lambda d: _spread(count, d))
+    found = [1]
+    for power in range(1, limit):
+        found.append(max(found[-1] + 1, round(count ** (power / limit))))
+    return tuple(found)
+
+
+def _spread(count: int, distances: tuple[int, ...]) -> tuple[int, int]:
+    """The hops to the farthest GPU and to all of them in sum; sets of GPUs are bits."""
+    everyone = (1 << count) - 1
+    reached, hops, total = 1, 0, 0
+    while reached != everyone:
+        wider = reached
+        for d in distances:
+            wider |= (reached << d | reached >> (count - d)) & everyone
+        if wider == reached:
+            return count, count * count
+        hops, total = hops + 1, total + (everyone ^ reached).bit_count()
+        reached = wider
+    return hops, total

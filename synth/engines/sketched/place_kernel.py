@@ -1,0 +1,253 @@
+"""One chunk is put into the gaps of the rows: a tree that grows by what arrives first.
+
+Forward, everybody who has the chunk offers it over every hop that it may take; what would arrive
+first is taken, and its rows are occupied. Where few want the chunk, only the way to the next of
+them is taken. Backward, for sums, the root has everything at a pivot moment, and of what could
+come in the hop that may leave last is taken. ``bias`` is added where arrivals are compared.
+
+Ways may be limited in several measures. What arrives first may then have come too far to be passed
+on: so who asks can have ways grow ``by`` one measure instead, the shortest first (Dijkstra 1959);
+that finds ways to all, where there are any within the limits of that measure.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.jit import compiled
+
+from .timeline_kernel import Hops, Rows, earliest, latest, release, reserve
+
+NEVER = 1 << 61
+
+
+class Limits(NamedTuple):
+    """How far a chunk may come: ``length`` (measures, hops) of the hops, ``most`` (measures, ranks)
+    of a way from where the chunk starts to each rank."""
+
+    length: Ints
+    most: Ints
+
+
+BY_ARRIVAL = -1
+"""Ways grow by what arrives first."""
+
+
+@compiled
+def within(limits: Limits, depth: Ints, u: Any, v: Any, h: Any) -> bool:
+    """Whether a chunk that came ``depth`` (measures, ranks) far to rank u may go on to v."""
+    for k in range(len(limits.most)):
+        if depth[k, u] + limits.length[k, h] > limits.most[k, v]:
+            return False
+    return True
+
+
+@compiled
+def go(limits: Limits, depth: Ints, u: Any, v: Any, h: Any) -> None:
+    """Note how far a chunk has come that goes from rank u to v."""
+    for k in range(len(limits.most)):
+        depth[k, v] = depth[k, u] + limits.length[k, h]
+
+
+@compiled
+def _offer(
+    heap: Any,
+    rows: Rows,
+    hops: Hops,
+    v: int,
+    ready: Ints,
+    depth: Ints,
+    allowed: Bools,
+    bias: Ints,
+    limits: Limits,
+    by: int,
+) -> None:
+    """Put the hops that leave rank v on the heap, by when they would arrive, or by how far."""
+    for i in range(hops.out[v], hops.out[v + 1]):
+        h = hops.outs[i]
+        w = hops.dst[h]
+        if allowed[h] and ready[w] == NEVER and within(limits, depth, v, w, h):
+            far = np.int64(0) if by < 0 else depth[by, v] + limits.length[by, h]
+            arrival = earliest(rows, hops, h, ready[v]) + hops.arrives[h]
+            heapq.heappush(heap, (far, arrival + bias[h], hops.turn[h], np.int64(h)))
+
+
+@compiled
+def undo(rows: Rows, hops: Hops, hop: Ints, start: Ints, count: int) -> None:
+    """Release transfers."""
+    for i in range(count):
+        release(rows, hops, hop[i], start[i])
+
+
+@compiled
+def flood(
+    rows: Rows,
+    hops: Hops,
+    ready: Ints,
+    depth: Ints,
+    allowed: Bools,
+    bias: Ints,
+    limits: Limits,
+    by: int,
+    hop: Ints,
+    start: Ints,
+) -> int:
+    """Bring a chunk to all ranks: how many transfers that took, -1 if some cannot be reached.
+
+    ``ready``: when each rank has it (NEVER: not yet), ``depth``: how far it came, shape (measures,
+    ranks); both change. ``hop`` and ``start`` get the transfers, in an order in which each comes
+    after the one that brought the chunk.
+    """
+    left, done = 0, 0
+    heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
+    heap.pop()
+    for v in range(len(ready)):
+        if ready[v] == NEVER:
+            left += 1
+        else:
+            _offer(heap, rows, hops, v, ready, depth, allowed, bias, limits, by)
+    while left and len(heap):
+        far, key, turn, h = heapq.heappop(heap)
+        u, v = hops.src[h], hops.dst[h]
+        if ready[v] != NEVER:
+            continue
+        begin = earliest(rows, hops, h, ready[u])
+        if begin + hops.arrives[h] + bias[h] > key:  # its rows were taken since
+            heapq.heappush(heap, (far, begin + hops.arrives[h] + bias[h], turn, h))
+            continue
+        reserve(rows, hops, h, begin)
+        hop[done], start[done] = h, begin
+        done += 1
+        left -= 1
+        ready[v] = begin + hops.arrives[h]
+        go(limits, depth, u, v, h)
+        _offer(heap, rows, hops, v, ready, depth, allowed, bias, limits, by)
+    if left:
+        undo(rows, hops, hop, start, done)
+        return -1
+    return done
+
+
+@compiled
+def deliver(
+    rows: Rows,
+    hops: Hops,
+    ready: Ints,
+    depth: Ints,
+    wanted: Bools,
+    allowed: Bools,
+    bias: Ints,
+    limits: Limits,
+    by: int,
+    hop: Ints,
+    start: Ints,
+) -> int:
+    """As :func:`flood`, to those that want the chunk: the nearest first, by its quickest way."""
+    n, done = len(ready), 0
+    via = np.empty(n, np.int64)
+    while True:
+        at, deep = ready.copy(), depth.copy()
+        heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
+        heap.pop()
+        left = False
+        for v in range(n):
+            via[v] = -1
+            if ready[v] == NEVER:
+                left = left or wanted[v]
+            else:
+                _offer(heap, rows, hops, v, at, deep, allowed, bias, limits, by)
+        if not left:
+            return done
+        reached = -1
+        while reached < 0 and len(heap):
+            _, _, _, h = heapq.heappop(heap)
+            u, v = hops.src[h], hops.dst[h]
+            if at[v] != NEVER:
+                continue
+            at[v] = earliest(rows, hops, h, at[u]) + hops.arrives[h]
+            go(limits, deep, u, v, h)
+            via[v] = h
+            if wanted[v]:
+                reached = v
+            else:
+                _offer(heap, rows, hops, v, at, deep, allowed, bias, limits, by)
+        if reached < 0:
+            undo(rows, hops, hop, start, done)
+            return -1
+        length, v = 0, reached
+        while via[v] >= 0:
+            length += 1
+            v = hops.src[via[v]]
+        v = reached
+        for i in range(length):
+            hop[done + length - 1 - i] = via[v]
+            v = hops.src[via[v]]
+        for _ in range(length):
+            h = hop[done]
+            u, v = hops.src[h], hops.dst[h]
+            start[done] = earliest(rows, hops, h, ready[u])
+            reserve(rows, hops, h, start[done])
+            ready[v] = start[done] + hops.arrives[h]
+            go(limits, depth, u, v, h)
+            done += 1
+
+
+@compiled
+def gather(
+    rows: Rows,
+    hops: Hops,
+    root: int,
+    pivot: int,
+    allowed: Bools,
+    bias: Ints,
+    most: int,
+    shortest: bool,
+    hop: Ints,
+    start: Ints,
+    depth: Ints,
+) -> int:
+    """Add a chunk of all ranks up at the root until ``pivot``: how many transfers, -1 if some
+    cannot reach it. Starts may be negative: then the pivot is too early.
+
+    No more than ``most`` hops; ``shortest``: the ways of fewest hops. ``hop`` and ``start`` get the
+    transfers, the last ones first, ``depth`` the hops from each rank to the root.
+    """
+    n, done = len(hops.out) - 1, 0
+    due = np.full(n, NEVER)
+    depth[root] = 0
+    heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
+    heap.pop()
+    due[root] = pivot
+    last = root
+    while True:
+        if depth[last] < most:
+            for i in range(hops.into[last], hops.into[last + 1]):
+                h = hops.ins[i]
+                if allowed[h] and due[hops.src[h]] == NEVER:
+                    leaves = latest(rows, hops, h, due[last])
+                    far = depth[last] if shortest else np.int64(0)
+                    heapq.heappush(heap, (far, bias[h] - leaves, hops.turn[h], np.int64(h)))
+        if done == n - 1:
+            return done
+        found = False
+        while len(heap) and not found:
+            far, key, turn, h = heapq.heappop(heap)
+            u, v = hops.src[h], hops.dst[h]
+            if due[u] != NEVER:
+                continue
+            leaves = latest(rows, hops, h, due[v])
+            if bias[h] - leaves > key:
+                heapq.heappush(heap, (far, bias[h] - leaves, turn, h))
+                continue
+            reserve(rows, hops, h, leaves)
+            hop[done], start[done] = h, leaves
+            done += 1
+            due[u], depth[u] = leaves, depth[v] + 1
+            last, found = u, True
+        if not found:
+            undo(rows, hops, hop, start, done)
+            return -1

@@ -1,0 +1,164 @@
+"""The search on one field: first answers in several orders, then turns until none is better."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.schedule import Schedule
+
+from .field import Field
+from .place_kernel import NEVER
+from .search_kernel import Placed, construct, cost, grow_together, improve, nothing_placed
+from .timeline_kernel import Rows, empty_rows
+
+STARTS = 3
+"""First answers that are improved; a search that is stuck may not be from elsewhere."""
+
+ORDERS = 5
+"""Orders in which a first answer is made: the best one counts."""
+
+FAR = 1 << 20
+"""Between the seeds of two starts."""
+
+MOST_OUT = 6
+"""Chunks that are taken out at once."""
+
+HEAT = 0.002
+"""How much worse, in parts, a turn may be that is kept."""
+
+BATCH = 50
+"""Turns between two looks at the clock; it ends the search and decides nothing else."""
+
+WORTH = 0.995
+"""What is to be heard of takes less than this share of the time of what was heard of before."""
+
+
+def _unheard(_: Placed) -> None:
+    """Nobody asks for what is found on the way."""
+
+
+@dataclass(slots=True)
+class Search:
+    """One field, and the best that was placed on it."""
+
+    field: Field
+    seed: int
+    best: Placed
+    rows: Rows
+    told: int = NEVER
+
+    @staticmethod
+    def of(field: Field, seed: int) -> Search:
+        """The search, with nothing placed yet."""
+        jobs, ranks = len(field.jobs.root), field.machine.ranks
+        # A job takes each hop at most once on the way up and once on the way down.
+        holders = int(np.bincount(field.hops.row).max(initial=0))
+        rows = empty_rows(field.rows, 2 * jobs * min(ranks, holders) + 1)
+        return Search(field, seed, nothing_placed(jobs, ranks), rows)
+
+    def run(
+        self,
+        seconds: float,
+        patience: int,
+        goal_us: float,
+        cancelled: Callable[[], bool],
+        improved: Callable[[Placed], None] = _unheard,
+    ) -> None:
+        """Search from several first answers, from each until nothing is gained in ``patience``
+        turns; until the goal is met, or the time is over. ``improved`` hears of first answers, of
+        what is clearly better than the last one it heard of, and of what each of them becomes.
+
+        Raises:
+            UserError: a chunk cannot reach everybody who wants it.
+        """
+        if not len(self.field.jobs.root):
+            return
+        deadline = time.monotonic() + seconds
+        goal = goal_us * self.field.machine.unit * (1 + 1e-9)
+
+        def late() -> bool:
+            return time.monotonic() > deadline or cancelled()
+
+        def over(placed: Placed) -> bool:
+            self._tell(placed, improved, WORTH)
+            return late() or int(placed.end.max()) <= goal
+
+        found: list[Placed] = []
+        for start in range(STARTS):
+            placed, self.told = self._first(start, late), NEVER
+            self._improved(placed, patience, start, over)
+            self._tell(placed, improved, 1)
+            found.append(placed)
+            if over(placed):
+                break
+        self.best = min(found, key=cost)
+
+    def schedule(self) -> Schedule:
+        """The schedule of the best."""
+        return self.field.schedule(self.best)
+
+    def _tell(self, placed: Placed, improved: Callable[[Placed], None], share: float) -> None:
+        """Report what takes less than a share of the time of the last report.
+
+        The clock has no say in it, so that an engine may choose among what it hears of.
+        """
+        end = int(placed.end.max())
+        if end < share * self.told:
+            self.told = end
+            improved(placed)
+
+    def _improved(
+        self, placed: Placed, patience: int, start: int, over: Callable[[Placed], bool]
+    ) -> None:
+        """Turns, until none of the last ``patience`` gained anything."""
+        turns, gained, least = 0, 0, cost(placed)
+        self._turns(placed, 0, 0)  # rows as they were left
+        while turns < gained + patience and not over(placed):
+            self._turns(placed, BATCH, start * FAR + turns)
+            turns += BATCH
+            if cost(placed) < least * (1 - 1e-6):
+                least, gained = cost(placed), turns
+
+    def _turns(self, placed: Placed, turns: int, seed: int) -> None:
+        improve(
+            self.rows,
+            self.field.hops,
+            self.field.jobs,
+            placed,
+            turns,
+            MOST_OUT,
+            HEAT,
+            (self.seed + seed) % (1 << 32),
+        )
+
+    def _first(self, start: int, late: Callable[[], bool]) -> Placed:
+        """The best of several orders of putting everything into empty rows."""
+        jobs, hops = self.field.jobs, self.field.hops
+        count = len(jobs.root)
+        rng = np.random.default_rng((self.seed, start))
+        best, least = nothing_placed(count, self.field.machine.ranks), np.inf
+        together = start == 0 and bool(jobs.everywhere.all() and (jobs.root < 0).all())
+        for attempt in range(ORDERS):
+            placed = nothing_placed(count, self.field.machine.ranks)
+            if together and attempt == 0:
+                done = grow_together(self.rows, hops, jobs, placed, 0, 0)
+            else:
+                usual = start == 0 and attempt < 2
+                order = np.arange(count) if usual else rng.permutation(count)
+                done = construct(self.rows, hops, jobs, placed, order, 0, 0)
+            if done and cost(placed) < least:
+                best, least = placed, cost(placed)
+            if least < np.inf and late():
+                break
+        if least == np.inf:
+            raise UserError(
+                "no way was found for a chunk to a rank that wants it by the hops that the sketch "
+                "leaves",
+                hint="weft explain -t TOPO -c COLL -s SKETCH says whether rules exclude each other",
+            )
+        return best

@@ -1,0 +1,386 @@
+"""Chunks are put in one after another; then some are taken out and put in anew, over and over.
+
+Large-neighbourhood search (Shaw 1998): what is taken out are one chunk that ends last and others;
+they come back in a random order and with random biases, so over other hops. It is kept if the end
+is no later, or hardly later, and undone otherwise.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.jit import compiled
+
+from .place_kernel import BY_ARRIVAL, NEVER, Limits, deliver, flood, gather, go, undo, within
+from .timeline_kernel import Hops, Rows, Whole, earliest, reserve
+
+
+class Jobs(NamedTuple):
+    """What is to be moved, one row per chunk.
+
+    Attributes:
+        holds, wants: shape (jobs, ranks).
+        root: where a sum is formed, or -1 for copies.
+        kind: which of the rows of ``allowed`` (kinds, hops) holds for it.
+        everywhere: whether every rank has or wants it.
+        length: shape (measures, hops): the length of every hop in each measure that is limited.
+        most: shape (measures, jobs, ranks): the longest way to each rank. Sums have at most one
+            measure, hops.
+        up: hops of the way up to the root of a sum: those that leave enough for the way down.
+    """
+
+    holds: Bools
+    wants: Bools
+    root: Ints
+    kind: Ints
+    everywhere: Bools
+    allowed: Bools
+    length: Ints
+    most: Ints
+    up: Ints
+
+
+class Placed(NamedTuple):
+    """The transfers of every job: ``hop[j, :length[j]]`` from ``start`` on; its end, and the pivot
+    of a sum; ``sums[j]`` transfers of it come first and are added up."""
+
+    length: Ints
+    sums: Ints
+    hop: Ints
+    start: Ints
+    end: Ints
+    pivot: Ints
+
+
+def nothing_placed(jobs: int, ranks: int) -> Placed:
+    """Room for transfers of so many jobs."""
+    length, sums, end, pivot = np.zeros((4, jobs), np.int64)
+    hop, start = np.zeros((2, jobs, 2 * ranks), np.int64)
+    return Placed(length, sums, hop, start, end, pivot)
+
+
+_PIVOTS = 40
+"""Moments tried for a sum."""
+
+
+@compiled
+def _sum(
+    rows: Rows,
+    hops: Hops,
+    jobs: Jobs,
+    bias: Ints,
+    placed: Placed,
+    j: int,
+    pivot: int,
+    shortest: bool,
+    depth: Ints,
+) -> int:
+    """Add a chunk up as early as it goes from ``pivot`` on; when it is done, or -1."""
+    allowed = jobs.allowed[jobs.kind[j]]
+    for attempt in range(_PIVOTS):
+        made = gather(
+            rows,
+            hops,
+            jobs.root[j],
+            pivot,
+            allowed,
+            bias,
+            jobs.up[j],
+            shortest,
+            placed.hop[j],
+            placed.start[j],
+            depth,
+        )
+        if made < 0:
+            return -1
+        early = 0
+        for i in range(made):
+            early = min(early, placed.start[j, i])
+        if early == 0:
+            placed.sums[j] = placed.length[j] = made
+            return pivot
+        undo(rows, hops, placed.hop[j], placed.start[j], made)
+        pivot -= early << max(0, attempt - 8)  # patience ends: then it need not be the earliest
+    return -1
+
+
+@compiled
+def place(
+    rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int
+) -> bool:
+    """Put a job into the gaps; False if it cannot be done, and then nothing has changed.
+
+    The quickest ways may be too long to be passed on; then the shortest ones are taken.
+    """
+    for by in range(BY_ARRIVAL, len(jobs.length)):
+        if _placed_by(rows, hops, jobs, bias, placed, j, pivot, by):
+            return True
+    return False
+
+
+@compiled
+def _placed_by(
+    rows: Rows, hops: Hops, jobs: Jobs, bias: Ints, placed: Placed, j: int, pivot: int, by: int
+) -> bool:
+    n = len(hops.out) - 1
+    ready, depth = np.full(n, NEVER), np.zeros((len(jobs.length), n), np.int64)
+    allowed = jobs.allowed[jobs.kind[j]]
+    limits = Limits(jobs.length, jobs.most[:, j])
+    placed.length[j] = placed.sums[j] = 0
+    if jobs.root[j] >= 0:
+        up = np.zeros(n, np.int64)
+        moment = _sum(rows, hops, jobs, bias, placed, j, pivot, by >= 0, up)
+        if moment < 0:
+            return False
+        placed.pivot[j] = moment
+        ready[jobs.root[j]] = moment
+        depth[:, jobs.root[j]] = up.max()  # a sum has come as far as its farthest part
+    else:
+        for v in range(n):
+            if jobs.holds[j, v]:
+                ready[v] = 0
+    before = placed.length[j]
+    hop, start = placed.hop[j, before:], placed.start[j, before:]
+    if jobs.everywhere[j]:
+        made = flood(rows, hops, ready, depth, allowed, bias, limits, by, hop, start)
+    else:
+        made = deliver(
+            rows, hops, ready, depth, jobs.wants[j], allowed, bias, limits, by, hop, start
+        )
+    if made < 0:
+        undo(rows, hops, placed.hop[j], placed.start[j], before)
+        placed.length[j] = 0
+        return False
+    placed.length[j] += made
+    placed.end[j] = 0
+    for v in range(n):
+        if jobs.wants[j, v]:
+            placed.end[j] = max(placed.end[j], ready[v])
+    return True
+
+
+@compiled
+def take_out(rows: Rows, hops: Hops, placed: Placed, j: int) -> None:
+    """Release what a job occupies; its transfers stay written down."""
+    undo(rows, hops, placed.hop[j], placed.start[j], placed.length[j])
+
+
+@compiled
+def put_back(rows: Rows, hops: Hops, placed: Placed, j: int) -> None:
+    """Undo :func:`take_out`."""
+    for i in range(placed.length[j]):
+        reserve(rows, hops, placed.hop[j, i], placed.start[j, i])
+
+
+@compiled
+def biases(hops: int, scale: int) -> Ints:
+    """Random preferences among hops, in ticks."""
+    found = np.zeros(hops, np.int64)
+    if scale > 0:
+        for h in range(hops):
+            found[h] = np.random.randint(0, scale + 1)
+    return found
+
+
+@compiled
+def construct(
+    rows: Rows, hops: Hops, jobs: Jobs, placed: Placed, order: Ints, scale: int, seed: int
+) -> bool:
+    """Put all jobs into empty rows, in an order; whether all could be."""
+    np.random.seed(seed)
+    rows.used[:] = 0
+    bias = biases(len(hops.src), scale)
+    for j in order:
+        if not place(rows, hops, jobs, bias, placed, j, 0):
+            return False
+    return True
+
+
+@compiled
+def grow_together(
+    rows: Rows, hops: Hops, jobs: Jobs, placed: Placed, scale: int, seed: int
+) -> bool:
+    """All chunks at once, for jobs that everybody wants: whatever would arrive first is next.
+
+    One chunk after the other spreads each as fast as it goes, over hops that the others need; where
+    all ports are busy all the time, this shares them out. Whether all could be placed.
+    """
+    np.random.seed(seed)
+    rows.used[:] = 0
+    total, n = len(placed.length), len(hops.out) - 1
+    bias = biases(len(hops.src), scale)
+    ready = np.full((total, n), NEVER)
+    depth = np.zeros((total, len(jobs.length), n), np.int64)
+    heap: Any = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0))]
+    heap.pop()
+    left = 0
+    for j in range(total):
+        placed.length[j] = placed.sums[j] = placed.end[j] = 0
+        for v in range(n):
+            if jobs.holds[j, v]:
+                ready[j, v] = 0
+            else:
+                left += 1
+    for j in range(total):
+        for v in range(n):
+            if ready[j, v] == 0:
+                _offer_one(heap, rows, hops, jobs, bias, ready, depth, j, v)
+    while left and len(heap):
+        key, turn, h, j = heapq.heappop(heap)
+        u, v = hops.src[h], hops.dst[h]
+        if ready[j, v] != NEVER:
+            continue
+        begin = earliest(rows, hops, h, ready[j, u])
+        if begin + hops.arrives[h] + bias[h] > key:
+            heapq.heappush(heap, (begin + hops.arrives[h] + bias[h], turn, h, j))
+            continue
+        reserve(rows, hops, h, begin)
+        at = placed.length[j]
+        placed.hop[j, at], placed.start[j, at] = h, begin
+        placed.length[j] += 1
+        ready[j, v] = begin + hops.arrives[h]
+        go(Limits(jobs.length, jobs.most[:, j]), depth[j], u, v, h)
+        placed.end[j] = max(placed.end[j], ready[j, v])
+        left -= 1
+        _offer_one(heap, rows, hops, jobs, bias, ready, depth, j, v)
+    return left == 0
+
+
+@compiled
+def _offer_one(
+    heap: Any,
+    rows: Rows,
+    hops: Hops,
+    jobs: Jobs,
+    bias: Ints,
+    ready: Ints,
+    depth: Ints,
+    j: Whole,
+    v: Whole,
+) -> None:
+    """Put the hops by which chunk j can leave rank v on the heap."""
+    limits = Limits(jobs.length, jobs.most[:, j])
+    for i in range(hops.out[v], hops.out[v + 1]):
+        h = hops.outs[i]
+        w = hops.dst[h]
+        if (
+            jobs.allowed[jobs.kind[j], h]
+            and ready[j, w] == NEVER
+            and within(limits, depth[j], v, w, h)
+        ):
+            arrival = earliest(rows, hops, h, ready[j, v]) + hops.arrives[h]
+            heapq.heappush(heap, (arrival + bias[h], hops.turn[h], np.int64(h), np.int64(j)))
+
+
+@compiled
+def cost(placed: Placed) -> float:
+    """The end of all, and a little of when the others end: what has less to wait for is better."""
+    return float(placed.end.max() + 0.01 * placed.end.mean())
+
+
+@compiled
+def improve(
+    rows: Rows,
+    hops: Hops,
+    jobs: Jobs,
+    placed: Placed,
+    turns: int,
+    most_out: int,
+    heat: float,
+    seed: int,
+) -> int:
+    """So many turns; ``placed`` ends as the best that was seen. How many turns were kept."""
+    np.random.seed(seed)
+    total = len(placed.length)
+    now = cost(placed)
+    best, kept = now, 0
+    saved = _copy(placed)
+    old = _copy(placed)
+    out = np.zeros(most_out + 1, np.int64)
+    for _ in range(turns):
+        size = _chosen(placed, out, min(most_out, total))
+        for i in range(size):
+            take_out(rows, hops, placed, out[i])
+            _keep(placed, old, out[i])
+        scale = np.random.randint(0, 4)
+        bias = biases(len(hops.src), 0 if scale == 0 else placed.end.max() >> (4 * scale))
+        made = size
+        for i in range(size):
+            pivot = 0
+            if jobs.root[out[i]] >= 0 and np.random.randint(0, 2):
+                pivot = np.random.randint(0, placed.pivot[out[i]] + 1)
+            if not place(rows, hops, jobs, bias, placed, out[i], pivot):
+                made = i
+                break
+        then = cost(placed) if made == size else np.inf
+        if then <= now * (1 + heat * np.random.random()):
+            now = then
+            kept += 1
+            if now < best:
+                best = now
+                for j in range(total):
+                    _keep(placed, saved, j)
+        else:
+            for i in range(made):
+                take_out(rows, hops, placed, out[i])
+            for i in range(size):
+                _keep(old, placed, out[i])
+                put_back(rows, hops, placed, out[i])
+    for j in range(total):
+        _keep(saved, placed, j)
+    rows.used[:] = 0
+    for j in range(total):
+        put_back(rows, hops, placed, j)
+    return kept
+
+
+@compiled
+def _chosen(placed: Placed, out: Ints, most: int) -> int:
+    """Draw what is taken out, in a random order: one that ends last, and others."""
+    total = len(placed.length)
+    size = np.random.randint(1, most + 1)
+    last = placed.end.max()
+    late = np.random.randint(0, total)
+    for i in range(total):
+        j = (late + i) % total
+        if placed.end[j] == last:
+            out[0] = j
+            break
+    made = 1
+    for _ in range(4 * size):
+        j = np.random.randint(0, total)
+        new = made < size
+        for i in range(made):
+            new = new and out[i] != j
+        if new:
+            out[made] = j
+            made += 1
+    for i in range(made - 1, 0, -1):
+        k = np.random.randint(0, i + 1)
+        out[i], out[k] = out[k], out[i]
+    return made
+
+
+@compiled
+def _copy(placed: Placed) -> Placed:
+    return Placed(
+        placed.length.copy(),
+        placed.sums.copy(),
+        placed.hop.copy(),
+        placed.start.copy(),
+        placed.end.copy(),
+        placed.pivot.copy(),
+    )
+
+
+@compiled
+def _keep(source: Placed, target: Placed, j: int) -> None:
+    """Copy one job."""
+    target.length[j], target.sums[j] = source.length[j], source.sums[j]
+    target.end[j], target.pivot[j] = source.end[j], source.pivot[j]
+    for i in range(source.length[j]):
+        target.hop[j, i], target.start[j, i] = source.hop[j, i], source.start[j, i]

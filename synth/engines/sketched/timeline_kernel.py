@@ -1,0 +1,127 @@
+"""Rows and when they are occupied: intervals of ticks, in order, that do not overlap.
+
+A hop holds several rows from one moment on, each for a time of its own. Finding a gap costs
+O(rows · (log intervals + intervals that are in the way)).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.jit import compiled
+
+Whole = int | np.int64
+"""What kernels count in."""
+
+
+class Hops(NamedTuple):
+    """The hops of a machine, and what each holds: ``row[first[h]:first[h+1]]`` for ``hold``.
+
+    ``arrives``: ticks from its start to its arrival. ``outs[out[v]:out[v+1]]`` are the hops that
+    leave rank v, ``ins[into[v]:into[v+1]]`` those that enter it. ``turn``: (dst - src) mod ranks,
+    by which ties are broken: where all send to the k-th next at once, no two meet at a port.
+    """
+
+    src: Ints
+    dst: Ints
+    arrives: Ints
+    first: Ints
+    row: Ints
+    hold: Ints
+    out: Ints
+    outs: Ints
+    into: Ints
+    ins: Ints
+    turn: Ints
+
+
+class Rows(NamedTuple):
+    """Intervals ``begin[r, i]`` … ``end[r, i]`` of row r, for i below ``used[r]``."""
+
+    begin: Ints
+    end: Ints
+    used: Ints
+
+
+def empty_rows(rows: int, room: int) -> Rows:
+    """Rows that are free, with room for so many intervals each."""
+    return Rows(*(np.zeros(shape, np.int64) for shape in ((rows, room), (rows, room), rows)))
+
+
+@compiled
+def _behind(ends: Ints, count: Any, moment: Any) -> Any:
+    """The first of ``count`` intervals that ends after a moment."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if ends[middle] > moment:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@compiled
+def earliest(rows: Rows, hops: Hops, h: Whole, ready: Whole) -> Whole:
+    """When a hop can start, not before ``ready``."""
+    start: Whole = ready
+    moved = True
+    while moved:
+        moved = False
+        for k in range(hops.first[h], hops.first[h + 1]):
+            r, d = hops.row[k], hops.hold[k]
+            i = _behind(rows.end[r], rows.used[r], start)
+            while i < rows.used[r] and rows.begin[r, i] < start + d:
+                start = rows.end[r, i]
+                moved = True
+                i += 1
+    return start
+
+
+@compiled
+def latest(rows: Rows, hops: Hops, h: Whole, due: Whole) -> Whole:
+    """The last start of a hop with which it has arrived at ``due``; it may be negative."""
+    start: Whole = due - hops.arrives[h]
+    moved = True
+    while moved:
+        moved = False
+        for k in range(hops.first[h], hops.first[h + 1]):
+            r, d = hops.row[k], hops.hold[k]
+            i = _behind(rows.begin[r], rows.used[r], start + d - 1)
+            # Intervals before i begin before we would be done: the last of them is in the way
+            # unless it is over when we start.
+            while i > 0 and rows.end[r, i - 1] > start:
+                start = rows.begin[r, i - 1] - d
+                moved = True
+                i -= 1
+    return start
+
+
+@compiled
+def reserve(rows: Rows, hops: Hops, h: Whole, start: Whole) -> None:
+    """Occupy what a hop holds, where it is free."""
+    for k in range(hops.first[h], hops.first[h + 1]):
+        r, d = hops.row[k], hops.hold[k]
+        if d > 0:
+            i = _behind(rows.end[r], rows.used[r], start)
+            for j in range(rows.used[r], i, -1):
+                rows.begin[r, j] = rows.begin[r, j - 1]
+                rows.end[r, j] = rows.end[r, j - 1]
+            rows.begin[r, i] = start
+            rows.end[r, i] = start + d
+            rows.used[r] += 1
+
+
+@compiled
+def release(rows: Rows, hops: Hops, h: Whole, start: Whole) -> None:
+    """Undo :func:`reserve`."""
+    for k in range(hops.first[h], hops.first[h + 1]):
+        r, d = hops.row[k], hops.hold[k]
+        if d > 0:
+            rows.used[r] -= 1
+            for j in range(_behind(rows.end[r], rows.used[r] + 1, start), rows.used[r]):
+                rows.begin[r, j] = rows.begin[r, j + 1]
+                rows.end[r, j] = rows.end[r, j + 1]

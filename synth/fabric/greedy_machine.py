@@ -1,0 +1,159 @@
+"""A machine in arrays: hops, what they occupy and for how long, in whole ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.topology import Hop, Topology
+
+ROUTES = 4
+"""Ways that are looked at between two GPUs, where nodes that only forward lie between."""
+
+FINEST = 1 << 40
+"""Ticks in a µs, at most; where exact times need more, they are rounded up to 2^-20 of the
+shortest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """Hops with what they occupy for one chunk; rows are links, then shared resources.
+
+    Hop h goes from ``src[h]`` to ``dst[h]`` over the links ``links[route[h]:route[h+1]]``. It holds
+    ``row[first[h]:first[h+1]]`` for ``hold`` ticks each, and has arrived after ``arrives[h]`` (the
+    longest of them and the route's α). ``unit``: ticks in a µs.
+    """
+
+    ranks: int
+    rows: int
+    src: Ints
+    dst: Ints
+    route: Ints
+    links: Ints
+    first: Ints
+    row: Ints
+    hold: Ints
+    alpha: Ints
+    arrives: Ints
+    unit: int
+
+    @property
+    def hops(self) -> int:
+        """How many there are."""
+        return len(self.src)
+
+    @property
+    def leaves(self) -> Ints:
+        """Ticks until a hop has left all it occupies."""
+        return self.arrives - self.alpha
+
+    @property
+    def uniform(self) -> bool:
+        """Whether every hop is a link of its own, all alike: then time is a grid."""
+        alone = len(self.row) == self.hops and len(np.unique(self.row)) == self.hops
+        return bool(
+            alone and len(set(self.hold.tolist())) <= 1 and len(set(self.alpha.tolist())) <= 1
+        )
+
+    def each_hop(self) -> Iterator[Hop]:
+        """The hops with their routes, in order."""
+        for h in range(self.hops):
+            route = tuple(self.links[self.route[h] : self.route[h + 1]].tolist())
+            yield Hop(int(self.src[h]), int(self.dst[h]), route)
+
+    def us(self, ticks: int | Fraction) -> float:
+        """Ticks in µs."""
+        return float(Fraction(ticks) / self.unit)
+
+
+def machine_of(topology: Topology, chunk_bytes: Fraction) -> Machine:
+    """The machine for chunks of a size.
+
+    Hops are the links where all nodes are GPUs, else the quickest ``ROUTES`` routes of each pair.
+    """
+    if len(topology.nodes) == topology.ranks:
+        routes: Sequence[tuple[int, ...]] = [(i,) for i in range(len(topology.links))]
+    else:
+        routes = [hop.route for hop in find_hops(topology, routes_per_pair=ROUTES).hops]
+    times = [chunk_bytes / (b * BYTES_PER_US_PER_GBPS) for b in topology.capacities()]
+    alphas = [link.latency for link in topology.links]
+    unit = ticks_per_us(times, alphas)
+    return _tables(
+        topology, routes, [_up(t, unit) for t in times], [_up(a, unit) for a in alphas], unit
+    )
+
+
+def ticks_per_us(times: Sequence[Fraction], alphas: Sequence[Fraction]) -> int:
+    """A unit in which all times are whole, or nearly."""
+    unit = 1
+    for value in {*times, *alphas}:
+        unit = math.lcm(unit, value.denominator)
+        if unit > FINEST:
+            return max(1, math.ceil((1 << 20) / min(times)))
+    return unit
+
+
+def _up(value: Fraction, unit: int) -> int:
+    return math.ceil(value * unit)
+
+
+def _tables(
+    topology: Topology,
+    routes: Sequence[tuple[int, ...]],
+    times: Sequence[int],
+    alphas: Sequence[int],
+    unit: int,
+) -> Machine:
+    shared: dict[int, list[int]] = {}
+    for number, resource in enumerate(topology.resources, len(topology.links)):
+        for i in resource.links:
+            shared.setdefault(i, []).append(number)
+    first, alpha, arrives = [0], [], []
+    row: list[int] = []
+    hold: list[int] = []
+    for route in routes:
+        held: dict[int, int] = {}
+        for i in route:
+            for r in (i, *shared.get(i, ())):  # a row that holds two links is held for both
+                held[r] = held.get(r, 0) + times[r]
+        row += held
+        hold += held.values()
+        first.append(len(row))
+        alpha.append(sum(alphas[i] for i in route))
+        arrives.append(max(held.values()) + alpha[-1])
+    if max(arrives, default=0) * max(1, len(routes)) >= 1 << 62:
+        raise UserError(
+            f"{topology.name}: the times of one chunk are too far apart to be counted",
+            hint="the slowest link is many orders slower than the fastest",
+        )
+    ends = [(topology.links[r[0]].src, topology.links[r[-1]].dst) for r in routes]
+    src, dst = np.array(ends, np.int64).reshape(-1, 2).T
+    return Machine(
+        topology.ranks,
+        len(times),
+        np.ascontiguousarray(src),
+        np.ascontiguousarray(dst),
+        np.cumsum([0, *map(len, routes)], dtype=np.int64),
+        np.array([i for r in routes for i in r], np.int64),
+        np.array(first, np.int64),
+        np.array(row, np.int64),
+        np.array(hold, np.int64),
+        np.array(alpha, np.int64),
+        np.array(arrives, np.int64),
+        unit,
+    )
+
+
+def grouped(keys: Ints, groups: int) -> tuple[Ints, Ints]:
+    """(first, order): ``order[first[k]:first[k+1]]`` are the places of key k, ascending."""
+    first = np.zeros(groups + 1, np.int64)
+    np.cumsum(np.bincount(keys, minlength=groups), out=first[1:])
+    return first, np.argsort(keys, kind="stable").astype(np.int64)

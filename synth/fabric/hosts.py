@@ -1,0 +1,179 @@
+"""Hosts: which GPUs belong together, and the graphs of groups that trees over them grow in.
+
+A machine is seen twice. From the *fabric* every host is one group that is whole as soon as one of
+its GPUs is reached. *Inside* a host every GPU is a group, and only nodes of the host forward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.hops import islands
+from weft.dsl.nouns.topology import Topology
+
+from .occupancy import LinkTable
+
+WIDTH = 6
+"""Links of a route, at most, unless something is out of reach then."""
+
+
+class GroupGraph(NamedTuple):
+    """A graph of groups in arrays (all int64), as compiled loops take it.
+
+    ``out_link[out_start[v]:out_start[v+1]]`` leave node v; link i loads ``rows[row_start[i]:…]``.
+    ``group`` (nodes,) is -1 for what does not store; ``member[member_start[g]:…]`` are the GPUs
+    of group g. ``width`` is the most links of a route.
+    """
+
+    width: int
+    link_src: Ints
+    link_dst: Ints
+    out_start: Ints
+    out_link: Ints
+    row_start: Ints
+    rows: Ints
+    group: Ints
+    member_start: Ints
+    member: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Hosts:
+    """A machine and the host of every node, -1 for those of none (the fabric's)."""
+
+    topology: Topology
+    host: Ints
+
+    @cached_property
+    def members(self) -> tuple[Ints, ...]:
+        """The ranks of each host."""
+        of = self.host[: self.topology.ranks]
+        return tuple(np.flatnonzero(of == b) for b in range(int(of.max()) + 1))
+
+    @cached_property
+    def table(self) -> LinkTable:
+        """The links in columns."""
+        return LinkTable.of(self.topology)
+
+    @cached_property
+    def bandwidth(self) -> tuple[Fraction, ...]:
+        """GB/s of every row."""
+        return self.topology.capacities()
+
+    @cached_property
+    def within(self) -> Bools:
+        """Whether both ends of a link are in one host, per link."""
+        a, b = self.host[self.table.src], self.host[self.table.dst]
+        same: Bools = (a == b) & (a >= 0)
+        return same
+
+    def fabric(self, *, turned: bool, width: int = WIDTH) -> GroupGraph:
+        """The machine from outside: groups are hosts."""
+        ranks = self.topology.ranks
+        group = np.where(np.arange(len(self.host)) < ranks, self.host, -1)
+        a, b = self.table.src, self.table.dst
+        useless = self.within & (a < ranks) & (b < ranks)
+        return self._graph(np.flatnonzero(~useless), group, turned, width)
+
+    def inside(self, b: int, *, turned: bool) -> GroupGraph:
+        """One host from inside: its group k is its k-th GPU; nodes and rows keep their numbers."""
+        group = np.full(len(self.host), -1)
+        group[self.members[b]] = np.arange(len(self.members[b]))
+        return self._graph(self.links_of[b], group, turned, WIDTH)
+
+    @cached_property
+    def links_of(self) -> tuple[Ints, ...]:
+        """The links within each host."""
+        mine = np.flatnonzero(self.within)
+        mine = mine[np.argsort(self.host[self.table.src[mine]], kind="stable")]
+        cuts = np.searchsorted(self.host[self.table.src[mine]], np.arange(1, len(self.members)))
+        return tuple(np.split(mine, cuts))
+
+    def rows_of(self, b: int) -> Ints:
+        """The rows that links within a host load, sorted."""
+        return np.unique(self.table.rows_of(self.links_of[b])[1])
+
+    def shape(self, b: int) -> bytes:
+        """A host inside, in terms of its own numbering: equal for hosts that are alike."""
+        links, rows = self.links_of[b], self.rows_of(b)
+        nodes = np.unique(
+            np.concatenate([self.members[b], self.table.src[links], self.table.dst[links]])
+        )
+        at, row = self.table.rows_of(links)
+        parts = [
+            np.searchsorted(nodes, self.table.src[links]),
+            np.searchsorted(nodes, self.table.dst[links]),
+            at,
+            np.searchsorted(rows, row),
+        ]
+        capacity = ",".join(str(self.bandwidth[i]) for i in rows)
+        sizes = f"{len(self.members[b])} {len(nodes)} {capacity} "
+        return sizes.encode() + b"".join(p.astype(np.int32).tobytes() for p in parts)
+
+    def _graph(self, links: Ints, group: Ints, turned: bool, width: int) -> GroupGraph:
+        table = self.table
+        src, dst = (table.dst, table.src) if turned else (table.src, table.dst)
+        by_source = links[np.argsort(src[links], kind="stable")]
+        start = np.searchsorted(src[by_source], np.arange(len(group) + 1))
+        member = np.flatnonzero(group >= 0)
+        member = member[np.argsort(group[member], kind="stable")]
+        groups = int(group.max()) + 1
+        return GroupGraph(
+            width,
+            src,
+            dst,
+            start,
+            by_source,
+            table.start,
+            table.rows,
+            group,
+            np.searchsorted(group[member], np.arange(groups + 1)),
+            member,
+        )
+
+
+def hosts_of(topology: Topology) -> Hosts | None:
+    """The hosts of a machine as named, or what wide links join; None where there are none.
+
+    Every host has two GPUs or more and there are two or more of them.
+    """
+    named = [node.host for node in topology.nodes]
+    known = sorted({h for h in named[: topology.ranks] if h is not None})
+    if len(known) > 1 and None not in named[: topology.ranks]:
+        place = {h: i for i, h in enumerate(known)}
+        host = np.array([-1 if h is None else place.get(h, -1) for h in named])
+    else:
+        found = _islands(topology)
+        if found is None:
+            return None
+        host = found
+    sizes = np.bincount(host[: topology.ranks])
+    return Hosts(topology, host) if sizes.min() > 1 and len(sizes) > 1 else None
+
+
+def _islands(topology: Topology) -> Ints | None:
+    """What links above some bandwidth join, the coarsest way that leaves no GPU alone."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    width = np.array([float(x.bandwidth) for x in topology.links])
+    ends, n = topology.link_ends(), len(topology.nodes)
+    for least in np.unique(width)[1:].tolist():
+        fast = width >= least
+        if len(islands(topology.without_links(np.flatnonzero(~fast).tolist()))) < 2:
+            continue
+        a, b = ends[fast].T
+        graph = coo_array((np.ones(len(a)), (a, b)), shape=(n, n))
+        labels = connected_components(graph, directed=False)[1]
+        used = np.unique(labels[: topology.ranks])
+        host = np.where(np.isin(labels, used), np.searchsorted(used, labels), -1)
+        sizes = np.bincount(host[: topology.ranks])
+        if 1 < len(sizes) and sizes.min() > 1:
+            return host.astype(np.int64)
+    return None

@@ -1,0 +1,125 @@
+"""What transfers occupy: the links of their routes, and everything those links share.
+
+Rows are numbered as in :meth:`Topology.usage`: links first, then shared resources. Here the same
+relation is sparse, so that a thousand ranks stay practical.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+
+
+@dataclass(frozen=True, eq=False)
+class LinkTable:
+    """The links of a topology in columns, and the rows that each of them loads.
+
+    ``rows[start[i]:start[i+1]]`` are the rows of link i: itself, then its shared resources.
+    """
+
+    src: Ints
+    dst: Ints
+    start: Ints
+    rows: Ints
+
+    @staticmethod
+    def of(topology: Topology) -> LinkTable:
+        """The table of a topology."""
+        links = len(topology.links)
+        members = [[i] for i in range(links)]
+        for row, resource in enumerate(topology.resources, links):
+            for i in resource.links:
+                members[i].append(row)
+        start = np.concatenate([[0], np.cumsum([len(m) for m in members])]).astype(np.int64)
+        return LinkTable(
+            np.array([x.src for x in topology.links], np.int64),
+            np.array([x.dst for x in topology.links], np.int64),
+            start,
+            np.array([row for m in members for row in m], np.int64),
+        )
+
+    def rows_of(self, links: Ints) -> tuple[Ints, Ints]:
+        """For a column of links: (position in the column, row) of everything they load."""
+        counts = self.start[links + 1] - self.start[links]
+        position = np.repeat(np.arange(len(links)), counts)
+        ends = np.cumsum(counts)
+        inside = np.arange(len(position)) - np.repeat(ends - counts, counts)
+        return position, self.rows[self.start[links][position] + inside]
+
+
+def transfer_of_link(schedule: Schedule) -> Ints:
+    """For every entry of ``route_links``: the transfer it belongs to."""
+    return np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))
+
+
+def step_runs(schedule: Schedule) -> list[tuple[int, int]]:
+    """(begin, end) of the transfers of each step that has any, in order."""
+    if not len(schedule):
+        return []
+    cuts = np.flatnonzero(np.diff(schedule.step)) + 1
+    return list(pairwise([0, *cuts.tolist(), len(schedule)]))
+
+
+def step_loads(schedule: Schedule, table: LinkTable | None = None) -> tuple[Ints, Ints, Ints]:
+    """Load of each row in each step, in grains: columns (step, row, grains), loads > 0 only.
+
+    A resource that holds two links of one route is loaded twice by it. O(links of all routes).
+    """
+    table = table or LinkTable.of(schedule.topology)
+    links = schedule.route_links.astype(np.int64)
+    position, rows = table.rows_of(links)
+    transfer = transfer_of_link(schedule)[position]
+    width = len(schedule.topology.links) + len(schedule.topology.resources)
+    keys = schedule.step.astype(np.int64)[transfer] * width + rows
+    order = np.argsort(keys, kind="stable")
+    keys, grains = keys[order], schedule.collective.grains[schedule.chunk[transfer[order]]]
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    sums = np.add.reduceat(grains, first) if len(first) else grains
+    return keys[first] // width, keys[first] % width, sums
+
+
+def us_per_byte(schedule: Schedule) -> Fraction:
+    """µs per byte of M that the busiest row is occupied: what the schedule needs in the limit of
+    many segments (no α), and the least time of any way to run it. O(links of all routes)."""
+    table = LinkTable.of(schedule.topology)
+    position, rows = table.rows_of(schedule.route_links.astype(np.int64))
+    grains = schedule.collective.grains[schedule.chunk[transfer_of_link(schedule)[position]]]
+    capacities = schedule.topology.capacities()
+    load = np.zeros(len(capacities), np.int64)
+    np.add.at(load, rows, grains)
+    busiest = max(
+        (Fraction(x) / b for x, b in zip(load.tolist(), capacities, strict=True)),
+        default=Fraction(0),
+    )
+    return busiest / (schedule.collective.message_chunks * BYTES_PER_US_PER_GBPS)
+
+
+def rounds_per_chunk(schedule: Schedule) -> Fraction:
+    """The load of the busiest row, in rounds per chunk of the plain collective."""
+    plain = Fraction(schedule.collective.message_chunks, schedule.collective.factor)
+    per_chunk = us_per_byte(schedule) * BYTES_PER_US_PER_GBPS * plain
+    return per_chunk * schedule.topology.round_bandwidth()
+
+
+def row_name(topology: Topology, row: int) -> str:
+    """A row in words: ``link gpu0 -> gpu1`` or ``resource nic0``."""
+    if row >= len(topology.links):
+        return f"resource {topology.resources[row - len(topology.links)].name}"
+    one = topology.links[row]
+    return f"link {row} ({topology.nodes[one.src].name} -> {topology.nodes[one.dst].name})"
+
+
+def transfer_name(schedule: Schedule, i: int) -> str:
+    """A transfer in words: ``transfer 3 (chunk 0, rank 1 -> 2, step 4)``."""
+    return (
+        f"transfer {i} (chunk {schedule.chunk[i]}, rank {schedule.src[i]} -> {schedule.dst[i]}, "
+        f"step {schedule.step[i]})"
+    )

@@ -1,0 +1,38 @@
+"""What an engine has told of so far: the answer where it is cut short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.dsl.nouns.problem import Objective, Problem
+
+from ..base.engine import Point
+from ..time.simulate import simulate
+from .objective import pareto
+
+
+@dataclass(slots=True)
+class Incumbents:
+    """Schedules for one problem; those that others make needless are forgotten."""
+
+    problem: Problem
+    points: list[Point] = field(default_factory=list)
+
+    def add(self, point: Point) -> bool:
+        """Remember a schedule; whether it is worth it."""
+        if self.problem.objective is not Objective.TIME:
+            self.points = pareto(sorted([*self.points, point], key=lambda p: p.factor))
+            return any(p is point for p in self.points)
+        if point.us is not None:  # engines that tell times search long, and find many
+            if any(p.us is not None and p.us <= point.us for p in self.points):
+                return False
+            self.points = [p for p in self.points if p.us is None]
+        self.points.append(point)
+        return True
+
+    def best(self) -> tuple[Point, ...]:
+        """What answers the problem's objective best."""
+        if self.problem.objective is not Objective.TIME or len(self.points) < 2:
+            return tuple(self.points)
+        size = self.problem.bytes or 1
+        return (min(self.points, key=lambda p: simulate(p.schedule, size).time_us),)

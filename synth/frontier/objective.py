@@ -1,0 +1,41 @@
+"""What an objective looks at: the message sizes, and the points that no other one beats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from weft.dsl.nouns.problem import Objective, Problem
+
+from ..base.engine import Point
+from ..bounds import bounds, lower_bound_us
+from ..time.order import LARGE
+from ..time.simulate import simulate
+
+
+def sizes_of(problem: Problem, ladder: Sequence[int]) -> tuple[int, ...]:
+    """The message sizes in bytes that schedules are made for; for the frontier, the ladder."""
+    match problem.objective:
+        case Objective.LATENCY:
+            return (1,)
+        case Objective.BANDWIDTH:
+            return (problem.bytes or LARGE,)
+        case Objective.TIME:
+            return (problem.bytes or 1,)
+        case _:
+            return tuple(ladder)
+
+
+def pareto(points: Iterable[Point]) -> list[Point]:
+    """Those that none beats in steps and rounds per chunk, by steps; the first of equals."""
+    kept: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.steps, p.rounds_per_chunk)):
+        if not kept or point.rounds_per_chunk < kept[-1].rounds_per_chunk:
+            kept.append(point)
+    return kept
+
+
+def meets_bound(point: Point, problem: Problem) -> bool:
+    """Whether a schedule takes no longer than the proved bound at the size of the problem."""
+    size = problem.bytes or 1
+    least = float(lower_bound_us(bounds(problem.topology, problem.collective), size))
+    return simulate(point.schedule, size).time_us <= least * (1 + 1e-9)

@@ -1,0 +1,1 @@
+"""The verifier of schedules: replay on contribution sets, sketch rules, pruning of idle copies."""

@@ -1,0 +1,314 @@
+"""Replay of a schedule on contribution sets, step by step, in columns.
+
+The state of a *place* (a chunk on a rank) is the set of contributions it holds, as bits.
+Transfers of one step read what held before that step. Three things can go wrong, and each is
+reported for the transfer that does it:
+
+* EMPTY: the source holds nothing of the chunk;
+* DOUBLE: a reduction adds a contribution that is already in the sum;
+* LOST: a plain transfer replaces what it does not contain.
+
+Bits are words of ``uint64``. A chunk that starts everywhere with the same content (all copying
+collectives) needs one bit; only chunks that are summed need one bit per contributor. Chunks do not
+interact, so large schedules are replayed in blocks of chunks and memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.base.arrays import Bools, Ints, Ints32, Words
+from weft.dsl.base.kept import kept
+from weft.dsl.base.unique_rows import any_twice
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.placement import Placement
+from weft.dsl.nouns.schedule import Schedule
+
+FINE, EMPTY, DOUBLE, LOST = range(4)
+"""Fault codes of :attr:`Replay.fault`."""
+
+_BLOCK_WORDS = 1 << 23  # 64 MiB of state at a time
+_TOLD = 64  # unmet postconditions told in full, per block
+_WORD = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Unmet:
+    """A place whose final content is not what the postcondition asks for."""
+
+    rank: int
+    chunk: int
+    holds: frozenset[int]
+    wants: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Result of a replay: a fault code per transfer, redundant transfers, unmet postconditions.
+
+    Attributes:
+        fault: one code per transfer.
+        redundant: transfers that brought exactly what was there already.
+        unmet: postconditions that do not hold at the end, the first of each block.
+        unmet_count: how many there are in all.
+        empty_at_end: places (chunk * ranks + rank) asked for by ``local_reduce`` groups that
+            hold nothing at the end.
+    """
+
+    fault: npt.NDArray[np.int8]
+    redundant: Bools
+    unmet: tuple[Unmet, ...]
+    unmet_count: int
+    empty_at_end: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class _Moves:
+    """The columns of a schedule that its contents depend on: not its machine, nor its routes."""
+
+    collective: Collective
+    chunk: Ints32
+    src: Ints32
+    dst: Ints32
+    step: Ints32
+    reduce: Bools
+
+    def __len__(self) -> int:
+        return len(self.chunk)
+
+    def anchors(self) -> tuple[object, ...]:
+        return self.collective, self.chunk, self.src, self.dst, self.step, self.reduce
+
+
+def replay(schedule: Schedule) -> Replay:
+    """Run a schedule whose columns are in range and sorted by step.
+
+    Cost: O(transfers · words) array work and a few array operations per step; of the same
+    (read-only) columns the result is kept.
+    """
+    s = schedule
+    return _replayed(_Moves(s.collective, s.chunk, s.src, s.dst, s.step, s.reduce))
+
+
+@kept(most=8)
+def _replayed(moves: _Moves) -> Replay:
+    collective = moves.collective
+    fault = np.zeros(len(moves), np.int8)
+    redundant = np.zeros(len(moves), bool)
+    order, wave = _waves(moves)
+    wanted_places = _group_places(collective)
+    unmet: list[Unmet] = []
+    unmet_count = 0
+    empty: list[Ints] = []
+    for block in _blocks(collective):
+        local = block.index[moves.chunk[order]]
+        mine = local >= 0
+        transfers, places = order[mine], local[mine] * collective.ranks
+        state = block.initial()
+        _run(moves, transfers, places, wave[mine], state, fault, redundant)
+        wrong = block.wrong_at_end(state)
+        unmet += block.describe(wrong[:_TOLD], state)
+        unmet_count += len(wrong)
+        empty.append(block.empty(state, wanted_places))
+    unmet.sort(key=lambda u: (u.chunk, u.rank))
+    return Replay(fault, redundant, tuple(unmet), unmet_count, np.sort(np.concatenate(empty)))
+
+
+def _waves(moves: _Moves) -> tuple[Ints, Ints]:
+    """Transfers by (step, wave, index), and their waves.
+
+    The arrivals of one step at one place are numbered 0, 1, …: no two of a wave collide, so
+    that each wave is one array operation.
+    """
+    n = len(moves)
+    if not any_twice(moves.step, moves.chunk, moves.dst):
+        return np.argsort(moves.step, kind="stable"), np.zeros(n, np.int64)
+    place = moves.chunk.astype(np.int64) * moves.collective.ranks + moves.dst
+    by_place = np.lexsort((place, moves.step))
+    step, place = moves.step[by_place], place[by_place]
+    first = np.ones(n, bool)
+    first[1:] = (np.diff(step) != 0) | (np.diff(place) != 0)
+    start = np.maximum.accumulate(np.where(first, np.arange(n), 0))
+    wave = np.empty(n, np.int64)
+    wave[by_place] = np.arange(n) - start
+    order = np.lexsort((wave, moves.step))
+    return order, wave[order]
+
+
+def _run(
+    moves: _Moves,
+    transfers: Ints,
+    places: Ints,
+    wave: Ints,
+    state: Words,
+    fault: npt.NDArray[np.int8],
+    redundant: Bools,
+) -> None:
+    """Move the bits of one block; ``places`` is chunk * ranks within it."""
+    source, target = places + moves.src[transfers], places + moves.dst[transfers]
+    add = moves.reduce[transfers]
+    step = moves.step[transfers]
+    for begin, end in _runs(step):
+        arriving = state[source[begin:end]]
+        for low, high in _runs(wave[begin:end]):
+            at = slice(begin + low, begin + high)
+            bits, held = arriving[low:high], state[target[at]]
+            sums = add[at, None]
+            clash = np.where(sums, bits & held, held & ~bits).any(axis=1)
+            nothing = ~bits.any(axis=1)
+            code = np.where(add[at], DOUBLE, LOST).astype(np.int8)
+            fault[transfers[at]] = np.where(nothing, EMPTY, np.where(clash, code, FINE))
+            redundant[transfers[at]] = ~nothing & ~add[at] & (bits == held).all(axis=1)
+            # After a fault the place keeps all it had, so that one mistake is told once.
+            keep = sums | (clash | nothing)[:, None]
+            state[target[at]] = np.where(keep, bits | held, bits)
+
+
+def _runs(column: Ints | Ints32) -> Iterator[tuple[int, int]]:
+    """(begin, end) of the runs of equal values."""
+    if not len(column):
+        return
+    cuts = np.flatnonzero(np.diff(column)) + 1
+    bounds = [0, *cuts.tolist(), len(column)]
+    yield from pairwise(bounds)
+
+
+# --- contribution sets as bits --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Some chunks with one encoding of sets: row i of ``bits`` is set i of the collective.
+
+    ``index``: for each chunk of the collective its number in the block, or -1. ``members``: what
+    each bit stands for.
+    """
+
+    collective: Collective
+    chunks: Ints
+    index: Ints
+    bits: Words
+    uniform: bool
+
+    def _select(self, placement: Placement) -> tuple[Ints, Ints]:
+        """Rows of a placement that are in the block, and their places in it."""
+        local = self.index[placement.chunks]
+        rows = np.flatnonzero(local >= 0)
+        return rows, local[rows] * self.collective.ranks + placement.ranks[rows]
+
+    def initial(self) -> Words:
+        state = np.zeros((len(self.chunks) * self.collective.ranks, self.bits.shape[1]), np.uint64)
+        rows, places = self._select(self.collective.pre)
+        state[places] = self._encode(self.collective.pre, rows)
+        return state
+
+    def _encode(self, placement: Placement, rows: Ints) -> Words:
+        sets = placement.sets[rows]
+        if not self.uniform:
+            bits: Words = self.bits[sets]
+            return bits
+        # One bit: the content the chunk starts with. Any other set can never be: no bit.
+        start = np.full(len(self.chunks), -1, np.int64)
+        pre_rows, _ = self._select(self.collective.pre)
+        names = _canonical_sets(self.collective)
+        start[self.index[self.collective.pre.chunks[pre_rows]]] = names[
+            self.collective.pre.sets[pre_rows]
+        ]
+        same = names[sets] == start[self.index[placement.chunks[rows]]]
+        bit: Words = same.astype(np.uint64)[:, None]
+        return bit
+
+    def wrong_at_end(self, state: Words) -> Ints:
+        """Rows of the postcondition whose place holds something else."""
+        rows, places = self._select(self.collective.post)
+        want, have = self._encode(self.collective.post, rows), state[places]
+        wrong: Ints = rows[(want != have).any(axis=1) | ~want.any(axis=1)]
+        return wrong
+
+    def describe(self, post_rows: Ints, state: Words) -> list[Unmet]:
+        """What is wrong at some rows of the postcondition."""
+        c, told = self.collective, []
+        for row in post_rows.tolist():
+            rank, chunk = int(c.post.ranks[row]), int(c.post.chunks[row])
+            held = self._decode(chunk, state[self.index[chunk] * c.ranks + rank])
+            told.append(Unmet(rank, chunk, held, c.contributions[int(c.post.sets[row])]))
+        return told
+
+    def _decode(self, chunk: int, held: Words) -> frozenset[int]:
+        if not held.any():
+            return frozenset()
+        sets = self.collective.contributions
+        if self.uniform:
+            row = int(np.flatnonzero(self.collective.pre.chunks == chunk)[0])
+            return sets[int(self.collective.pre.sets[row])]
+        position = _positions(self.collective)
+        return frozenset(
+            who for who, i in position.items() if int(held[i // _WORD]) >> (i % _WORD) & 1
+        )
+
+    def empty(self, state: Words, places: Ints) -> Ints:
+        """Those of some places of the collective that are in the block and hold nothing."""
+        ranks = self.collective.ranks
+        mine = places[self.index[places // ranks] >= 0]
+        local = self.index[mine // ranks] * ranks + mine % ranks
+        nothing: Ints = mine[~state[local].any(axis=1)]
+        return nothing
+
+
+def _blocks(c: Collective) -> Iterator[_Block]:
+    uniform = _uniform_chunks(c)
+    for same, chunks in ((True, np.flatnonzero(uniform)), (False, np.flatnonzero(~uniform))):
+        if not len(chunks):
+            continue
+        bits = np.ones((1, 1), np.uint64) if same else _set_bits(c)
+        size = max(1, _BLOCK_WORDS // (c.ranks * bits.shape[1]))
+        for begin in range(0, len(chunks), size):
+            part = chunks[begin : begin + size]
+            index = np.full(c.chunks, -1, np.int64)
+            index[part] = np.arange(len(part))
+            yield _Block(c, part, index, bits, same)
+
+
+def _canonical_sets(c: Collective) -> Ints:
+    """For each set its first equal: two names of one set are one."""
+    first: dict[frozenset[int], int] = {}
+    return np.array([first.setdefault(s, i) for i, s in enumerate(c.contributions)], np.int64)
+
+
+def _uniform_chunks(c: Collective) -> Bools:
+    """Chunks that start with the same content wherever they start (or start nowhere)."""
+    names = _canonical_sets(c)[c.pre.sets]
+    low = np.full(c.chunks, np.iinfo(np.int64).max)
+    high = np.full(c.chunks, -1, np.int64)
+    np.minimum.at(low, c.pre.chunks, names)
+    np.maximum.at(high, c.pre.chunks, names)
+    return low >= high
+
+
+def _positions(c: Collective) -> dict[int, int]:
+    """The bit of each contributor."""
+    return {who: i for i, who in enumerate(sorted(frozenset().union(*c.contributions)))}
+
+
+def _set_bits(c: Collective) -> Words:
+    position = _positions(c)
+    bits = np.zeros((len(c.contributions), -(-len(position) // _WORD)), np.uint64)
+    for row, members in enumerate(c.contributions):
+        at = np.array([position[who] for who in members], np.int64)
+        np.bitwise_or.at(bits[row], at // _WORD, np.uint64(1) << (at % _WORD).astype(np.uint64))
+    return bits
+
+
+def _group_places(c: Collective) -> Ints:
+    """Places that ranks need in order to sum the groups they are asked for."""
+    places: list[Ints] = []
+    for group in c.local_reduce:
+        chunks = np.array(group, np.int64)
+        ranks = np.unique(c.post.ranks[np.isin(c.post.chunks, chunks)])
+        places.append((chunks[:, None] * c.ranks + ranks).ravel())
+    return np.concatenate(places) if places else np.zeros(0, np.int64)

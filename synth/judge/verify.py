@@ -1,0 +1,330 @@
+"""The verifier: replays a schedule on contribution sets and says what is wrong, and where.
+
+It knows no engine and shares no code with any. What it holds a schedule to:
+
+1. *shape*: indices in range, sorted by step, no rank sends to itself;
+2. *routes*: each is a walk over links from source to destination, over nodes that do not store,
+   no node twice;
+3. *contents*: transfers of one step read what held before that step; a source holds what it
+   sends; a reduction adds disjoint sets (adding to nothing stores); a plain transfer loses
+   nothing (what it replaces is contained in what it brings); of several arrivals at one place in
+   one step all must reduce;
+4. *postcondition*: exactly the wanted contributions, and whole groups for ``local_reduce``;
+5. *times*, where given: a transfer ends no earlier than it starts, and starts no earlier than
+   what it sends has arrived, unless slices overlap (loads over time are not checked);
+6. *rounds*, where given: in a step of r rounds a link or shared resource of k times the round
+   bandwidth carries at most r·k chunks, of one grain each (SCCL's k-synchronous steps);
+7. *the sketch*, where given (:mod:`weft.synth.judge.sketch_rules`).
+
+Ranks, chunks, transfers and steps are numbered from 0 in all messages, as in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from math import lcm
+
+import numpy as np
+
+from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.errors import CheckFailed
+from weft.dsl.base.unique_rows import any_twice
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.sketch import Sketch
+
+from ..fabric.occupancy import (
+    LinkTable,
+    row_name,
+    step_loads,
+    step_runs,
+    transfer_name,
+    transfer_of_link,
+)
+from .replay import DOUBLE, EMPTY, LOST, Replay, Unmet, replay
+from .sketch_rules import broken_rules
+
+PROBLEMS_TOLD = 50
+"""A verdict lists at most this many problems."""
+
+_TIME_SLACK = 1e-9  # relative: times in files are rounded
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the verifier found.
+
+    Attributes:
+        ok: the schedule does what its collective asks, on its machine, within its rules.
+        problems: each names the transfer, step, chunk and rank it is about; the first is the
+            cause more often than the others.
+        transfers, steps: size of the schedule.
+        redundant: transfers that bring what is there already: allowed, useless.
+    """
+
+    ok: bool
+    problems: tuple[str, ...]
+    transfers: int
+    steps: int
+    redundant: int = 0
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+def verify(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
+    """Check a schedule against its topology and collective, and a sketch if one is given.
+
+    A million transfers take seconds: all work is on columns, one pass per step.
+    """
+    problems = list(islice(_shape_problems(schedule), PROBLEMS_TOLD + 1))
+    redundant = 0
+    if not problems:
+        result = replay(schedule)
+        redundant = int(result.redundant.sum())
+        problems = list(islice(_problems(schedule, sketch, result), PROBLEMS_TOLD + 1))
+    if len(problems) > PROBLEMS_TOLD:
+        problems[PROBLEMS_TOLD:] = ["… and more"]
+    return Verdict(
+        not problems,
+        tuple(problems),
+        len(schedule),
+        int(schedule.step.max(initial=-1)) + 1,
+        redundant,
+    )
+
+
+def require_valid(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
+    """The verdict, if it is good.
+
+    Raises:
+        CheckFailed: it is not; the message tells the first problems.
+    """
+    verdict = verify(schedule, sketch)
+    if verdict.ok:
+        return verdict
+    shown = "\n  ".join(verdict.problems[:5])
+    more = len(verdict.problems) - 5
+    if more > 0:
+        shown += f"\n  … and {more} more"
+    raise CheckFailed(
+        f"the schedule is wrong:\n  {shown}",
+        where=f"{schedule.collective} on {schedule.topology.name}",
+        hint="weft check lists every problem of a schedule",
+    )
+
+
+def _problems(schedule: Schedule, sketch: Sketch | None, result: Replay) -> Iterator[str]:
+    table = LinkTable.of(schedule.topology)
+    yield from _route_problems(schedule, table)
+    yield from _arrival_problems(schedule)
+    yield from _content_problems(schedule, result)
+    yield from _end_problems(schedule, result)
+    yield from _time_problems(schedule, result)
+    yield from _round_problems(schedule, table)
+    if sketch is not None:
+        yield from broken_rules(schedule, sketch, result.redundant)
+
+
+# --- shape ----------------------------------------------------------------------------------------
+
+
+def _shape_problems(s: Schedule) -> Iterator[str]:
+    if s.collective.ranks != s.topology.ranks:
+        yield f"the collective has {s.collective.ranks} ranks, the topology {s.topology.ranks}"
+        return
+    columns = (s.chunk, s.src, s.dst, s.step, s.reduce)
+    if {len(c) for c in columns} != {len(s)} or len(s.route_start) != len(s) + 1:
+        yield "the columns of the schedule have different lengths"
+        return
+    if (
+        s.route_start[0] != 0
+        or s.route_start[-1] != len(s.route_links)
+        or (np.diff(s.route_start) < 0).any()
+    ):
+        yield "the routes of the schedule do not fit its links"
+        return
+    limits = (
+        ("chunk", s.chunk, s.collective.chunks),
+        ("src", s.src, s.topology.ranks),
+        ("dst", s.dst, s.topology.ranks),
+        ("step", s.step, 1 << 31),
+    )
+    for label, column, limit in limits:
+        for i in np.flatnonzero((column < 0) | (column >= limit)).tolist():
+            yield f"transfer {i}: {label} {column[i]} is outside 0 … {limit - 1}"
+    links = len(s.topology.links)
+    outside = (s.route_links < 0) | (s.route_links >= links)
+    for k in np.flatnonzero(outside).tolist():
+        i = int(transfer_of_link(s)[k])
+        yield f"{transfer_name(s, i)}: its route names link {s.route_links[k]} of {links}"
+    for i in (np.flatnonzero(np.diff(s.step) < 0) + 1).tolist():
+        yield f"{transfer_name(s, i)} stands after one of step {s.step[i - 1]}: not sorted by step"
+    for i in np.flatnonzero(s.src == s.dst).tolist():
+        yield f"{transfer_name(s, i)}: a rank sends to itself"
+
+
+# --- routes ---------------------------------------------------------------------------------------
+
+
+def _route_problems(s: Schedule, table: LinkTable) -> Iterator[str]:
+    if not len(s):
+        return
+    lengths = np.diff(s.route_start)
+    for i in np.flatnonzero(lengths == 0).tolist():
+        yield f"{transfer_name(s, i)}: its route is empty"
+    some = np.flatnonzero(lengths > 0)
+    links = s.route_links.astype(np.int64)
+    first, last = links[s.route_start[some]], links[s.route_start[some + 1] - 1]
+    for i in some[table.src[first] != s.src[some]].tolist():
+        yield f"{transfer_name(s, i)}: its route starts at {_node(s, table.src, s.route(i)[0])}"
+    for i in some[table.dst[last] != s.dst[some]].tolist():
+        yield f"{transfer_name(s, i)}: its route ends at {_node(s, table.dst, s.route(i)[-1])}"
+    owner = transfer_of_link(s)
+    inner = np.flatnonzero(owner[:-1] == owner[1:])  # link k is followed by k + 1 in its route
+    for k in inner[table.dst[links[inner]] != table.src[links[inner + 1]]].tolist():
+        here, after = (row_name(s.topology, int(i)) for i in links[k : k + 2])
+        yield f"{transfer_name(s, int(owner[k]))}: its route breaks: {here}, then {after}"
+    stores = np.array([node.stores for node in s.topology.nodes])
+    for k in inner[stores[table.dst[links[inner]]]].tolist():
+        node = _node(s, table.dst, int(links[k]))
+        yield f"{transfer_name(s, int(owner[k]))}: its route passes through {node}, which stores"
+    yield from _loop_problems(s, table, owner, links)
+
+
+def _loop_problems(s: Schedule, table: LinkTable, owner: Ints, links: Ints) -> Iterator[str]:
+    """Routes that enter a node twice (the start of a route is entered by nobody)."""
+    nodes = len(s.topology.nodes)
+    keys, counts = np.unique(owner * nodes + table.dst[links], return_counts=True)
+    for key in keys[counts > 1].tolist():
+        name = s.topology.nodes[key % nodes].name
+        yield f"{transfer_name(s, key // nodes)}: its route enters {name} twice"
+
+
+def _node(s: Schedule, ends: Ints, link: int) -> str:
+    return s.topology.nodes[int(ends[link])].name
+
+
+# --- contents -------------------------------------------------------------------------------------
+
+
+def _arrival_problems(s: Schedule) -> Iterator[str]:
+    """Several arrivals at one place in one step, unless all are added up."""
+    if not any_twice(s.step, s.chunk, s.dst):
+        return
+    place = s.chunk.astype(np.int64) * s.collective.ranks + s.dst
+    order = np.lexsort((place, s.step))
+    follows = (np.diff(s.step[order]) == 0) & (np.diff(place[order]) == 0)
+    for k in np.flatnonzero(follows).tolist():
+        i, j = int(order[k]), int(order[k + 1])
+        if not (s.reduce[i] and s.reduce[j]):
+            yield (
+                f"{transfer_name(s, j)}: rank {s.dst[j]} also gets chunk {s.chunk[j]} from rank "
+                f"{s.src[i]} in that step, and not both are reductions"
+            )
+
+
+_FAULTS = {
+    EMPTY: "rank {src} holds nothing of chunk {chunk} yet",
+    DOUBLE: "rank {dst} adds to chunk {chunk} a contribution that it already holds",
+    LOST: "rank {dst} loses contributions of chunk {chunk} that it holds and this does not bring",
+}
+
+
+def _content_problems(s: Schedule, result: Replay) -> Iterator[str]:
+    for i in np.flatnonzero(result.fault).tolist():
+        text = _FAULTS[int(result.fault[i])]
+        detail = text.format(src=s.src[i], dst=s.dst[i], chunk=s.chunk[i])
+        yield f"{transfer_name(s, i)}: {detail}"
+
+
+def _end_problems(s: Schedule, result: Replay) -> Iterator[str]:
+    for one in result.unmet:
+        yield _unmet(one)
+    if result.unmet_count > len(result.unmet):
+        yield f"… {result.unmet_count - len(result.unmet)} more places end with the wrong content"
+    for place in result.empty_at_end.tolist():
+        chunk, rank = divmod(place, s.collective.ranks)
+        yield f"rank {rank} sums a group locally and does not hold its chunk {chunk} at the end"
+
+
+def _unmet(one: Unmet) -> str:
+    where = f"chunk {one.chunk} on rank {one.rank} at the end"
+    if not one.holds:
+        return f"{where}: nothing arrived"
+    missing, extra = sorted(one.wants - one.holds), sorted(one.holds - one.wants)
+    parts = [f"lacks the contributions of {_some(missing)}"] if missing else []
+    parts += [f"has those of {_some(extra)} in its sum"] if extra else []
+    return f"{where}: {' and '.join(parts)}"
+
+
+def _some(ranks: list[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return shown + (f", … ({len(ranks)} ranks)" if len(ranks) > 8 else "")
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+def _time_problems(s: Schedule, result: Replay) -> Iterator[str]:
+    if s.start_us is None and s.end_us is None:
+        return
+    if s.start_us is None or s.end_us is None or {len(s.start_us), len(s.end_us)} != {len(s)}:
+        yield "times are given for some transfers only, or without their ends"
+        return
+    good = np.isfinite(s.start_us) & np.isfinite(s.end_us) & (s.start_us >= 0)
+    for i in np.flatnonzero(~good | (s.end_us < s.start_us)).tolist():
+        yield f"{transfer_name(s, i)} lasts from {s.start_us[i]:g} to {s.end_us[i]:g} µs"
+    if s.segments > 1:  # the first slice goes on before the last has come
+        return
+    known = _known_since(s, ~result.redundant)
+    early = s.start_us < known - _TIME_SLACK * np.maximum(1.0, np.abs(known))
+    for i in np.flatnonzero(early).tolist():
+        yield (
+            f"{transfer_name(s, i)} starts at {s.start_us[i]:g} µs, "
+            f"what it sends has arrived at {known[i]:g} µs"
+        )
+
+
+def _known_since(s: Schedule, brings: Bools) -> Floats:
+    """When all that came to the source of each transfer in earlier steps has arrived."""
+    assert s.end_us is not None
+    place = s.chunk.astype(np.int64) * s.collective.ranks
+    source, target = place + s.src, place + s.dst
+    latest = np.zeros(s.collective.chunks * s.collective.ranks)
+    known = np.zeros(len(s))
+    for begin, end in step_runs(s):
+        known[begin:end] = latest[source[begin:end]]
+        here = brings[begin:end]
+        np.maximum.at(latest, target[begin:end][here], s.end_us[begin:end][here])
+    return known
+
+
+# --- rounds ---------------------------------------------------------------------------------------
+
+
+def _round_problems(s: Schedule, table: LinkTable) -> Iterator[str]:
+    if not s.rounds:
+        return
+    if len(s.rounds) != s.steps:
+        yield f"rounds are given for {len(s.rounds)} steps, the schedule has {s.steps}"
+        return
+    for step, rounds in enumerate(s.rounds):
+        if rounds < 1:
+            yield f"step {step} has {rounds} rounds"
+    unit = s.topology.round_bandwidth()
+    # In whole numbers: over a common denominator of all widths in chunks per round.
+    widths = [min(b / unit, Fraction(1 << 30)) for b in s.topology.capacities()]
+    per_chunk = lcm(*(w.denominator for w in widths))
+    width = np.array([int(w * per_chunk) for w in widths], object)
+    rounds_of = np.clip(np.array(s.rounds, np.int64), 0, 1 << 31)
+    steps, rows, loads = step_loads(s, table)
+    noun = "grains" if s.collective.sizes else "chunks"
+    for k in np.flatnonzero(loads * per_chunk > rounds_of[steps] * width[rows]).tolist():
+        limit = int(rounds_of[steps[k]] * width[rows[k]] // per_chunk)
+        yield (
+            f"step {steps[k]}: {row_name(s.topology, int(rows[k]))} carries {loads[k]} {noun}, "
+            f"{limit} fit into {s.rounds[int(steps[k])]} rounds"
+        )

@@ -1,0 +1,1 @@
+"""Linear programs: exactly certified lower bounds and quotients by symmetry."""

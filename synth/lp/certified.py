@@ -1,0 +1,430 @@
+"""Linear programs whose optimum comes with a rational proof.
+
+HiGHS solves in floats; what is returned as ``lower`` does not depend on it being right. Weak
+duality makes a bound out of *any* row prices: for min c·x with A_ub x <= b_ub, A_eq x = b_eq
+and 0 <= x <= u, and prices y (y_ub <= 0), every feasible x has
+
+    c·x  >=  y·b + sum_j min(0, c_j - (Aᵀy)_j) · u_j
+
+(Neumaier and Shcherbina, "Safe bounds in linear and mixed-integer linear programming", 2004).
+So the float duals are rounded to rationals over one denominator and the right-hand side is
+computed in integers. Columns without an upper bound need a reduced cost that is not negative;
+where rounding broke that, the prices are moved towards strictly feasible ones.
+
+>>> import numpy as np
+>>> from scipy.sparse import csr_array
+>>> lp = LinearProgram(np.array([1, 1]), csr_array([[-3, 0], [0, -7]]), np.array([-1, -2]))
+>>> answer = certified_minimum(lp)
+>>> answer.lower, answer.exact
+(Fraction(13, 21), True)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
+from weft.dsl.base.errors import Infeasible, NothingFound, UserError
+
+from .quotient import quotient
+
+UNBOUNDED = np.iinfo(np.int64).max
+"""An entry of ``LinearProgram.upper`` that is no bound."""
+
+_EXACT = 1 << 62  # sums of absolute values below this are exact in int64
+_LARGEST = 1 << 53
+_SMALL = 200  # programs with fewer columns are solved as they are
+_STEP_DENOMINATOR = 20_000  # one step of the rational reconstruction
+_LARGEST_DENOMINATOR = 1 << 40
+_FLOAT_ERROR = 1e-9  # how far a float dual is believed to be from its rational value
+_GRID = 1 << 33  # denominator of last resort
+
+
+def _nothing(columns: int) -> Any:
+    from scipy.sparse import csr_array
+
+    return csr_array((0, columns), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearProgram:
+    """Minimise cost·x subject to a_ub x <= b_ub, a_eq x = b_eq, 0 <= x <= upper; all integers.
+
+    Attributes:
+        cost: shape (columns,).
+        a_ub, b_ub: inequality rows, a SciPy sparse matrix and its right-hand side.
+        a_eq, b_eq: equality rows.
+        upper: bounds of the columns, :data:`UNBOUNDED` where there is none. They make the
+            certificate robust, so state those that are known.
+
+    Scale rational rows to integers row by row (:func:`integer_rows`), the cost as a whole.
+
+    Raises:
+        UserError: entries that are not integers, shapes that do not fit, or numbers so large
+            that 64-bit sums could overflow.
+    """
+
+    cost: Ints
+    a_ub: Any = None
+    b_ub: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    a_eq: Any = None
+    b_eq: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    upper: Ints | None = None
+
+    def __post_init__(self) -> None:
+        from scipy.sparse import csr_array
+
+        n = len(self.cost)
+        for name in ("cost", "b_ub", "b_eq"):
+            object.__setattr__(self, name, _as_integers(getattr(self, name), name))
+        for name, b in (("a_ub", self.b_ub), ("a_eq", self.b_eq)):
+            given = getattr(self, name)
+            matrix = _nothing(n) if given is None else csr_array(given)
+            if matrix.shape != (len(b), n):
+                raise UserError(f"linear program: {name} is {matrix.shape}, not {(len(b), n)}")
+            matrix = matrix.copy() if matrix is given else matrix
+            matrix.data = _as_integers(matrix.data, name)
+            object.__setattr__(self, name, matrix)
+        if self.upper is not None:
+            upper = _as_integers(self.upper, "upper")
+            if len(upper) != n or (upper < 0).any():
+                raise UserError("linear program: upper bounds are missing or negative")
+            object.__setattr__(self, "upper", upper)
+
+    @property
+    def columns(self) -> int:
+        """Number of variables."""
+        return len(self.cost)
+
+
+@dataclass(frozen=True, eq=False)
+class Certified:
+    """A proved lower bound, and the float solution it came from.
+
+    Attributes:
+        lower: no feasible x costs less; checked in integer arithmetic.
+        value: cost of the float primal solution ``x``.
+        x: float primal solution.
+        dual_ub, dual_eq: the proof: integer prices over ``denominator``, ``dual_ub <= 0``.
+        attained: cost of an exactly feasible rational x, where rounding ``x`` gave one.
+        exact: ``lower == attained``: the optimum is known exactly.
+        x_numerators, x_denominator: that rational x.
+    """
+
+    lower: Fraction
+    value: float
+    x: Floats
+    dual_ub: Ints
+    dual_eq: Ints
+    denominator: int
+    attained: Fraction | None = None
+    x_numerators: Ints | None = None
+    x_denominator: int = 1
+
+    @property
+    def exact(self) -> bool:
+        """Whether the lower bound is attained by an exactly feasible solution."""
+        return self.attained is not None and self.attained == self.lower
+
+
+def certified_minimum(
+    lp: LinearProgram, *, method: str = "highs", seconds: float | None = None
+) -> Certified:
+    """Solve, round the duals to rationals and prove the bound they give.
+
+    ``method`` is one of SciPy's: ``highs``, ``highs-ds`` (dual simplex), ``highs-ipm``.
+
+    Raises:
+        Infeasible: the solver says that no x is feasible (in floats: that is not proved here).
+        NothingFound: no answer within ``seconds``, or no prices could be made feasible.
+    """
+    found = _solve(lp, method, seconds)
+    primal = _rational_primal(lp, found.x)
+    best = _best_dual(lp, found.prices, found.value, primal[0] if primal else None)
+    if best is None:
+        raise NothingFound("the dual of a linear program could not be made feasible exactly")
+    lower, numerators, denominator = best
+    rows = len(lp.b_ub)
+    attained, x_numerators, x_denominator = primal or (None, None, 1)
+    return Certified(
+        lower,
+        found.value,
+        found.x,
+        numerators[:rows],
+        numerators[rows:],
+        denominator,
+        attained,
+        x_numerators,
+        x_denominator,
+    )
+
+
+def proved_bound(
+    lp: LinearProgram, dual_ub: Ints, dual_eq: Ints, denominator: int
+) -> Fraction | None:
+    """The bound that prices prove (module docstring), or None where they prove nothing.
+
+    This is the whole trusted part: no float takes part in it.
+    """
+    if denominator < 1 or (dual_ub > 0).any():
+        return None
+    paid = _exact_product(lp.a_ub.T, dual_ub) + _exact_product(lp.a_eq.T, dual_eq)
+    reduced = lp.cost.astype(object) * denominator - paid
+    negative = np.flatnonzero(reduced < 0)
+    value = _exact_dot(lp.b_ub, dual_ub) + _exact_dot(lp.b_eq, dual_eq)
+    if len(negative):
+        if lp.upper is None or (lp.upper[negative] == UNBOUNDED).any():
+            return None
+        value += _exact_dot(lp.upper[negative], reduced[negative])
+    return Fraction(int(value), denominator)
+
+
+def integer_rows(matrix: list[list[Fraction]], rhs: list[Fraction]) -> tuple[Any, Ints]:
+    """Small rational rows scaled to integers, each by its own denominator (dense input)."""
+    from scipy.sparse import csr_array
+
+    scaled = []
+    for row, b in zip(matrix, rhs, strict=True):
+        unit = math.lcm(b.denominator, *(a.denominator for a in row))
+        scaled.append([int(a * unit) for a in (*row, b)])
+    table = np.array(scaled, np.int64).reshape(len(scaled), -1)
+    return csr_array(table[:, :-1]), table[:, -1].copy()
+
+
+# --- the float solver -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Floats:
+    """What the float solver says: solution, prices of the rows, value."""
+
+    x: Floats
+    prices: Floats
+    value: float
+
+
+def _solve(lp: LinearProgram, method: str, seconds: float | None) -> _Floats:
+    """Solve the quotient by colour refinement where it is much smaller, else the program."""
+    from scipy import sparse
+
+    matrix: Any = sparse.vstack([lp.a_ub, lp.a_eq]).tocsr()
+    right = np.concatenate([lp.b_ub, lp.b_eq])
+    rows, n = len(lp.b_ub), lp.columns
+    kind = np.arange(len(right)) >= rows
+    upper = np.full(n, UNBOUNDED) if lp.upper is None else lp.upper
+    small = None
+    if n >= _SMALL:
+        small = quotient(
+            matrix, np.stack([kind, right], axis=1), np.stack([lp.cost, upper], axis=1)
+        )
+    if small is None:
+        return _highs(matrix, right, kind, lp.cost, upper, method, seconds)
+    at, columns = small.row_at, small.column_at
+    found = _highs(
+        small.shrink(matrix),
+        right[at],
+        kind[at],
+        lp.cost[columns] * small.column_size,
+        upper[columns],
+        method,
+        seconds,
+    )
+    return _Floats(small.lift_solution(found.x), small.lift_prices(found.prices), found.value)
+
+
+def _highs(
+    matrix: Any,
+    right: Ints,
+    equal: Bools,
+    cost: Ints,
+    upper: Ints,
+    method: str,
+    seconds: float | None,
+) -> _Floats:
+    from scipy import optimize
+
+    linprog: Any = optimize.linprog  # its stubs know no variable method
+    high = np.where(upper == UNBOUNDED, np.inf, upper.astype(float))
+    floats = matrix.astype(float)
+    result = linprog(
+        cost.astype(float),
+        A_ub=floats[~equal] if not equal.all() else None,
+        b_ub=right[~equal].astype(float) if not equal.all() else None,
+        A_eq=floats[equal] if equal.any() else None,
+        b_eq=right[equal].astype(float) if equal.any() else None,
+        bounds=np.stack([np.zeros(len(cost)), high], axis=1),
+        method=method,
+        options={} if seconds is None else {"time_limit": seconds},
+    )
+    if result.status == 2:
+        raise Infeasible("a linear program has no solution")
+    if result.status != 0 or result.x is None:
+        raise NothingFound(f"a linear program was not solved: {result.message}")
+    prices = np.zeros(len(right))
+    prices[~equal] = result.ineqlin.marginals
+    prices[equal] = result.eqlin.marginals
+    return _Floats(np.maximum(result.x, 0.0), prices, float(result.fun))
+
+
+# --- from floats to rationals -----------------------------------------------------------------
+
+
+def common_denominator(values: Floats, error: float = _FLOAT_ERROR) -> int | None:
+    """A small D such that all ``values`` are within ``error`` of a multiple of 1/D, or None.
+
+    Repeatedly multiplies D by the denominator of the first value that is not yet a multiple;
+    each turn at least doubles D, so the array is scanned a few dozen times at most.
+    """
+    denominator = 1
+    rest = values
+    while denominator <= _LARGEST_DENOMINATOR:
+        scaled = rest * denominator
+        off = np.abs(scaled - np.rint(scaled)) > max(1e-7, error * denominator)
+        rest = rest[off]
+        if not len(rest):
+            return denominator
+        step = Fraction(float(rest[0] * denominator)).limit_denominator(_STEP_DENOMINATOR)
+        if step.denominator == 1:
+            return None
+        denominator *= step.denominator
+    return None
+
+
+def _rational_primal(lp: LinearProgram, x: Floats) -> tuple[Fraction, Ints, int] | None:
+    """The rounded primal solution if exactly feasible: its cost, numerators, denominator."""
+    denominator = common_denominator(x)
+    if denominator is None or float(np.abs(x).max(initial=0)) * denominator > _EXACT:
+        return None
+    numerators: Ints = np.rint(x * denominator).astype(np.int64)
+    slack = lp.b_ub.astype(object) * denominator - _exact_product(lp.a_ub, numerators)
+    gap = lp.b_eq.astype(object) * denominator - _exact_product(lp.a_eq, numerators)
+    if (slack < 0).any() or (gap != 0).any():
+        return None
+    if lp.upper is not None:
+        bounded = lp.upper != UNBOUNDED
+        high = lp.upper[bounded].astype(object) * denominator
+        if (numerators[bounded] > high).any():
+            return None
+    return Fraction(_exact_dot(lp.cost, numerators), denominator), numerators, denominator
+
+
+def _best_dual(
+    lp: LinearProgram, prices: Floats, value: float, attained: Fraction | None
+) -> tuple[Fraction, Ints, int] | None:
+    """The best bound that a rounding proves; stops at the first that cannot be beaten."""
+    best: tuple[Fraction, Ints, int] | None = None
+    rows = len(lp.b_ub)
+    for numerators, denominator in _roundings(lp, prices):
+        bound = proved_bound(lp, numerators[:rows], numerators[rows:], denominator)
+        if bound is None:
+            continue
+        if best is None or bound > best[0]:
+            best = bound, numerators, denominator
+        if bound == attained or (attained is None and abs(bound - value) <= 1e-9 * abs(value)):
+            break
+    return best
+
+
+def _roundings(lp: LinearProgram, prices: Floats) -> Iterator[tuple[Ints, int]]:
+    """Candidate rational prices, the simplest first."""
+    rows = len(lp.b_ub)
+    for error in (_FLOAT_ERROR, 1e-7, 1e-11):
+        denominator = common_denominator(prices, error)
+        if denominator is not None:
+            yield _round(prices, rows, denominator), denominator
+    yield _round(prices, rows, _grid(prices)), _grid(prices)
+    if lp.upper is None or (lp.upper == UNBOUNDED).any():
+        mixed = _towards_interior(lp, prices)
+        if mixed is not None:
+            yield _round(mixed, rows, _grid(mixed)), _grid(mixed)
+
+
+def _grid(prices: Floats) -> int:
+    """A fine denominator that keeps the numerators far from overflow."""
+    largest = float(np.abs(prices).max(initial=0))
+    return max(1, min(_GRID, int(2.0**60 / max(1.0, largest))))
+
+
+def _round(prices: Floats, rows: int, denominator: int) -> Ints:
+    scaled = np.clip(prices * float(denominator), -(2.0**61), 2.0**61)
+    numerators: Ints = np.rint(scaled).astype(np.int64)
+    numerators[:rows] = np.minimum(numerators[:rows], 0)
+    return numerators
+
+
+def _towards_interior(lp: LinearProgram, prices: Floats) -> Floats | None:
+    """Prices mixed with strictly feasible ones, just enough to survive rounding.
+
+    The strictly feasible prices z maximise the least reduced cost t (capped at 1) over the
+    columns without an upper bound; they exist wherever no ray of feasible points is free.
+    """
+    from scipy import optimize, sparse
+
+    linprog: Any = optimize.linprog
+    free = np.ones(lp.columns, bool) if lp.upper is None else lp.upper == UNBOUNDED
+    transposed: Any = sparse.csr_array(sparse.vstack([lp.a_ub, lp.a_eq]).T.astype(float))[free]
+    rows = len(lp.b_ub)
+    column = sparse.csr_array(np.ones((transposed.shape[0], 1)))
+    system: Any = sparse.hstack([transposed, column])
+    limit = 10.0 * (1.0 + float(np.abs(prices).max(initial=0)))
+    bounds = [(-limit, 0.0)] * rows + [(-limit, limit)] * len(lp.b_eq) + [(0.0, 1.0)]
+    goal = np.zeros(len(prices) + 1)
+    goal[-1] = -1.0
+    found = linprog(goal, A_ub=system, b_ub=lp.cost[free].astype(float), bounds=bounds)
+    if found.status != 0 or found.x[-1] <= 1e-12:
+        return None
+    interior, depth = found.x[:-1], found.x[-1]
+    # Rounding to the grid moves a reduced cost by at most half a unit for each entry.
+    weight = float(abs(transposed).sum(axis=1).max(initial=0)) / _grid(prices)
+    broken = float(np.maximum(0.0, transposed @ prices - lp.cost[free]).max(initial=0.0))
+    share = min(1.0, 2.0 * (broken + weight) / (broken + weight + depth))
+    return np.asarray((1.0 - share) * prices + share * interior)
+
+
+# --- exact arithmetic -------------------------------------------------------------------------
+
+
+def _as_integers(values: Any, what: str) -> Ints:
+    """As int64, within what a float holds exactly: the solver must see the same program."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "if" or not np.array_equal(array, np.rint(array)):
+        raise UserError(f"linear program: {what} holds numbers that are not integers")
+    if (np.abs(array[array != UNBOUNDED]) > _LARGEST).any():
+        raise UserError(f"linear program: {what} holds numbers beyond 2^53")
+    return array.astype(np.int64)
+
+
+def _exact_product(matrix: Any, vector: Ints) -> npt.NDArray[np.object_]:
+    """matrix · vector as Python integers, whatever their size.
+
+    One int64 product where no partial sum can overflow, else one per limb of the vector.
+    """
+    weight = abs(matrix).astype(float).sum(axis=1)
+    heaviest = math.ceil(float(np.max(weight, initial=0)) * (1 + 1e-9))
+    if heaviest == 0 or not len(vector):
+        return np.zeros(matrix.shape[0], dtype=object)
+    largest = max(abs(int(vector.max())), abs(int(vector.min())))
+    if heaviest * largest < _EXACT:
+        return np.asarray(matrix @ vector).astype(object)
+    bits = (_EXACT // heaviest).bit_length() - 1
+    if bits < 1:
+        raise UserError("linear program: coefficients too large for exact arithmetic")
+    total = np.zeros(matrix.shape[0], dtype=object)
+    sign, rest, shift = np.sign(vector), np.abs(vector), 0
+    while rest.any():
+        limb = (rest & ((1 << bits) - 1)) * sign
+        total = total + np.asarray(matrix @ limb).astype(object) * (1 << shift)
+        rest, shift = rest >> bits, shift + bits
+    return total
+
+
+def _exact_dot(a: AnyArray, b: AnyArray) -> int:
+    both = np.flatnonzero((a != 0) & (b != 0))
+    return sum(x * y for x, y in zip(a[both].tolist(), b[both].tolist(), strict=True))

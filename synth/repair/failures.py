@@ -1,0 +1,240 @@
+"""What single failures cost: every cable, direction and NIC of a machine, by the new bound.
+
+Failures that a symmetry of the machine takes to each other cost the same, so one of each orbit is
+looked at. Nothing is synthesized: what is compared are bounds, which for copying collectives and
+for allreduce are mostly known to be attained.
+
+>>> from weft.dsl.catalogue import topology
+>>> from weft.dsl.nouns.collective import make
+>>> found = what_if(topology("dgx1"), make("allgather", 8))
+>>> worst = found.losses[0]
+>>> worst.down.name, worst.count, worst.ratio
+('gpu0-gpu1', 4, Fraction(3, 2))
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from weft.dsl.base.arrays import Ints
+from weft.dsl.machines.failures import Degraded, Down, cut_off, degraded
+from weft.dsl.machines.nics import nics_of
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry.detect import automorphisms
+from weft.dsl.symmetry.structure import structure_of
+
+from ..bounds import Bounds, bounds, lower_bound_us
+
+ALIKE = frozenset(
+    {
+        Kind.ALLGATHER,
+        Kind.ALLREDUCE,
+        Kind.REDUCE_SCATTER,
+        Kind.ALLTOALL,
+    }
+)
+"""Collectives that every renumbering of the ranks takes to themselves."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loss:
+    """What one failure costs.
+
+    Attributes:
+        down: the one that speaks for all that are alike; ``others`` are these.
+        left: the machine without it.
+        bound: what the collective takes there at least; None where ranks are cut off.
+        lost: these ranks, as they are numbered in the whole machine.
+        ratio: the new bound over the old one, of large messages or at a size; None if cut off, or
+            if nothing moves.
+    """
+
+    down: Down
+    others: tuple[Down, ...]
+    left: Degraded
+    bound: Bounds | None
+    lost: tuple[int, ...]
+    ratio: Fraction | None
+
+    @property
+    def count(self) -> int:
+        """How many failures cost this."""
+        return 1 + len(self.others)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhatIf:
+    """The bound of the whole machine, and what failures make of it, the worst first."""
+
+    before: Bounds
+    losses: tuple[Loss, ...]
+
+
+def what_if(
+    topology: Topology,
+    collective: Collective,
+    *,
+    message_bytes: int | None = None,
+    directions: bool = False,
+    alike: bool = True,
+    tell: Callable[[int, int], None] | None = None,
+) -> WhatIf:
+    """Every single failure of a machine, ranked by the new bound: of large messages, or of one
+    size in bytes.
+
+    ``directions``: links one by one instead of cables. ``alike``: one failure of each orbit stands
+    for all. ``tell`` hears how many of how many are done. Costs one bound per orbit.
+
+    Raises:
+        BadTopology: ranks that cannot reach each other even now.
+    """
+    before = bounds(topology, collective)
+    single = singles(topology, directions=directions)
+    groups = _orbits(topology, collective, single) if alike else [[down] for down in single]
+    losses = []
+    for done, group in enumerate(groups):
+        losses.append(_loss(topology, collective, group, before, message_bytes))
+        if tell is not None:
+            tell(done + 1, len(groups))
+    return WhatIf(before, tuple(sorted(losses, key=_badness)))
+
+
+def singles(topology: Topology, *, directions: bool = False) -> tuple[Down, ...]:
+    """Every NIC and every cable (or link, with ``directions``) that is not all of a NIC."""
+    nics = [Down(nic.name, nic.links) for nic in nics_of(topology)]
+    known = {frozenset(down.links) for down in nics}
+    cables = _links(topology) if directions else _cables(topology)
+    return (*nics, *(down for down in cables if frozenset(down.links) not in known))
+
+
+def _cables(topology: Topology) -> Iterator[Down]:
+    """The k-th link each way between two nodes are one cable."""
+    between: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+    for i, link in enumerate(topology.links):
+        low, high = sorted((link.src, link.dst))
+        between.setdefault((low, high), ([], []))[link.src == high].append(i)
+    for (low, high), ways in between.items():
+        name = f"{topology.nodes[low].name}-{topology.nodes[high].name}"
+        most = max(map(len, ways))
+        for k in range(most):
+            mark = f"#{k + 1}" if most > 1 else ""
+            yield Down(name + mark, tuple(sorted(i for way in ways for i in way[k : k + 1])))
+
+
+def _links(topology: Topology) -> Iterator[Down]:
+    between: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for i, link in enumerate(topology.links):
+        between[link.src, link.dst].append(i)
+    for (src, dst), links in between.items():
+        name = f"{topology.nodes[src].name}->{topology.nodes[dst].name}"
+        for k, i in enumerate(links):
+            yield Down(name + (f"#{k + 1}" if len(links) > 1 else ""), (i,))
+
+
+# --- what is alike --------------------------------------------------------------------------------
+
+
+def _orbits(topology: Topology, collective: Collective, downs: Sequence[Down]) -> list[list[Down]]:
+    """Failures that symmetries take to each other, in their order."""
+    number = {frozenset(down.links): i for i, down in enumerate(downs)}
+    label = list(range(len(downs)))
+
+    def first(i: int) -> int:
+        while label[i] != i:
+            i = label[i]
+        return i
+
+    for image in _moves(topology, collective):
+        for links, i in number.items():
+            moved = number.get(frozenset(image[list(links)].tolist()))
+            if moved is not None:
+                low, high = sorted((first(i), first(moved)))
+                label[high] = low
+    groups: dict[int, list[Down]] = defaultdict(list)
+    for i, down in enumerate(downs):
+        groups[first(i)].append(down)
+    return list(groups.values())
+
+
+def _moves(topology: Topology, collective: Collective) -> Iterator[Ints]:
+    """Where symmetries of machine and collective take the links; and exchanges of equal links."""
+    made = structure_of(topology)
+    roots = _roots(collective)
+    if roots is not None:
+        for image in automorphisms(made):
+            if all(int(image[r]) == r for r in roots):
+                links = made.link_image(image)
+                if links is not None:
+                    yield links
+    yield from _twins(topology)
+
+
+def _roots(collective: Collective) -> tuple[int, ...] | None:
+    """The ranks that a symmetry must leave where they are; None: all of them."""
+    if collective.kind in ALIKE:
+        return ()
+    if collective.kind is Kind.CUSTOM or collective.kind is Kind.ALLTONEXT:
+        return None
+    ends = collective.post if collective.kind in (Kind.REDUCE, Kind.GATHER) else collective.pre
+    return tuple(sorted(set(ends.ranks.tolist())))
+
+
+_Kind = tuple[Fraction, Fraction, int, tuple[int, ...]]
+"""What tells parallel links apart: bandwidth, latency, lanes, the resources that hold them."""
+
+
+def _twins(topology: Topology) -> Iterator[Ints]:
+    """Exchanges of parallel links that nothing tells apart, with those back as well."""
+    held: dict[int, list[int]] = defaultdict(list)
+    for r, resource in enumerate(topology.resources):
+        for i in resource.links:
+            held[i].append(r)
+    same: dict[tuple[int, int, _Kind], list[int]] = defaultdict(list)
+    for i, link in enumerate(topology.links):
+        kind = (link.bandwidth, link.latency, link.lanes, tuple(held[i]))
+        same[link.src, link.dst, kind].append(i)
+    for (src, dst, kind), links in same.items():
+        back = same.get((dst, src, kind), [])
+        for k in range(len(links) - 1):
+            image = np.arange(len(topology.links))
+            for pair in (links[k : k + 2], back[k : k + 2] if len(back) == len(links) else []):
+                if pair:
+                    image[pair] = pair[::-1]
+            yield image
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def _loss(
+    topology: Topology,
+    collective: Collective,
+    group: list[Down],
+    before: Bounds,
+    message_bytes: int | None,
+) -> Loss:
+    down, *others = group
+    left = degraded(topology, [down])
+    lost = cut_off(left.topology, collective)
+    after = None if lost else bounds(left.topology, collective)
+    ratio = None
+    if after is not None:
+        new, old = (_cost(x, message_bytes) for x in (after, before))
+        ratio = new / old if old else None
+    return Loss(down, tuple(others), left, after, lost, ratio)
+
+
+def _cost(bound: Bounds, message_bytes: int | None) -> Fraction:
+    """µs per byte of large messages, or µs at a size."""
+    return bound.us_per_byte if message_bytes is None else lower_bound_us(bound, message_bytes)
+
+
+def _badness(loss: Loss) -> tuple[bool, Fraction, int]:
+    """Who is cut off first, then who loses most; among equals, what happens most often."""
+    return (not loss.lost, -(loss.ratio or Fraction(1)), -loss.count)

@@ -1,0 +1,146 @@
+"""What a runtime's protocols do with a message: payloads, efficiency, slots, overheads, as data.
+
+Sources: microsoft/msccl (``init.cc``, ``devcomm.h``, ``enqueue.cc``), ROCm/rccl
+(``msccl_setup.cc``, ``device.h``); NCCL's protocols as in "Demystifying NCCL" (arXiv:2507.04786).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Kind
+from weft.dsl.nouns.program import Program, Protocol
+
+MOST_MERGED = 71
+"""Chunks that one operation moves at most (``cnt`` of MSCCL)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolModel:
+    """One protocol of one runtime.
+
+    Attributes:
+        payload: bytes of every chunk that one loop iteration moves; also what several chunks of
+            one instruction may have together to travel as one operation.
+        slots: operations a sender can be ahead of its receiver.
+        efficiency: payload ÷ bytes on the wire.
+        alpha: factor on the latency of every link.
+        rooted_payload: what the runtime reckons with to merge chunks of broadcast and reduce,
+            where that differs.
+    """
+
+    payload: int
+    slots: int
+    efficiency: Fraction = Fraction(1)
+    alpha: Fraction = Fraction(1)
+    rooted_payload: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.payload < 1 or self.slots < 1:
+            raise UserError("a protocol moves at least one byte and has at least one slot")
+        if not 0 < self.efficiency <= 1:
+            raise UserError(f"an efficiency of {self.efficiency} makes no sense")
+        if self.alpha < 0:
+            raise UserError(f"a latency factor of {self.alpha} makes no sense")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a message is cut: what the runtime derives from its size.
+
+    Attributes:
+        chunk: bytes of a chunk. ``iterations``: turns of the loop over its pieces.
+        piece, last: bytes of every chunk that a turn moves, and the last turn.
+        merge: chunks that one operation moves at most (``maxAllowedCount``).
+    """
+
+    chunk: Fraction
+    iterations: int
+    piece: Fraction
+    last: Fraction
+    merge: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeModel:
+    """A runtime: its protocols, and what else takes time.
+
+    Attributes:
+        overhead_us: every operation holds its thread block this much longer, before it starts to
+            send, or is done.
+        local_GBps: bandwidth of copies and reductions inside a GPU (``cpy``, ``re``); infinite:
+            they take no time.
+    """
+
+    name: str
+    protocols: Mapping[Protocol, ProtocolModel]
+    overhead_us: Fraction | float = 0
+    local_GBps: Fraction | float = math.inf
+    most_merged: int = MOST_MERGED
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.overhead_us < math.inf:
+            raise UserError(f"an overhead of {self.overhead_us} µs makes no sense")
+        if not self.local_GBps > 0:
+            raise UserError(f"a local bandwidth of {self.local_GBps} GB/s makes no sense")
+
+    def cut(self, program: Program, message_bytes: int) -> Cut:
+        """How a message of M bytes is cut into iterations and operations.
+
+        Raises:
+            UserError: a size below one byte, or a protocol that the runtime does not have.
+        """
+        if message_bytes < 1:
+            raise UserError(f"a message of {message_bytes} bytes cannot be simulated")
+        protocol = self.protocol(program.protocol)
+        payload = protocol.payload
+        chunk = Fraction(message_bytes, program.message_chunks)
+        iterations = math.ceil(chunk / payload)
+        if protocol.rooted_payload and program.collective.kind in (Kind.BROADCAST, Kind.REDUCE):
+            payload = protocol.rooted_payload
+        return Cut(
+            chunk,
+            iterations,
+            min(chunk, Fraction(protocol.payload)),
+            chunk - (iterations - 1) * protocol.payload,
+            max(1, min(self.most_merged, payload // math.ceil(chunk))),
+        )
+
+    def protocol(self, protocol: Protocol) -> ProtocolModel:
+        """The model of a protocol.
+
+        Raises:
+            UserError: the runtime does not have it.
+        """
+        if protocol not in self.protocols:
+            raise UserError(f"{self.name} has no protocol {protocol}")
+        return self.protocols[protocol]
+
+
+def _protocols(ll: int, ll128: int, line: Fraction) -> Mapping[Protocol, ProtocolModel]:
+    # LL: 8-byte stores of which 4 are a flag. LL128: one 8-byte flag per line.
+    return MappingProxyType(
+        {
+            Protocol.SIMPLE: ProtocolModel(2 << 20, 2, rooted_payload=512 << 10),
+            Protocol.LL: ProtocolModel(ll, 8, Fraction(1, 2)),
+            Protocol.LL128: ProtocolModel(ll128, 8, line),
+        }
+    )
+
+
+MSCCL = RuntimeModel("msccl", _protocols(32 << 10, 576_000, Fraction(120, 128)))
+"""microsoft/msccl and msccl-executor-nccl on CUDA, default buffer sizes. LL128 is taken at the
+120/128 = 93.75 % of its lines: what they lose beyond that is not the protocol's."""
+
+RCCL = RuntimeModel("rccl", _protocols(16 << 10, 50_176, Fraction(56, 64)))
+"""RCCL, default buffer sizes; its LL128 lines have 64 bytes."""
+
+
+def model_of(runtime: str | None) -> RuntimeModel:
+    """Of the runtime that is called so; RCCL differs, all others are as microsoft/msccl."""
+    return RCCL if runtime == "rccl" else MSCCL

@@ -1,0 +1,266 @@
+"""What every thread block of a program did when: a run of the program simulation, in columns.
+
+:func:`~.simulate.simulate_program` keeps totals; pictures and traces need every operation. The
+machine is the same one, watched: it costs nothing where nobody watches. Turns of the loop that
+repeat a state are passed at once here too (:mod:`.steady`), so the record has gaps, and says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.topology import Topology
+
+from ..simulate import in_us
+from .costs import Leg
+from .events import Activity, Machine
+from .model import MSCCL, Cut, RuntimeModel
+from .operations import Operations
+from .precedence import meeting, precedence
+from .prepared import Prepared
+from .simulate import run_to_end
+
+MOST_RECORDED = 200_000
+"""Of more operations one by one nothing is drawn: nobody could look at it."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProgramTimeline:
+    """What a program does when. All columns of a kind have one length; times are µs.
+
+    A thread block goes through its **operations** one after the other; an instruction of many
+    chunks is several of them (``table.op``, ``table.chunks`` and so on say what each does). An
+    operation has **phases** (waits, queues, sends), and sends at most one **message**. Blocks that
+    never send, receive, wait or take time are not recorded.
+
+    Attributes:
+        program, topology, message_bytes, cut: what was run, and how its message is cut.
+        table: blocks, connections, and the operations of one turn of the loop.
+        time_us: until the last block is done.
+        skipped: operations that are not recorded because they repeat recorded ones, and
+            ``skipped_us``, shape (n, 2), the time that passes in them: nothing is drawn there.
+        block, turn, operation: of each recorded operation: its thread block (of all ranks), the
+            turn of the loop, and its row in ``table``.
+        bytes: what it moves.
+        reached_us, done_us: when the block got to it, and was done with it.
+        phase_of, phase, phase_start_us, phase_end_us: the recorded operation, an
+            :class:`Activity`, and from when until when.
+        message_of: the recorded operation that sends, ``received_by`` the one that receives
+            (−1: that one is not recorded); ``message_connection`` as in ``table``.
+        message_start_us, message_left_us, message_end_us: on its way, gone, arrived.
+        held_start, held_row, held_until_us: the rows that message m holds from its start are
+            ``held_row[held_start[m]:held_start[m + 1]]`` (links, then shared resources).
+        waits: shape (n, 2): a recorded operation, and one of another block that waits for it.
+    """
+
+    program: Program
+    topology: Topology
+    message_bytes: int
+    cut: Cut
+    table: Operations
+    time_us: float
+    skipped: int
+    skipped_us: Floats
+    block: Ints
+    turn: Ints
+    operation: Ints
+    bytes: Floats
+    reached_us: Floats
+    done_us: Floats
+    phase_of: Ints
+    phase: Ints
+    phase_start_us: Floats
+    phase_end_us: Floats
+    message_of: Ints
+    received_by: Ints
+    message_connection: Ints
+    message_start_us: Floats
+    message_left_us: Floats
+    message_end_us: Floats
+    held_start: Ints
+    held_row: Ints
+    held_until_us: Floats
+    waits: Ints
+
+    def __len__(self) -> int:
+        return len(self.block)
+
+
+def record_program(
+    program: Program,
+    topology: Topology,
+    message_bytes: int,
+    model: RuntimeModel = MSCCL,
+    *,
+    protocol: Protocol | None = None,
+    most_operations: int = MOST_RECORDED,
+) -> ProgramTimeline:
+    """Run a program for a message of M bytes and keep everything; as :func:`simulate_program`.
+
+    Raises:
+        UserError: a size below one byte, a protocol that the runtime does not have, or more than
+            ``most_operations`` operations that do not repeat each other.
+        BadTopology: another number of ranks, or two of them are not joined.
+        CheckFailed: the program cannot end.
+    """
+    if protocol is not None:
+        program = replace(program, protocol=protocol)
+    prepared = Prepared(program, topology, model)
+    cut = prepared.cut(message_bytes, program.protocol)
+    table, costs = prepared.operations(cut), prepared.costs(cut, program.protocol)
+    order = precedence(table, costs, topology.ranks)
+    slots = model.protocol(program.protocol).slots
+    recorder = Recorder(table, costs, order, slots=slots, turns=cut.iterations)
+    try:
+        skipped = run_to_end(recorder, most_operations) if table.size <= most_operations else None
+    except CheckFailed as error:
+        error.where = f"a message of {format_bytes(message_bytes)}"
+        raise
+    if skipped is None:
+        raise UserError(
+            f"a message of {format_bytes(message_bytes)} takes {table.size * cut.iterations:,} "
+            f"operations, and a timeline holds {most_operations:,}",
+            hint="a smaller size has fewer turns of the loop",
+        )
+    return _timeline(prepared, cut, message_bytes, recorder, skipped)
+
+
+class Recorder(Machine):
+    """A machine that notes every operation, what its block did in it, and every message.
+
+    Attributes:
+        done: (block, turn, operation, reached, done) of each operation, in ticks, as they end.
+        phases: (number in ``done``, activity, from, until).
+        messages: [number in ``done``, connection, leg, start].
+        gaps: (from, until) of the time that was skipped.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        blocks = len(self.at)
+        self.done: list[tuple[int, int, int, int, int]] = []
+        self.phases: list[tuple[int, int, int, int]] = []
+        self.messages: list[list[int]] = []
+        self.gaps: list[tuple[int, int]] = []
+        # Of the operation each block is at: since when, its phases as [activity, from], and its
+        # message.
+        self.begun = [0] * blocks
+        self.parts: list[list[list[int]]] = [[] for _ in range(blocks)]
+        self.sent = [-1] * blocks
+
+    def _does(self, block: int, activity: Activity) -> None:
+        if activity is not Activity.DONE:
+            self.parts[block].append([activity, self.now])
+        if activity is Activity.SENDING:
+            self.sent[block] = len(self.messages)
+            self.messages.append([-1, self.out[block], self._leg(block), self.now])
+        super()._does(block, activity)
+
+    def _leg(self, block: int) -> int:
+        last = self.turn[block] == self.turns - 1
+        leg: int = (self.costs.last_leg if last else self.costs.leg)[self.at[block]]
+        return leg
+
+    def _complete(self, block: int) -> None:
+        number, parts = len(self.done), self.parts[block]
+        self.done.append((block, self.turn[block], self.at[block], self.begun[block], self.now))
+        for (activity, start), (_, end) in pairwise([*parts, [Activity.DONE, self.now]]):
+            if end > start:
+                self.phases.append((number, activity, start, end))
+        if self.sent[block] >= 0:
+            self.messages[self.sent[block]][0] = number
+        self.begun[block], self.sent[block] = self.now, -1
+        parts.clear()
+        super()._complete(block)
+
+    def shift(self, later: int, turn: list[int]) -> None:
+        """What is under way goes on in the later turn, as if it had begun there."""
+        self.gaps.append((self.now, self.now + later))
+        self.begun = [t + later for t in self.begun]
+        for part in (one for parts in self.parts for one in parts):
+            part[1] += later
+        for message in self.sent:
+            if message >= 0:
+                self.messages[message][3] += later
+        super().shift(later, turn)
+
+
+def _timeline(
+    prepared: Prepared, cut: Cut, message_bytes: int, recorder: Recorder, skipped: int
+) -> ProgramTimeline:
+    unit, table = recorder.costs.unit, recorder.operations
+    block, turn, operation, reached, done = _columns(recorder.done, 5)
+    phase_of, phase, phase_start, phase_end = _columns(recorder.phases, 4)
+    messages = sorted(recorder.messages, key=lambda m: m[3])
+    sender, connection, leg, start = _columns(messages, 4)
+    legs = [recorder.costs.legs[i] for i in leg]
+    held_start, held_row = _rows(legs)
+    at = {(t, op): i for i, (t, op) in enumerate(zip(turn, operation, strict=True))}
+    meets = meeting(table)
+    piece = np.where(np.array(turn) == cut.iterations - 1, float(cut.last), float(cut.piece))
+    return ProgramTimeline(
+        program=prepared.program,
+        topology=prepared.topology,
+        message_bytes=message_bytes,
+        cut=cut,
+        table=table,
+        time_us=max(recorder.finished, default=0) / unit,
+        skipped=skipped,
+        skipped_us=in_us((t for g in recorder.gaps for t in g), unit).reshape(-1, 2),
+        block=_ints(block),
+        turn=_ints(turn),
+        operation=_ints(operation),
+        bytes=piece * table.chunks[_ints(operation)],
+        reached_us=in_us(reached, unit),
+        done_us=in_us(done, unit),
+        phase_of=_ints(phase_of),
+        phase=_ints(phase),
+        phase_start_us=in_us(phase_start, unit),
+        phase_end_us=in_us(phase_end, unit),
+        message_of=_ints(sender),
+        received_by=_ints([at.get((turn[s], meets[operation[s]]), -1) for s in sender]),
+        message_connection=_ints(connection),
+        message_start_us=in_us(start, unit),
+        message_left_us=in_us((s + x.leaves for s, x in zip(start, legs, strict=True)), unit),
+        message_end_us=in_us((s + x.arrives for s, x in zip(start, legs, strict=True)), unit),
+        held_start=held_start,
+        held_row=held_row,
+        held_until_us=in_us(
+            (s + hold for s, x in zip(start, legs, strict=True) for hold in x.holds), unit
+        ),
+        waits=_waits(table, at),
+    )
+
+
+def _columns(rows: Iterable[Iterable[int]], width: int) -> list[list[int]]:
+    """Rows of integers (ticks may be beyond 64 bits) as columns."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.array(list(values), np.int64)
+
+
+def _rows(legs: list[Leg]) -> tuple[Ints, Ints]:
+    start = np.concatenate([[0], np.cumsum([len(x.rows) for x in legs], dtype=np.int64)])
+    return start, _ints(row for x in legs for row in x.rows)
+
+
+def _waits(table: Operations, at: dict[tuple[int, int], int]) -> Ints:
+    """Recorded operations and those of their turn that wait for them."""
+    pairs = []
+    for (turn, operation), number in at.items():
+        for other, need in table.waits.get(operation, ()):
+            before = at.get((turn, int(table.first[other]) + need - 1), -1)
+            if before >= 0:
+                pairs.append((before, number))
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2)

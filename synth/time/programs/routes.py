@@ -1,0 +1,121 @@
+"""Which way the messages of each connection go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from heapq import heappop, heappush
+
+from weft.dsl.base.errors import BadTopology
+from weft.dsl.nouns.hops import ROUTES_PER_PAIR, links_from
+from weft.dsl.nouns.topology import Topology
+
+Route = tuple[int, ...]
+Connection = tuple[int, int, int]
+
+
+def routes_of(topology: Topology, connections: Sequence[Connection]) -> list[Route]:
+    """The route of each connection (source, destination, channel).
+
+    A cable that joins the two comes first, as in the runtimes (a machine's numbers may give a
+    switch no α of its own). Else it is the quickest way: least α, then widest, then fewest links,
+    then first. Where several are equally quick, wide and long (parallel cables), the connections of
+    a pair take them in turn, in order of their channels.
+
+    A Dijkstra search per source, so it is exact where :func:`.find_hops` keeps only
+    the first routes, and O(links log links) for each source.
+
+    Raises:
+        BadTopology: no way between two ranks but through another GPU.
+    """
+    targets: dict[int, set[int]] = {}
+    for source, target, _ in connections:
+        targets.setdefault(source, set()).add(target)
+    out_links = links_from(topology)
+    equal: dict[tuple[int, int], list[Route]] = {}
+    for source in sorted(targets):
+        for target, routes in _quickest(topology, out_links, source, targets[source]):
+            equal[source, target] = routes
+    lost = sorted({(a, b) for a, b, _ in connections} - equal.keys())
+    if lost:
+        a, b = lost[0]
+        more = f" (and {len(lost) - 1} more such pairs)" if len(lost) > 1 else ""
+        raise BadTopology(
+            f"{topology.name}: rank {a} sends to rank {b}, and no link or switch joins them{more}",
+            hint=_hint(topology, a, b),
+        )
+    turn: dict[tuple[int, int], int] = {}
+    found: dict[Connection, Route] = {}
+    for a, b, channel in sorted(connections):
+        k = turn.get((a, b), 0)
+        turn[a, b] = k + 1
+        found[a, b, channel] = equal[a, b][k % len(equal[a, b])]
+    return [found[c] for c in connections]
+
+
+def _hint(topology: Topology, a: int, b: int) -> str:
+    apart = topology.nodes[a].host != topology.nodes[b].host
+    if apart and topology.nodes[a].host is not None:
+        return (
+            "the two are in different boxes and on no common fabric; where rails join GPUs of one "
+            "number only, fabric=star joins all (dgx-h100:nodes=2,fabric=star)"
+        )
+    return "the program is for another machine, or its ranks are in another order"
+
+
+def _quickest(
+    topology: Topology, out_links: tuple[Route, ...], source: int, targets: Iterable[int]
+) -> list[tuple[int, list[Route]]]:
+    """For each target that is reached: its quickest routes, all equally good."""
+    best: dict[int, Fraction] = {source: Fraction(0)}
+    into: dict[int, list[int]] = {source: []}  # the last links of all quickest routes
+    queue = [(Fraction(0), source)]
+    settled: set[int] = set()
+    while queue:
+        far, node = heappop(queue)
+        if node in settled:
+            continue
+        settled.add(node)
+        if topology.nodes[node].stores and node != source:
+            continue
+        for i in out_links[node]:
+            one = topology.links[i]
+            there = far + one.latency
+            if one.dst not in best or there < best[one.dst]:
+                best[one.dst], into[one.dst] = there, [i]
+                heappush(queue, (there, one.dst))
+            elif there == best[one.dst] and one.dst not in settled:
+                into[one.dst].append(i)
+    found = []
+    for target in targets:
+        cables: list[Route] = [(i,) for i in out_links[source] if topology.links[i].dst == target]
+        if cables:
+            least = min(topology.links[c[0]].latency for c in cables)
+            quickest: list[Route] = [c for c in cables if topology.links[c[0]].latency == least]
+            found.append((target, _alike(topology, quickest)))
+        elif target in best:
+            found.append((target, _alike(topology, _back(topology, into, target, source))))
+    return found
+
+
+def _back(topology: Topology, into: dict[int, list[int]], node: int, source: int) -> list[Route]:
+    """All quickest routes to a node, the first few."""
+    if node == source:
+        return [()]
+    routes = []
+    for i in into[node]:
+        before = _back(topology, into, topology.links[i].src, source)
+        routes += [(*route, i) for route in before]
+        if len(routes) >= 8 * ROUTES_PER_PAIR:
+            break
+    return routes
+
+
+def _alike(topology: Topology, routes: list[Route]) -> list[Route]:
+    """Of routes with one α: the widest and shortest ones."""
+
+    def rank(route: Route) -> tuple[Fraction, int]:
+        return -min(topology.links[i].bandwidth for i in route), len(route)
+
+    least = min(map(rank, routes))
+    return sorted(route for route in routes if rank(route) == least)[:ROUTES_PER_PAIR]

@@ -1,0 +1,89 @@
+"""Classic algorithms as programs: proved, executed, and as quick as their papers say.
+
+A part of the sweep of ``tests/grade/classic_sweep.py``, drawn by the algorithm's name: sizes,
+placements, instances and protocols.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from classics import NO_FUSION, Case, numbers, off_by, wrong
+
+from weft.backends.compile.compile import CompileOptions, compile_algorithm
+from weft.dsl import catalogue as catalog
+from weft.dsl.nouns.program import Protocol
+from weft.synth.engines.classic.catalog import classic, classic_algorithm
+from weft.synth.engines.classic.flat import FLAT
+from weft.synth.engines.classic.mapping import order_for
+from weft.synth.engines.classic.model import Flat
+from weft.synth.time.programs import simulate_program
+
+EACH = pytest.mark.parametrize("one", FLAT, ids=lambda c: f"{c.name}-{c.kind}")
+
+
+def drawn(one: Flat, count: int, most: int) -> list[Case]:
+    """Some cases, each size about as often as the others."""
+    choice = random.Random(f"{one.name} {one.kind} {count}")
+    sizes = choice.sample(found := list(numbers(one, most)), min(count, len(found)))
+    return [_case(one, n, choice) for n in sizes]
+
+
+def _case(one: Flat, ranks: int, choice: random.Random) -> Case:
+    in_place, instances = choice.random() < 0.5, choice.randint(1, 4)
+    chunks = choice.randint(2, 5) if one.pipelined else 1
+    return Case(one, ranks, in_place, instances, choice.choice(list(Protocol)), chunks)
+
+
+@EACH
+def test_its_programs_are_proved_and_do_what_they_say(one: Flat) -> None:
+    for case in drawn(one, 3, 8):
+        assert wrong(case.program(), 3) == "", case
+
+
+@EACH
+def test_its_time_is_its_formula_where_bandwidth_counts(one: Flat) -> None:
+    for case in drawn(one, 4, 17):
+        assert abs(off_by(case, "0.0001us")) < 0.01, case
+
+
+@EACH
+def test_its_time_is_its_formula_where_latency_counts_as_much(one: Flat) -> None:
+    """A step waits for the one before: every α is paid, none is hidden."""
+    for case in drawn(one, 6, 17):
+        if one.cost(case.ranks, case.chunks).chained:
+            assert abs(off_by(case, "0.7us")) < 0.01, case
+
+
+@pytest.mark.slow
+@EACH
+def test_all_sizes_in_both_placements(one: Flat) -> None:
+    for n in numbers(one):
+        for in_place in (False, True):
+            assert wrong(Case(one, n, in_place).program(), 2) == "", (n, in_place)
+
+
+def test_a_fused_double_tree_takes_its_formula() -> None:
+    """Of 2^k - 1 ranks both children are equally late; a wait too many held one of them up."""
+    case = Case(classic("double_tree", "allreduce"), 7, chunks=4)
+    assert off_by(case, "0.0001us") == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "bandwidth"),
+    [("ring", "dgx1", 50), ("ring", "torus:4x4", 25), ("biring", "torus:3x4", 25)],
+)
+def test_a_ring_laid_along_the_cables_takes_its_formula(
+    name: str, machine: str, bandwidth: int
+) -> None:
+    """DGX-1's double NVLinks close a ring, and so do the cables of a torus."""
+    topology = catalog.topology(machine)
+    one, size = classic(name, "allreduce"), 1_000_000
+    made = classic_algorithm(
+        name, "allreduce", topology.ranks, order=order_for(one, topology), in_place=True
+    )
+    options = CompileOptions(in_place=True, passes=NO_FUSION)
+    found = simulate_program(compile_algorithm(made, options), topology, size).time_us
+    formula = one.cost(topology.ranks).us(size, 0.7, bandwidth)
+    assert found == pytest.approx(formula, rel=0.02 if name == "biring" else 1e-6)

@@ -1,0 +1,213 @@
+"""Schedules with slices, unequal chunks and a planned order: lowered right, and with no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import patterns
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shares import in_pieces, moved, parts, with_priorities, with_sizes
+
+from weft.backends.check import check_program
+from weft.backends.compile.analyses.grains import coarsest, schedule_in_grains
+from weft.backends.compile.analyses.planned import planned
+from weft.backends.compile.analyses.unroll import unrolled
+from weft.backends.compile.compile import CompileOptions, compile_schedule
+from weft.backends.execute import run_program
+from weft.backends.runtime.target import EXECUTOR, MSCCL, RCCL
+from weft.dsl.base.errors import UserError
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.synth.judge.verify import require_valid
+from weft.synth.time.programs import simulate_program
+from weft.synth.time.simulate import simulate
+
+DGX1 = patterns.both(patterns.DGX1)
+SHAPES = {
+    "ring allgather": lambda: patterns.ring_allgather(4, 1),
+    "trees allgather": lambda: patterns.trees_allgather(5, patterns.hub(5), 1),
+    "ring allreduce": lambda: patterns.ring_allreduce(4, 1),
+    "trees allreduce": lambda: patterns.trees_allreduce(8, DGX1, 1),
+    "doubling allreduce": lambda: patterns.doubling_allreduce(8, 3),
+    "random allreduce": lambda: patterns.random_allreduce(5, 6, 1),
+    "one shot": lambda: patterns.one_shot(4, 2),
+}
+
+
+def good(program: Program) -> None:
+    """Proved, and right when it is executed."""
+    assert check_program(program) == ()
+    done = run_program(program, interleavings=3, seed=1)
+    assert done.ok, done.detail
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_slices_are_the_loop_of_the_runtime(shape: str) -> None:
+    schedule = SHAPES[shape]()
+    for target in (MSCCL, RCCL, EXECUTOR):
+        options = CompileOptions(target=target)
+        once = compile_schedule(schedule, options)
+        assert compile_schedule(replace(schedule, segments=7), options) == once
+    good(once)
+
+
+def test_the_loop_takes_as_long_as_the_slices() -> None:
+    """A chain of four GPUs: each hop a slice behind the one before it."""
+    chain = topology("line:4")
+    link = {(x.src, x.dst): i for i, x in enumerate(chain.links)}
+    hops = [Transfer(0, i, i + 1, (link[i, i + 1],), i) for i in range(3)]
+    schedule = Schedule.of(chain, make("broadcast", 4), hops)
+    size, slices = 512 << 20, 256  # slices of 2 MiB, as the runtime under Simple
+    wanted = simulate(replace(schedule, segments=slices), size).time_us
+    assert simulate(schedule, size).time_us > 2.5 * wanted
+    run = simulate_program(compile_schedule(schedule), chain, size)
+    assert wanted <= run.time_us < 1.02 * wanted
+
+
+def test_written_out_slices_overlap_where_nobody_loops() -> None:
+    """A chunk below the payload is one turn of the loop; pieces of it still overlap."""
+    chain = topology("line:4")
+    link = {(x.src, x.dst): i for i, x in enumerate(chain.links)}
+    hops = [Transfer(0, i, i + 1, (link[i, i + 1],), i) for i in range(3)]
+    schedule = Schedule.of(chain, make("broadcast", 4), hops)
+    size = 2 << 20
+    one, eight = (
+        simulate_program(
+            compile_schedule(schedule, CompileOptions(segments=k)), chain, size
+        ).time_us
+        for k in (1, 8)
+    )
+    assert eight < 0.6 * one
+    assert compile_schedule(schedule, CompileOptions(segments=8)).message_chunks == 8
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("pieces", [2, 5])
+def test_written_out_slices_are_right(shape: str, pieces: int) -> None:
+    schedule = SHAPES[shape]()
+    many = unrolled(schedule, pieces)
+    require_valid(many)
+    assert len(many) == pieces * len(schedule)
+    good(compile_schedule(schedule, CompileOptions(segments=pieces)))
+
+
+def test_slices_that_cannot_be_written_out() -> None:
+    schedule = patterns.ring_allgather(4, 1)
+    with pytest.raises(UserError, match="into 0 pieces"):
+        compile_schedule(schedule, CompileOptions(segments=0))
+    with pytest.raises(UserError, match="too many to write out"):
+        compile_schedule(schedule, CompileOptions(segments=1 << 26))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 3), st.integers(0, 10**6), st.booleans())
+def test_allgathers_of_unequal_chunks(n: int, most: int, seed: int, in_place: bool) -> None:
+    dice = Random(seed)
+    grains = dice.randint(most, 12)
+    pieces = [parts(grains, dice.randint(1, most), dice) for _ in range(n)]
+    schedule = in_pieces(patterns.ring_allgather(n, 1), pieces)
+    require_valid(schedule)
+    require_valid(schedule_in_grains(schedule))
+    good(compile_schedule(schedule, CompileOptions(in_place=in_place)))
+    good(compile_schedule(schedule, CompileOptions(segments=2, target=RCCL)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 5), st.integers(0, 10**6), st.sampled_from([MSCCL, RCCL, EXECUTOR]))
+def test_allreduces_of_unequal_chunks(n: int, seed: int, target: object) -> None:
+    dice = Random(seed)
+    schedule = with_sizes(patterns.ring_allreduce(n, 1), [dice.randint(1, 9) for _ in range(n)])
+    require_valid(schedule)
+    good(compile_schedule(schedule, CompileOptions(target=target)))
+
+
+def test_a_chunk_of_many_grains_is_one_message() -> None:
+    """And two where it has more than the runtimes move at once."""
+    direct = patterns.direct_alltoall(3, 1)
+    for grains, messages in ((20, 1), (71, 1), (72, 2)):
+        schedule = in_pieces(direct, [[1, grains - 1]] * 9 if grains > 72 else [[grains]] * 9)
+        assert schedule_in_grains(schedule).collective.chunks == 9  # grains of 20 are one
+        odd = in_pieces(direct, [[grains], *[[1, grains - 1]] * 8])
+        program = compile_schedule(odd)
+        sends = [x for r in program.ranks for b in r for x in b.code if x.op is Op.SEND]
+        assert len(sends) == 6 * messages
+        assert sum(x.count for x in sends) == 6 * grains
+        good(program)
+
+
+def test_the_coarsest_grains_are_taken() -> None:
+    plain = make("allgather", 3)
+    cut = plain.cut([[6, 9], [3, 12], [15]])
+    assert coarsest(cut) == plain.cut([[2, 3], [1, 4], [5]])
+    assert coarsest(plain) is plain
+    fine = in_pieces(patterns.ring_allgather(3, 1), [[1, 10**7]] * 3)
+    with pytest.raises(UserError, match="grains are moved"):
+        compile_schedule(fine)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(sorted(SHAPES)), st.integers(1, 9), st.integers(0, 10**6))
+def test_any_planned_order_is_right(shape: str, most: int, seed: int) -> None:
+    schedule = with_priorities(SHAPES[shape](), most, Random(seed), segments=4, stride=most)
+    ordered = planned(schedule)
+    require_valid(ordered)
+    columns = np.stack([ordered.chunk, ordered.src, ordered.dst])
+    assert sorted(columns.T.tolist()) == sorted(
+        np.stack([schedule.chunk, schedule.src, schedule.dst]).T.tolist()
+    )
+    program = compile_schedule(schedule)
+    assert check_program(program) == ()
+    good(compile_schedule(schedule, CompileOptions(segments=2)))
+
+
+def test_a_connection_serves_the_least_priority_that_is_ready() -> None:
+    """Chunks 0, 1, 2 start on rank 0; chunk 3 comes from rank 2 and is most urgent."""
+    line = topology("line:3")
+    link = {(x.src, x.dst): i for i, x in enumerate(line.links)}
+    plain = make("allgather", 3, chunks=3)
+    rows = [Transfer(c, 0, 1, (link[0, 1],), 0) for c in (0, 1, 2)]
+    rows += [Transfer(3, 1, 2, (link[1, 2],), 0)]
+    rows += [Transfer(c, 1, 2, (link[1, 2],), 1) for c in (0, 1, 2)]
+    schedule = Schedule.of(line, plain, rows)
+    by_chunk = {0: 2, 1: 1, 2: 0, 3: 9}
+    order = np.array([by_chunk[c] for c in schedule.chunk.tolist()], np.int32)
+    ordered = planned(replace(schedule, priority=order))
+    sent = moved([t for t in ordered if t.src == 0])
+    assert [c for c, *_ in sent] == [2, 1, 0]
+    # Rank 1 has nothing but chunk 3 at first; what arrives then overtakes nothing, in its order.
+    assert [c for c, *_ in moved([t for t in ordered if t.src == 1])] == [3, 2, 1, 0]
+    assert ordered.steps == 4
+
+
+def test_equal_priorities_travel_together_as_before() -> None:
+    schedule = patterns.ring_allgather(4, 6)
+    same = replace(schedule, priority=np.zeros(len(schedule), np.int32))
+    assert compile_schedule(same) == compile_schedule(schedule)
+
+
+def test_ranks_that_exchange_a_chunk_keep_their_steps() -> None:
+    schedule = patterns.doubling_allreduce(8, 1)
+    with_order = with_priorities(schedule, 5, Random(3))
+    assert planned(with_order) is with_order
+
+
+def test_long_chunks_keep_a_connection_busy_for_longer() -> None:
+    """Rank 1 gets 0 (5 grains) and 1 (1 grain) side by side; what is there first goes on first."""
+    fan = topology("full:4")
+    link = {(x.src, x.dst): i for i, x in enumerate(fan.links)}
+    collective = make("allgather", 4).cut([[5, 1], [6], [1, 5], [6]])
+    rows = [
+        Transfer(0, 0, 1, (link[0, 1],), 0),
+        Transfer(3, 2, 1, (link[2, 1],), 0),
+        Transfer(0, 1, 3, (link[1, 3],), 1),
+        Transfer(3, 1, 3, (link[1, 3],), 1),
+    ]
+    schedule = Schedule.of(fan, collective, rows)
+    ordered = planned(replace(schedule, priority=np.zeros(4, np.int32)))
+    assert [t.chunk for t in ordered if t.src == 1] == [3, 0]

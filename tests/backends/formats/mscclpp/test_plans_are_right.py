@@ -1,0 +1,113 @@
+"""Emitted plans: within the schema, proved by the checker, executed right in adversarial orders."""
+
+from __future__ import annotations
+
+import random
+
+import patterns
+import plans
+import pytest
+from random_moves import random_algorithm
+
+from weft.backends.check import errors
+from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
+from weft.backends.formats.mscclpp import plan_of, read_plan, write_plan
+from weft.backends.formats.mscclpp.check import check_plan
+from weft.backends.formats.mscclpp.interpret import run_plan
+from weft.backends.formats.mscclpp.plan.model import Channel, Op, Remote
+from weft.dsl.nouns.program import Program, Protocol
+
+NAMES = [*plans.SCHEDULES, "hierarchical"]
+BOTH = pytest.mark.parametrize("protocol", [Protocol.SIMPLE, Protocol.LL], ids=str)
+
+
+def judge(program: Program, nodes: tuple[int, ...] | None, orders: int, seed: int = 0) -> None:
+    plan = plan_of(program, nodes)
+    assert read_plan(write_plan(plan)) == plan
+    assert not errors(check_plan(plan))
+    done = run_plan(plan, program.collective, orders=orders, seed=seed)
+    assert done.ok, done.detail
+
+
+@BOTH
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_is_right_in_two_hundred_orders(name: str, protocol: Protocol) -> None:
+    judge(plans.program(name, protocol), plans.nodes(name), orders=200)
+
+
+LONG = [pytest.param(n, marks=pytest.mark.slow) if n.startswith("dgx1") else n for n in NAMES]
+
+
+@BOTH
+@pytest.mark.parametrize("name", LONG)
+def test_a_plan_is_right_in_place_too(name: str, protocol: Protocol) -> None:
+    judge(plans.program(name, protocol, in_place=True), plans.nodes(name), orders=200)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_plans_of_random_algorithms_are_right(seed: int) -> None:
+    rng = random.Random(seed)
+    ranks, in_place = rng.choice((2, 3, 4)), rng.random() < 0.5
+    written = random_algorithm(
+        seed,
+        ranks=ranks,
+        chunks=rng.choice((1, 2, 3)),
+        moves=rng.choice((5, 15, 40)),
+        in_place=in_place,
+    )
+    options = CompileOptions(
+        in_place=in_place,
+        protocol=rng.choice((Protocol.SIMPLE, Protocol.LL)),
+        instances=rng.choice((1, 2)),
+    )
+    nodes = rng.choice((None, tuple(rng.randrange(2) for _ in range(ranks)), tuple(range(ranks))))
+    judge(compile_algorithm(written, options), nodes, orders=12, seed=seed)
+
+
+def test_long_blocks_are_cut_and_stay_right() -> None:
+    program = compile_schedule(patterns.ring_allreduce(9, 1))
+    plan = plan_of(program)
+    assert max(len(r.blocks) for r in program.ranks) < max(len(g.blocks) for g in plan.gpus)
+    assert max(len(b.ops) for g in plan.gpus for b in g.blocks) <= 64
+    judge(program, None, orders=24)
+
+
+def test_channels_follow_the_nodes() -> None:
+    plan = plan_of(plans.program("ring"), (0, 0, 1, 1))
+    across = {(a, g) for a, gpu in enumerate(plan.gpus) for g in gpu.peers(Channel.PORT)}
+    within = {(a, g) for a, gpu in enumerate(plan.gpus) for g in gpu.peers(Channel.MEMORY)}
+    assert across == {(0, 3), (3, 0), (1, 2), (2, 1)}
+    assert within == {(0, 1), (1, 0), (2, 3), (3, 2)}
+    puts = [op for _, op in plans.operations(plan, Op.PUT, Op.REDUCE_SEND, Op.PUT_SIGNAL)]
+    assert {op.channel for op in puts if op.op is Op.PUT_SIGNAL} == {Channel.PORT}
+    assert {op.channel for op in puts if op.op is not Op.PUT_SIGNAL} == {Channel.MEMORY}
+
+
+def test_what_is_received_once_lands_where_it_is_wanted() -> None:
+    """An allgather writes no place twice: everything goes straight into the output."""
+    plan = plan_of(plans.program("dgx1 allgather"))
+    assert all(g.scratch_chunks == 0 for g in plan.gpus)
+    sources = {op.src[0].buffer for _, op in plans.operations(plan, Op.COPY)}
+    assert sources == {"i"}  # a rank's own block
+    targets = [
+        plan.gpus[r].remote[plan.gpus[r].blocks[b].buffer_ids(Channel.MEMORY)[x.buffer_id]]
+        for (r, b, _), op in plans.operations(plan, Op.PUT)
+        for x in op.dst
+        if isinstance(x, Remote)
+    ]
+    assert {t.buffer for t in targets} == {"o"}
+
+
+def test_packets_need_no_handshake_where_everybody_hears_of_everybody() -> None:
+    all_to_all = plan_of(plans.program("two shot", Protocol.LL))
+    assert not list(plans.operations(all_to_all, Op.RELAXED_SIGNAL, Op.SIGNAL))
+    assert all_to_all.double_scratch
+    one_way = plan_of(plans.program("broadcast", Protocol.LL))
+    assert list(plans.operations(one_way, Op.RELAXED_SIGNAL))
+
+
+def test_sums_into_one_place_are_one_operation() -> None:
+    plan = plan_of(plans.program("one shot"))
+    sums = [op for _, op in plans.operations(plan, Op.REDUCE)]
+    assert sums
+    assert max(len(op.src) for op in sums) <= 10

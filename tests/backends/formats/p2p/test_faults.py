@@ -1,0 +1,133 @@
+"""What goes wrong with ranks ends in time, with a message that names them, and leaves nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from jobs import FAULTS, LAUNCHERS, RUNTIMES, algorithm, faulty, piece, ranks_left
+
+from weft.backends.ranks.crew import GRACE, PARTING, carry_out
+from weft.backends.ranks.job import Case, Job, Piece
+from weft.backends.ranks.threads import run_threads
+from weft.backends.ranks.verdict import require_whole, results
+from weft.dsl.base.errors import CheckFailed
+
+TIMEOUT = 2.0
+SLACK = 15.0
+"""Seconds for starting and ending processes on a machine that has other things to do."""
+
+WORDS = {
+    "killed": "rank 2 was ended by signal 9 (SIGKILL) (it is in call 1 of allreduce, 1000 elements",
+    "stopped": "rank 2 is in call 1 of allreduce, 1000 elements",
+    "raises": "rank 2: ArithmeticError: out of luck (it is in call 1 of allreduce",
+    "leaves": "still waiting for messages from rank 2",
+    "sleeps": "rank 2 is in call 1 of allreduce, 1000 elements",
+    "ends": "rank 2 was ended by exit code 7",
+    "shorter": ": do all ranks call with the same sizes",
+}
+
+
+@pytest.fixture
+def mark(monkeypatch):
+    """A word in the environment of every process that the test starts."""
+    word = f"WEFT_TEST_{os.getpid()}_{time.monotonic_ns()}"
+    monkeypatch.setenv(word, "1")
+    return word
+
+
+def ring(on: str) -> Piece:
+    return piece(on, algorithm("ring{collective=allreduce,ranks=4}"))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("on", RUNTIMES)
+def test_faults(on, fault, mark):
+    whole = ring(on)
+    # The first call makes the connections; who leaves in the second is missed in a round.
+    call = 2 if fault == "leaves" else 1
+    wrong = Piece(faulty(on, whole.text, 2, fault, call), whole.function, whole.units)
+    job = Job((wrong,), (Case(0, 1000, "float32", repeat=1),), 4, TIMEOUT)
+    begin = time.monotonic()
+    with pytest.raises(CheckFailed) as failed:
+        require_whole(job, carry_out(job, LAUNCHERS[on]))
+    assert time.monotonic() - begin < TIMEOUT + GRACE + PARTING + SLACK
+    assert WORDS[fault] in str(failed.value)
+    assert failed.value.exit_code == 1
+    assert ranks_left(mark) == []
+
+
+@pytest.mark.parametrize("on", RUNTIMES)
+def test_a_wrong_result_names_the_rank_and_the_element(on, mark):
+    whole = ring(on)
+    # The sums of one rank's first round are left out.
+    code = "CODE = tuple(tuple(code(rank)) for rank in range(4))\n"
+    assert code in whole.text
+    cut = "CODE = ((CODE[0][0].partition(';')[0], *CODE[0][1:]), *CODE[1:])\n"
+    text = whole.text.replace(code, code + cut)
+    job = Job((Piece(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 4, TIMEOUT)
+    found = results(job, carry_out(job, LAUNCHERS[on]).reports)
+    assert any("of rank" in line and "not" in line for line in found[0].wrong)
+    assert ranks_left(mark) == []
+
+
+@pytest.mark.parametrize("on", RUNTIMES)
+def test_a_file_for_more_ranks_than_there_are(on, mark):
+    bigger = piece(on, algorithm("ring{collective=allreduce,ranks=5}"))
+    lying = Piece(bigger.text, bigger.function, ring(on).units)
+    job = Job((lying,), (Case(0, 8, "int32"),), 4, TIMEOUT)
+    with pytest.raises(CheckFailed, match="the program is for 5 ranks; this job has 4"):
+        require_whole(job, carry_out(job, LAUNCHERS[on]))
+    assert ranks_left(mark) == []
+
+
+@pytest.mark.parametrize("on", RUNTIMES)
+def test_ranks_end_when_whoever_started_them_is_killed(on, mark, tmp_path):
+    file = tmp_path / "ring.py"
+    file.write_text(faulty(on, ring(on).text, 2, "sleeps"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft.backends.cli", "run", file, "--on", on, "--timeout", "100s"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        end = time.monotonic() + 60
+        while len(list(tmp_path.glob("weft-run-*/state-*"))) < 4 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert len(ranks_left(mark)) > 4
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    end = time.monotonic() + SLACK
+    while ranks_left(mark) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert ranks_left(mark) == []
+
+
+@pytest.mark.parametrize("on", RUNTIMES)
+def test_a_rank_that_hangs_while_nobody_waits_for_it(on, mark):
+    """A broadcast's last rank sends nothing: all others are through."""
+    whole = piece(on, algorithm("chain{collective=broadcast,ranks=3}"))
+    text = f"{whole.text}\n\nright = call\n\n\ndef call(wire, *all):\n    right(wire, *all)\n"
+    text += "    import time\n    time.sleep(600 if wire.rank == 2 else 0)\n"
+    job = Job((Piece(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 3, TIMEOUT)
+    begin = time.monotonic()
+    with pytest.raises(CheckFailed, match="rank 2 is in call 1 of broadcast"):
+        require_whole(job, carry_out(job, LAUNCHERS[on]))
+    assert time.monotonic() - begin < TIMEOUT + GRACE + PARTING + SLACK
+    assert ranks_left(mark) == []
+
+
+def test_a_rank_that_raises_ends_the_threads_of_all():
+    whole = piece("numpy", algorithm("ring{collective=allreduce,ranks=4}"))
+    job = Job((whole,), (Case(0, 8, "int32"),), 5, TIMEOUT)
+    bad = "def play(*_):\n    raise ArithmeticError('x')\n\n\ndef _("
+    text = whole.text.replace("def play(", bad)
+    broken = Job((Piece(text, whole.function, whole.units),), job.cases, 4, TIMEOUT)
+    with pytest.raises(CheckFailed, match="ArithmeticError: x"):
+        results(broken, run_threads(broken))
+    assert not results(job, run_threads(job))[0].wrong

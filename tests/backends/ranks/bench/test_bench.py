@@ -1,0 +1,158 @@
+"""``weft bench`` on real processes: right results, medians, bandwidths, and wrong files found."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from command import Ran, Weft
+
+from weft.backends.cli import main
+from weft.backends.ranks.bench.results import entries
+from weft.dsl.nouns.collective import make
+
+MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+needs_mpi = pytest.mark.skipif(not (find_spec("mpi4py") and MPIEXEC), reason="no MPI")
+needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="no torch")
+FEW = ("--sizes", "4KiB:8KiB", "--repeat", 2, "--json")
+
+
+@pytest.fixture
+def weft(capsys, monkeypatch) -> Weft:
+    def run(*arguments: object, stdin: str = "") -> Ran:
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        code = main([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+@needs_mpi
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "reduce_scatter"])
+def test_rings_against_mpi(weft, kind):
+    ring = f"classic:ring{{collective={kind},ranks=4}}"
+    ran = weft("bench", ring, ring, "--on", "mpi", "-t", "full:4", *FEW)
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    names = [f"ring{{collective={kind},ranks=4}} ({i})" for i in (1, 2)] + ["MPI"]
+    assert [(x["bytes"], x["name"]) for x in data["sizes"]] == [
+        (size, name) for size in (4096, 8192) for name in names
+    ]
+    assert all(x["wrong"] is None and x["turns"] == 2 for x in data["sizes"])
+    assert all(("predicted_us" in x) == (x["name"] != "MPI") for x in data["sizes"])
+
+
+@needs_mpi
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "gather", "scatter", "alltoall"])
+def test_every_collective_of_mpi_is_called_right(weft, kind, tmp_path):
+    file = tmp_path / "plan.json"
+    root = () if kind == "alltoall" else ("--root", 2)
+    assert (
+        weft(
+            "synth",
+            "-t",
+            "full:4",
+            "-c",
+            kind,
+            *root,
+            "--objective",
+            "latency",
+            "--time",
+            "5s",
+            "-o",
+            file,
+        ).code
+        == 0
+    )
+    ran = weft("bench", file, "--on", "mpi", *FEW)
+    assert ran.code == 0, ran.err
+    assert {x["name"] for x in json.loads(ran.out)["sizes"]} == {"plan", "MPI"}
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["allreduce", "reduce_scatter"])
+def test_rings_against_torch(weft, kind):
+    ring = f"classic:ring{{collective={kind},ranks=3}}"
+    ran = weft("bench", ring, "--on", "torch", "--dtype", "bfloat16", *FEW)
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    assert {x["name"] for x in data["sizes"]} == {ring.removeprefix("classic:"), "torch"}
+    assert all(x["wrong"] is None and x["turns"] == 2 for x in data["sizes"])
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["broadcast", "gather", "scatter"])
+def test_collectives_of_torch_with_a_root_are_called_right(weft, kind, tmp_path):
+    file = tmp_path / "plan.json"
+    assert (
+        weft(
+            "synth",
+            "-t",
+            "full:3",
+            "-c",
+            kind,
+            "--root",
+            2,
+            "--objective",
+            "latency",
+            "--time",
+            "5s",
+            "-o",
+            file,
+        ).code
+        == 0
+    )
+    ran = weft("bench", file, "--on", "torch", *FEW)
+    assert ran.code == 0, ran.err
+    assert {x["name"] for x in json.loads(ran.out)["sizes"]} == {"plan", "torch"}
+
+
+@needs_mpi
+def test_a_wrong_result_is_told(tmp_path):
+    """A file that is right by its rounds, and whose arithmetic is not."""
+    from weft.backends.formats.p2p.compile import compile_script
+    from weft.backends.formats.p2p.format import Mpi
+    from weft.backends.ranks.bench.job import Bench, Contestant
+    from weft.backends.ranks.profile.start import carry_out
+    from weft.synth.engines.classic.text import named_algorithm
+
+    script = compile_script(named_algorithm("classic:ring{collective=allreduce,ranks=3}").algorithm)
+    text = Mpi().write(script).replace("COMBINE[op](a, b, out=out)", "COMBINE[op](a, a, out=out)")
+    bench = Bench(
+        (Contestant("ring", text, "allreduce"),),
+        make("allreduce", 3),
+        (300,),
+        "int32",
+        2,
+        5.0,
+        20.0,
+    )
+    rows = carry_out(
+        "weft.backends.ranks.bench.ranks", "mpi", 3, bench.to_json(), 60, lambda _: None
+    )
+    assert [(x.name, bool(x.wrong)) for x in entries(rows, bench.units, {})] == [
+        ("ring", True),
+        ("MPI", False),
+    ]
+
+
+def test_plans_of_two_collectives(weft):
+    ran = weft("bench", "classic:ring{collective=allreduce,ranks=4}", "classic:one_shot{ranks=3}")
+    assert ran.code == 2
+    assert "plans of one collective" in ran.err
+
+
+def test_bandwidths_are_those_of_nccl_tests():
+    rows = [{"bytes": 8_000_000, "name": "x", "us": [900.0, 1000.0, 5000.0], "wrong": None}]
+    (one,) = entries(rows, make("allreduce", 8), {"x": lambda size: size / 10_000})
+    assert (one.us, one.least_us) == (1000.0, 900.0)
+    assert one.algbw_GBps == pytest.approx(8.0)
+    assert one.busbw_GBps == pytest.approx(8 * 2 * 7 / 8)
+    assert one.error == pytest.approx(-0.2)

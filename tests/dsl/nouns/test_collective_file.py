@@ -1,0 +1,76 @@
+"""Collective files: what comes back, and what is refused with a message and no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import collectives, custom_collectives
+
+from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.nouns.collective import Collective, make, one_shot_allreduce
+from weft.dsl.nouns.collective_json import dump, load
+
+
+@given(st.integers(2, 5).flatmap(lambda n: collectives(n) | custom_collectives(n)))
+def test_there_and_back(c: Collective) -> None:
+    assert load(dump(c)) == c
+
+
+def test_the_order_of_rows_and_sets_is_free() -> None:
+    data = dump(make("allgather", 3))
+    data["post"] = {k: column[::-1] for k, column in data["post"].items()}
+    data["contributions"].append([0, 2])
+    assert load(data).post.ranks.tolist() == [2, 1, 0] * 3
+
+
+def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def apply(data: dict[str, Any]) -> None:
+        *outer, last = path.split(".")
+        for key in outer:
+            data = data[key]
+        data[last] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (change("contributions", [[[0]]]), "contributions"),
+        (change("contributions", ["01"]), "contributions"),
+        (change("contributions", [[0], [1], [7], [0]]), "contributions"),
+        (change("contributions", [[], [1], [2], [0]]), "contributions"),
+        (change("pre.chunk", [0, 1, 1 << 35]), "absurdly large"),
+        (change("pre.rank", [0, 1, -1]), "negative"),
+        (change("chunks", 1 << 39), "only 3 start anywhere"),
+        (change("ranks", 1 << 39), "no allgather"),
+        (change("factor", 0), "units of 0"),
+        (change("factor", 2), "units of 2"),
+        (change("local_reduce", [[0, 9]]), "local_reduce"),
+        (change("local_reduce", [[0, 1, 2]]), "no allgather"),
+        (change("kind", "alltoall"), "no alltoall"),
+        (change("kind", "allreduce"), "no allreduce"),
+    ],
+)
+def test_hostile_files(edit: Callable[[dict[str, Any]], None], why: str) -> None:
+    data = dump(make("allgather", 3))
+    edit(data)
+    with pytest.raises(UserError) as caught:
+        load(data)
+    assert why in caught.value.render()
+
+
+def test_a_weaker_collective_may_not_call_itself_by_a_standard_name() -> None:
+    """Else a schedule that does less than an allgather would verify as one."""
+    data = dump(make("allgather", 3))
+    data["post"] = {k: column[:-1] for k, column in data["post"].items()}
+    with pytest.raises(WeftError, match="this is no allgather of factor 1"):
+        load(data)
+    shot = dump(one_shot_allreduce(3))
+    shot["local_reduce"] = []
+    with pytest.raises(WeftError, match="share output offset 0"):
+        load(shot)

@@ -1,0 +1,139 @@
+"""The noun Library: reads what it writes; refuses gaps, overlaps, paths that leave its folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.library import Artefact, Candidate, Library, Tuned, TunedPlan, dump, dumps, load
+from weft.dsl.nouns.topology import Topology, both_ways, gpu
+
+PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
+
+
+def plan(name: str, low: int, high: int, candidate: str = "ring") -> TunedPlan:
+    file = Artefact("msccl-xml", f"msccl-xml/{name}.xml", "msccl")
+    return TunedPlan(
+        name,
+        low,
+        high,
+        candidate,
+        "classic",
+        "LL",
+        2,
+        1,
+        {"spread": "chains"},
+        f"schedules/{name}.json",
+        (file,),
+    )
+
+
+def tuned(*plans: TunedPlan) -> Tuned:
+    candidates = (Candidate("ring", (2.0, None, 9.0), True), Candidate("tree", (1.0, 3.0, 12.0)))
+    return Tuned(
+        make("allgather", 2),
+        {"latency_us": "7/10"},
+        (1024, 2048, 4096),
+        (0.5, 1.0, 2.0),
+        (1.0, 3.0, 9.0),
+        (0.9, None, 8.0),
+        candidates,
+        plans,
+        ("a remark",),
+    )
+
+
+GOOD = Library(
+    "pair",
+    PAIR,
+    1024,
+    4096,
+    {"by": "simulation"},
+    (tuned(plan("a", 1024, 3000, "tree"), plan("b", 3001, 4096)),),
+    {"seed": 0},
+)
+
+
+def test_what_is_written_is_read() -> None:
+    again = load(json.loads(dumps(GOOD)))
+    assert again == GOOD
+    assert dumps(again) == dumps(GOOD)
+
+
+def test_a_plan_is_picked_by_size_both_ends_included() -> None:
+    one = GOOD.of("allgather")
+    assert [one.pick(n).name for n in (1024, 3000, 3001, 4096)] == ["a", "a", "b", "b"]
+    for outside in (1023, 4097):
+        with pytest.raises(UserError, match="tuned for"):
+            one.pick(outside)
+    with pytest.raises(UserError, match="no broadcast"):
+        GOOD.of("broadcast")
+
+
+def test_the_baseline_is_the_quickest_of_its_candidates() -> None:
+    assert GOOD.of("allgather").baseline_us() == (2.0, None, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("plans", "message"),
+    [
+        ((plan("a", 1024, 3000), plan("b", 3002, 4096)), "a gap between a"),
+        ((plan("a", 1024, 3000), plan("b", 3000, 4096)), "an overlap between a"),
+        ((plan("a", 1024, 4095),), "not for 1024 to 4096"),
+        ((plan("a", 1024, 4096, "nobody"),), "nobody"),
+        ((), "without plans"),
+    ],
+)
+def test_ranges_have_no_gap_and_no_overlap(plans: tuple[TunedPlan, ...], message: str) -> None:
+    with pytest.raises(BadFile, match=message):
+        replace(GOOD, tuned=(tuned(*plans),))
+
+
+@pytest.mark.parametrize("path", ["../up.json", "/etc/passwd", "a/../../b", "a\\b"])
+def test_files_stay_in_the_folder(path: str) -> None:
+    data = dump(GOOD)
+    data["tuned"][0]["plans"][0]["schedule"] = path
+    with pytest.raises(BadFile, match="outside the library"):
+        load(data)
+
+
+@pytest.mark.parametrize("wrong", ["x", -1.0, True, float("inf")])
+def test_times_are_times(wrong: object) -> None:
+    data = dump(GOOD)
+    data["tuned"][0]["candidates"][0]["us"][0] = wrong
+    with pytest.raises(BadFile, match="times in µs"):
+        load(data)
+
+
+def test_unknown_keys_are_errors() -> None:
+    data = dump(GOOD)
+    data["tuned"][0]["gird"] = []
+    with pytest.raises(BadFile, match="unknown key 'gird'"):
+        load(data)
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong", "message"),
+    [
+        ("instances", 0, "0 instances"),
+        ("segments", 10**13, "segments"),
+        ("protocol", "Simpel", "Simple"),
+    ],
+)
+def test_a_plan_is_compiled_in_a_way_that_there_is(key: str, wrong: object, message: str) -> None:
+    data = dump(GOOD)
+    data["tuned"][0]["plans"][0][key] = wrong
+    with pytest.raises(UserError) as told:
+        load(data)
+    assert message in f"{told.value} {told.value.hint}"
+
+
+def test_a_library_has_every_collective_once() -> None:
+    with pytest.raises(BadFile, match="twice"):
+        replace(GOOD, tuned=GOOD.tuned * 2)
+    with pytest.raises(BadFile, match="without a collective"):
+        replace(GOOD, tuned=())

@@ -1,0 +1,92 @@
+"""The exact engine on random machines and collectives: verified, never below a bound, honest."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import collectives, topologies
+
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.synth.api import synthesize
+from weft.synth.base.engine import Budget, Silent
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.engines.exact import Exact, paper, realize
+from weft.synth.engines.exact.demands import demands, reach
+from weft.synth.engines.exact.instance import Question, build_space
+from weft.synth.judge.verify import verify
+from weft.synth.time.simulate import simulate
+
+SMALL = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+ENGINE = Exact(max_chunks=8, max_steps=4)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """A small machine with switches, shared resources and parallel links, and a collective."""
+    machine = draw(topologies(max_ranks=4))
+    return Problem(machine, draw(collectives(machine.ranks)))
+
+
+@SMALL
+@given(problems())
+def test_verified_and_never_below_the_bound(problem: Problem) -> None:
+    outcome = synthesize(problem, ENGINE, Budget(20))
+    static = bounds(problem.topology, problem.collective)
+    steps = [p.steps for p in outcome.points]
+    assert steps == sorted(set(steps))
+    for point in outcome.points:
+        assert verify(point.schedule).ok
+        assert static.rounds_per_chunk <= point.bound <= point.rounds_per_chunk
+        assert point.steps >= static.steps
+        for size in (10**3, 10**9):
+            time = simulate(point.schedule, size).time_us
+            assert time >= float(lower_bound_us(static, size)) * (1 - 1e-9)
+    ratios = [p.rounds_per_chunk for p in outcome.points]
+    assert ratios == sorted(set(ratios), reverse=True)
+
+
+@SMALL
+@given(problems(), st.integers(0, 3))
+def test_deterministic_per_seed(problem: Problem, seed: int) -> None:
+    first, second = (
+        synthesize(problem, Exact(max_chunks=4, max_steps=3), Budget(20, seed=seed))
+        for _ in range(2)
+    )
+    assert [p.schedule for p in first.points] == [p.schedule for p in second.points]
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(
+    topologies(max_ranks=4),
+    st.sampled_from(["allgather", "alltoall", "broadcast", "gather", "scatter"]),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.integers(0, 3),
+)
+def test_cp_sat_and_the_papers_encoding_agree(machine, kind, chunks, steps, extra) -> None:
+    wanted = demands(make(kind, machine.ranks))
+    if not wanted:
+        return
+    space = build_space(machine, find_hops(machine), wanted, reach(machine))
+    question = Question(chunks, steps, steps + extra)
+    ours = realize.solve(space, question, Budget(20), Silent())
+    theirs = paper.solve(space, question, Budget(20), Silent())
+    assert realize.Verdict.UNKNOWN not in (ours.verdict, theirs.verdict)
+    assert ours.verdict == theirs.verdict
+
+
+@SMALL
+@given(problems())
+def test_latency_and_bandwidth_are_the_ends_of_the_frontier(problem: Problem) -> None:
+    def solve(objective: Objective):
+        return synthesize(
+            Problem(problem.topology, problem.collective, objective=objective), ENGINE, Budget(20)
+        ).points
+
+    frontier = solve(Objective.FRONTIER)
+    if not frontier:
+        return
+    assert solve(Objective.LATENCY)[0].steps == frontier[0].steps
+    assert solve(Objective.BANDWIDTH)[-1].rounds_per_chunk <= frontier[-1].rounds_per_chunk

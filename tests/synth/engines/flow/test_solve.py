@@ -1,0 +1,48 @@
+"""Processes of solvers and those who start them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from weft.backends.jobs.processes import descendants
+
+HARD = """
+import pulp
+from weft.synth.engines.flow.solve import solve
+value = lambda i, j: (i * i * 37 + j * j * 91 + i * j * 13 + i * i * j) % 997 + 1
+values = [[value(i, j) for i in range(200)] for j in range(31)]
+model = pulp.LpProblem("hard", pulp.LpMaximize)
+x = [pulp.LpVariable(f"x{i}", cat="Binary") for i in range(200)]
+model += pulp.lpSum(v * y for v, y in zip(values[0], x))
+for row in values[1:]:
+    model += pulp.lpSum(v * y for v, y in zip(row, x)) <= sum(row) // 2
+solve(model, "cbc", 60.0, 1, lambda: False)
+"""
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_solver_does_not_outlive_who_started_it() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", HARD], env=environment)
+    end = time.monotonic() + 30
+    while len(found := descendants(parent.pid)) < 2:  # the child, and CBC that it starts
+        assert time.monotonic() < end
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait(5)
+    end = time.monotonic() + 2
+    while any(map(runs, found)):
+        assert time.monotonic() < end
+        time.sleep(0.02)

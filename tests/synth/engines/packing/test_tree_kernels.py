@@ -1,0 +1,79 @@
+"""The compiled searches against slow ones: cheapest trees, heights, routes."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from weft.dsl.nouns.topology import Topology, gpu, link
+from weft.dsl.symmetry.orbits import without_symmetry
+from weft.synth.engines.packing.trees.branchings import edmonds
+from weft.synth.engines.packing.trees.kernels import plant_all
+from weft.synth.engines.packing.trees.machine import Machine
+from weft.synth.engines.packing.trees.pool import Batch
+
+Weights = dict[tuple[int, int], float]
+
+
+def chu_liu(nodes: set[int], weight: Weights, root: int) -> float:
+    """The cost of a cheapest arborescence, by contracting one cycle after the other."""
+    chosen = {v: min((w, u) for (u, x), w in weight.items() if x == v) for v in nodes if v != root}
+    for start in chosen:
+        path = [start]
+        while path[-1] in chosen and chosen[path[-1]][1] not in path:
+            path.append(chosen[path[-1]][1])
+        if path[-1] not in chosen:
+            continue
+        cycle = set(path[path.index(chosen[path[-1]][1]) :])
+        merged = max(nodes) + 1
+        paid = sum(chosen[v][0] for v in cycle)
+        smaller: Weights = {}
+        for (u, v), w in weight.items():
+            if u in cycle and v in cycle:
+                continue
+            cost = w - chosen[v][0] if v in cycle else w
+            ends = (merged if u in cycle else u, merged if v in cycle else v)
+            smaller[ends] = min(cost, smaller.get(ends, cost))
+        return paid + chu_liu(nodes - cycle | {merged}, smaller, root)
+    return sum(w for w, _ in chosen.values())
+
+
+def random_machine(rng: random.Random, n: int) -> Topology:
+    pairs = {(i, (i + 1) % n) for i in range(n)}
+    pairs |= {(u, v) for u in range(n) for v in range(n) if u != v and rng.random() < 0.4}
+    links = tuple(link(u, v, 1) for u, v in sorted(pairs))
+    return Topology("random", tuple(gpu(i) for i in range(n)), links)
+
+
+def test_one_contraction_serves_all_roots() -> None:
+    rng = random.Random(5)
+    for n in (2, 3, 5, 8, 11):
+        for _ in range(8):
+            made = random_machine(rng, n)
+            machine = Machine.of(made, without_symmetry(made))
+            length = np.array([float(rng.randint(0, 6)) for _ in made.links])
+            weight = {(x.src, x.dst): length[i] for i, x in enumerate(made.links)}
+            batch = Batch.empty(machine, n, len(length))
+            roots = np.arange(n)
+            assert edmonds(machine.net, roots, -1, length, batch.arcs, batch.links, batch.loads)
+            for root in range(n):
+                assert (batch.arcs[root] < 0).tolist() == [v == root for v in range(n)]
+                assert batch.loads[root] @ length == chu_liu(set(range(n)), weight, root)
+            low = Batch.empty(machine, n, len(length))
+            limit = int(machine.eccentricity.max())
+            plant_all(machine.net, roots, limit, 0.01, length, low.arcs, low.links, low.loads)
+            assert (low.heights(machine) <= limit).all()
+            assert (low.loads @ length >= batch.loads @ length - 1e-9).all()
+
+
+def test_one_root_needs_no_way_back() -> None:
+    """Broadcast on a directed line: the root alone reaches all."""
+    made = Topology(
+        "line", tuple(gpu(i) for i in range(4)), tuple(link(i, i + 1, 1) for i in range(3))
+    )
+    machine = Machine.of(made, without_symmetry(made))
+    assert machine.eccentricity.tolist() == [3, -1, -1, -1]
+    batch = Batch.empty(machine, 1, 3)
+    assert edmonds(machine.net, np.array([0]), 0, np.ones(3), batch.arcs, batch.links, batch.loads)
+    assert batch.loads.tolist() == [[1, 1, 1]]

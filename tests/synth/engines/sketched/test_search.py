@@ -1,0 +1,30 @@
+"""The search: rows have room for everything that chunks can put on them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from weft.dsl.catalogue import topology
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.problem import Objective, Problem
+from weft.synth.engines.sketched.field import Field
+from weft.synth.engines.sketched.search import Search
+
+
+@pytest.mark.parametrize("name", ["ring:5", "full:4", "torus:3x3", "hub:4"])
+def test_rows_have_room_for_sums(name: str) -> None:
+    """On a cycle a sum may take a link on the way up and again on the way down."""
+    machine = topology(name)
+    whole = make("allreduce", machine.ranks)
+    problem = Problem(machine, whole, None, Objective.TIME, 10**6)
+    collective = whole.split(4 * machine.ranks)
+    search = Search.of(Field.of(problem, collective, Fraction(10**6, 4 * machine.ranks)), 0)
+    search.run(5, 100, 0.0, lambda: False)
+    room = search.rows.begin.shape[1]
+    assert 0 < int(search.rows.used.max()) <= room
+    for r in range(len(search.rows.used)):
+        used = int(search.rows.used[r])
+        begin, end = search.rows.begin[r, :used], search.rows.end[r, :used]
+        assert (begin[1:] >= end[:-1]).all()

@@ -1,0 +1,94 @@
+"""The compiled event loop against the plain one, and what it can be asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import planned_schedules
+
+from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.dsl.nouns.topology import Topology, gpu, link
+from weft.synth.time import prepare as prepare_module
+from weft.synth.time.prepare import distinct_routes, prepare
+from weft.synth.time.simulate import CostModel, simulate
+
+MODELS = st.builds(
+    CostModel,
+    alpha_occupies=st.booleans(),
+    store_and_forward=st.booleans(),
+    overhead_us=st.sampled_from([0, Fraction(1, 4)]),
+    barrier=st.booleans(),
+)
+
+
+@given(planned_schedules(), st.sampled_from([1, 1000, 123_457]), MODELS)
+@settings(max_examples=300)
+def test_the_compiled_loop_does_what_the_plain_one_does(
+    s: Schedule, size: int, model: CostModel
+) -> None:
+    plain, run = simulate(s, size, model), prepare(s, model).run(size)
+    assert run.time_us == pytest.approx(plain.time_us, rel=1e-15)
+    assert run.start_us.tolist() == pytest.approx(plain.start_us.tolist(), rel=1e-15)
+    assert run.end_us.tolist() == pytest.approx(plain.end_us.tolist(), rel=1e-15)
+    assert run.busy_us.tolist() == pytest.approx(plain.busy_us.tolist(), rel=1e-15)
+
+
+@given(planned_schedules(), st.integers(1, 10**6), st.integers(0, 2**16))
+@settings(max_examples=50)
+def test_prepared_once_timed_with_other_slices_and_orders(
+    s: Schedule, size: int, seed: int
+) -> None:
+    ready = prepare(s)
+    rng = np.random.default_rng(seed)
+    for segments in (1, 2, 5):
+        order = rng.integers(0, 9, len(s)).astype(np.int32)
+        other = replace(s, segments=segments, priority=order, stride=3)
+        found = ready.time(size, segments=segments, priority=order, stride=3)
+        assert found == pytest.approx(simulate(other, size).time_us, rel=1e-15)
+
+
+@given(planned_schedules())
+@settings(max_examples=30)
+def test_listing_the_places_that_occur_numbers_them_alike(s: Schedule) -> None:
+    some = prepare(s)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepare_module, "SPARSE", 0)
+        other = prepare(s)
+    for name in ("source", "target", "needs", "slot", "slot_start", "reader_start", "readers"):
+        assert np.array_equal(getattr(some._data, name), getattr(other._data, name))
+
+
+@given(planned_schedules(), st.integers(1, 10**6))
+@settings(max_examples=30)
+def test_a_coarse_unit_changes_next_to_nothing(s: Schedule, size: int) -> None:
+    exact = simulate(s, size, CostModel(barrier=True)).time_us
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepare_module._Costs, "coarse", lambda *_: 1 << 40)
+        patch.setattr(prepare_module.Prepared, "_fits", lambda _, __, unit, ___: unit == 1 << 40)
+        assert prepare(s, CostModel(barrier=True)).time(size) == pytest.approx(exact, rel=1e-9)
+
+
+def test_units_too_fine_for_64_bits() -> None:
+    """Ten bandwidths whose common denominator has some hundred digits, in a thousand slices."""
+    primes = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149)
+    links = tuple(link(i, i + 1, Fraction(p, 99991), Fraction(1, p)) for i, p in enumerate(primes))
+    chain = Topology("chain", tuple(map(gpu, range(11))), links)
+    sends = [Transfer(0, i, i + 1, (i,), i) for i in range(10)]
+    s = replace(Schedule.of(chain, make("broadcast", 11), sends), segments=40)
+    assert prepare(s).time(12_345) == pytest.approx(simulate(s, 12_345).time_us, rel=1e-12)
+
+
+def test_routes_are_told_apart() -> None:
+    start = np.array([0, 2, 3, 5, 7, 9, 9])
+    links = np.array([4, 5, 4, 5, 4, 4, 5, 4, 5])
+    grains = np.array([1, 1, 1, 1, 2, 1])
+    first, which = distinct_routes(start, links, grains)
+    assert which[0] == which[3]
+    assert len(set(which.tolist())) == len(first) == 5
+    assert (which[first] == np.arange(5)).all()
