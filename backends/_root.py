@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from weft.backends.check import check_program
-    from weft.backends.compile.compile import (
-        CompileOptions,
+    from weft.backends.compile.compile import CompileOptions
+    from weft.backends.compile.prepare import (
+        artefact,
         compile_algorithm,
         compile_program,
         compile_schedule,
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
     from weft.synth.bounds import Bounds, bounds
     from weft.synth.judge.verify import verify
     from weft.synth.time.programs import simulate_program
-    from weft.synth.time.simulate import simulate
+    from weft.synth.time.schedule_time import simulate
 
 # To add a public name: put it into this table, into __all__, and, for type checkers, into the
 # block above.
@@ -106,12 +107,13 @@ _HOME: Final = MappingProxyType(
         "Topology": "weft.dsl.nouns.topology:Topology",
         "Transfer": "weft.dsl.nouns.schedule:Transfer",
         "WeftError": "weft.dsl.base.errors:WeftError",
+        "artefact": "weft.backends.compile.prepare:artefact",
         "bounds": "weft.synth.bounds:bounds",
         "check_program": "weft.backends.check:check_program",
         "collective_of": "weft.backends.formats.msccl.read:collective_of",
-        "compile_algorithm": "weft.backends.compile.compile:compile_algorithm",
-        "compile_program": "weft.backends.compile.compile:compile_program",
-        "compile_schedule": "weft.backends.compile.compile:compile_schedule",
+        "compile_algorithm": "weft.backends.compile.prepare:compile_algorithm",
+        "compile_program": "weft.backends.compile.prepare:compile_program",
+        "compile_schedule": "weft.backends.compile.prepare:compile_schedule",
         "custom": "weft.dsl.nouns.collective:custom",
         "elaborate": "weft.dsl.language.elaborate:elaborate",
         "emit_msccl_xml": "weft.backends.formats.msccl.emit:emit",
@@ -126,7 +128,7 @@ _HOME: Final = MappingProxyType(
         "read_schedule": "weft.dsl.nouns.schedule:read",
         "run_msccl_xml": "weft.backends.execute:run_xml",
         "run_mscclpp_json": "weft.backends.formats.mscclpp.interpret:run_plan",
-        "simulate": "weft.synth.time.simulate:simulate",
+        "simulate": "weft.synth.time.schedule_time:simulate",
         "simulate_program": "weft.synth.time.programs:simulate_program",
         "synthesize": "weft.synth.api:synthesize",
         "target": "weft.backends.runtime.target:target",
@@ -166,6 +168,7 @@ __all__ = [
     "Transfer",
     "WeftError",
     "__version__",
+    "artefact",
     "bounds",
     "check_program",
     "collective_of",

@@ -39,7 +39,7 @@ from .frontier.incumbents import Incumbents
 from .judge.verify import verify
 from .reductions.solve import solve
 from .time.order import LARGE, arranged
-from .time.simulate import simulate
+from .time.schedule_time import simulate
 
 
 def synthesize(

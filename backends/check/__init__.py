@@ -1,7 +1,7 @@
 """The program checker: limits, bounds, connections, waits, deadlock and races.
 
 It knows nothing of how a program was made; it judges an XML file or a Program through one
-common form, the :class:`~weft.backends.program.listing.Listing`.
+common form, the :class:`~weft.backends.program.code.Code`.
 """
 
 from ..runtime.judged import RUNTIMES, TARGETS, Target, target_named

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.program import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Code
 
-from ..program.listing import COPY, NOP, READS_SRC, REDUCE, WRITES_DST, Listing
 from .bounds import Buffers
 from .graph import Graph
 
@@ -67,22 +67,22 @@ def accesses(graph: Graph, order: Ints, buffers: Buffers, in_place: bool) -> Acc
 
 def _columns(graph: Graph, buffers: Buffers, in_place: bool) -> tuple[Ints, Ints, Bools, Bools]:
     """(operation, place, writes, adds) in no order."""
-    listing = graph.listing
-    rank = listing.block_rank[graph.block()]
+    code = graph.code
+    rank = code.block_rank[graph.block()]
     t = graph.transfer
-    op = listing.op[t]
-    moves = (listing.count[t] > 0) & (op != NOP)
+    op = code.op[t]
+    moves = (code.count[t] > 0) & (op != NOP)
     src = np.flatnonzero(READS_SRC[op] & moves)
     dst = np.flatnonzero(WRITES_DST[op] & moves)
-    number = np.diff(listing.more_start)[t]
+    number = np.diff(code.more_start)[t]
     more = np.repeat(np.arange(graph.size), number)
     within = np.arange(len(more)) - np.repeat(np.cumsum(number) - number, number)
-    further = listing.more_offset[listing.more_start[t[more]] + within]
+    further = code.more_offset[code.more_start[t[more]] + within]
     columns = []
     for at, buffer, offset in (
-        (src, listing.src_buffer, listing.src_offset[t[src]]),
-        (more, listing.src_buffer, further),
-        (dst, listing.dst_buffer, listing.dst_offset[t[dst]]),
+        (src, code.src_buffer, code.src_offset[t[src]]),
+        (more, code.src_buffer, further),
+        (dst, code.dst_buffer, code.dst_offset[t[dst]]),
     ):
         inside = offset + graph.piece[at] * graph.merge
         columns.append((at, places(buffers, in_place, rank[at], buffer[t[at]], inside)))
@@ -91,7 +91,7 @@ def _columns(graph: Graph, buffers: Buffers, in_place: bool) -> tuple[Ints, Ints
     # read; it still must not run while somebody writes, so it counts as a read.
     read = np.full(graph.size, -1, np.int64)
     read[src] = columns[0][1]
-    same = (listing.op[t[dst]] == COPY) & (read[dst] == columns[2][1])
+    same = (code.op[t[dst]] == COPY) & (read[dst] == columns[2][1])
     writes[2][same] = False
     operation = np.concatenate([a for a, _ in columns])
     wrote = np.concatenate(writes)
@@ -119,6 +119,6 @@ def in_scratch(place: Ints) -> Bools:
     return np.asarray((place & ((1 << RANK_BITS) - 1)) >= 3 * _FAR)
 
 
-def block_of(listing: Listing, transfer: int) -> int:
+def block_of(code: Code, transfer: int) -> int:
     """The block of one transfer."""
-    return int(np.searchsorted(listing.block_start, transfer, side="right")) - 1
+    return int(np.searchsorted(code.block_start, transfer, side="right")) - 1

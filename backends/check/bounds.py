@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
-from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.program import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Code, Program
 
 from ..formats.msccl.read.model import XmlAlgo
-from ..program.listing import BUFFERS, NOP, OPS, READS_SRC, WRITES_DST, Listing
 from .findings import Finding, Severity, at_transfers
 
 _CHECKED_SRC = np.array([str(op) in ("s", "rrs", "rrcs", "cpy", "re") for op in OPS])
@@ -68,13 +67,13 @@ def buffers_of_program(program: Program) -> Buffers:
     return Buffers(size, np.array(shift, np.int64), program.in_place)
 
 
-def bounds(listing: Listing, buffers: Buffers) -> list[Finding]:
+def bounds(code: Code, buffers: Buffers) -> list[Finding]:
     """Accesses outside what is declared or what is there."""
-    rank = listing.block_rank[listing.block_of_transfer()]
+    rank = code.block_rank[code.block]
     found: list[Finding] = []
-    for transfer, buffer, offset, checked in _accesses(listing):
-        where, count = rank[transfer], listing.count[transfer]
-        declared = listing.chunks[where, buffer]
+    for transfer, buffer, offset, checked in _accesses(code):
+        where, count = rank[transfer], code.count[transfer]
+        declared = code.chunks[where, buffer]
         real = buffers.size[where, buffer]
         # The parsers look at the first chunk only, and at some sides only.
         rejected = checked & ((offset < 0) | (offset >= declared))
@@ -82,55 +81,55 @@ def bounds(listing: Listing, buffers: Buffers) -> list[Finding]:
         outside &= ~rejected
         for bad, limit, word in ((rejected, declared, "declared"), (outside, real, "there")):
             where = np.flatnonzero(bad)
-            found += _report(listing, transfer, buffer, offset, where, limit, word)
-    return found + _overlaps(listing, buffers)
+            found += _report(code, transfer, buffer, offset, where, limit, word)
+    return found + _overlaps(code, buffers)
 
 
 def _report(
-    listing: Listing, transfer: Ints, buffer: Ints, offset: Ints, bad: Ints, limit: Ints, word: str
+    code: Code, transfer: Ints, buffer: Ints, offset: Ints, bad: Ints, limit: Ints, word: str
 ) -> list[Finding]:
     def message(k: int) -> str:
         j = bad[k]
-        first, count = int(offset[j]), int(listing.count[transfer[j]])
+        first, count = int(offset[j]), int(code.count[transfer[j]])
         shown = f"{first}" if count <= 1 else f"{first} … {first + count - 1}"
         name = BUFFERS[buffer[j]]
         return f"addresses {name}[{shown}], but {limit[j]} chunks of {name!s} are {word}"
 
     kind = "offset-rejected" if word == "declared" else "offset-beyond"
-    return at_transfers("bounds", listing, transfer[bad], message, kind=kind)
+    return at_transfers("bounds", code, transfer[bad], message, kind=kind)
 
 
-def _overlaps(listing: Listing, buffers: Buffers) -> list[Finding]:
+def _overlaps(code: Code, buffers: Buffers) -> list[Finding]:
     """Steps that read some of the chunks they write, shifted: chunk by chunk or all at once?"""
-    op, some = listing.op, listing.count > 1
-    block = listing.block_of_transfer()
+    op, some = code.op, code.count > 1
+    block = code.block
     both = READS_SRC[op] & WRITES_DST[op] & some
-    more = np.repeat(np.arange(listing.transfers), np.diff(listing.more_start))
+    more = np.repeat(np.arange(code.instructions), np.diff(code.more_start))
     owner = np.concatenate([np.flatnonzero(both), more[some[more]]])
-    source = np.concatenate([listing.src_offset[both], listing.more_offset[some[more]]])
-    rank = listing.block_rank[block[owner]]
-    apart = source - listing.dst_offset[owner]
-    src, dst = listing.src_buffer[owner], listing.dst_buffer[owner]
-    near = (src == dst) & (apart != 0) & (np.abs(apart) < listing.count[owner])
+    source = np.concatenate([code.src_offset[both], code.more_offset[some[more]]])
+    rank = code.block_rank[block[owner]]
+    apart = source - code.dst_offset[owner]
+    src, dst = code.src_buffer[owner], code.dst_buffer[owner]
+    near = (src == dst) & (apart != 0) & (np.abs(apart) < code.count[owner])
     if buffers.in_place:
         user = (src < 2) & (dst < 2) & (src != dst)
         shift = np.where(src == 0, buffers.shift[rank], -buffers.shift[rank])
-        near |= user & (apart + shift != 0) & (np.abs(apart + shift) < listing.count[owner])
+        near |= user & (apart + shift != 0) & (np.abs(apart + shift) < code.count[owner])
     text = "its source and destination overlap: the result depends on how the message is cut"
-    return at_transfers("bounds", listing, np.unique(owner[near]), text, kind="overlap")
+    return at_transfers("bounds", code, np.unique(owner[near]), text, kind="overlap")
 
 
-def _accesses(listing: Listing) -> list[tuple[Ints, Ints, Ints, Bools]]:
+def _accesses(code: Code) -> list[tuple[Ints, Ints, Ints, Bools]]:
     """(transfer, buffer, offset, tested by the parsers) of sources, fused sources, destinations."""
-    op = listing.op
-    moves = (listing.count > 0) & (op != NOP)
+    op = code.op
+    moves = (code.count > 0) & (op != NOP)
     src = np.flatnonzero(READS_SRC[op] & moves)
     dst = np.flatnonzero(WRITES_DST[op] & moves)
-    more = np.repeat(np.arange(listing.transfers), np.diff(listing.more_start))
+    more = np.repeat(np.arange(code.instructions), np.diff(code.more_start))
     return [
-        (src, listing.src_buffer[src], listing.src_offset[src], _CHECKED_SRC[op[src]]),
-        (more, listing.src_buffer[more], listing.more_offset, np.ones(len(more), bool)),
-        (dst, listing.dst_buffer[dst], listing.dst_offset[dst], _CHECKED_DST[op[dst]]),
+        (src, code.src_buffer[src], code.src_offset[src], _CHECKED_SRC[op[src]]),
+        (more, code.src_buffer[more], code.more_offset, np.ones(len(more), bool)),
+        (dst, code.dst_buffer[dst], code.dst_offset[dst], _CHECKED_DST[op[dst]]),
     ]
 
 

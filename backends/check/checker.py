@@ -9,11 +9,11 @@ import numpy as np
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.program import OPS, Code, Program
 
 from ..formats.msccl.read.collective import candidates, fit
+from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import Remark, XmlAlgo
-from ..program.listing import OPS, Listing, of_program, of_xml
 from ..runtime.judged import MAX_COUNT, RUNTIMES, Target, target_named
 from .bounds import buffers_of_program, buffers_of_xml, consistent
 from .deadlock import Hang
@@ -64,7 +64,7 @@ def report_xml(
     Raises:
         UnknownName: there is no such target. UserError: the collective does not fit the file.
     """
-    listing, steps = of_xml(algo), steps_of_xml(algo)
+    code, steps = code_of(algo), steps_of_xml(algo)
     chosen = [target_named(target)] if target else list(RUNTIMES.values())
     found = [
         _of_remark(r, Severity.WARNING, "")
@@ -72,24 +72,24 @@ def report_xml(
         if not r.rejected and _concerns(r, chosen)
     ]
     runtimes = [r for t in chosen for r in t.runtimes]
-    refusals = [_refusals(algo, listing, steps, r) for r in runtimes]
+    refusals = [_refusals(algo, code, steps, r) for r in runtimes]
     found += _merged(refusals, runtimes, strict=target is not None)
     if target == "portable":
-        found += portable(algo, listing)
+        found += portable(algo, code)
     wanted, note = _collectives(algo, collective)
     verdict = prove(
         Claim(
-            listing,
+            code,
             buffers_of_xml(algo),
             algo.placements,
             wanted,
-            lambda stop: [_hang_of_xml(algo, listing, stop, chosen)],
-            any("R" in t.letters and not _refuses(listing, t) for t in runtimes),
+            lambda stop: [_hang_of_xml(algo, code, stop, chosen)],
+            any("R" in t.letters and not _refuses(code, t) for t in runtimes),
         )
     )
     if target == "portable":
         verdict.findings = [_no_late_sends(f) for f in verdict.findings]
-    judged = [*verdict.findings, *note, *notes(algo, listing, chosen)]
+    judged = [*verdict.findings, *note, *notes(algo, code, chosen)]
     found += [replace(f, fate=f.fate or fate(f.kind, chosen)) for f in judged]
     return Report(_sorted(found), tuple(verdict.proofs))
 
@@ -111,18 +111,18 @@ def report_program(program: Program, target: str | None = None) -> Report:
             f"{collective.message_chunks}"
         )
         return Report((Finding("structure", Severity.ERROR, text),), ())
-    listing = of_program(program)
+    code = program
     chosen = [target_named(target)] if target else []
     runtimes = [r for t in chosen for r in t.runtimes]
-    refusals = [limits(listing, steps_of_listing(listing), r) for r in runtimes]
+    refusals = [limits(code, steps_of_listing(code), r) for r in runtimes]
     found = _merged(refusals, runtimes, strict=True)
     verdict = prove(
         Claim(
-            listing,
+            code,
             buffers_of_program(program),
             (program.in_place,),
             (collective.split(pieces),),
-            lambda stop: [_hang_of_program(listing, stop)],
+            lambda stop: [_hang_of_program(code, stop)],
         )
     )
     found += [replace(f, fate=fate(f.kind, runtimes)) for f in verdict.findings]
@@ -132,14 +132,14 @@ def report_program(program: Program, target: str | None = None) -> Report:
 # --- what one runtime refuses ---------------------------------------------------------------------
 
 
-def _refusals(algo: XmlAlgo, listing: Listing, steps: Steps, target: Target) -> list[Finding]:
+def _refusals(algo: XmlAlgo, code: Code, steps: Steps, target: Target) -> list[Finding]:
     found = [
         _of_remark(r, Severity.ERROR, "refused")
         for r in algo.remarks
         if r.rejected and _concerns(r, [target])
     ]
-    found += limits(listing, steps, target)
-    found += header(algo, listing, target)
+    found += limits(code, steps, target)
+    found += header(algo, code, target)
     if target.consistent_chunks:
         found += consistent(algo)
     return found
@@ -168,9 +168,9 @@ def _merged(
     ]
 
 
-def _refuses(listing: Listing, target: Target) -> bool:
+def _refuses(code: Code, target: Target) -> bool:
     """Whether it does not even have the instructions."""
-    return any(OPS[op] not in target.ops for op in np.unique(listing.op).tolist())
+    return any(OPS[op] not in target.ops for op in np.unique(code.op).tolist())
 
 
 def _concerns(remark: Remark, targets: list[Target]) -> bool:
@@ -211,15 +211,15 @@ def _collectives(
     return found, []
 
 
-def _hang_of_xml(algo: XmlAlgo, listing: Listing, stop: Hang, targets: list[Target]) -> Finding:
+def _hang_of_xml(algo: XmlAlgo, code: Code, stop: Hang, targets: list[Target]) -> Finding:
     """A deadlock, with the sizes up to which each runtime gets it right; a warning where the
     file is never used above them.
     """
-    everywhere = stop.merge >= min(MAX_COUNT, int(listing.count.max(initial=1)))
+    everywhere = stop.merge >= min(MAX_COUNT, int(code.count.max(initial=1)))
     runtimes = [r for t in targets for r in t.runtimes]
     if everywhere:
         text = f"deadlock at every message size: {stop.story}"
-        return _at(listing, stop, text, Severity.ERROR)
+        return _at(code, stop, text, Severity.ERROR)
     limit = {
         r.name: algo.message_chunks * r.largest_chunk(algo.protocol, algo.coll, stop.merge + 1)
         for r in runtimes
@@ -238,28 +238,28 @@ def _hang_of_xml(algo: XmlAlgo, listing: Listing, stop: Hang, targets: list[Targ
     if not hit:
         most = max((s.high for s in ranges.values() if s.high is not None), default=0)
         return _at(
-            listing, stop, f"{text}; the file is used up to {most} bytes only", Severity.WARNING
+            code, stop, f"{text}; the file is used up to {most} bytes only", Severity.WARNING
         )
     allowed = {name: ranges[name].high for name in hit}
     shown = ", ".join(f"{name} {'any size' if h is None else h}" for name, h in allowed.items())
     hangs = f"{text}; the file is used up to: {shown}"
-    finding = _at(listing, stop, hangs, Severity.ERROR)
+    finding = _at(code, stop, hangs, Severity.ERROR)
     return replace(finding, fate=fate("deadlock", [RUNTIMES[name] for name in hit]))
 
 
-def _hang_of_program(listing: Listing, stop: Hang) -> Finding:
-    if stop.merge >= min(MAX_COUNT, int(listing.count.max(initial=1))):
-        return _at(listing, stop, f"deadlock at every message size: {stop.story}", Severity.ERROR)
+def _hang_of_program(code: Code, stop: Hang) -> Finding:
+    if stop.merge >= min(MAX_COUNT, int(code.count.max(initial=1))):
+        return _at(code, stop, f"deadlock at every message size: {stop.story}", Severity.ERROR)
     text = (
         f"deadlock with at most {stop.merge} chunks per operation: {stop.story}. "
         f"Right only for messages so small that {stop.merge + 1} chunks share an operation"
     )
-    return _at(listing, stop, text, Severity.ERROR)
+    return _at(code, stop, text, Severity.ERROR)
 
 
-def _at(listing: Listing, stop: Hang, text: str, severity: Severity) -> Finding:
+def _at(code: Code, stop: Hang, text: str, severity: Severity) -> Finding:
     kind = "deadlock" if severity is Severity.ERROR else ""
-    return at_transfers("deadlock", listing, np.array([stop.transfer]), text, severity, kind)[0]
+    return at_transfers("deadlock", code, np.array([stop.transfer]), text, severity, kind)[0]
 
 
 def _sorted(found: list[Finding]) -> tuple[Finding, ...]:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from weft.dsl.base.arrays import Ints, Ints32
+from weft.dsl.base.arrays import Ints
 
 from .graph import Edge, Graph
 from .layers import Successors, layers
+
+Clocks = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def levels(graph: Graph) -> Levels:
     return Levels(order, source, group_start, target[group_start], level_start)
 
 
-def clocks(graph: Graph, sorted_edges: Levels, first_block: int, blocks: int) -> Ints32:
+def clocks(graph: Graph, sorted_edges: Levels, first_block: int, blocks: int) -> Clocks:
     """The clocks of ``blocks`` blocks from ``first_block``, shape (operations, blocks)."""
     s = sorted_edges
     table = np.full((graph.size, blocks), -1, np.int32)

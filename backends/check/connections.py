@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.program import RECEIVES, SENDS, Code
 
-from ..program.listing import RECEIVES, SENDS, Listing
 from .findings import Finding, Severity, at_blocks, at_transfers
 
 
 @dataclass(frozen=True)
 class Connections:
-    """The connections of a listing.
+    """The connections of a code.
 
     Attributes:
         ends: shape (connections, 3): source, destination, channel.
@@ -29,66 +29,66 @@ class Connections:
     recv: Ints
 
 
-def connect(listing: Listing) -> Connections:
+def connect(code: Code) -> Connections:
     """Number the connections that some block names."""
-    rank, channel = listing.block_rank, listing.block_channel
-    out = np.stack([rank, listing.block_send, channel], axis=1)
-    into = np.stack([listing.block_recv, rank, channel], axis=1)
-    sends, receives = listing.block_send >= 0, listing.block_recv >= 0
+    rank, channel = code.block_rank, code.block_channel
+    out = np.stack([rank, code.block_send, channel], axis=1)
+    into = np.stack([code.block_recv, rank, channel], axis=1)
+    sends, receives = code.block_send >= 0, code.block_recv >= 0
     ends, index = np.unique(
         np.concatenate([out[sends], into[receives]]), axis=0, return_inverse=True
     )
     index = index.reshape(-1)
-    send = np.full(listing.blocks, -1, np.int64)
-    recv = np.full(listing.blocks, -1, np.int64)
+    send = np.full(code.blocks, -1, np.int64)
+    recv = np.full(code.blocks, -1, np.int64)
     send[sends] = index[: int(sends.sum())]
     recv[receives] = index[int(sends.sum()) :]
     return Connections(ends.reshape(-1, 3), send, recv)
 
 
-def structure(listing: Listing) -> list[Finding]:
+def structure(code: Code) -> list[Finding]:
     """Block numbers and peers: 0, 1, 2 … on each rank; peers that exist and are others."""
     found: list[Finding] = []
-    order = np.lexsort((listing.block_id, listing.block_rank))
-    rank, number = listing.block_rank[order], listing.block_id[order]
-    first = np.searchsorted(rank, np.arange(listing.ranks))
+    order = np.lexsort((code.block_id, code.block_rank))
+    rank, number = code.block_rank[order], code.block_id[order]
+    first = np.searchsorted(rank, np.arange(code.rank_count))
     wanted = np.arange(len(order)) - first[rank] if len(order) else order
     bad = np.flatnonzero(number != wanted)
     found += at_blocks(
         "structure",
-        listing,
+        code,
         order[bad],
         lambda k: f"tb ids must be 0, 1, 2 …, and {wanted[bad[k]]} is missing or there twice",
         kind="refused",
     )
-    found += _odd_peers(listing, listing.block_send, "send")
-    found += _odd_peers(listing, listing.block_recv, "receive")
-    block = listing.block_of_transfer()
+    found += _odd_peers(code, code.block_send, "send")
+    found += _odd_peers(code, code.block_recv, "receive")
+    block = code.block
     for does, peer, word in (
-        (SENDS, listing.block_send, "sends"),
-        (RECEIVES, listing.block_recv, "receives"),
+        (SENDS, code.block_send, "sends"),
+        (RECEIVES, code.block_recv, "receives"),
     ):
-        alone = np.flatnonzero(does[listing.op] & (peer[block] < 0))
+        alone = np.flatnonzero(does[code.op] & (peer[block] < 0))
         text = f"{word}, but its block has no such peer"
-        found += at_transfers("structure", listing, alone, text, kind="refused")
+        found += at_transfers("structure", code, alone, text, kind="refused")
     return found
 
 
-def _odd_peers(listing: Listing, peer: Ints, verb: str) -> list[Finding]:
+def _odd_peers(code: Code, peer: Ints, verb: str) -> list[Finding]:
     found: list[Finding] = []
-    beyond = peer >= listing.ranks
-    own = (peer < -1) | (peer == listing.block_rank)
+    beyond = peer >= code.rank_count
+    own = (peer < -1) | (peer == code.block_rank)
     for bad, kind in ((beyond, "peer-beyond"), (own, "refused")):
         odd = np.flatnonzero(bad)
 
         def message(k: int, odd: Ints = odd) -> str:
             return f"{verb} peer {peer[odd[k]]} is no other rank"
 
-        found += at_blocks("structure", listing, odd, message, kind=kind)
+        found += at_blocks("structure", code, odd, message, kind=kind)
     return found
 
 
-def pairing(listing: Listing, links: Connections) -> list[Finding]:
+def pairing(code: Code, links: Connections) -> list[Finding]:
     """One block at each end; the same messages at both ends."""
     found: list[Finding] = []
     number = len(links.ends)
@@ -100,16 +100,16 @@ def pairing(listing: Listing, links: Connections) -> list[Finding]:
         for c in np.flatnonzero(ends == 0)[:20].tolist():
             text = f"{_name(links, c)} has no {word} block: setting it up hangs"
             found.append(_finding(links, c, text, "one-sided"))
-    return found or _messages(listing, links)
+    return found or _messages(code, links)
 
 
-def _messages(listing: Listing, links: Connections) -> list[Finding]:
+def _messages(code: Code, links: Connections) -> list[Finding]:
     """Numbers and counts of messages; each connection has one block at each end here."""
-    block = listing.block_of_transfer()
-    some = listing.count > 0
+    block = code.block
+    some = code.count > 0
     columns = []
     for does, side in ((SENDS, links.send), (RECEIVES, links.recv)):
-        moves = np.flatnonzero(does[listing.op] & some)
+        moves = np.flatnonzero(does[code.op] & some)
         order = np.argsort(side[block[moves]], kind="stable")
         moves = moves[order]
         where = side[block[moves]]
@@ -122,15 +122,15 @@ def _messages(listing: Listing, links: Connections) -> list[Finding]:
     if found:
         return found
     # Sorted by connection and of equal numbers, the k-th entries meet.
-    bad = np.flatnonzero(listing.count[sends] != listing.count[receives])
+    bad = np.flatnonzero(code.count[sends] != code.count[receives])
     return at_transfers(
         "connections",
-        listing,
+        code,
         receives[bad],
         lambda k: (
-            f"takes {listing.count[receives[bad[k]]]} chunks, but "
-            f"{listing.describe(int(sends[bad[k]]))} sends "
-            f"{listing.count[sends[bad[k]]]}"
+            f"takes {code.count[receives[bad[k]]]} chunks, but "
+            f"{code.describe(int(sends[bad[k]]))} sends "
+            f"{code.count[sends[bad[k]]]}"
         ),
         kind="message-count",
     )

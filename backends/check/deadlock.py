@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.program import Code
 
-from ..program.listing import Listing
 from ..runtime.judged import MAX_COUNT
 from .connections import Connections
 from .findings import Finding, at_transfers
@@ -18,7 +18,7 @@ MOST_TOLD = 40
 """Waits of a cycle that are told; no shorter way around was found."""
 
 
-def waits(listing: Listing, graph: Graph) -> list[Finding]:
+def waits(code: Code, graph: Graph) -> list[Finding]:
     """Dependences on what is never published; deadlock at the latest in the last iteration."""
     if not len(graph.unmet):
         return []
@@ -27,15 +27,15 @@ def waits(listing: Listing, graph: Graph) -> list[Finding]:
     _, first = np.unique(wait, return_index=True)
 
     def message(k: int) -> str:
-        block, flag = listing.wait_block[wait[first[k]]], listing.wait_flag[wait[first[k]]]
+        block, flag = code.wait_block[wait[first[k]]], code.wait_flag[wait[first[k]]]
         if block < 0:
             return "waits for a thread block that does not exist"
         return (
-            f"waits for step {flag} of tb {listing.block_id[block]}, which publishes nothing from "
+            f"waits for step {flag} of tb {code.block_id[block]}, which publishes nothing from "
             "there on (hasdep)"
         )
 
-    nowhere = listing.wait_block[wait[first]] < 0
+    nowhere = code.wait_block[wait[first]] < 0
     found = []
     for bad, kind in ((nowhere, "wait-nowhere"), (~nowhere, "wait")):
         some = np.flatnonzero(bad)
@@ -43,7 +43,7 @@ def waits(listing: Listing, graph: Graph) -> list[Finding]:
         def told(k: int, some: Ints = some) -> str:
             return message(int(some[k]))
 
-        found += at_transfers("waits", listing, transfer[first][some], told, kind=kind)
+        found += at_transfers("waits", code, transfer[first][some], told, kind=kind)
     return found
 
 
@@ -59,7 +59,7 @@ class Hang:
     story: str
 
 
-def hang(listing: Listing, links: Connections, plain: Graph) -> Hang | None:
+def hang(code: Code, links: Connections, plain: Graph) -> Hang | None:
     """Whether and at which sizes a program hangs whose waits are all met; None if at none.
 
     ``plain`` is its graph of single chunks. Two facts make the answer exact for every size. A
@@ -71,11 +71,11 @@ def hang(listing: Listing, links: Connections, plain: Graph) -> Hang | None:
     cycle = find_cycle(plain)
     if cycle is None:
         return None
-    low, high = 1, min(MAX_COUNT, max(1, int(listing.count.max(initial=1)))) + 1
+    low, high = 1, min(MAX_COUNT, max(1, int(code.count.max(initial=1)))) + 1
     graph = plain
     while high - low > 1:
         middle = (low + high) // 2
-        merged = expand(listing, links, merge=middle)
+        merged = expand(code, links, merge=middle)
         found = find_cycle(merged)
         if found is None:
             high = middle

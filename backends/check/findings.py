@@ -10,8 +10,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
-
-from ..program.listing import Listing
+from weft.dsl.nouns.program import Code
 
 MOST = 20
 """Findings of one kind that are listed one by one; the rest is a number."""
@@ -75,22 +74,22 @@ def require_good(findings: Iterable[Finding], what: str) -> None:
 
 def at_transfers(
     check: str,
-    listing: Listing,
+    code: Code,
     where: Ints,
     message: Callable[[int], str] | str,
     severity: Severity = Severity.ERROR,
     kind: str = "",
 ) -> list[Finding]:
     """A finding for each transfer in ``where``; ``message`` may depend on the position there."""
-    blocks = np.searchsorted(listing.block_start, where[:MOST], side="right") - 1
+    blocks = np.searchsorted(code.block_start, where[:MOST], side="right") - 1
     found = [
         Finding(
             check,
             severity,
             _say(message, k),
-            rank=int(listing.block_rank[block]),
-            block=int(listing.block_id[block]),
-            step=int(listing.label[where[k]]),
+            rank=int(code.block_rank[block]),
+            block=int(code.block_id[block]),
+            step=int(code.label[where[k]]),
             kind=kind,
         )
         for k, block in enumerate(blocks.tolist())
@@ -100,7 +99,7 @@ def at_transfers(
 
 def at_blocks(
     check: str,
-    listing: Listing,
+    code: Code,
     where: Ints,
     message: Callable[[int], str] | str,
     severity: Severity = Severity.ERROR,
@@ -112,8 +111,8 @@ def at_blocks(
             check,
             severity,
             _say(message, k),
-            rank=int(listing.block_rank[block]),
-            block=int(listing.block_id[block]),
+            rank=int(code.block_rank[block]),
+            block=int(code.block_id[block]),
             kind=kind,
         )
         for k, block in enumerate(where[:MOST].tolist())

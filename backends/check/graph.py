@@ -21,9 +21,8 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.nouns.program import Buffer
+from weft.dsl.nouns.program import BUFFERS, NOP, RECEIVES, SENDS, Buffer, Code
 
-from ..program.listing import BUFFERS, NOP, RECEIVES, SENDS, Listing
 from .connections import Connections
 
 _STRIDE = 1 << 17  # flags are compared as (iteration, step); a step has 16 bits
@@ -43,14 +42,14 @@ class Graph:
     """Operations and edges.
 
     Attributes:
-        listing, merge, iterations: what was expanded, and how.
+        code, merge, iterations: what was expanded, and how.
         transfer, iteration, piece: of each operation; those of a block are contiguous.
         source, target, kind: of each edge.
-        unmet: shape (·, 2), (operation, index into ``listing.wait_*``) of waits nothing satisfies.
+        unmet: shape (·, 2), (operation, index into ``code.wait_*``) of waits nothing satisfies.
         unsent: operations that receive a message nobody sends.
     """
 
-    listing: Listing
+    code: Code
     merge: int
     iterations: int
     transfer: Ints
@@ -69,7 +68,7 @@ class Graph:
 
     def block(self) -> Ints:
         """The block of each operation."""
-        return self.listing.block_of_transfer()[self.transfer]
+        return self.code.block[self.transfer]
 
     def matrix(self, *, credit: bool = True) -> sparse.csr_array:
         """The adjacency matrix, with or without the credit edges."""
@@ -81,7 +80,7 @@ class Graph:
 
     def describe(self, operation: int) -> str:
         """``rank 0 tb 1 step 2 (s)``, with iteration and piece where they say something."""
-        text = self.listing.describe(int(self.transfer[operation]))
+        text = self.code.describe(int(self.transfer[operation]))
         if self.piece[operation]:
             text += f" piece {self.piece[operation]}"
         if self.iteration[operation]:
@@ -89,13 +88,13 @@ class Graph:
         return text
 
 
-def expand(listing: Listing, links: Connections, *, merge: int = 1, iterations: int = 1) -> Graph:
-    """The graph of a listing whose structure is sound."""
-    owner = listing.block_of_transfer()
-    pieces = np.maximum(-(-listing.count // merge), 1)
-    pieces[listing.op == NOP] = 1
-    transfer = np.tile(np.arange(listing.transfers), iterations)
-    iteration = np.repeat(np.arange(iterations), listing.transfers)
+def expand(code: Code, links: Connections, *, merge: int = 1, iterations: int = 1) -> Graph:
+    """The graph of a code whose structure is sound."""
+    owner = code.block
+    pieces = np.maximum(-(-code.count // merge), 1)
+    pieces[code.op == NOP] = 1
+    transfer = np.tile(np.arange(code.instructions), iterations)
+    iteration = np.repeat(np.arange(iterations), code.instructions)
     order = np.lexsort((transfer, iteration, owner[transfer]))
     repeats = pieces[transfer[order]]
     transfer = np.repeat(transfer[order], repeats)
@@ -105,9 +104,9 @@ def expand(listing: Listing, links: Connections, *, merge: int = 1, iterations: 
 
     block = owner[transfer]
     program = np.flatnonzero(block[1:] == block[:-1])
-    sends, receives, unsent = _messages(listing, links, transfer, block)
-    credit = _credit(listing, sends, receives)
-    published, waiting, unmet = _waits(listing, transfer, iteration, piece, pieces, block)
+    sends, receives, unsent = _messages(code, links, transfer, block)
+    credit = _credit(code, sends, receives)
+    published, waiting, unmet = _waits(code, transfer, iteration, piece, pieces, block)
     parts = (
         (program, program + 1, Edge.PROGRAM),
         (sends[2], receives[2], Edge.MESSAGE),
@@ -115,7 +114,7 @@ def expand(listing: Listing, links: Connections, *, merge: int = 1, iterations: 
         (published, waiting, Edge.WAIT),
     )
     return Graph(
-        listing,
+        code,
         merge,
         iterations,
         transfer,
@@ -133,12 +132,12 @@ _Ends = tuple[Ints, Ints, Ints]
 
 
 def _messages(
-    listing: Listing, links: Connections, transfer: Ints, block: Ints
+    code: Code, links: Connections, transfer: Ints, block: Ints
 ) -> tuple[_Ends, _Ends, Ints]:
     """(connection, ordinal, operation) of matched sends and receives, and unmatched receives."""
     ends = []
     for does, side in ((SENDS, links.send), (RECEIVES, links.recv)):
-        moves = np.flatnonzero(does[listing.op[transfer]] & (listing.count[transfer] > 0))
+        moves = np.flatnonzero(does[code.op[transfer]] & (code.count[transfer] > 0))
         moves = moves[np.argsort(side[block[moves]], kind="stable")]
         where = side[block[moves]]
         first = np.searchsorted(where, where)
@@ -156,9 +155,9 @@ def _messages(
     )
 
 
-def _credit(listing: Listing, sends: _Ends, receives: _Ends) -> tuple[Ints, Ints]:
+def _credit(code: Code, sends: _Ends, receives: _Ends) -> tuple[Ints, Ints]:
     """Receive k - depth frees the slot of send k. Matched ends are aligned, by connection."""
-    depth = listing.protocol.fifo_operations
+    depth = code.protocol.fifo_operations
     connection, ordinal, operation = sends
     late = np.flatnonzero(ordinal >= depth)
     assert not len(late) or bool((connection[late] == receives[0][late - depth]).all())
@@ -166,23 +165,23 @@ def _credit(listing: Listing, sends: _Ends, receives: _Ends) -> tuple[Ints, Ints
 
 
 def _waits(
-    listing: Listing, transfer: Ints, iteration: Ints, piece: Ints, pieces: Ints, block: Ints
+    code: Code, transfer: Ints, iteration: Ints, piece: Ints, pieces: Ints, block: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """The operation whose flag first satisfies each wait, the waiting one, and unmet waits."""
     iterations = int(iteration.max(initial=0)) + 1
     width = (iterations + 1) * _STRIDE
-    flag = listing.publishes[transfer]
+    flag = code.publishes[transfer]
     publishers = np.flatnonzero((flag >= 0) & (piece == pieces[transfer] - 1))
     # Blocks, iterations and flags ascend with the operations, so these keys do.
     keys = block[publishers] * width + iteration[publishers] * _STRIDE + flag[publishers]
-    number = np.diff(listing.wait_start)
+    number = np.diff(code.wait_start)
     waiters = np.flatnonzero((number[transfer] > 0) & (piece == 0))
     counts = number[transfer[waiters]]
     waiting = np.repeat(waiters, counts)
     within = np.arange(len(waiting)) - np.repeat(np.cumsum(counts) - counts, counts)
-    wait = listing.wait_start[transfer[waiting]] + within
-    other = listing.wait_block[wait]
-    least = other * width + iteration[waiting] * _STRIDE + np.maximum(listing.wait_flag[wait], -1)
+    wait = code.wait_start[transfer[waiting]] + within
+    other = code.wait_block[wait]
+    least = other * width + iteration[waiting] * _STRIDE + np.maximum(code.wait_flag[wait], -1)
     at = np.searchsorted(keys, least)
     safe = np.minimum(at, max(len(publishers) - 1, 0))
     met = (at < len(publishers)) & (other >= 0)
@@ -198,7 +197,7 @@ def with_late_sends(graph: Graph) -> Graph:
     The edge of the wait then starts at the operation before the send.
     """
     block = graph.block()
-    op = graph.listing.op[graph.transfer]
+    op = graph.code.op[graph.transfer]
     late = (graph.kind == Edge.WAIT) & (SENDS[op] & ~RECEIVES[op])[graph.source]
     source = np.where(late, graph.source - 1, graph.source)
     keep = (source >= 0) & (block[source] == block[graph.source])
@@ -211,7 +210,7 @@ def without_relaxed_waits(graph: Graph) -> Graph:
     It acquires only if the waiting step's srcbuf is ``o``, and releases only if the publishing
     step's dstbuf is not ``s``.
     """
-    code, t = graph.listing, graph.transfer
+    code, t = graph.code, graph.transfer
     acquires = code.src_buffer[t[graph.target]] == BUFFERS.index(Buffer.OUTPUT)
     releases = code.dst_buffer[t[graph.source]] != BUFFERS.index(Buffer.SCRATCH)
     keep = (graph.kind != Edge.WAIT) | (acquires & releases)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.dsl.nouns.program import Op, Protocol
+from weft.dsl.nouns.program import OPS, Code, Op, Protocol
 
 from ..formats.msccl.read.model import XmlAlgo
-from ..program.listing import OPS, Listing
 from ..runtime.judged import MAX_ITERATIONS, Target
 from .findings import Finding, Severity
 
@@ -58,14 +57,14 @@ class _Notes:
         self.found.append(Finding("sizes", severity, text, kind=kind))
 
 
-def header(algo: XmlAlgo, listing: Listing, target: Target) -> list[Finding]:
+def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
     """Why a runtime would reject or never select the file, told from its head."""
     note = _Notes()
     if algo.message_chunks < 1:
         note(f"nchunksperloop is {algo.message_chunks}", "crashes")
         return note.found
     if "M" in target.letters:
-        _msccl(algo, listing, note)
+        _msccl(algo, code, note)
     range_ = sizes_of(algo, target)
     if range_.empty:
         low, high = algo.min_bytes or 0, algo.max_bytes
@@ -85,7 +84,7 @@ def header(algo: XmlAlgo, listing: Listing, target: Target) -> list[Finding]:
     return note.found
 
 
-def _msccl(algo: XmlAlgo, listing: Listing, note: _Notes) -> None:
+def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
     """What only microsoft/msccl looks at."""
     low = algo.min_bytes or 0
     high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
@@ -95,7 +94,7 @@ def _msccl(algo: XmlAlgo, listing: Listing, note: _Notes) -> None:
         note(f"minBytes {low} is more than maxBytes {high}", "refused")
     if algo.nthreads % 32 or algo.nthreads < 0:
         note(f"nthreads {algo.nthreads} is not a multiple of 32", "refused")
-    waits = int(np.diff(listing.wait_start).max(initial=0))
+    waits = int(np.diff(code.wait_start).max(initial=0))
     if 0 < algo.nthreads < waits:
         text = f"a step waits for {waits} others, one by a thread: nthreads is {algo.nthreads}"
         note(text, "late-wait")
@@ -110,7 +109,7 @@ def _msccl(algo: XmlAlgo, listing: Listing, note: _Notes) -> None:
         note(text, "memory", Severity.WARNING)
 
 
-def portable(algo: XmlAlgo, listing: Listing) -> list[Finding]:
+def portable(algo: XmlAlgo, code: Code) -> list[Finding]:
     """What every runtime takes, but not in the same way."""
     note = _Notes()
     if algo.coll not in PORTABLE:
@@ -120,12 +119,12 @@ def portable(algo: XmlAlgo, listing: Listing) -> list[Finding]:
         note(text, "portable")
     if algo.max_bytes == 0:
         note("maxBytes 0 is no limit for rccl and executor, and nothing for msccl", "portable")
-    if int(np.count_nonzero((listing.count == 0) & (listing.op != OPS.index(Op.NOP)))):
+    if int(np.count_nonzero((code.count == 0) & (code.op != OPS.index(Op.NOP)))):
         note("cnt 0 writes outside a table of msccl", "portable")
     return note.found
 
 
-def notes(algo: XmlAlgo, listing: Listing, targets: list[Target]) -> list[Finding]:
+def notes(algo: XmlAlgo, code: Code, targets: list[Target]) -> list[Finding]:
     """What is right and still good to know."""
     letters = "".join(sorted({x for t in targets for x in t.letters}))
     found = []
@@ -143,7 +142,7 @@ def notes(algo: XmlAlgo, listing: Listing, targets: list[Target]) -> list[Findin
         )
     if "M" in letters and algo.inplace and algo.outofplace:
         note("msccl looks at inplace=1 only: out-of-place calls do not get the file")
-    if "R" in letters and bool((listing.op == OPS.index(Op.REDUCE)).any()):
+    if "R" in letters and bool((code.op == OPS.index(Op.REDUCE)).any()):
         note(
             "rccl's re works on 16-byte vectors: aligned only for messages of a multiple of "
             f"{16 * algo.message_chunks} bytes"

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.program import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Code, Protocol
 
 from ..formats.msccl.read.model import XmlAlgo
-from ..program.listing import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Listing
 from ..runtime.judged import (
     BLOCKS_PER_CHANNEL,
     CHILDREN,
@@ -24,7 +23,7 @@ from .findings import Finding, Severity, at_blocks, at_transfers
 
 @dataclass(frozen=True)
 class Steps:
-    """What limits need to know of the steps in a file: one entry per block of the listing.
+    """What limits need to know of the steps in a file: one entry per block of the code.
 
     ``number`` of steps with nops, the ``largest`` s, ``waits`` in all.
     """
@@ -41,51 +40,51 @@ def steps_of_xml(algo: XmlAlgo) -> Steps:
     return Steps(table[:, 0], table[:, 1], table[:, 2])
 
 
-def steps_of_listing(listing: Listing) -> Steps:
+def steps_of_listing(code: Code) -> Steps:
     """As a file would have them: one nop for each wait of an instruction after the first."""
-    waits = np.diff(listing.wait_start)
-    steps = np.where(listing.op == NOP, waits, np.maximum(waits, 1))
-    total = np.concatenate([[0], np.cumsum(steps)])[listing.block_start]
-    all_waits = listing.wait_start[listing.block_start]
+    waits = np.diff(code.wait_start)
+    steps = np.where(code.op == NOP, waits, np.maximum(waits, 1))
+    total = np.concatenate([[0], np.cumsum(steps)])[code.block_start]
+    all_waits = code.wait_start[code.block_start]
     return Steps(np.diff(total), np.diff(total) - 1, np.diff(all_waits))
 
 
-def limits(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
+def limits(code: Code, steps: Steps, target: Target) -> list[Finding]:
     """Everything that this runtime's size limits and instruction set forbid."""
     return [
-        *_steps(listing, steps, target),
-        *_blocks(listing, steps, target),
-        *_channels(listing, target),
-        *_instructions(listing, target),
+        *_steps(code, steps, target),
+        *_blocks(code, steps, target),
+        *_channels(code, target),
+        *_instructions(code, target),
     ]
 
 
-def _steps(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
+def _steps(code: Code, steps: Steps, target: Target) -> list[Finding]:
     longest = np.maximum(steps.number, steps.largest + 1)
     bad = np.flatnonzero(longest > target.steps)
     found = at_blocks(
         "limits",
-        listing,
+        code,
         bad,
         lambda k: f"{longest[bad[k]]} steps; {target.name} has at most {target.steps}",
         kind="refused",
     )
-    nodes = np.bincount(listing.block_rank, steps.number + 1, listing.ranks) + 1 + listing.ranks
+    nodes = np.bincount(code.block_rank, steps.number + 1, code.rank_count) + 1 + code.rank_count
     for rank in np.flatnonzero(nodes > NODES)[:3].tolist():
         text = f"{int(nodes[rank])} elements are read on this rank, more than {NODES}"
         found.append(Finding("limits", Severity.ERROR, text, rank, kind="refused"))
     crowded = np.flatnonzero(steps.number > CHILDREN)
     text = f"more than {CHILDREN} steps in a tb crash the parsers"
-    return found + at_blocks("limits", listing, crowded, text, kind="crashes")
+    return found + at_blocks("limits", code, crowded, text, kind="crashes")
 
 
-def _blocks(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
+def _blocks(code: Code, steps: Steps, target: Target) -> list[Finding]:
     found = []
-    number = np.bincount(listing.block_rank, minlength=listing.ranks)
+    number = np.bincount(code.block_rank, minlength=code.rank_count)
     for rank in np.flatnonzero(number > min(target.blocks, CHILDREN))[:3].tolist():
         text = f"{number[rank]} thread blocks; {target.name} has at most {target.blocks}"
         found.append(Finding("limits", Severity.ERROR, text, rank, kind="refused"))
-    if listing.ranks > CHILDREN:
+    if code.rank_count > CHILDREN:
         text = f"more than {CHILDREN} ranks in a file crash the parsers"
         found.append(Finding("limits", Severity.ERROR, text, kind="crashes"))
     for rank in np.flatnonzero(number == 0)[:3].tolist():
@@ -94,27 +93,27 @@ def _blocks(listing: Listing, steps: Steps, target: Target) -> list[Finding]:
     return found
 
 
-def _channels(listing: Listing, target: Target) -> list[Finding]:
+def _channels(code: Code, target: Target) -> list[Finding]:
     found = []
-    if not 1 <= listing.channels <= target.channels:
-        text = f"nchannels is {listing.channels}; {target.name} has 1 … {target.channels}"
+    if not 1 <= code.channels <= target.channels:
+        text = f"nchannels is {code.channels}; {target.name} has 1 … {target.channels}"
         found.append(Finding("limits", Severity.ERROR, text, kind="channels"))
-    channel = listing.block_channel
-    bad = np.flatnonzero((channel < 0) | (channel >= listing.channels))
+    channel = code.block_channel
+    bad = np.flatnonzero((channel < 0) | (channel >= code.channels))
     found += at_blocks(
         "limits",
-        listing,
+        code,
         bad,
         lambda k: (
-            f"channel {channel[bad[k]]} is not below nchannels {listing.channels}: "
+            f"channel {channel[bad[k]]} is not below nchannels {code.channels}: "
             "it is never connected"
         ),
         kind="unconnected",
     )
-    for peer, verb in ((listing.block_send, "send"), (listing.block_recv, "receive")):
+    for peer, verb in ((code.block_send, "send"), (code.block_recv, "receive")):
         used = peer >= 0
         keys, counts = np.unique(
-            np.stack([listing.block_rank[used], channel[used]]), axis=1, return_counts=True
+            np.stack([code.block_rank[used], channel[used]]), axis=1, return_counts=True
         )
         for k in np.flatnonzero(counts > BLOCKS_PER_CHANNEL)[:3].tolist():
             text = (
@@ -124,63 +123,63 @@ def _channels(listing: Listing, target: Target) -> list[Finding]:
     return found
 
 
-def _instructions(listing: Listing, target: Target) -> list[Finding]:
+def _instructions(code: Code, target: Target) -> list[Finding]:
     name = target.name
     found: list[Finding] = []
     for op in sorted(set(OPS) - target.ops):
-        refused = np.flatnonzero(listing.op == OPS.index(op))
+        refused = np.flatnonzero(code.op == OPS.index(op))
         text = f"{name} refuses {op} at launch ({len(refused)} steps)"
-        found += at_transfers("limits", listing, refused[:1], text, kind="launch")
-    count = listing.count
-    odd = np.flatnonzero((listing.op != NOP) & ((count < 0) | (count > MAX_COUNT)))
+        found += at_transfers("limits", code, refused[:1], text, kind="launch")
+    count = code.count
+    odd = np.flatnonzero((code.op != NOP) & ((count < 0) | (count > MAX_COUNT)))
     found += at_transfers(
         "limits",
-        listing,
+        code,
         odd,
         lambda k: f"cnt {count[odd[k]]} is outside 0 … {MAX_COUNT}",
         kind="refused",
     )
-    far = (READS_SRC[listing.op] & (listing.src_offset > MAX_OFFSET)) | (
-        WRITES_DST[listing.op] & (listing.dst_offset > MAX_OFFSET)
+    far = (READS_SRC[code.op] & (code.src_offset > MAX_OFFSET)) | (
+        WRITES_DST[code.op] & (code.dst_offset > MAX_OFFSET)
     )
     found += at_transfers(
         "limits",
-        listing,
+        code,
         np.flatnonzero(far),
         f"an offset is above {MAX_OFFSET}",
         kind="offset-wraps",
     )
-    return found + _waits(listing, target) + _fusions(listing, target)
+    return found + _waits(code, target) + _fusions(code, target)
 
 
-def _waits(listing: Listing, target: Target) -> list[Finding]:
+def _waits(code: Code, target: Target) -> list[Finding]:
     """Thread blocks that waits can name: an 8-bit number."""
-    owner = np.repeat(np.arange(listing.transfers), np.diff(listing.wait_start))
-    there = listing.wait_block >= 0
-    number = listing.block_id[listing.wait_block[there]]
+    owner = np.repeat(np.arange(code.instructions), np.diff(code.wait_start))
+    there = code.wait_block >= 0
+    number = code.block_id[code.wait_block[there]]
     largest = min(127, target.blocks - 1)
     far = np.flatnonzero(number > largest)
     return at_transfers(
         "limits",
-        listing,
+        code,
         owner[there][far],
         lambda k: f"waits for tb {number[far[k]]}; depid reaches {largest}",
         kind="wait-nowhere",
     )
 
 
-def _fusions(listing: Listing, target: Target) -> list[Finding]:
+def _fusions(code: Code, target: Target) -> list[Finding]:
     if not target.fused:
         return []
-    most = target.fused - (listing.protocol is Protocol.SIMPLE)
-    sources = 1 + np.diff(listing.more_start)
-    bad = np.flatnonzero((listing.op == REDUCE) & (sources > most))
+    most = target.fused - (code.protocol is Protocol.SIMPLE)
+    sources = 1 + np.diff(code.more_start)
+    bad = np.flatnonzero((code.op == REDUCE) & (sources > most))
     return at_transfers(
         "limits",
-        listing,
+        code,
         bad,
         lambda k: (
-            f"{sources[bad[k]]} fused re under {listing.protocol}; {target.name} computes "
+            f"{sources[bad[k]]} fused re under {code.protocol}; {target.name} computes "
             f"at most {most} right"
         ),
         kind="fused",

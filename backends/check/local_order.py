@@ -28,7 +28,7 @@ def ordered_locally(graph: Graph, first: Ints, second: Ints) -> Bools:
     source, target = graph.source[waits], graph.target[waits]
     proved = np.zeros(len(first), bool)
     for ranks in _batches(graph, block, target):
-        here = graph.listing.block_rank[block]
+        here = graph.code.block_rank[block]
         edges = (here[target] >= ranks[0]) & (here[target] < ranks[1])
         pairs = np.flatnonzero((here[second] >= ranks[0]) & (here[second] < ranks[1]))
         clocks = _Clocks(graph, block, source[edges], target[edges])
@@ -38,19 +38,19 @@ def ordered_locally(graph: Graph, first: Ints, second: Ints) -> Bools:
 
 def _batches(graph: Graph, block: Ints, target: Ints) -> list[tuple[int, int]]:
     """Ranges of ranks whose clocks fit the memory."""
-    rank = graph.listing.block_rank
-    blocks = np.bincount(rank, minlength=graph.listing.ranks)
-    waiting = np.bincount(rank[block[np.unique(target)]], minlength=graph.listing.ranks)
+    rank = graph.code.block_rank
+    blocks = np.bincount(rank, minlength=graph.code.rank_count)
+    waiting = np.bincount(rank[block[np.unique(target)]], minlength=graph.code.rank_count)
     cells = np.cumsum(waiting * blocks.max(initial=1)) // MOST_CELLS
     cuts = np.flatnonzero(np.diff(cells)) + 1
-    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), graph.listing.ranks], strict=True))
+    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), graph.code.rank_count], strict=True))
 
 
 class _Clocks:
     """The clocks of all operations that wait."""
 
     def __init__(self, graph: Graph, block: Ints, source: Ints, target: Ints) -> None:
-        rank = graph.listing.block_rank
+        rank = graph.code.block_rank
         self.block = block
         self.column = np.arange(len(rank)) - np.searchsorted(rank, rank)
         self.waiting = np.unique(target)

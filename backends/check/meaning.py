@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import RECEIVES
 
-from ..program.listing import RECEIVES
 from .accesses import RANK_BITS, Accesses, block_of, place_name, places
 from .bounds import Buffers
 from .findings import MOST, Finding, Severity
@@ -166,7 +166,7 @@ class _Teller:
         how = "in place" if self.in_place else "out of place"
         if operation < 0:
             return Finding("result", Severity.ERROR, f"{text}, {how}", rank, kind="result")
-        code, transfer = self.data.graph.listing, int(self.data.graph.transfer[operation])
+        code, transfer = self.data.graph.code, int(self.data.graph.transfer[operation])
         block = block_of(code, transfer)
         return Finding(
             "result",
@@ -202,7 +202,7 @@ class _Teller:
         """The trap of ``rrc``, where the wrong value comes from one."""
         if operation < 0:
             return ""
-        code, t = self.data.graph.listing, int(self.data.graph.transfer[operation])
+        code, t = self.data.graph.code, int(self.data.graph.transfer[operation])
         # Only receives that also read have a source of their own to confuse.
         reads = (
             len(

@@ -1,4 +1,4 @@
-"""The proof of a listing: addresses, connections, waits, deadlock, races, result, in this order.
+"""The proof of a code: addresses, connections, waits, deadlock, races, result, in this order.
 
 Each family needs those before it: what has no sound structure has no connections, what does not
 pair has no deadlock test, what deadlocks has no race proof, what races has no certain result.
@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.program import Protocol
+from weft.dsl.nouns.program import Code, Protocol
 
-from ..program.listing import Listing
 from .accesses import accesses
 from .bounds import Buffers, bounds
 from .clocks import Levels, levels
@@ -39,7 +38,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Claim:
-    """What is to be proved of a listing.
+    """What is to be proved of a code.
 
     Attributes:
         placements: as ``in_place`` values; the result is that of one of ``collectives`` (of a
@@ -48,7 +47,7 @@ class Claim:
         weak_flags: prove it for RCCL's weaker flags as well.
     """
 
-    listing: Listing
+    code: Code
     buffers: Buffers
     placements: Sequence[bool]
     collectives: Sequence[Collective]
@@ -73,26 +72,26 @@ class Verdict:
 
 
 def prove(claim: Claim) -> Verdict:
-    """Everything wrong with a listing, or the proof that it is right."""
-    listing, verdict = claim.listing, Verdict()
-    found = structure(listing)
-    negative = np.flatnonzero(listing.count < 0)
-    found += at_transfers("structure", listing, negative, "cnt is negative", kind="refused")
-    if int(listing.count.sum()) > MOST_CHUNKS:
+    """Everything wrong with a code, or the proof that it is right."""
+    code, verdict = claim.code, Verdict()
+    found = structure(code)
+    negative = np.flatnonzero(code.count < 0)
+    found += at_transfers("structure", code, negative, "cnt is negative", kind="refused")
+    if int(code.count.sum()) > MOST_CHUNKS:
         text = f"more than {MOST_CHUNKS} chunks are moved in all: not looked at"
         found.append(Finding("structure", Severity.ERROR, text))
     if found:
         verdict.findings = found
         return verdict
-    text = f"all {listing.transfers} steps stay in their buffers, counts included"
-    sound = verdict.step(bounds(listing, claim.buffers), "bounds", text)
-    links = connect(listing)
+    text = f"all {code.instructions} steps stay in their buffers, counts included"
+    sound = verdict.step(bounds(code, claim.buffers), "bounds", text)
+    links = connect(code)
     text = f"{len(links.ends)} connections, one block at each end, messages of equal counts"
-    if not verdict.step(pairing(listing, links), "connections", text):
+    if not verdict.step(pairing(code, links), "connections", text):
         return verdict
-    graph = expand(listing, links)
-    text = f"all {len(listing.wait_flag)} dependences are published"
-    if verdict.step(waits(listing, graph), "waits", text) and sound:
+    graph = expand(code, links)
+    text = f"all {len(code.wait_flag)} dependences are published"
+    if verdict.step(waits(code, graph), "waits", text) and sound:
         _orders(claim, links, graph, verdict)
     elif sound is False and not errors([f for f in verdict.findings if f.check == "waits"]):
         _deadlock(claim, links, graph, verdict)
@@ -100,9 +99,9 @@ def prove(claim: Claim) -> Verdict:
 
 
 def _deadlock(claim: Claim, links: Connections, graph: Graph, verdict: Verdict) -> bool:
-    stop = hang(claim.listing, links, graph)
-    depth = claim.listing.protocol.fifo_operations
-    fifo = f"with FIFOs of {depth} operations ({claim.listing.protocol})"
+    stop = hang(claim.code, links, graph)
+    depth = claim.code.protocol.fifo_operations
+    fifo = f"with FIFOs of {depth} operations ({claim.code.protocol})"
     if stop is None:
         text = f"none, {fifo}, for messages of any size and any number of loop iterations"
         return verdict.step([], "deadlock", text)
@@ -135,7 +134,7 @@ def _orders(claim: Claim, links: Connections, graph: Graph, verdict: Verdict) ->
 def _weak(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Finding]:
     found = []
     modes = [(without_relaxed_waits, RELAXED)]
-    if claim.listing.protocol is not Protocol.SIMPLE:
+    if claim.code.protocol is not Protocol.SIMPLE:
         modes.append((with_late_sends, LATE_SENDS))
     for weaken, question in modes:
         weaker = weaken(graph)

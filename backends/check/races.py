@@ -76,7 +76,7 @@ def races(
     elements, and merging chunks only adds order. ``weak`` is the same graph with fewer edges,
     in which pairs must be ordered instead; an order of ``graph`` is one of it too.
     """
-    listing = graph.listing
+    code = graph.code
     how = "in place" if in_place else "out of place"
     judged, judged_edges = weak or (graph, edges)
     pairs = _suspects(graph, accesses(graph, edges.order, buffers, in_place), question)
@@ -91,16 +91,16 @@ def races(
         : question.most
     ]:
         transfer = int(graph.transfer[b])
-        block = block_of(listing, transfer)
+        block = block_of(code, transfer)
         text = f"{place_name(buffers, in_place, p)} {question.words} {graph.describe(a)}, {how}"
         found.append(
             Finding(
                 "races",
                 question.severity,
                 text,
-                int(listing.block_rank[block]),
-                int(listing.block_id[block]),
-                int(listing.label[transfer]),
+                int(code.block_rank[block]),
+                int(code.block_id[block]),
+                int(code.label[transfer]),
                 question.kind,
             )
         )
@@ -143,7 +143,7 @@ def _unordered(
     if not len(first):
         return first, second, place
     block = graph.block()
-    rank = graph.listing.block_rank
+    rank = graph.code.block_rank
     bad = np.zeros(len(first), bool)
     owner = rank[block[first]]
     for r in np.unique(owner).tolist():

@@ -215,7 +215,7 @@ def timed_text(subject: Subject, args: argparse.Namespace) -> str:
 
 def _use(schedule: Schedule, args: argparse.Namespace) -> tuple[Floats, float, int]:
     """How much of its time a schedule occupies each row; the time, and the size."""
-    from weft.synth.time.simulate import simulate
+    from weft.synth.time.schedule_time import simulate
 
     size = args.size or schedule.bytes or SIZE
     run = simulate(schedule, size)

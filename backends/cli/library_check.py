@@ -128,7 +128,7 @@ def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
         return _plan_findings(text, artefact, collective)
     if artefact.format == "program":
         from weft.dsl.base.files import parse_json
-        from weft.dsl.nouns.program_json import load
+        from weft.dsl.nouns.program import load
 
         from ..check import check_program
 

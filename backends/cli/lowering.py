@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import UnknownName, UserError, an
-from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.progress import Telling
 from weft.dsl.base.registry import PASSES
 
-from ..compile.fitting import Remark, fitted, sliced
 from .inputs import valued, whole
 from .judging import require_good
 from .programs import asked_collective
@@ -20,14 +17,10 @@ from .subjects import Kind, Subject
 
 if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange
-    from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
-    from weft.dsl.nouns.schedule import Schedule
-    from weft.dsl.nouns.topology import Topology
 
     from ..compile.compile import CompileOptions
-    from ..formats.msccl.format import Backend
-    from ..formats.p2p.compile import Noun
+    from ..compile.source import Emitter, Source
 
 AUTO = "auto"
 """The number of instances that is chosen by simulation."""
@@ -97,25 +90,7 @@ def _instances(text: str) -> int | str:
     return AUTO if text == AUTO else whole(1, 64)(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Compilable:
-    """Something to compile: how, what it achieves, the sizes and the machine it is for.
-
-    ``schedule``: what was given, where it is one.
-    ``remarks``: what became of a schedule that the format cannot express as it is.
-    ``noun``: what is compiled, for backends that have no use for thread blocks.
-    """
-
-    compile: Callable[[CompileOptions], Program]
-    collective: Collective
-    sizes: SizeRange | None = None
-    topology: Topology | None = None
-    schedule: Schedule | None = None
-    remarks: tuple[Remark, ...] = ()
-    noun: Noun | None = None
-
-
-def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
+def source_of(subject: Subject, args: argparse.Namespace) -> Source:
     """What a file holds, found good, and how it is compiled.
 
     Raises:
@@ -140,46 +115,25 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Compilable:
     )
 
 
-def _schedule(subject: Subject, args: argparse.Namespace) -> Compilable:
-    from weft.synth.judge.verify import require_valid
+def _schedule(subject: Subject, args: argparse.Namespace) -> Source:
+    from ..compile.source import of_schedule
 
-    from ..compile.analyses.grains import coarsest
-    from ..compile.compile import compile_schedule
-
-    given = subject.schedule()
-    require_valid(given)
     to = str(getattr(args, "to", "msccl-xml")).partition("{")[0]
-    schedule, remarks = fitted(given, to, args.segments)
-    if schedule is not given:
-        require_valid(schedule)
-    remarks += sliced(schedule, to, args.target, args.segments)
-    return Compilable(
-        lambda o: compile_schedule(schedule, o),
-        coarsest(schedule.collective).in_grains(),
-        topology=schedule.topology,
-        schedule=given,
-        remarks=tuple(remarks),
-        noun=schedule,
-    )
+    return of_schedule(subject.schedule(), to, args.target, args.segments)
 
 
-def _algorithm(subject: Subject, args: argparse.Namespace) -> Compilable:
-    from ..compile.compile import compile_algorithm
+def _algorithm(subject: Subject, args: argparse.Namespace) -> Source:
+    from ..compile.source import of_algorithm
 
     algorithm = subject.algorithm(in_place=args.in_place or None)
-    return Compilable(
-        lambda o: compile_algorithm(algorithm, o),
-        algorithm.collective,
-        topology=subject.machine(),
-        noun=algorithm,
-    )
+    return of_algorithm(algorithm, subject.machine())
 
 
-def _xml(subject: Subject, args: argparse.Namespace) -> Compilable:
+def _xml(subject: Subject, args: argparse.Namespace) -> Source:
     from weft.dsl.base.units import SizeRange
 
     from ..check import check_xml
-    from ..compile.compile import compile_program
+    from ..compile.source import of_program
     from ..formats.msccl.read import program_of, read_msccl_xml
     from ..formats.msccl.read.collective import collective_of, fit
 
@@ -193,20 +147,20 @@ def _xml(subject: Subject, args: argparse.Namespace) -> Compilable:
     sizes = None
     if algo.max_bytes is not None:
         sizes = SizeRange(max(1, algo.min_bytes or 0), max(1, algo.max_bytes))
-    return Compilable(lambda o: compile_program(program, o), collective, sizes, noun=program)
+    return of_program(program, sizes)
 
 
-def _program(subject: Subject) -> Compilable:
+def _program(subject: Subject) -> Source:
     from ..check import check_program
-    from ..compile.compile import compile_program
+    from ..compile.source import of_program
 
     program = subject.program()
     require_good(check_program(program), subject.where)
-    return Compilable(lambda o: compile_program(program, o), program.collective, noun=program)
+    return of_program(program)
 
 
 def lower_and_emit(
-    source: Compilable, backend: Backend, options: CompileOptions, sizes: SizeRange | None
+    source: Source, backend: Emitter, options: CompileOptions, sizes: SizeRange | None
 ) -> tuple[Program, str]:
     """The program of something to compile, and its artefact, both found good by the checkers.
 
@@ -214,33 +168,31 @@ def lower_and_emit(
         CheckFailed: a checker rejects a program on the way, or the text.
         UserError: the target cannot express it, or an option makes no sense.
     """
-    program = source.compile(options)
+    from ..compile.prepare import emitted
+
+    found = emitted(source, backend, options, sizes)
+    require_listed(options)
+    return found
+
+
+def require_listed(options: CompileOptions) -> None:
+    """Refuse ``--print-after`` of a pass that did not run."""
     if isinstance(options.observe, _Lister):
         options.observe.require_seen()
-    tell = options.tell or silent
-    tell("emit")
-    text = backend.emit(program, options.target, sizes or source.sizes)
-    tell("check artefact")
-    require_good(backend.findings(text, "the artefact", options.target.name), "artefact")
-    return program, text
 
 
 def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> CompileOptions:
-    """What the flags ask of the compiler, which proves every pass and tells what it does.
+    """What the flags ask of the compiler, which reports its stages to ``tell``.
 
     Raises:
         UserError: unknown passes, passes that say nothing here, or one thing said twice.
     """
     from weft.dsl.nouns.program import Protocol
 
-    from ..check import check_program
     from ..compile.compile import CompileOptions
     from ..compile.pass_text import parse_passes, require_applicable
     from ..compile.pipeline import DEFAULT_PASSES
     from ..runtime.target import target
-
-    def verify(program: Program) -> None:
-        require_good(check_program(program), "program")
 
     passes = DEFAULT_PASSES
     if args.passes:
@@ -252,14 +204,13 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
     lister = _Lister(args.print_after) if args.print_after else None
     return CompileOptions(
         target=target(args.target),
-        instances=None if args.instances == AUTO else args.instances,
+        instances=args.instances,
         in_place=bool(args.in_place),
         protocol=Protocol(args.protocol) if args.protocol else None,
         lanes=args.lanes,
         segments=args.segments,
         name=args.name,
         passes=passes,
-        verify=verify,
         observe=lister,
         tell=tell,
     )

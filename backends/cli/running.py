@@ -344,14 +344,14 @@ def _prediction(schedule: Schedule | None) -> Predict:
     """The simulated µs of a size, where a machine is known."""
     if schedule is None:
         return lambda _: None
-    from weft.synth.time.simulate import simulate
+    from weft.synth.time.schedule_time import simulate
 
     return lambda size: simulate(schedule, size).time_us
 
 
 def _entry(collective: Collective, one: Result, predict: Predict) -> dict[str, Any]:
     """One entry of ``sizes``."""
-    from weft.synth.time.simulate import Timing, bus_factor
+    from weft.synth.time.schedule_time import Timing, bus_factor
 
     width = one.case.exam(collective).dtype.itemsize
     size = one.case.length * width * collective.message_chunks

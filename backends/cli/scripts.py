@@ -17,9 +17,9 @@ from .stages import telling
 from .subjects import Kind, Subject
 
 if TYPE_CHECKING:
+    from ..compile.source import Source
     from ..formats.p2p.format import ScriptFile
     from ..formats.p2p.model import Script
-    from .lowering import Compilable
 
 GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
 
@@ -32,7 +32,7 @@ FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
 
 def compile_to_script(
     subject: Subject,
-    source: Compilable,
+    source: Source,
     backend: ScriptFile,
     args: argparse.Namespace,
     console: Console,
@@ -104,7 +104,7 @@ def refuse_thread_blocks(args: argparse.Namespace, where: str) -> None:
             )
 
 
-def script_of_source(subject: Subject, source: Compilable, args: argparse.Namespace) -> Script:
+def script_of_source(subject: Subject, source: Source, args: argparse.Namespace) -> Script:
     """The script of something to compile.
 
     Raises:
@@ -112,7 +112,6 @@ def script_of_source(subject: Subject, source: Compilable, args: argparse.Namesp
     """
     from ..formats.p2p.compile import compile_script
 
-    assert source.noun is not None
     script = compile_script(
         source.noun, args.name, in_place=bool(args.in_place), segments=args.segments or 1
     )
@@ -125,7 +124,7 @@ def script_of_source(subject: Subject, source: Compilable, args: argparse.Namesp
     return script
 
 
-def provenance_of(subject: Subject, source: Compilable) -> list[str]:
+def provenance_of(subject: Subject, source: Source) -> list[str]:
     """Where a script is from, in lines for people."""
     lines = [f"Made by weft {version()} from {subject.named or subject.where}."]
     if source.topology is not None:

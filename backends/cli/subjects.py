@@ -90,7 +90,7 @@ class Subject:
 
     def program(self) -> Any:
         """The program in it, well formed but not proved."""
-        from weft.dsl.nouns.program_json import load
+        from weft.dsl.nouns.program import load
 
         return load(self.data, self.where)
 

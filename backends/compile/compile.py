@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
-from weft.dsl.nouns.program import Program, Protocol, protocol_of
+from weft.dsl.nouns.program import NOBODY, Program, Protocol, offsets, protocol_of
 from weft.dsl.nouns.schedule import Schedule
 
 from ..runtime.target import MSCCL, Target
@@ -38,6 +38,9 @@ from .passes.trace import Trace, canonical
 from .passes.weave import Weave
 from .pipeline import DEFAULT_PASSES, Journal, Pass, of_form
 
+AUTO: Final = "auto"
+"""Instances that the front end chooses by simulation (:mod:`~weft.backends.compile.prepare`)."""
+
 ATTEMPTS = 8
 """How often the passes are run again with more lanes or tighter blocks."""
 
@@ -47,10 +50,11 @@ class CompileOptions:
     """What the compiler may choose, and what the user wants.
 
     ``target`` and ``protocol`` may be given by name (``"rccl"``, ``"LL"``).
-    ``instances``: copies side by side; None: what the algorithm asks for, or one. ``replication``:
-    of which chunks. ``pairing``: which ends share thread blocks. ``protocol``: None: what the
-    algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion needs);
-    ``spread``: whether chains get channels of their own.
+    ``instances``: copies side by side; None: what the algorithm asks for, or one; ``"auto"``: the
+    fastest by simulation, which only the front end can choose.
+    ``replication``: of which chunks. ``pairing``: which ends share thread blocks. ``protocol``:
+    None: what the algorithm asks for, or Simple. ``lanes``: channels per connection (0: as fusion
+    needs); ``spread``: whether chains get channels of their own.
     ``count``: chunks that may travel together (0: as many as are safe).
     ``segments``: into how many pieces every chunk of a schedule is cut, which follow each other
     like a pipeline; 1 leaves slicing to the runtime.
@@ -62,7 +66,7 @@ class CompileOptions:
     """
 
     target: Target = MSCCL
-    instances: int | None = None
+    instances: int | Literal["auto"] | None = None
     replication: Replication = Replication.BATCHED
     pairing: Pairing = Pairing.AUTO
     in_place: bool = False
@@ -159,10 +163,10 @@ def compile_program(program: Program, options: CompileOptions | None = None) -> 
 def _lanes(program: Program) -> int:
     """The most channels between two ranks; 0, as fusion needs, where there is one."""
     used: dict[tuple[int, int], set[int]] = {}
-    for rank, code in enumerate(program.ranks):
-        for block in code:
-            if block.send is not None:
-                used.setdefault((rank, block.send), set()).add(block.channel)
+    heads = (program.block_rank, program.block_send, program.block_channel)
+    for rank, peer, channel in zip(*(column.tolist() for column in heads), strict=True):
+        if peer != NOBODY:
+            used.setdefault((rank, peer), set()).add(channel)
     most = max(map(len, used.values()), default=1)
     return most if most > 1 else 0
 
@@ -214,7 +218,7 @@ class _Stages:
 
     @staticmethod
     def of(o: CompileOptions) -> _Stages:
-        assert o.instances is not None
+        assert isinstance(o.instances, int)
         assert o.protocol is not None
         named: dict[type[Any], Any] = {type(one): one for one in o.passes}
 
@@ -245,6 +249,8 @@ _P = TypeVar("_P")
 
 def _settled(o: CompileOptions, instances: int, protocol: Protocol) -> CompileOptions:
     """The options with what their user left to the input."""
+    if o.instances == AUTO:
+        raise UserError("instances='auto' is not chosen here", hint="name a number")
     return replace(
         o,
         instances=instances if o.instances is None else o.instances,
@@ -260,15 +266,10 @@ def _most_messages(flow: Flow) -> int:
 
 def sizes(program: Program) -> tuple[int, int]:
     """The most steps of a block (nops for further dependences included), and blocks of a rank."""
-    steps = max(
-        (
-            len(block.code) + sum([len(x.waits) - 1 for x in block.code if x.waits])
-            for rank in program.ranks
-            for block in rank
-        ),
-        default=0,
-    )
-    return steps, max(len(rank.blocks) for rank in program.ranks)
+    waits = np.diff(program.wait_start)
+    steps = offsets(np.maximum(waits, 1))[program.block_start]
+    blocks = np.diff(program.first_block)
+    return int(np.diff(steps).max(initial=0)), int(blocks.max())
 
 
 def _refuse_large(steps: int, blocks: int, target: Target) -> None:
@@ -290,6 +291,6 @@ def label(words: list[str], collective: Collective, options: CompileOptions) -> 
         words.append(f"root{collective.roots[0]}")
     elif collective.kind in MULTIROOT:
         words.append("roots" + "-".join(map(str, collective.roots)))
-    if options.instances is not None and options.instances > 1:
+    if isinstance(options.instances, int) and options.instances > 1:
         words.append(f"x{options.instances}")
     return "_".join("".join(c if c.isalnum() else "-" for c in w) for w in words)[:63]

@@ -1,4 +1,4 @@
-"""Executes a listing for all ranks on NumPy data, in many orders, and judges the result.
+"""Executes a code for all ranks on NumPy data, in many orders, and judges the result.
 
 The reference for every runner. What is compared: each output chunk that the postcondition names,
 exactly; out of place, the whole input; that every message was received; that nobody hangs.
@@ -16,17 +16,12 @@ from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.program import BUFFERS, Code, Program
 
 from ..formats.msccl.read.collective import collective_of, fit
+from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import XmlAlgo
 from ..formats.msccl.read.msccl_xml import read_msccl_xml
-from ..program.listing import (
-    BUFFERS,
-    Listing,
-    of_program,
-    of_xml,
-)
 from ..runtime.judged import RUNTIMES
 from .guard import unfit
 from .interleave import POLICIES, Run, explain, interleave, unread
@@ -50,7 +45,7 @@ class Execution:
 
 
 def execute(
-    listing: Listing,
+    code: Code,
     collective: Collective,
     *,
     in_place: bool = False,
@@ -61,9 +56,9 @@ def execute(
     padded: int = 0,
     tell: Callable[[int], None] = lambda _: None,
 ) -> Execution:
-    """Run a listing in many orders and compare with the collective's postcondition.
+    """Run a code in many orders and compare with the collective's postcondition.
 
-    ``collective`` is in chunks of the listing; ``padded`` as in :func:`layout`. Every order is
+    ``collective`` is in chunks of the code; ``padded`` as in :func:`layout`. Every order is
     run on every data type, unless one of the same trace was (see :mod:`.traces`). Stops at the
     first failure. ``tell`` hears the number of every order, from 1.
 
@@ -71,13 +66,13 @@ def execute(
         UserError: an unknown data type; in place makes no sense for this collective.
     """
     shape = shape or Shape()
-    place = layout(collective, listing.chunks[:, 2], in_place=in_place, padded=padded)
-    problem = unfit(listing, place)
+    place = layout(collective, code.chunks[:, 2], in_place=in_place, padded=padded)
+    problem = unfit(code, place)
     if problem:
         return Execution(False, problem)
-    if shape.iterations * int(np.maximum(listing.count, 1).sum()) > MOST_OPERATIONS:
+    if shape.iterations * int(np.maximum(code.count, 1).sum()) > MOST_OPERATIONS:
         return Execution(False, f"more than {MOST_OPERATIONS} operations are not executed")
-    machine = assemble(listing, shape)
+    machine = assemble(code, shape)
     rng = np.random.default_rng(seed)
     values = [data(place, carried(number_type(name)), shape.elements, rng) for name in dtypes]
     memories = [Memory(machine, place, v.before) for v in values]
@@ -192,7 +187,7 @@ def run_algo(
     fitted = collective_of(algo) if collective is None else fit(collective, algo)
     padded = algo.message_chunks if algo.coll == "custom" else 0
     return _run_all(
-        of_xml(algo),
+        code_of(algo),
         fitted,
         algo.placements,
         elements_per_chunk,
@@ -231,7 +226,7 @@ def run_program(
             where=program.name,
         )
     return _run_all(
-        of_program(program),
+        program,
         program.collective.split(pieces),
         (program.in_place,),
         elements_per_chunk,
@@ -244,7 +239,7 @@ def run_program(
 
 
 def _run_all(
-    listing: Listing,
+    code: Code,
     collective: Collective,
     placements: Sequence[bool],
     elements: int,
@@ -259,13 +254,13 @@ def _run_all(
         raise UserError("at least one element per chunk and one interleaving are needed")
     runs = operations = 0
     unused = ""
-    least_merge = min(least_merge, max(1, int(listing.count.max(initial=1))))
-    shapes = _shapes(listing, elements, interleavings)
+    least_merge = min(least_merge, max(1, int(code.count.max(initial=1))))
+    shapes = _shapes(code, elements, interleavings)
     total = len(placements) * sum(share for share, _ in shapes)
     for in_place in placements:
         for share, shape in shapes:
             result = execute(
-                listing,
+                code,
                 collective,
                 in_place=in_place,
                 shape=shape,
@@ -291,12 +286,12 @@ def _counted(tell: Telling, before: int, total: int, number: int) -> None:
     tell(f"execute {before + number} of {total}")
 
 
-def _shapes(listing: Listing, elements: int, interleavings: int) -> list[tuple[int, Shape]]:
+def _shapes(code: Code, elements: int, interleavings: int) -> list[tuple[int, Shape]]:
     """Ways to cut the message, and how many of the interleavings each gets (at least one)."""
     shapes = [Shape(elements, elements, 1)]
     if elements > 1:
         shapes.append(Shape(elements, -(-elements // 3), 1))
-    longest = int(listing.count.max(initial=1))
+    longest = int(code.count.max(initial=1))
     if longest > 1:
         shapes.append(Shape(elements, elements, longest))
     share = max(1, interleavings // len(shapes))

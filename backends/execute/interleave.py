@@ -60,7 +60,7 @@ def interleave(machine: Machine, policy: str, seed: int) -> Run:
 
 def explain(machine: Machine, run: Run) -> str:
     """Who waits for whom when a run is stuck: a cycle if there is one, else the blocks."""
-    code = machine.listing
+    code = machine.code
     stuck = [b for b in range(code.blocks) if run.at[b] < machine.end[b]]
     reasons: dict[int, tuple[int, str]] = {}
     for block in stuck:
@@ -98,7 +98,7 @@ def _reason(machine: Machine, run: Run, block: int) -> tuple[int, str]:
 
 
 def _position(machine: Machine, run: Run, block: int) -> str:
-    code = machine.listing
+    code = machine.code
     if run.at[block] == machine.end[block]:
         return f"{code.describe_block(block)} has finished"
     return f"{code.describe(int(machine.operations.transfer[run.at[block]]))} is next"

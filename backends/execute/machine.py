@@ -1,4 +1,4 @@
-"""A listing made ready to run: operations, what they wait for, and what they do.
+"""A code made ready to run: operations, what they wait for, and what they do.
 
 Control and data are apart. **Control**: an operation needs some counters to have reached values
 (messages sent and received on a connection, the flag of a thread block) and sets some when it is
@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
-
-from ..program.listing import NOP, RECEIVES, SENDS, Listing
+from weft.dsl.nouns.program import NOP, RECEIVES, SENDS, Code
 
 _STRIDE = 1 << 17
-"""Flags are compared as (iteration, step); a step number has 16 bits."""
+"""Bools are compared as (iteration, step); a step number has 16 bits."""
 
 _NEVER = -(1 << 62)
 """A flag before anything was published."""
@@ -85,7 +84,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Machine:
-    """The control of a listing.
+    """The control of a code.
 
     Attributes:
         begin, end: delimit the operations of each block.
@@ -95,7 +94,7 @@ class Machine:
         send_on, recv_on: the connection each block sends to and takes from, or -1.
     """
 
-    listing: Listing
+    code: Code
     shape: Shape
     operations: Operations
     begin: Ints
@@ -109,8 +108,8 @@ class Machine:
     depth: int
 
 
-def assemble(listing: Listing, shape: Shape) -> Machine:
-    """The control of a listing for one way of cutting the message. O(operations)."""
+def assemble(code: Code, shape: Shape) -> Machine:
+    """The control of a code for one way of cutting the message. O(operations)."""
     connections: dict[tuple[int, int, int], int] = {}
 
     def connection(source: int, target: int, channel: int) -> int:
@@ -120,27 +119,27 @@ def assemble(listing: Listing, shape: Shape) -> Machine:
 
     heads = list(
         zip(
-            listing.block_rank.tolist(),
-            listing.block_send.tolist(),
-            listing.block_recv.tolist(),
-            listing.block_channel.tolist(),
+            code.block_rank.tolist(),
+            code.block_send.tolist(),
+            code.block_recv.tolist(),
+            code.block_channel.tolist(),
             strict=True,
         )
     )
     send_on = np.array([connection(r, send, ch) for r, send, _, ch in heads], np.int64)
     recv_on = np.array([connection(recv, r, ch) for r, _, recv, ch in heads], np.int64)
-    flags, depth = 2 * len(connections), listing.protocol.fifo_operations
-    operations = _operations(listing, shape)
-    bounds = np.searchsorted(operations.block, np.arange(listing.blocks + 1))
-    counters = np.repeat(np.array([0, _NEVER], np.int64), [flags, listing.blocks])
+    flags, depth = 2 * len(connections), code.protocol.fifo_operations
+    operations = _operations(code, shape)
+    bounds = np.searchsorted(operations.block, np.arange(code.blocks + 1))
+    counters = np.repeat(np.array([0, _NEVER], np.int64), [flags, code.blocks])
     return Machine(
-        listing,
+        code,
         shape,
         operations,
         bounds[:-1],
         bounds[1:],
-        _needs(listing, operations, send_on, recv_on, flags, depth),
-        _effects(listing, operations, send_on, recv_on, flags),
+        _needs(code, operations, send_on, recv_on, flags, depth),
+        _effects(code, operations, send_on, recv_on, flags),
         counters,
         connections,
         send_on,
@@ -149,23 +148,23 @@ def assemble(listing: Listing, shape: Shape) -> Machine:
     )
 
 
-def _operations(listing: Listing, shape: Shape) -> Operations:
+def _operations(code: Code, shape: Shape) -> Operations:
     """Of each block: iterations × transfers × pieces of at most ``merge`` chunks."""
-    busy = np.where(listing.op == NOP, 0, listing.count)
+    busy = np.where(code.op == NOP, 0, code.count)
     pieces = np.maximum(-(-busy // shape.merge), 1)
-    transfer = np.tile(np.arange(listing.transfers), shape.iterations)
-    turn = np.repeat(np.arange(shape.iterations), listing.transfers)
+    transfer = np.tile(np.arange(code.instructions), shape.iterations)
+    turn = np.repeat(np.arange(shape.iterations), code.instructions)
     # Stable: the transfers of an iteration stay in their order.
-    order = np.lexsort((turn, listing.block_of_transfer()[transfer]))
+    order = np.lexsort((turn, code.block[transfer]))
     transfer, turn = transfer[order], turn[order]
     many = pieces[transfer]
     piece = np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)
     transfer, turn, many = (np.repeat(x, many) for x in (transfer, turn, many))
-    block = listing.block_of_transfer()[transfer]
+    block = code.block[transfer]
     first = piece * shape.merge
     count = np.minimum(shape.merge, busy[transfer] - first)
-    sends = SENDS[listing.op[transfer]] & (count > 0)
-    receives = RECEIVES[listing.op[transfer]] & (count > 0)
+    sends = SENDS[code.op[transfer]] & (count > 0)
+    receives = RECEIVES[code.op[transfer]] & (count > 0)
     return Operations(
         block,
         transfer,
@@ -189,9 +188,9 @@ def _ordinals(flags: Bools, block: Ints) -> Ints:
 
 
 def _needs(
-    code: Listing, o: Operations, send_on: Ints, recv_on: Ints, flags: int, depth: int
+    code: Code, o: Operations, send_on: Ints, recv_on: Ints, flags: int, depth: int
 ) -> Pairs:
-    """Flags of other blocks, then a message, then a free slot."""
+    """Bools of other blocks, then a message, then a free slot."""
     waits = np.where(o.opens, np.diff(code.wait_start)[o.transfer], 0)
     owner = np.repeat(np.arange(len(o)), waits)
     row = np.arange(len(owner)) - np.repeat(np.cumsum(waits) - waits, waits)
@@ -212,7 +211,7 @@ def _needs(
     )
 
 
-def _effects(code: Listing, o: Operations, send_on: Ints, recv_on: Ints, flags: int) -> Pairs:
+def _effects(code: Code, o: Operations, send_on: Ints, recv_on: Ints, flags: int) -> Pairs:
     """A slot freed, a message sent, then the flag."""
     takes, gives = np.flatnonzero(o.receives), np.flatnonzero(o.sends)
     tells = np.flatnonzero(o.closes & (code.publishes[o.transfer] >= 0))

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST
 
-from ..program.listing import READS_SRC, REDUCE, WRITES_DST
 from .layout import Layout
 from .machine import Machine
 
@@ -54,7 +54,7 @@ class Memory:
 
 def _columns(machine: Machine, place: Layout) -> tuple[Ints, ...]:
     """What each operation reads and writes, as :func:`.kernel.replay` takes it."""
-    code, o, shape = machine.listing, machine.operations, machine.shape
+    code, o, shape = machine.code, machine.operations, machine.shape
     t = o.transfer
     rank = code.block_rank[o.block]
     column = o.iteration * shape.payload

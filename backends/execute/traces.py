@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
+from weft.dsl.nouns.program import READS_SRC, WRITES_DST
 
-from ..program.listing import READS_SRC, WRITES_DST
 from .layout import Layout
 from .machine import Machine
 
@@ -69,7 +69,7 @@ def _pairs(machine: Machine, place: Layout) -> tuple[Ints, Ints] | None:
 
 def _accesses(machine: Machine, place: Layout) -> tuple[Ints, Ints, Ints]:
     """Columns of operation, cell (chunk and iteration) and whether it is written."""
-    code, o = machine.listing, machine.operations
+    code, o = machine.code, machine.operations
     rank = code.block_rank[o.block]
     source = place.base[rank, code.src_buffer[o.transfer]]
     target = place.base[rank, code.dst_buffer[o.transfer]]

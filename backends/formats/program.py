@@ -32,7 +32,7 @@ class ProgramFile:
 
     def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
         """The JSON text; the sizes make no difference to it."""
-        from weft.dsl.nouns.program_json import dump
+        from weft.dsl.nouns.program import dump
 
         return json.dumps(dump(program), separators=(",", ":")) + "\n"
 
@@ -60,6 +60,6 @@ class ProgramFile:
 
 def _read(text: str, where: str) -> Program:
     from weft.dsl.base.files import parse_json
-    from weft.dsl.nouns.program_json import load
+    from weft.dsl.nouns.program import load
 
     return load(parse_json(text, where), where)

@@ -26,7 +26,7 @@ class Figures:
     @staticmethod
     def of(point: Point) -> Figures:
         """By simulation, or from the load of the busiest link."""
-        from weft.synth.time.simulate import latency_us
+        from weft.synth.time.schedule_time import latency_us
 
         return Figures(algbw(point), latency_us(point.schedule))
 
@@ -34,7 +34,7 @@ class Figures:
 def algbw(point: Point) -> Fraction:
     """GB/s for large messages: M over the simulated time without α, as ``weft simulate`` has it."""
     from weft.synth.fabric.occupancy import us_per_byte
-    from weft.synth.time.simulate import simulate
+    from weft.synth.time.schedule_time import simulate
 
     schedule = point.schedule
     if point.rate is not None:  # in the limit of many segments, exactly
@@ -49,7 +49,7 @@ def algbw(point: Point) -> Fraction:
 
 def time_us(point: Point, message_bytes: int) -> float:
     """Time of one message in the documented cost model."""
-    from weft.synth.time.simulate import simulate
+    from weft.synth.time.schedule_time import simulate
 
     return float(simulate(point.schedule, message_bytes).time_us)
 
@@ -57,7 +57,7 @@ def time_us(point: Point, message_bytes: int) -> float:
 def measure(problem: Problem) -> Callable[[Point], tuple[Any, ...]]:
     """What the objective asks of a point, least first: for a frontier the rate."""
     from weft.dsl.nouns.problem import Objective
-    from weft.synth.time.simulate import latency_us
+    from weft.synth.time.schedule_time import latency_us
 
     if problem.objective is Objective.LATENCY:
         return lambda p: (latency_us(p.schedule), p.steps, p.rounds_per_chunk)
@@ -77,7 +77,7 @@ def standing(points: tuple[Point, ...], problem: Problem, bound: Bounds) -> dict
     """``value`` of the objective and ``gap``: how far it is from the proven bound, 0 for none."""
     from weft.dsl.nouns.problem import Objective
     from weft.synth.bounds import lower_bound_us
-    from weft.synth.time.simulate import latency_us
+    from weft.synth.time.schedule_time import latency_us
 
     if problem.objective is Objective.FRONTIER:
         if any(p.rounds_per_chunk and not p.bound for p in points):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.units import format_bytes
-from weft.dsl.nouns import library, program_json, schedule
+from weft.dsl.nouns import library, program, schedule
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.library import Library
 from weft.dsl.nouns.program import Program
@@ -156,7 +156,7 @@ def program_sheets(p: Program) -> dict[str, Sheet]:
         "thread blocks": sum(len(r.blocks) for r in p.ranks),
         "instructions": p.instructions,
         "scratch chunks": max((r.scratch_chunks for r in p.ranks), default=0),
-        "digest": _digest(json.dumps(program_json.dump(p))),
+        "digest": _digest(json.dumps(program.dump(p))),
     }
     blocks = {
         f"rank {rank} block {i}": (f"channel {b.channel}, to {b.send}, from {b.recv}", b.code)

@@ -124,7 +124,7 @@ def believable(data: dict[str, Any], result: dict[str, Any]) -> bool:
     Nothing else of it can be checked cheaply: that a bound holds is as good as who stored it.
     """
     from weft.synth.judge.verify import verify
-    from weft.synth.time.simulate import latency_us, simulate
+    from weft.synth.time.schedule_time import latency_us, simulate
 
     problem = problem_of(data)
     asked = problem.collective

@@ -20,7 +20,7 @@ from weft.dsl.nouns.schedule import Schedule, load
 from ..check import require_good
 from ..compile.analyses.grains import coarsest
 from ..compile.compile import compile_schedule
-from ..compile.fitting import fitted
+from ..compile.source import fitted
 from ..formats.msccl.format import ForMachine, MscclXml
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.format import ScriptFile

@@ -14,9 +14,9 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.library import Candidate, Tuned, TunedPlan
 from weft.dsl.nouns.schedule import dump, dumps
 from weft.synth.bounds import Bounds, lower_bound_us
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
-from ..compile.fitting import binary
+from ..compile.source import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
 from .field import Field

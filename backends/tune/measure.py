@@ -15,7 +15,7 @@ import numpy as np
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 from ..check import require_good
 from ..formats.p2p.compile import compile_script

@@ -13,7 +13,7 @@ from weft.synth.engines.packing.trees.quantize import halved
 from weft.synth.fabric.occupancy import us_per_byte
 
 from ..compile.analyses.grains import coarsest
-from ..compile.fitting import MOST_GRAINS, binary
+from ..compile.source import MOST_GRAINS, binary
 
 WORTH = (Fraction(101, 100), Fraction(21, 20))
 """A schedule is rounded to a power of two of grains a chunk: to the fewest with which its busiest

@@ -21,7 +21,7 @@ from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.synth.time.programs import ProgramClock, RuntimeModel, model_of
 
 from ..compile.compile import compile_schedule
-from ..compile.fitting import fitted
+from ..compile.source import fitted
 from ..formats.msccl.emit import require_fit
 from ..runtime.target import target as target_of
 from .usable import usable

@@ -1,18 +1,107 @@
-"""The decorator of compiled kernels: numba's, with the type of what it decorates."""
+"""Kernels: loops over arrays that numba compiles, and that may run as plain Python as well.
+
+A function that is always compiled is decorated with :func:`compiled`. A module whose loops are
+worth no compiler on small inputs, or need integers beyond 64 bits, marks its functions with
+:func:`kernel`; imported, it is plain Python on lists, and numba is not loaded. :func:`fast` gives
+the same module with every marked function compiled, those of other modules too that it uses.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar, cast
-
-from numba import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 Array = Any
 """An array in a kernel: its indices give NumPy scalars, whose types the compiler sees."""
 
+_MARK = "__kernel__"
+
 
 def compiled(function: F) -> F:
     """Compile on the first call and keep the machine code on disk; runs without Python's lock."""
-    return cast(F, njit(cache=True, nogil=True)(function))
+    return cast(F, _compiled(cast(FunctionType, function), function.__globals__))
+
+
+def kernel(function: F) -> F:
+    """Mark a function that :func:`fast` compiles; by itself it stays plain Python."""
+    setattr(function, _MARK, True)
+    return function
+
+
+def fast(module: ModuleType) -> Any:
+    """The marked functions of a module, compiled; its other names as they are. Loads numba."""
+    return _fast(module.__name__)
+
+
+@cache
+def _fast(name: str) -> SimpleNamespace:
+    module = sys.modules[name]
+    names = dict(vars(module))
+    for key, value in names.items():
+        if hasattr(value, _MARK) and value.__module__ != name:
+            names[key] = getattr(_fast(value.__module__), value.__name__)
+    for key, value in vars(module).items():
+        if hasattr(value, _MARK) and value.__module__ == name:
+            names[key] = _compiled(value, names)
+    return SimpleNamespace(**names)
+
+
+def _compiled(function: FunctionType, names: dict[str, Any]) -> Any:
+    """A copy of a function that sees these globals, compiled.
+
+    numba keeps machine code by the name, line and file of a function, and so would not see that a
+    function which it calls has changed in another file. So the name holds a digest of the files of
+    all kernels that the function's module uses.
+    """
+    # Loaded here: numba takes a third of a second, and plain kernels do without it.
+    from numba import njit
+
+    copy = FunctionType(
+        function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__module__, copy.__doc__ = function.__module__, function.__doc__
+    copy.__qualname__ = f"{function.__qualname__}_{digest(function.__module__)}"
+    return njit(cache=True, nogil=True)(copy)
+
+
+@cache
+def digest(name: str) -> str:
+    """A digest of the source of a module and of all modules whose kernels it imports."""
+    texts = sorted(_sources(name, {}).values())
+    return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
+
+
+def _sources(name: str, found: dict[str, bytes]) -> dict[str, bytes]:
+    module = sys.modules[name]
+    if name in found or module.__file__ is None:
+        return found
+    found[name] = hashlib.sha256(Path(module.__file__).read_bytes()).digest()
+    for value in list(vars(module).values()):
+        original = getattr(value, "py_func", value)  # a dispatcher of numba has it
+        if isinstance(original, FunctionType) and (
+            original is not value or hasattr(original, _MARK)
+        ):
+            _sources(original.__module__, found)
+    return found
+
+
+def is_cold(function: Any) -> bool:
+    """Whether numba will find nothing on the disk for a compiled function, and has to compile it.
+
+    Cheap: nothing is loaded, and only names and times are looked at.
+    """
+    if not hasattr(function, "stats"):  # numba compiles nothing (NUMBA_DISABLE_JIT)
+        return False
+    folder, code = function.stats.cache_path, function.py_func.__code__
+    if folder is None:
+        return False
+    written = Path(code.co_filename).stat().st_mtime
+    names = f"*{function.py_func.__qualname__}-{code.co_firstlineno}.*.nbi"
+    return all(x.stat().st_mtime < written for x in Path(folder).glob(names))

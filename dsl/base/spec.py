@@ -3,7 +3,9 @@
 The fields of the dataclass are the options, so ``exact{solver=z3,steps=3}`` on the command line,
 ``Exact(solver="z3", steps=3)`` in Python and the text in a schedule's provenance are one thing.
 Values follow the field's type: integers, floats, exact rationals, ``true``/``false``, enums,
-``none`` where it is allowed, and tuples written ``a+b+c``. A value may hold a spec itself.
+``none`` where it is allowed, and tuples written ``a+b+c``. A value may hold a spec itself. Where a
+field's default is a dataclass, its fields are options too, with the name of the field before them:
+``greedy{effort.passes=64}``.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)
@@ -19,6 +21,7 @@ Packing(trees=4, max_height=3)
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import types
 from dataclasses import dataclass
@@ -144,10 +147,72 @@ def _trim(span: Span) -> Span:
 
 
 def options_of(cls: type[Any]) -> dict[str, dataclasses.Field[Any]]:
-    """The options of a class by the name they are written with (hyphens for underscores)."""
-    if not dataclasses.is_dataclass(cls):
-        return {}
-    return {f.name.replace("_", "-"): f for f in dataclasses.fields(cls) if f.init}
+    """The options of a class by the name they are written with (hyphens for underscores).
+
+    Without those of :func:`groups_of`.
+    """
+    return {f.name.replace("_", "-"): f for f in _fields(cls) if _group(f) is None}
+
+
+def groups_of(cls: type[Any]) -> dict[str, type[Any]]:
+    """The fields of a class that are dataclasses of options themselves, by name: their classes."""
+    return {f.name: group for f in _fields(cls) if (group := _group(f)) is not None}
+
+
+def _fields(cls: type[Any]) -> list[dataclasses.Field[Any]]:
+    return [f for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else []
+
+
+def _group(field: dataclasses.Field[Any]) -> type[Any] | None:
+    default = _default(field)
+    missing = default is dataclasses.MISSING
+    return type(default) if not missing and dataclasses.is_dataclass(default) else None
+
+
+@dataclass(frozen=True, slots=True)
+class OptionText:
+    """An option for people: its name as it is written, its default as text, its meaning."""
+
+    name: str
+    default: str | None
+    doc: str
+
+
+def option_texts(cls: type[Any]) -> list[OptionText]:
+    """All options of a class, those of groups with dots in their names.
+
+    The meaning is the field's metadata ``doc``, or its entry in the list ``Options:`` of the
+    class's docstring.
+    """
+    told = _documented(cls)
+    found = []
+    for key, field in options_of(cls).items():
+        default = text_of(_default(field)) if _has_default(field) else None
+        doc = str(field.metadata.get("doc", told.get(field.name, ""))).rstrip(".")
+        found.append(OptionText(key, default, doc))
+    for name, group in groups_of(cls).items():
+        found += [dataclasses.replace(o, name=f"{name}.{o.name}") for o in option_texts(group)]
+    return found
+
+
+def _documented(cls: type[Any]) -> dict[str, str]:
+    """The entries of the list ``Options:`` in a docstring, by name, each on one line."""
+    _, _, listed = (inspect.getdoc(cls) or "").partition("Options:\n")
+    entries: dict[str, str] = {}
+    name = ""
+    for line in listed.splitlines():
+        if not line.startswith("    "):  # the list is over
+            break
+        match = _ENTRY.match(line)
+        if match:
+            name = match[1]
+            entries[name] = match[2]
+        elif name:
+            entries[name] += " " + line.strip()
+    return entries
+
+
+_ENTRY = re.compile(r"    ([a-z_]+): (.*)")
 
 
 def build(spec: Spec, cls: type[T]) -> T:
@@ -157,27 +222,49 @@ def build(spec: Spec, cls: type[T]) -> T:
         UnknownName: an option it does not have; suggests the nearest.
         UserError: a value of the wrong type, or a required option left out.
     """
-    fields = options_of(cls)
-    hints = get_type_hints(cls)
+    known = _known(cls)
     values: dict[str, Any] = {}
+    grouped: dict[str, dict[str, Any]] = {}
     for option in spec.options:
-        field = fields.get(option.key.replace("_", "-"))
-        if field is None:
-            raise UnknownName(f"option of {spec.name}", option.key, fields, where=option.key_span)
-        try:
-            values[field.name] = _value(option.value, hints[field.name])
-        except ValueError as error:
-            raise UserError(
-                f"{spec.name}: {option.key} must be {error}, not {option.value!r}",
-                where=option.value_span,
-            ) from None
-    for name, field in fields.items():
+        key = option.key.replace("_", "-")
+        if key not in known:
+            raise UnknownName(f"option of {spec.name}", option.key, known, where=option.key_span)
+        group, owner, field = known[key]
+        into = grouped.setdefault(group, {}) if group else values
+        into[field.name] = _given(spec, option, get_type_hints(owner)[field.name])
+    for name, given in grouped.items():
+        values[name] = _made(groups_of(cls)[name], given, spec)
+    for name, field in options_of(cls).items():
         if field.name not in values and not _has_default(field):
             raise UserError(
                 f"{spec.name} needs the option {name!r}",
                 where=spec.span,
                 hint=f"write {spec.name}{{{name}=…}}",
             )
+    return _made(cls, values, spec)
+
+
+def _known(cls: type[Any]) -> dict[str, tuple[str, type[Any], dataclasses.Field[Any]]]:
+    """All options by the names they are written with: their group ("" for none), class, field."""
+    found = {key: ("", cls, field) for key, field in options_of(cls).items()}
+    for name, group in groups_of(cls).items():
+        for key, field in options_of(group).items():
+            found[f"{name.replace('_', '-')}.{key}"] = (name, group, field)
+    return found
+
+
+def _given(spec: Spec, option: Option, kind: Any) -> Any:
+    """The value of an option; a UserError says what it must be."""
+    try:
+        return _value(option.value, kind)
+    except ValueError as error:
+        raise UserError(
+            f"{spec.name}: {option.key} must be {error}, not {option.value!r}",
+            where=option.value_span,
+        ) from None
+
+
+def _made(cls: type[T], values: dict[str, Any], spec: Spec) -> T:
     try:
         return cls(**values)
     except UserError as error:
@@ -187,13 +274,20 @@ def build(spec: Spec, cls: type[T]) -> T:
 
 def format_spec(instance: Any, name: str | None = None) -> str:
     """The text that :func:`build` reads back: options that differ from their default."""
-    parts = [
+    parts = _changed(instance)
+    for group in groups_of(type(instance)):
+        parts += [f"{group}.{part}" for part in _changed(getattr(instance, group))]
+    label = name or str(instance.name)
+    return f"{label}{{{','.join(parts)}}}" if parts else label
+
+
+def _changed(instance: Any) -> list[str]:
+    """``key=value`` of every option that differs from its default."""
+    return [
         f"{key}={text_of(getattr(instance, field.name))}"
         for key, field in options_of(type(instance)).items()
         if not _has_default(field) or getattr(instance, field.name) != _default(field)
     ]
-    label = name or str(instance.name)
-    return f"{label}{{{','.join(parts)}}}" if parts else label
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:

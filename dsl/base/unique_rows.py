@@ -47,11 +47,14 @@ def numbered(*columns: Ints) -> Ints:
     return number
 
 
-def any_twice(*columns: AnyArray) -> bool:
-    """Whether two rows across columns of 32-bit integers are equal; quicker than to say which.
+def packed(*columns: AnyArray) -> Ints:
+    """One integer for each row across columns of integers; equal ones for equal rows only.
 
-    >>> any_twice(np.array([5, 2, 5]), np.array([7, 9, 8]))
-    False
+    Spans that fit 63 bits together are packed side by side; what is before one that does not is
+    numbered anew first. The values are in the order of the rows.
+
+    >>> packed(np.array([5, 2, 5]), np.array([7, 9, 7])).tolist()
+    [57, 29, 57]
     """
     key, room = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
@@ -61,6 +64,16 @@ def any_twice(*columns: AnyArray) -> bool:
         if room >= 1 << 63:
             key, room = numbered(key), len(key) * span
         key = key * span + (column.astype(np.int64) - least)
+    return key
+
+
+def any_twice(*columns: AnyArray) -> bool:
+    """Whether two rows across columns of 32-bit integers are equal; quicker than to say which.
+
+    >>> any_twice(np.array([5, 2, 5]), np.array([7, 9, 8]))
+    False
+    """
+    key = packed(*columns)
     key.sort()
     return bool((key[1:] == key[:-1]).any())
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from ..base.arrays import Ints
 from .collective import Collective
-from .program import Buffer, Program, Slice
+from .program import BUFFERS, Program, Slice
 
-BUFFERS = (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH)
 INPUT, OUTPUT, SCRATCH = (i << 32 for i in range(3))
 BASE = {buffer: i << 32 for i, buffer in enumerate(BUFFERS)}
 
@@ -72,8 +71,11 @@ class Aliases:
         pieces = max(1, program.message_chunks // collective.message_chunks)
         least = collective.output_chunks * pieces
         return Aliases(
-            tuple(collective.in_place_shift(r) * pieces for r in range(len(program.ranks))),
-            tuple(max(least, r.output_chunks) if program.in_place else 0 for r in program.ranks),
+            tuple(collective.in_place_shift(r) * pieces for r in range(program.rank_count)),
+            tuple(
+                max(least, declared) if program.in_place else 0
+                for declared in program.chunks[:, 1].tolist()
+            ),
         )
 
     def name(self, rank: int, slot: int) -> int:

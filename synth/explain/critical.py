@@ -24,7 +24,7 @@ from ..base.engine import Certificate
 from ..bounds import Bounds, binding, bounds
 from ..fabric.occupancy import LinkTable, row_name, transfer_of_link
 from ..judge.replay import replay
-from ..time.simulate import Simulation, simulate
+from ..time.schedule_time import Simulation, simulate
 
 EQUAL = 1e-9
 """Times are exact before they are rounded; two that differ by no more parts are one."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from weft.dsl.nouns.problem import Objective, Problem
 
 from ..base.engine import Point
-from ..time.simulate import simulate
+from ..time.schedule_time import simulate
 from .objective import pareto
 
 

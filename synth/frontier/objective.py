@@ -9,7 +9,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from ..base.engine import Point
 from ..bounds import bounds, lower_bound_us
 from ..time.order import LARGE
-from ..time.simulate import simulate
+from ..time.schedule_time import simulate
 
 
 def sizes_of(problem: Problem, ladder: Sequence[int]) -> tuple[int, ...]:

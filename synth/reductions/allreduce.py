@@ -36,7 +36,7 @@ from ..fabric.occupancy import rounds_per_chunk
 from ..frontier.objective import meets_bound, pareto
 from ..judge.verify import verify
 from ..time.order import LARGE, arranged, counted_us
-from ..time.simulate import simulate
+from ..time.schedule_time import simulate
 from .reduction import Quiet, Steps, Subproblem
 from .refine import refine
 

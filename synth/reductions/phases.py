@@ -27,7 +27,7 @@ from ..fabric.occupancy import rounds_per_chunk
 from ..frontier.objective import pareto
 from ..judge.verify import verify
 from ..time.order import LARGE, arranged
-from ..time.simulate import simulate
+from ..time.schedule_time import simulate
 from .groups import GroupMachine, Part, cells_of, group_machines, group_sketch, parts_of
 from .in_turn import Placed, in_turn, planned, whole_sums
 from .reduction import Quiet, Steps, Subproblem

@@ -15,7 +15,7 @@ from weft.dsl.nouns.schedule import Schedule
 from ..fabric.occupancy import us_per_byte
 from ..reductions.refine import refine
 from ..time.order import LARGE
-from ..time.prepare import prepare
+from ..time.schedule_tables import prepare
 from .even import even
 from .shares import balanced
 from .whole import repair

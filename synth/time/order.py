@@ -16,7 +16,8 @@ from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 
-from .simulate import CostModel, simulate
+from .schedule_tables import CostModel
+from .schedule_time import simulate
 
 RANDOM_ORDERS = 48
 LARGE = 1 << 30

@@ -1,8 +1,8 @@
 """When every slice of every transfer moved, and why not sooner: a schedule's run, in columns.
 
-:func:`~.simulate.simulate` gives the first start and the last arrival of each transfer; pictures
+:func:`~.schedule_time.simulate` gives first starts and last arrivals of transfers; pictures
 and traces need all of them, what each one held and until when, and whose arrival it waited for.
-The rule is the one documented in :mod:`.simulate`.
+The rule is the one documented in :mod:`.schedule_time`.
 
 >>> from weft.dsl.nouns.collective import make
 >>> from weft.dsl.nouns.schedule import Schedule, Transfer
@@ -17,15 +17,16 @@ The rule is the one documented in :mod:`.simulate`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.schedule import Schedule
 
-from .serve import Jobs, Leg
-from .simulate import CostModel, Ticked, in_us, run_in_ticks
+from .schedule_tables import Routes, Ticked, Waits, in_us, prepare
 
 MOST_PASSAGES = 200_000
 """Of more transfers times slices nothing is drawn: nobody could look at it."""
@@ -87,67 +88,74 @@ def timeline(schedule: Schedule, message_bytes: int) -> Timeline:
             "holds",
             hint="`weft simulate` tells the time; a smaller schedule can be drawn",
         )
-    run = run_in_ticks(schedule, message_bytes, CostModel())
-    jobs, served, unit = run.jobs, run.served, run.unit
-    legs = [run.legs[r][0] for r in jobs.route]  # cut-through: one leg for the whole route
-    cause, feeds = _causes(jobs, served.start, served.end)
-    ready = [0 if c < 0 else served.end[c] for c in cause]
-    for job in range(jobs.stride, passages):
-        before = job - jobs.stride
-        ready[job] = max(ready[job], served.start[before] + legs[before].leaves)
+    ready_made = prepare(schedule)
+    run, waits, routes = ready_made.exact(message_bytes), ready_made.waits, ready_made.routes
+    which = routes.which.tolist() * schedule.segments  # cut-through: the whole route is one leg
+    start = run.job_start
+    left = [s + run.leaves[leg] for s, leg in zip(start, which, strict=True)]
+    end = [s + run.arrives[leg] for s, leg in zip(start, which, strict=True)]
+    cause, feeds = _causes(waits, schedule.segments, start, end)
+    ready = [0 if c < 0 else end[c] for c in cause]
+    for job in range(len(schedule), passages):
+        ready[job] = max(ready[job], left[job - len(schedule)])
     grains = np.tile(schedule.collective.grains[schedule.chunk], schedule.segments)
     per_grain = message_bytes / (schedule.collective.message_chunks * schedule.segments)
-    start, rows, until = _held(legs, run)
+    held = _held(routes, run, which)
     return Timeline(
         schedule=schedule,
         message_bytes=message_bytes,
-        time_us=max(served.end, default=0) / unit,
+        time_us=max(end, default=0) / run.unit,
         transfer=np.tile(np.arange(len(schedule)), schedule.segments),
         slice=np.repeat(np.arange(schedule.segments), len(schedule)),
         bytes=np.asarray(grains * per_grain, np.float64),
-        ready_us=in_us(ready, unit),
-        start_us=in_us(served.start, unit),
-        left_us=in_us((s + leg.leaves for s, leg in zip(served.start, legs, strict=True)), unit),
-        end_us=in_us(served.end, unit),
-        held_start=start,
-        held_row=rows,
-        held_until_us=until,
+        ready_us=in_us(ready, run.unit),
+        start_us=in_us(start, run.unit),
+        left_us=in_us(left, run.unit),
+        end_us=in_us(end, run.unit),
+        held_start=held[0],
+        held_row=held[1],
+        held_until_us=held[2],
         cause=np.array(cause, np.int64),
         feeds=feeds,
     )
 
 
-def _held(legs: list[Leg], run: Ticked) -> tuple[Ints, Ints, Floats]:
-    """The rows that each job holds, and until when."""
-    start = np.concatenate([[0], np.cumsum([len(leg.rows) for leg in legs], dtype=np.int64)])
-    rows = np.array([row for leg in legs for row in leg.rows], np.int64)
-    ticks = (s + hold for s, leg in zip(run.served.start, legs, strict=True) for hold in leg.holds)
-    return start, rows, in_us(ticks, run.unit)
+def _held(routes: Routes, run: Ticked, which: list[int]) -> tuple[Ints, Ints, Floats]:
+    """The rows that each job holds, and until when; ``which``: the leg of each job."""
+    start, at = rows_of(routes.row_start, np.array(which, np.int64))
+    owner = np.repeat(np.arange(len(which)), np.diff(start)).tolist()
+    until = (run.job_start[job] + run.held[i] for job, i in zip(owner, at.tolist(), strict=True))
+    return start, routes.rows[at], in_us(until, run.unit)
 
 
-def _causes(jobs: Jobs, start: list[int], end: list[int]) -> tuple[list[int], Ints]:
+def _causes(waits: Waits, slices: int, start: list[int], end: list[int]) -> tuple[list[int], Ints]:
     """The latest of the arrivals each job needs (of equals the first), and who needs whom.
 
-    A job needs a prefix of the arrivals at its source, so one pass over them tells the latest of
-    every prefix.
+    A job needs a prefix of the arrivals at its source, so one pass over them gives the latest of
+    every prefix. Slices are alike: what a slice needs are arrivals of that slice.
     """
-    brought = [0] * jobs.first_slot[-1]
-    for job, slot in enumerate(jobs.slot):
-        if slot >= 0:
-            brought[slot] = job
-    latest = brought.copy()
-    for begin, stop in zip(jobs.first_slot, jobs.first_slot[1:], strict=False):
-        for slot in range(begin + 1, stop):
-            if end[latest[slot]] <= end[latest[slot - 1]]:
-                latest[slot] = latest[slot - 1]
-    cause = [
-        latest[jobs.first_slot[place] + need - 1] if need else -1
-        for place, need in zip(jobs.source, jobs.needs, strict=True)
-    ]
+    count, slots = len(waits.source), int(waits.slot_start[-1])
+    brought = np.full(slots, -1, np.int64)  # by slot the transfer; only those that somebody needs
+    read = np.flatnonzero(waits.slot >= 0)
+    brought[waits.slot_start[waits.target[read]] + waits.slot[read]] = read
+    first, by_slot = waits.slot_start.tolist(), brought.tolist()
+    source, needs = waits.source.tolist(), waits.needs.tolist()
+    cause: list[int] = []
+    for base in (turn * count for turn in range(slices)):
+        latest = [base + i for i in by_slot]
+        for begin, stop in pairwise(first):
+            for slot in range(begin + 1, stop):
+                if by_slot[slot] < 0 or end[latest[slot]] <= end[latest[slot - 1]]:
+                    latest[slot] = latest[slot - 1]
+        cause += [
+            latest[first[place] + need - 1] if need else -1
+            for place, need in zip(source, needs, strict=True)
+        ]
     pairs = {(before, job) for job, before in enumerate(cause) if before >= 0}
-    told = jobs.first_slot[:-1].copy()  # per place: the first arrival nobody has needed yet
-    for job in sorted(range(len(cause)), key=lambda job: (jobs.needs[job], start[job])):
-        place, need = jobs.source[job], jobs.first_slot[jobs.source[job]] + jobs.needs[job]
-        pairs.update((brought[slot], job) for slot in range(told[place], need))
-        told[place] = max(told[place], need)
+    unread = [first[:-1] for _ in range(slices)]  # by place: the first arrival nobody has needed
+    for job in sorted(range(len(cause)), key=lambda job: (needs[job % count], start[job])):
+        turn, i = divmod(job, count)
+        place, stop = source[i], first[source[i]] + needs[i]
+        pairs.update((turn * count + by_slot[s], job) for s in range(unread[turn][place], stop))
+        unread[turn][place] = max(unread[turn][place], stop)
     return cause, np.array(sorted(pairs), np.int64).reshape(-1, 2)

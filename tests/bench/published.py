@@ -35,7 +35,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 UNITS = {"GB": 10**9, "MB": 10**6, "KB": 10**3}
 _ON = {True: "on", False: "off"}

@@ -170,7 +170,7 @@ def solved(line: Line) -> Row:
     from weft.synth.api import synthesize
     from weft.synth.base.engine import Budget
     from weft.synth.bounds import bounds, lower_bound_us
-    from weft.synth.time.simulate import simulate
+    from weft.synth.time.schedule_time import simulate
 
     for small in ("ring:4", "dgx-a100:nodes=2"):
         warm = topology(small)

@@ -29,7 +29,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Point
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 KIB, GB = 1 << 10, 10**9
 CASES = (

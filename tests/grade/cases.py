@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.synth.time.simulate import CostModel
+from weft.synth.time.schedule_tables import CostModel
 
 KB, MB, GB = 10**3, 10**6, 10**9
 GIB = 1 << 30

@@ -27,7 +27,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome
 from weft.synth.bounds import Bounds, bounds, lower_bound_us
 from weft.synth.engines.exact.engine import Exact
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 SKETCHES = Path(__file__).parent / "sketches"
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "nccl-topo"

@@ -35,7 +35,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "taccl"
 MACHINES = ("dgx2", "ndv2")

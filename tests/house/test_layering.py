@@ -19,7 +19,6 @@ RUNNING = (
     "compile.analyses",
     "execute",
     "formats",
-    "program",
     "runtime",
 )
 TIMING = ("weft.synth.time", "weft.synth.fabric")  # a format may time what it holds
@@ -31,7 +30,6 @@ JUDGES = (
     "formats.msccl.read",
     "formats.mscclpp.check",
     "formats.mscclpp.interpret",
-    "program",
     "runtime.judged",
 )
 MAKERS = (

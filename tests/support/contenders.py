@@ -158,7 +158,7 @@ def as_program(outcome: Outcome, collective: Collective) -> Program:
             for b in own
         )
         ranks.append(RankProgram(blocks, size, size, 0))
-    return Program("published rules", collective, tuple(ranks), size, True)
+    return Program.of("published rules", collective, tuple(ranks), size, True)
 
 
 def by_the_rules(schedule: Schedule, together: int = 1) -> Program | None:

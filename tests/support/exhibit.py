@@ -16,10 +16,10 @@ from weft.backends.execute.layout import data, layout
 from weft.backends.execute.machine import Shape, assemble
 from weft.backends.execute.memory import Memory
 from weft.backends.formats.msccl.read import collective_of, read_msccl_xml
-from weft.backends.program.listing import Listing, of_program, of_xml
+from weft.backends.formats.msccl.read.columns import code_of
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.program import Code, Program
 
 DEEP = 512
 
@@ -39,7 +39,7 @@ class Shown:
 
 
 def exhibit(
-    listing: Listing, buffers: Buffers, collective: Collective, in_place: bool, most: int = 12
+    listing: Code, buffers: Buffers, collective: Collective, in_place: bool, most: int = 12
 ) -> Shown:
     """Execute both orders of unordered pairs."""
     graph = expand(listing, connect(listing))
@@ -76,16 +76,14 @@ def exhibits(subject: object) -> list[Shown]:
     if isinstance(subject, Program):
         pieces = subject.message_chunks // subject.collective.message_chunks
         collective = subject.collective.split(pieces)
-        return [
-            exhibit(of_program(subject), buffers_of_program(subject), collective, subject.in_place)
-        ]
+        return [exhibit(subject, buffers_of_program(subject), collective, subject.in_place)]
     assert isinstance(subject, str)
     algo = read_msccl_xml(subject)
     try:
         collective = collective_of(algo)
     except UserError:
         return []
-    listing, buffers = of_xml(algo), buffers_of_xml(algo)
+    listing, buffers = code_of(algo), buffers_of_xml(algo)
     return [exhibit(listing, buffers, collective, p) for p in algo.placements]
 
 

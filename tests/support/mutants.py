@@ -251,7 +251,7 @@ def mutate_program(program: Program, dice: random.Random) -> Program:
         block = _mutate_block(rank.blocks[b], rank, len(program.ranks), dice)
         blocks = (*rank.blocks[:b], block, *rank.blocks[b + 1 :])
         ranks = (*program.ranks[:r], replace(rank, blocks=blocks), *program.ranks[r + 1 :])
-        program = replace(program, ranks=ranks)
+        program = program.with_ranks(ranks)
     return program
 
 

@@ -24,7 +24,7 @@ def program(
     collective = make(kind, len(ranks), chunks=chunks)
     total = message_chunks or collective.message_chunks
     bodies = tuple(RankProgram(tuple(blocks), total, total, total) for blocks in ranks)
-    return Program(kind, collective, bodies, total)
+    return Program.of(kind, collective, bodies, total)
 
 
 def stream(count: int, pieces: int = 1) -> Program:

@@ -26,7 +26,7 @@ def programs(draw: st.DrawFn) -> Program:
             done.append((b, len(code[b]) - 1))
         blocks = tuple(Block(0, None, None, tuple(c)) for c in code)
         ranks.append(RankProgram(blocks, 1, 2, 0))
-    return Program("random", make("allgather", 2), tuple(ranks), 2)
+    return Program.of("random", make("allgather", 2), tuple(ranks), 2)
 
 
 Node = tuple[int, int, int]

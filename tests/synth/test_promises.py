@@ -16,7 +16,7 @@ from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.explain.costs import least_time
 from weft.synth.explain.ways import Ways
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 LOOSE = Fraction(3, 20)
 """More than this is no promise."""

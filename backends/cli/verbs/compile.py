@@ -4,7 +4,6 @@ before it is written."""
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
@@ -15,9 +14,8 @@ from weft.dsl.base.tables import count
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import add_problem, size_flag, valued, whole
-from ..lowering import AUTO, add_lowering, lower_and_emit, options_of, source_of
+from ..lowering import AUTO, add_lowering, options_of, require_listed, source_of
 from ..outputs import check_file_output
-from ..program_timing import Timing, all_instances, clock_for, quickest, timing_of
 from ..scripts import compile_to_script
 from ..stages import telling
 from ..subjects import Kind, Subject, read_subject
@@ -26,8 +24,10 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
 
+    from ...compile.instances import Timing
+    from ...compile.prepare import Artefact
+    from ...compile.source import Source
     from ...formats.msccl.format import Backend, ForMachine
-    from ..lowering import Compilable
 
 EXAMPLES = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
@@ -108,7 +108,8 @@ def run(args: argparse.Namespace, console: Console) -> int:
         backend = backend.on(source.topology)
     if isinstance(backend, ForMachine):
         _tell_assumed(backend, source, console)
-    program, text, timing = _compiled(subject, source, backend, args, console)
+    made = _compiled(subject, source, backend, args, console)
+    program, text, timing = made.program, made.text, made.timing
     blocks = max(len(rank.blocks) for rank in program.ranks)
     console.say(
         "Lowered",
@@ -146,23 +147,19 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _compiled(
     subject: Subject,
-    source: Compilable,
+    source: Source,
     backend: Backend,
     args: argparse.Namespace,
     console: Console,
-) -> tuple[Program, str, Timing | None]:
+) -> Artefact:
     """The program, its artefact, and what it takes where that is known."""
+    from ...compile.prepare import artefact_of
+
     with telling(console, "Compiling") as tell:
         options = options_of(args, subject, tell)
-        clock = clock_for(source, backend, args.target, args.size)
-        tried: dict[int, float] = {}
-        if args.instances == AUTO:
-            tried = all_instances(source, clock, options, tell)
-            options = replace(options, instances=quickest(tried))
-        program, text = lower_and_emit(source, backend, options, args.size)
-        if isinstance(clock, str):
-            return program, text, None
-        return program, text, timing_of(program, source, clock, options, tried, tell)
+        made = artefact_of(source, backend, options, args.size)
+        require_listed(options)
+        return made
 
 
 def _tell_time(timing: Timing, args: argparse.Namespace, console: Console) -> None:
@@ -174,9 +171,9 @@ def _tell_time(timing: Timing, args: argparse.Namespace, console: Console) -> No
         console.say("Hint", timing.hint)
 
 
-def _odd(program: Program, source: Compilable, backend: Backend) -> str:
+def _odd(program: Program, source: Source, backend: Backend) -> str:
     """Which sizes a file of shares such as thirds is for."""
-    from ...compile.fitting import binary
+    from ...compile.source import binary
     from ...formats.msccl.format import MscclXml
 
     plain = source.collective.message_chunks // source.collective.factor
@@ -201,7 +198,7 @@ def _checked(backend: Backend, target: str) -> str:
     return "program" if isinstance(backend, ProgramFile) else f"program and {backend.name}"
 
 
-def _tell_assumed(backend: ForMachine, source: Compilable, console: Console) -> None:
+def _tell_assumed(backend: ForMachine, source: Source, console: Console) -> None:
     """What was assumed of the machine: a warning where it is likely to be wrong."""
     ranks, machine = source.collective.ranks, source.topology
     if told := backend.assumed(ranks, machine.name if machine else None):

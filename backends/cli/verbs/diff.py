@@ -191,7 +191,7 @@ def _sizes(args: argparse.Namespace) -> tuple[int, ...]:
 
 def _schedule(subject: Subject, args: argparse.Namespace, console: Console) -> dict[str, Sheet]:
     from weft.synth.judge.verify import verify
-    from weft.synth.time.simulate import simulate
+    from weft.synth.time.schedule_time import simulate
 
     from ...report.sheets import schedule_sheets, times
 

@@ -128,7 +128,7 @@ def _searched(
     from weft.dsl.nouns.problem import Objective, Problem
     from weft.synth.api import synthesize
     from weft.synth.base.engine import Budget
-    from weft.synth.time.simulate import simulate
+    from weft.synth.time.schedule_time import simulate
 
     from ...report.points import algbw
     from ..progress import watching

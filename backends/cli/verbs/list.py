@@ -8,10 +8,10 @@ from typing import Any
 
 from weft.dsl.base.errors import WeftError
 from weft.dsl.base.registry import PASSES, REGISTRIES, Registry
-from weft.dsl.base.spec import options_of, text_of
+from weft.dsl.base.spec import option_texts, options_of, text_of
 from weft.dsl.base.tables import table
 
-from ..console import Console
+from ..console import Console, columns
 from ..exit_codes import Exit
 
 EXAMPLES = "examples:\n  weft list engines\n  weft list algorithms\n  weft list backends --json"
@@ -22,10 +22,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kind", choices=(*REGISTRIES, "algorithms"), metavar="engines|backends|passes|algorithms"
     )
+    parser.add_argument(
+        "--options", action="store_true", help="every option: its default and its meaning"
+    )
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Print one line per registered name, or per classic algorithm."""
+    if args.options and args.kind in REGISTRIES:
+        return _options(REGISTRIES[args.kind], console)
     if args.kind == "algorithms":
         from ..algorithms import entries as algorithms
         from ..algorithms import listing
@@ -54,6 +59,24 @@ def run(args: argparse.Namespace, console: Console) -> int:
     if details:
         text += "\n\noptions and sources:\n  " + "\n  ".join(details)
     console.result(text, {"status": "ok", args.kind: entries})
+    return Exit.DONE
+
+
+def _options(registry: Registry, console: Console) -> int:
+    """Print every option of every registered class, also what steers its search (``effort``)."""
+    found = []
+    for name in registry.names():
+        try:
+            target = registry.load(name)
+        except WeftError:  # it cannot be imported here
+            continue
+        found += [
+            {registry.kind: name, "option": o.name, "default": o.default, "doc": o.doc}
+            for o in option_texts(target)
+        ]
+    rows = [tuple(entry.values()) for entry in found]
+    text = table((registry.kind, "option", "default", "meaning"), rows, width=columns())
+    console.result(text, {"status": "ok", "options": found})
     return Exit.DONE
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.topology import Topology
     from weft.synth.time.programs import ProgramSimulation, RuntimeModel
-    from weft.synth.time.simulate import Timing
+    from weft.synth.time.schedule_time import Timing
 
 EXAMPLES = """examples:
   weft simulate allgather.json --size 1KiB:1GiB
@@ -182,7 +182,8 @@ def _refuse(args: argparse.Namespace, names: tuple[str, ...], why: str, where: s
 
 def _schedule(subject: Subject, args: argparse.Namespace) -> _Timed:
     from weft.synth.judge.verify import require_valid
-    from weft.synth.time.simulate import CostModel, simulate
+    from weft.synth.time.schedule_tables import CostModel
+    from weft.synth.time.schedule_time import simulate
 
     _refuse(args, _RUNTIME, "is for programs; a schedule has none of its own", subject.where)
     schedule: Schedule = subject.schedule()

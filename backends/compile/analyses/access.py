@@ -11,11 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
-from weft.dsl.nouns.program import Op
+from weft.dsl.nouns.program import NOBODY, OP_NUMBER, READS_SRC, REDUCE, WRITES_DST, Op, Program
 from weft.dsl.nouns.slots import SCRATCH, Aliases
-
-from .code import OP_NUMBER, READS_SRC, WRITES_DST, Code
-from .order import NOBODY
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +67,11 @@ class Accesses:
         )
 
 
-def accesses(code: Code, level: Ints) -> Accesses:
+def accesses(code: Program, level: Ints) -> Accesses:
     """All accesses of a program; in place, an input slot that the output aliases is that one."""
-    time = np.empty(len(code), np.int64)
-    time[np.argsort(level, kind="stable")] = np.arange(len(code))
-    reduces = np.flatnonzero(code.op == OP_NUMBER[Op.REDUCE])
+    time = np.empty(code.instructions, np.int64)
+    time[np.argsort(level, kind="stable")] = np.arange(code.instructions)
+    reduces = np.flatnonzero(code.op == REDUCE)
     reads, writes = np.flatnonzero(READS_SRC[code.op]), np.flatnonzero(WRITES_DST[code.op])
     who = np.concatenate([reads, reduces, writes])
     slot = np.concatenate([code.src[reads], code.dst[reduces], code.dst[writes]])
@@ -84,27 +81,27 @@ def accesses(code: Code, level: Ints) -> Accesses:
     )
 
 
-def _aliased(code: Code, found: Accesses, time: Ints) -> Accesses:
+def _aliased(code: Program, found: Accesses, time: Ints) -> Accesses:
     """In place: the accesses again, by the slots of the output where those of the input alias."""
-    if not code.program.in_place:
+    if not code.in_place:
         return found
     rank = code.rank[found.who]
-    slot = Aliases.of_program(code.program).names(rank, found.slot)
+    slot = Aliases.of_program(code).names(rank, found.slot)
     one = np.ones(len(slot), np.int64)
     return Accesses.at(rank, slot, one, found.who, found.writes, time)
 
 
-def last_writers(code: Code, a: Accesses) -> Ints:
+def last_writers(code: Program, a: Accesses) -> Ints:
     """For every plain send, the one instruction that last wrote all it reads; -1 if none did."""
     mine = np.flatnonzero(code.op[a.who] == OP_NUMBER[Op.SEND])
     writer = np.where(a.last_write[mine] >= 0, a.who[a.last_write[mine]], NOBODY)
-    least, most = np.full(len(code), len(code)), np.full(len(code), NOBODY)
+    least, most = np.full(code.instructions, code.instructions), np.full(code.instructions, NOBODY)
     np.minimum.at(least, a.who[mine], writer)
     np.maximum.at(most, a.who[mine], writer)
     return np.where(least == most, most, NOBODY)
 
 
-def unread(code: Code, level: Ints, op: Op) -> Ints:
+def unread(code: Program, level: Ints, op: Op) -> Ints:
     """Instructions of kind ``op`` whose result no other local instruction reads.
 
     Whatever stays in the user's buffers to the end counts as read.
@@ -115,6 +112,20 @@ def unread(code: Code, level: Ints, op: Op) -> Ints:
     last[:-1] = a.place[1:] != a.place[:-1]
     after = np.minimum(at + 1, len(a.place) - 1)
     read = np.where(last[at], a.slot[at] < SCRATCH, ~a.writes[after])
-    used = np.zeros(len(code), bool)
+    used = np.zeros(code.instructions, bool)
     used[a.who[at[read]]] = True
     return np.setdiff1d(a.who[at], np.flatnonzero(used))
+
+
+def latest(code: Program, waiting: Ints, wait: Ints) -> tuple[Ints, Ints]:
+    """Of the instructions of one block that an instruction waits for, only the latest.
+
+    From and to pairs: ``waiting[i]`` waits for ``wait[i]``; the result is sorted. Instructions of a
+    later block have larger numbers, so in order of numbers those of one block are neighbours.
+    """
+    order = np.lexsort((wait, waiting))
+    waiting, wait = waiting[order], wait[order]
+    block = code.block[wait]
+    last = np.ones(len(wait), bool)
+    last[:-1] = (waiting[1:] != waiting[:-1]) | (block[1:] != block[:-1])
+    return waiting[last], wait[last]

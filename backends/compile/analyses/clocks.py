@@ -13,48 +13,51 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
-from weft.dsl.nouns.program import Instr, RankProgram
-
-Place = tuple[int, int]
-"""Block and index of an instruction."""
+from weft.dsl.nouns.program import Program
 
 
-def walk(code: RankProgram, rank: int) -> Iterator[tuple[Place, Instr, Ints]]:
+def walk(program: Program, rank: int) -> Iterator[tuple[int, Ints]]:
     """The instructions of a rank in an order its waits allow, each with its clock.
 
-    ``clock[b]`` is the last instruction of block b that is done before this one begins, -1 for
-    none. The array is reused: copy what you keep. Cost: waits × blocks.
+    ``clock[b]`` is the last instruction of block b of the rank that is done before this one begins,
+    -1 for none. The array is reused: copy what you keep. Cost: waits × blocks.
 
     Raises:
         CheckFailed: the waits form a cycle.
     """
-    blocks = [block.code for block in code]
-    named = {w for own in blocks for instr in own for w in instr.waits}
-    clocks = np.full((len(blocks), len(blocks)), -1, np.int64)
-    done = [0] * len(blocks)
-    published: dict[Place, Ints] = {}
-    sleeping: dict[Place, list[int]] = {}
-    ready = deque(range(len(blocks)))
+    first, end = program.first_block[rank : rank + 2].tolist()
+    start = program.block_start[first : end + 1].tolist()
+    base = start[0]
+    begin = program.wait_start[base : start[-1] + 1]
+    waits = program.wait[begin[0] : begin[-1]].tolist()
+    wait_at = (begin - begin[0]).tolist()
+    owner = (program.block[waits] - first).tolist()
+    named = set(waits)
+    clocks = np.full((end - first, end - first), -1, np.int64)
+    done = start[:-1]  # the next instruction of each block
+    published: dict[int, Ints] = {}
+    sleeping: dict[int, list[int]] = {}
+    ready = deque(range(end - first))
     while ready:
         at = ready.popleft()
         clock = clocks[at]
-        while done[at] < len(blocks[at]):
-            here = (at, done[at])
-            instr = blocks[at][done[at]]
-            late = next((w for w in instr.waits if done[w[0]] <= w[1]), None)
+        while done[at] < start[at + 1]:
+            here = done[at]
+            own = range(wait_at[here - base], wait_at[here - base + 1])
+            late = next((waits[w] for w in own if done[owner[w]] <= waits[w]), None)
             if late is not None:
                 sleeping.setdefault(late, []).append(at)
                 break
-            for wait in instr.waits:
-                np.maximum(clock, published[wait], out=clock)
-            yield here, instr, clock
-            clock[at] = here[1]
+            for w in own:
+                np.maximum(clock, published[waits[w]], out=clock)
+            yield here, clock
+            clock[at] = here - start[at]
             done[at] += 1
             if here in named:
                 published[here] = clock.copy()
                 ready.extend(sleeping.pop(here, ()))
-    for at, own in enumerate(blocks):
-        if done[at] < len(own):
+    for at, here in enumerate(done):
+        if here < start[at + 1]:
             raise CheckFailed(
-                f"rank {rank}: block {at} waits in a circle at instruction {done[at]}"
+                f"rank {rank}: block {at} waits in a circle at instruction {here - start[at]}"
             )

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.slots import BUFFERS, INPUT, NONE, OUTPUT, SCRATCH, slice_of
+from weft.dsl.nouns.program import BUFFERS
+from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH, slice_of
 
 __all__ = [
     "BUFFERS",

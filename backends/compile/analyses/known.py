@@ -12,19 +12,16 @@ from typing import Self
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
-
-from .code import Code
+from weft.dsl.nouns.program import Program
 
 
 class Known:
     """Clocks of a program whose waits form no cycle."""
 
-    def __init__(self, code: Code, before: Ints, after: Ints) -> None:
+    def __init__(self, code: Program, before: Ints, after: Ints) -> None:
         """``after[i]`` waits for ``before[i]``."""
         self.code = code
-        self.column = np.arange(len(code.block_start) - 1) - np.repeat(
-            code.first_block[:-1], np.diff(code.first_block)
-        )
+        self.column = code.block_index
         self.waiting = np.unique(after)
         width = int(self.column.max(initial=0)) + 1
         self.table = np.full((len(self.waiting) + 1, width), -1, np.int32)  # the last knows nothing
@@ -43,7 +40,7 @@ class Known:
         )
 
     @classmethod
-    def of(cls, code: Code) -> Self:
+    def of(cls, code: Program) -> Self:
         """By all waits of a program."""
         return cls(code, code.wait, code.waiting)
 

@@ -17,10 +17,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
-
-from .code import RECEIVES, SENDS, Code
-
-NOBODY = -1
+from weft.dsl.nouns.program import BUFFERS, NOBODY, OPS, RECEIVES, SENDS, Program, Slice
 
 NARROW = 64
 """Layers of fewer nodes on average are faster walked one node at a time."""
@@ -34,7 +31,7 @@ class Order:
     send that waits for the end of receive i. ``gate[i]`` is where i begins: i, or its gate.
     """
 
-    code: Code
+    code: Program
     nodes: int
     source: Ints
     target: Ints
@@ -43,20 +40,24 @@ class Order:
     credit_to: Ints
 
     @staticmethod
-    def of(code: Code, depth: int | None = None) -> Order:
+    def of(code: Program, depth: int | None = None) -> Order:
         """Connect the instructions; ``depth`` of the FIFOs: if not the protocol's own.
 
         Raises:
             CheckFailed: a connection whose two ends do not match.
         """
-        depth = depth or code.program.protocol.fifo_operations
+        wait, size = code.wait, code.instructions
+        depth = depth or code.protocol.fifo_operations
         send, recv, credit = messages(code, depth)
         large = code.count[send] > depth
         gated = np.unique(np.concatenate([send[large], recv[large]]))
-        gate = np.arange(len(code))
-        gate[gated] = len(code) + np.arange(len(gated))
+        gate = np.arange(size)
+        gate[gated] = size + np.arange(len(gated))
         owed = credit != NOBODY
-        credit_from, credit_to = np.full(len(code), NOBODY), np.full(len(code), NOBODY)
+        credit_from, credit_to = (
+            np.full(size, NOBODY),
+            np.full(size, NOBODY),
+        )
         credit_from[send[owed]] = credit[owed]
         credit_to[credit[owed][::-1]] = send[owed][::-1]  # the first one stays
         inner = np.flatnonzero(code.block[1:] == code.block[:-1])
@@ -65,25 +66,27 @@ class Order:
             (gate[recv[large]], gate[send[large]]),
             (credit[owed], gate[send[owed]]),
             (gate[gated], gated),
-            (code.wait, gate[code.waiting]),
+            (wait, gate[code.waiting]),
             (inner, gate[inner + 1]),
         )
         source, target = (np.concatenate(side) for side in zip(*parts, strict=True))
-        nodes = len(code) + len(gated)
+        nodes = size + len(gated)
         return Order(code, nodes, source, target, gate, credit_from, credit_to)
 
     @staticmethod
-    def local(code: Code) -> Order:
+    def local(code: Program) -> Order:
         """Only the code of the blocks and the waits."""
         inner = np.flatnonzero(code.block[1:] == code.block[:-1])
         source = np.concatenate([inner, code.wait])
         target = np.concatenate([inner + 1, code.waiting])
-        none = np.full(len(code), NOBODY)
-        return Order(code, len(code), source, target, np.arange(len(code)), none, none)
+        size = code.instructions
+        none = np.full(size, NOBODY)
+        return Order(code, size, source, target, np.arange(size), none, none)
 
     def unreached(self) -> Ints:
         """The instructions that never run."""
-        return np.flatnonzero(_levels(self.nodes, self.source, self.target)[: len(self.code)] < 0)
+        level = _levels(self.nodes, self.source, self.target)
+        return np.flatnonzero(level[: self.code.instructions] < 0)
 
     def positions(self) -> Ints:
         """The level of each instruction: edges lead from lower to higher levels.
@@ -103,40 +106,29 @@ class Order:
         """
         code = self.code
         level = _levels(self.nodes, self.source, self.target)
-        stuck = np.flatnonzero(level[: len(code)] < 0)
+        stuck = np.flatnonzero(level[: code.instructions] < 0)
         if len(stuck):
             i = int(stuck[0])
-            form = code.forms[code.form[i]]
+            dst = Slice(BUFFERS[code.dst_buffer[i]], int(code.dst_offset[i]))
             raise CheckFailed(
                 f"the program deadlocks: rank {code.rank[i]} never gets past "
-                f"{form.op.value} {form.dst}"
+                f"{OPS[code.op[i]].value} {dst}"
             )
-        return level[: len(code)], level[self.gate]
+        return level[: code.instructions], level[self.gate]
 
     def heights(self) -> Ints:
         """The longest path from each instruction to the end: how critical it is."""
-        return _levels(self.nodes, self.target, self.source)[: len(self.code)]
+        return _levels(self.nodes, self.target, self.source)[: self.code.instructions]
 
 
-def messages(code: Code, depth: int) -> tuple[Ints, Ints, Ints]:
+def messages(code: Program, depth: int) -> tuple[Ints, Ints, Ints]:
     """(send, receive, receive that gives it credit or -1) for every message."""
-    ranks = len(code.program.ranks)
+    ranks = code.rank_count
     here, out, into, channel = (
-        np.array(
-            [
-                (
-                    r,
-                    NOBODY if b.send is None else b.send,
-                    NOBODY if b.recv is None else b.recv,
-                    b.channel,
-                )
-                for r, rank in enumerate(code.program.ranks)
-                for b in rank
-            ],
-            np.int64,
-        )
-        .reshape(-1, 4)
-        .T
+        code.block_rank,
+        code.block_send,
+        code.block_recv,
+        code.block_channel,
     )
     # A connection by number: its channel, source, destination.
     sides = ((SENDS, here, out), (RECEIVES, into, here))
@@ -152,7 +144,7 @@ def messages(code: Code, depth: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _refuse_unmatched(
-    code: Code, send: Ints, connection: Ints, recv: Ints, same: Ints, ranks: int
+    code: Program, send: Ints, connection: Ints, recv: Ints, same: Ints, ranks: int
 ) -> None:
     if np.array_equal(connection, same) and np.array_equal(code.count[send], code.count[recv]):
         return

@@ -2,61 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
-from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.program import (
+    BUFFER_NUMBER,
+    NOBODY,
+    NOP,
+    READS_SRC,
+    WRITES_DST,
+    Buffer,
+    Program,
+    offsets,
+)
+
+SCRATCH = BUFFER_NUMBER[Buffer.SCRATCH]
 
 
-def touched(instr: Instr) -> tuple[Slice, ...]:
-    """The local slices an instruction reads or writes."""
-    return (instr.src,) * instr.op.reads_src + (instr.dst,) * instr.op.writes_dst
+def renumbered(program: Program, place: Ints, sizes: Ints) -> Program:
+    """The program with scratch slots elsewhere.
 
-
-def renumbered(program: Program, maps: Sequence[Ints], sizes: Sequence[int]) -> Program:
-    """The program with scratch slot k of rank r at ``maps[r][k]`` (-1: nobody uses it).
-
-    ``sizes`` are the new scratch sizes. Slots that one instruction takes together must stay
-    together. The program itself if nothing moves.
+    ``place`` is the new offset of every scratch slot, rank after rank (-1: no instruction of the
+    rank uses it); ``sizes`` are the new scratch sizes. Slots that one instruction takes together
+    must stay together. The program itself if nothing moves.
     """
-    stays = (
-        size == code.scratch_chunks == len(where) and np.array_equal(where, np.arange(size))
-        for code, where, size in zip(program.ranks, maps, sizes, strict=True)
-    )
-    if all(stays):
+    old = program.chunks[:, 2]
+    within = np.arange(len(place)) - np.repeat(offsets(old)[:-1], old)
+    if np.array_equal(sizes, old) and np.array_equal(place, within):
         return program
+    op, block = program.op, program.block
+    # A side that is not read or written names, by convention, the slice of the peer.
+    src_rank = np.where(READS_SRC[op], program.rank, program.block_recv[block])
+    dst_rank = np.where(WRITES_DST[op], program.rank, program.block_send[block])
+    src, src_there = _moved(program, program.src_buffer, program.src_offset, src_rank, place)
+    dst, dst_there = _moved(program, program.dst_buffer, program.dst_offset, dst_rank, place)
+    # Where the peer's slot is gone, the other side stands for it.
+    by_dst = ~src_there & dst_there & (op != NOP)
+    by_src = ~dst_there & src_there & (op != NOP)
+    chunks = program.chunks.copy()
+    chunks[:, 2] = sizes
     return replace(
         program,
-        ranks=tuple(
-            _moved(code, rank, maps, int(sizes[rank])) for rank, code in enumerate(program.ranks)
-        ),
+        chunks=chunks,
+        src_buffer=np.where(by_dst, program.dst_buffer, program.src_buffer),
+        src_offset=np.where(by_dst, dst, src),
+        dst_buffer=np.where(by_src, program.src_buffer, program.dst_buffer),
+        dst_offset=np.where(by_src, src, dst),
     )
 
 
-def _moved(code: RankProgram, rank: int, maps: Sequence[Ints], size: int) -> RankProgram:
-    def block(b: Block) -> Block:
-        return replace(b, code=tuple(_instr(i, b, rank, maps) for i in b.code))
-
-    return replace(code, blocks=tuple(block(b) for b in code), scratch_chunks=size)
-
-
-def _instr(instr: Instr, block: Block, rank: int, maps: Sequence[Ints]) -> Instr:
-    """Unread sides name the peer's slice; where that is gone, the own one stands for it."""
-    if Buffer.SCRATCH not in (instr.src.buffer, instr.dst.buffer) or instr.op is Op.NOP:
-        return instr
-    src_at = rank if instr.op.reads_src else block.recv
-    dst_at = rank if instr.op.writes_dst else block.send
-    src = _slice(instr.src, maps, src_at)
-    dst = _slice(instr.dst, maps, dst_at)
-    return replace(instr, src=src or dst or instr.src, dst=dst or src or instr.dst)
-
-
-def _slice(part: Slice, maps: Sequence[Ints], rank: int | None) -> Slice | None:
-    if part.buffer is not Buffer.SCRATCH or rank is None:
-        return part
-    place = maps[rank]
-    new = int(place[part.offset]) if part.offset < len(place) else -1
-    return None if new < 0 else Slice(Buffer.SCRATCH, new)
+def _moved(
+    program: Program, buffer: Ints, offset: Ints, rank: Ints, place: Ints
+) -> tuple[Ints, Bools]:
+    """The new offsets of one side, and whether its slots are still there."""
+    moved, there = offset.copy(), np.ones(len(offset), bool)
+    at = np.flatnonzero((buffer == SCRATCH) & (rank != NOBODY) & (program.op != NOP))
+    sizes, first = program.chunks[:, 2], offsets(program.chunks[:, 2])
+    known = offset[at] < sizes[rank[at]]
+    there[at[~known]] = False
+    at = at[known]
+    new = place[first[rank[at]] + offset[at]]
+    there[at[new < 0]] = False
+    moved[at[new >= 0]] = new[new >= 0]
+    return moved, there

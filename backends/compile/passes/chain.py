@@ -27,10 +27,10 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
-from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.program import REDUCE, Program
 
 from ...runtime.target import Target
-from ..analyses.code import OP_NUMBER, Code, Waits, instructions, with_code
+from ..analyses.access import latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +41,32 @@ class Chain:
 
     def apply(self, program: Program, target: Target) -> Program:
         """The program whose runs of sums the runtime merges. Linear in instructions and waits."""
-        code = Code.of(program)
-        head = _heads(code, target.max_fused_reduces)
-        first = head[code.waiting]
-        if np.array_equal(first, code.waiting):
+        wait = program.wait
+        first = _heads(program, target.max_fused_reduces)[program.waiting]
+        if np.array_equal(first, program.waiting):
             return program
-        block = code.block[code.wait] - code.first_block[code.rank[code.wait]]
-        waits = Waits.latest(len(code), first, block, code.index[code.wait])
-        written = instructions(code.forms, code.form, waits)
-        return with_code(program, written, np.diff(code.block_start).tolist())
+        return program.with_waits(*latest(program, first, wait))
 
 
-def _heads(code: Code, most: int) -> Ints:
+def _heads(code: Program, most: int) -> Ints:
     """The first instruction of the run of each instruction; itself outside runs."""
-    at = np.arange(len(code))
-    joined = np.zeros(len(code), bool)
+    at = np.arange(code.instructions)
+    joined = np.zeros(code.instructions, bool)
     joined[1:] = _alike(code)
     begin = np.maximum.accumulate(np.where(joined, 0, at))
     result: Ints = at - (at - begin) % most
     return result
 
 
-def _alike(code: Code) -> Bools:
+def _alike(code: Program) -> Bools:
     """Whether each instruction but the first goes on with the sum of the one before it."""
-    adds = code.op == OP_NUMBER[Op.REDUCE]
+    adds = code.op == REDUCE
     buffer, apart = code.src >> 32, np.abs(code.src - code.dst) >= code.count
     same: Bools = adds[1:] & adds[:-1] & (code.block[1:] == code.block[:-1])
     for column in (code.dst, code.count, buffer):
         same &= column[1:] == column[:-1]
     # A sum of its own destination is another one when both are taken at once.
     same &= apart[1:] & apart[:-1]
-    named = np.zeros(len(code), bool)
+    named = np.zeros(code.instructions, bool)
     named[code.wait] = True
     return same & ~named[:-1]

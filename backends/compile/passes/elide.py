@@ -14,13 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
-from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.program import OP_NUMBER, Op, Program
 
 from ...runtime.target import Target
-from ..analyses.access import unread
-from ..analyses.code import OP_NUMBER, Code, instructions, with_code
+from ..analyses.access import latest, unread
 from ..analyses.order import Order
 
 
@@ -38,18 +35,14 @@ class Elide:
         """
         if Op.RECV_REDUCE_SEND not in target.ops:
             return program
-        code = Code.of(program)
-        if not (code.op == OP_NUMBER[Op.RECV_REDUCE_COPY_SEND]).any():
+        wait = program.wait
+        if not (program.op == OP_NUMBER[Op.RECV_REDUCE_COPY_SEND]).any():
             return program
-        dead = unread(code, Order.of(code).positions(), Op.RECV_REDUCE_COPY_SEND)
+        dead = unread(program, Order.of(program).positions(), Op.RECV_REDUCE_COPY_SEND)
         if not len(dead):
             return program
-        old, new = np.unique(code.form[dead], return_inverse=True)
-        shorter = [
-            replace(x, op=Op.RECV_REDUCE_SEND, dst=x.src)
-            for x in (code.forms[i] for i in old.tolist())
-        ]
-        form = code.form.copy()
-        form[dead] = len(code.forms) + new.reshape(-1)
-        written = instructions([*code.forms, *shorter], form, code.waits())
-        return with_code(program, written, np.diff(code.block_start).tolist())
+        op, buffer, offset = program.op.copy(), program.dst_buffer.copy(), program.dst_offset.copy()
+        op[dead] = OP_NUMBER[Op.RECV_REDUCE_SEND]
+        buffer[dead], offset[dead] = program.src_buffer[dead], program.src_offset[dead]
+        shorter = replace(program, op=op, dst_buffer=buffer, dst_offset=offset)
+        return shorter.with_waits(*latest(program, program.waiting, wait))

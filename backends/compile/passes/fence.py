@@ -15,9 +15,20 @@ all it sends. It copies one chunk to a scratch slot that is its block's own and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from weft.dsl.nouns.program import Buffer, Instr, Op, Program, Protocol, RankProgram, Slice
+import numpy as np
+
+from weft.dsl.base.arrays import Bools
+from weft.dsl.nouns.program import (
+    BUFFER_NUMBER,
+    COPY,
+    SENDS,
+    Buffer,
+    Program,
+    Protocol,
+    offsets,
+)
 
 from ...runtime.target import Target
 
@@ -32,38 +43,37 @@ class Fence:
         """The program with a copy behind every send that somebody waits for."""
         if target.send_publishes or program.protocol is Protocol.SIMPLE:
             return program
-        ranks = tuple(map(_fenced, program.ranks))
-        return program if ranks == program.ranks else replace(program, ranks=ranks)
+        late = np.zeros(program.instructions, bool)
+        late[program.wait] = True
+        late &= SENDS[program.op]
+        return _fenced(program, late) if late.any() else program
 
 
-def _fenced(code: RankProgram) -> RankProgram:
-    waited = {wait for block in code for instr in block.code for wait in instr.waits}
-    late = {w for w in waited if code.blocks[w[0]].code[w[1]].op.sends}
-    if not late:
-        return code
-    own: dict[int, int] = {}  # block -> its scratch slot
-    place: dict[tuple[int, int], tuple[int, int]] = {}  # old instruction -> what to wait for
-    grown: list[list[Instr]] = []
-    for b, block in enumerate(code):
-        new: list[Instr] = []
-        for i, instr in enumerate(block.code):
-            new.append(instr)
-            if (b, i) in late:
-                slot = own.setdefault(b, code.scratch_chunks + len(own))
-                new.append(Instr(Op.COPY, instr.src, Slice(Buffer.SCRATCH, slot)))
-            place[b, i] = (b, len(new) - 1)
-        grown.append(new)
-    return replace(
-        code,
-        blocks=tuple(
-            replace(block, code=tuple(_moved(i, place) for i in new))
-            for block, new in zip(code, grown, strict=True)
-        ),
-        scratch_chunks=code.scratch_chunks + len(own),
-    )
-
-
-def _moved(instr: Instr, place: dict[tuple[int, int], tuple[int, int]]) -> Instr:
-    if not instr.waits:
-        return instr
-    return replace(instr, waits=tuple(sorted(place[w] for w in instr.waits)))
+def _fenced(program: Program, late: Bools) -> Program:
+    """The program with a copy behind each late instruction, which its waits name instead."""
+    size, rank = program.instructions, program.rank
+    rows = np.repeat(np.arange(size), 1 + late)
+    copies = np.flatnonzero(np.diff(rows, prepend=-1) == 0)
+    lengths = program.lengths + np.bincount(program.block[late], minlength=program.blocks)
+    grown = program.take(rows, lengths)
+    # A scratch slot for each block with a copy, behind those of its rank.
+    owners = np.unique(program.block[late])
+    added = np.bincount(program.block_rank[owners], minlength=program.rank_count)
+    scratch = program.chunks[:, 2]
+    slot = np.zeros(program.blocks, np.int64)
+    first = offsets(added)[program.block_rank[owners]]
+    slot[owners] = scratch[program.block_rank[owners]] + np.arange(len(owners)) - first
+    columns: dict[str, Any] = {"op": COPY, "dst_buffer": BUFFER_NUMBER[Buffer.SCRATCH], "count": 1}
+    columns["dst_offset"] = slot[grown.block[copies]]
+    for name, value in columns.items():
+        column = columns[name] = getattr(grown, name).copy()
+        column[copies] = value
+    chunks = program.chunks.copy()
+    chunks[:, 2] += added
+    end = np.arange(size) + np.cumsum(late)  # the last row that each instruction has now
+    waiting, wait = program.waiting, end[program.wait]
+    # Ranks with a copy name their waits in order; others keep them.
+    fenced = added[rank[waiting]] > 0
+    order = np.lexsort((np.where(fenced, wait, np.arange(len(wait))), waiting))
+    begin = end - late
+    return replace(grown, chunks=chunks, **columns).with_waits(begin[waiting[order]], wait[order])

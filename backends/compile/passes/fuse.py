@@ -24,20 +24,19 @@ A sum that other blocks send at the same time is not fused: they would wait for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
-from weft.dsl.nouns.program import Instr, Op, Program
+from weft.dsl.nouns.program import NOBODY, OP_NUMBER, OPS, READS_SRC, SENDS, Op, Program
 
 from ...runtime.target import Target
-from ..analyses.access import Accesses, accesses, last_writers
-from ..analyses.code import OP_NUMBER, OPS, SENDS, Code, Waits, instructions, with_code
+from ..analyses.access import Accesses, accesses, last_writers, latest
 from ..analyses.known import Known
-from ..analyses.order import NOBODY, Order
+from ..analyses.order import Order
 
 PATTERNS: Mapping[tuple[Op, Op], Op] = MappingProxyType(
     {
@@ -46,6 +45,11 @@ PATTERNS: Mapping[tuple[Op, Op], Op] = MappingProxyType(
     }
 )
 """(what wrote the slot, what sends it) -> the fused operation."""
+
+_FUSED = np.full((len(OPS), len(OPS)), NOBODY)
+"""The same in numbers of operations."""
+for (_first, _second), _both in PATTERNS.items():
+    _FUSED[OP_NUMBER[_first], OP_NUMBER[_second]] = OP_NUMBER[_both]
 
 REACH = 64
 """How many instructions may lie between the two; keeps the pass linear."""
@@ -66,12 +70,11 @@ class Fuse:
         patterns = {pair: op for pair, op in PATTERNS.items() if op in target.ops}
         if not patterns:
             return program
-        code = Code.of(program)
-        order = Order.of(code)
+        order = Order.of(program)
         level = order.positions()
-        found = accesses(code, level)
-        recv, send = _candidates(code, last_writers(code, found), patterns)
-        alone = _alone(code, level, recv, send)
+        found = accesses(program, level)
+        recv, send = _candidates(program, last_writers(program, found), patterns)
+        alone = _alone(program, level, recv, send)
         recv, send = recv[alone], send[alone]
         if not len(send):
             return program
@@ -81,12 +84,12 @@ class Fuse:
         recv, send = recv[left], send[left]
         if len(send):
             turns = np.lexsort((-height[send], fusion.position[recv]))
-            fusion.one_by_one(recv[turns], send[turns], _ordered_locally(code, found))
+            fusion.one_by_one(recv[turns], send[turns], _ordered_locally(program, found))
         return fusion.rewritten()
 
 
 def _candidates(
-    code: Code, source: Ints, patterns: Mapping[tuple[Op, Op], Op]
+    code: Program, source: Ints, patterns: Mapping[tuple[Op, Op], Op]
 ) -> tuple[Ints, Ints]:
     """(receive, send) that match a pattern: of one block and count, the send reading just that."""
     fits = np.zeros((len(OPS), len(OPS)), bool)
@@ -96,25 +99,25 @@ def _candidates(
     recv = source[send]
     ok = (code.block[recv] == code.block[send]) & (recv < send)
     ok &= fits[code.op[recv], code.op[send]] & (code.count[recv] == code.count[send])
-    ok &= code.count[send] <= code.program.protocol.fifo_operations
+    ok &= code.count[send] <= code.protocol.fifo_operations
     return recv[ok], send[ok]
 
 
-def _alone(code: Code, level: Ints, recv: Ints, send: Ints) -> Bools:
+def _alone(code: Program, level: Ints, recv: Ints, send: Ints) -> Bools:
     """Pairs without siblings: a sum that other blocks send at the same time is not fused.
 
     They wait for the whole instruction, so that they would start when the fused send is over. (The
     published compiler's rule, too: a sum must have one successor. What is only received comes in
     while it goes out, and holds up nobody for longer than receiving it takes.)
     """
-    first = np.full(len(code), np.iinfo(np.int64).max)
+    first = np.full(code.instructions, np.iinfo(np.int64).max)
     np.minimum.at(first, code.wait, level[code.waiting])
     sums = code.op[recv] == OP_NUMBER[Op.RECV_REDUCE_COPY]
     result: Bools = ~sums | (first[recv] > level[send])
     return result
 
 
-def _ordered_locally(code: Code, found: Accesses) -> bool:
+def _ordered_locally(code: Program, found: Accesses) -> bool:
     """Whether no rank needs messages to order two of its accesses."""
     later, earlier = found.conflicts()
     apart = code.block[later] != code.block[earlier]
@@ -147,12 +150,12 @@ class _Fusion:
         """
         code, at = self.code, self.position
         close = send == recv + 1
-        partner = np.full(len(code), NOBODY)
+        partner = np.full(code.instructions, NOBODY)
         partner[recv[close]] = send[close]
-        refused = np.zeros(len(code), bool)
+        refused = np.zeros(code.instructions, bool)
         for before, after in (
             (code.wait, code.waiting),
-            (np.arange(len(code)), self.order.credit_to),
+            (np.arange(code.instructions), self.order.credit_to),
         ):
             other = partner[before]
             held = (other != NOBODY) & (after != NOBODY) & (after != other)
@@ -179,45 +182,34 @@ class _Fusion:
         code = self.code
         gone = np.flatnonzero(self.into != NOBODY)
         if not len(gone):
-            return code.program
+            return code
         kept = np.flatnonzero(self.into == NOBODY)
         kept = kept[np.argsort(self.place[kept])]
-        stays = np.arange(len(code))
+        stays = np.arange(code.instructions)
         stays[gone] = self.into[gone]
-        number = np.empty(len(code), np.int64)
+        number = np.empty(code.instructions, np.int64)
         number[kept] = np.arange(len(kept))
-        lengths = np.bincount(code.block[kept], minlength=len(code.block_start) - 1)
-        starts = np.cumsum(lengths) - lengths
         more = np.array(self.more, np.int64).reshape(-1, 2)
         before = stays[np.concatenate([code.wait, more[:, 1]])]
         after = stays[np.concatenate([code.waiting, more[:, 0]])]
         apart = code.block[before] != code.block[after]
-        before, after = before[apart], after[apart]
-        block = code.block[before]
-        waits = Waits.latest(
-            len(kept),
-            number[after],
-            block - code.first_block[code.rank[before]],
-            number[before] - starts[block],
-        )
-        forms, form = self._forms(gone)
-        return with_code(code.program, instructions(forms, form[kept], waits), lengths.tolist())
+        before, after = number[before[apart]], number[after[apart]]
+        fused = self._fused(gone, self.into[gone])
+        fused = fused.take(kept, np.bincount(code.block[kept], minlength=code.blocks))
+        return fused.with_waits(*latest(fused, after, before))
 
-    def _forms(self, gone: Ints) -> tuple[list[Instr], Ints]:
+    def _fused(self, first: Ints, second: Ints) -> Program:
+        """The program in which each second instruction does what its pair does."""
         code = self.code
-        many = len(code.forms)
-        pairs, which = np.unique(
-            code.form[gone] * many + code.form[self.into[gone]], return_inverse=True
-        )
-        fused = [_fused(code.forms[p // many], code.forms[p % many]) for p in pairs.tolist()]
-        form = code.form.copy()
-        form[self.into[gone]] = many + which.reshape(-1)
-        return [*code.forms, *fused], form
-
-
-def _fused(first: Instr, second: Instr) -> Instr:
-    op = PATTERNS[first.op, second.op]
-    return Instr(op, first.src if op.reads_src else first.dst, first.dst, second.count)
+        op = code.op.copy()
+        op[second] = _FUSED[op[first], op[second]]
+        columns: dict[str, Any] = {"op": op}
+        for name in ("buffer", "offset"):
+            src, dst = getattr(code, f"src_{name}").copy(), getattr(code, f"dst_{name}").copy()
+            src[second] = np.where(READS_SRC[op[second]], src[first], dst[first])
+            dst[second] = dst[first]
+            columns |= {f"src_{name}": src, f"dst_{name}": dst}
+        return replace(code, **columns)
 
 
 class _Rows:
@@ -247,18 +239,18 @@ class _Walk:
         self.taken = set(fusion.into.tolist())  # sends that are fused
         self.sends = SENDS[code.op].tolist()
         same = np.append(code.block[1:] == code.block[:-1], False)
-        follows = np.where(same, np.arange(1, len(code) + 1), NOBODY)
+        follows = np.where(same, np.arange(1, code.instructions + 1), NOBODY)
         gone = np.flatnonzero(fusion.into != NOBODY)  # neighbours: the one after is the send
         before = gone[(gone > 0) & (code.block[gone - 1] == code.block[gone])] - 1
         follows[before] = before + 2
         self.next: list[int] = follows.tolist()
         inside = np.flatnonzero(follows != NOBODY)
-        comes = np.full(len(code), NOBODY)
+        comes = np.full(code.instructions, NOBODY)
         alive = inside[fusion.into[inside] == NOBODY]
         comes[follows[alive]] = alive
         self.previous: list[int] = comes.tolist()
-        self.waits = _Rows(code.waiting, code.wait, len(code))
-        self.waiters = _Rows(code.wait, code.waiting, len(code))
+        self.waits = _Rows(code.waiting, code.wait, code.instructions)
+        self.waiters = _Rows(code.wait, code.waiting, code.instructions)
         self.credit_from = fusion.order.credit_from.tolist()
         self.credit_to = fusion.order.credit_to.tolist()
 

@@ -31,11 +31,10 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.collective import Collective
-from weft.dsl.nouns.program import Op, Program
+from weft.dsl.nouns.program import OPS, Op, Program
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH, Aliases
 
 from ...runtime.target import Target
-from ..analyses.code import OPS, Code
 from ..analyses.fold import Row, folded
 from ..analyses.order import Order, messages
 
@@ -57,9 +56,8 @@ class Lift:
         """
         pieces = program.message_chunks // program.collective.message_chunks
         program = replace(program, collective=program.collective.split(pieces))
-        code = Code.of(program)
-        lifting = _Lifting(code)
-        for at in np.argsort(_levels(code), kind="stable").tolist():
+        lifting = _Lifting(program)
+        for at in np.argsort(_levels(program), kind="stable").tolist():
             lifting.instruction(at)
         rows = folded(lifting.rows, lifting.passing)
         collective = program.collective
@@ -76,7 +74,7 @@ class Lift:
         )
 
 
-def _levels(code: Code) -> Ints:
+def _levels(code: Program) -> Ints:
     """The linear order; of a program that hangs with long messages, that with short ones.
 
     What it moves is the same, and made anew it hangs no more.
@@ -90,8 +88,7 @@ def _levels(code: Code) -> Ints:
 class _Lifting:
     """Writes down the moves of one instruction after another."""
 
-    def __init__(self, code: Code) -> None:
-        program = code.program
+    def __init__(self, code: Program) -> None:
         self.ops = [OPS[i] for i in code.op.tolist()]
         self.rank: list[int] = code.rank.tolist()
         self.block: list[int] = code.block.tolist()
@@ -100,11 +97,11 @@ class _Lifting:
         self.count: list[int] = code.count.tolist()
         self.rows: list[Row] = []
         self.passing: set[tuple[int, int]] = set()  # (rank, slot) only there to be read once
-        self.aliases = Aliases.of_program(program)
-        self.sizes = [max(1, rank.scratch_chunks) for rank in program.ranks]
-        self.version: list[dict[int, int]] = [{} for _ in program.ranks]
-        self.landing = [SCRATCH + (1 << 31)] * len(program.ranks)
-        send, recv, _ = messages(code, program.protocol.fifo_operations)
+        self.aliases = Aliases.of_program(code)
+        self.sizes: list[int] = np.maximum(1, code.chunks[:, 2]).tolist()
+        self.version: list[dict[int, int]] = [{} for _ in range(code.rank_count)]
+        self.landing = [SCRATCH + (1 << 31)] * code.rank_count
+        send, recv, _ = messages(code, code.protocol.fifo_operations)
         self.to: dict[int, int] = dict(zip(send.tolist(), recv.tolist(), strict=True))
         self.landed: dict[int, int] = {}  # receive -> the first of its landing slots
 

@@ -16,11 +16,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
-from weft.dsl.nouns.program import Buffer, Program, RankProgram
+from weft.dsl.base.arrays import Bools
+from weft.dsl.nouns.program import READS_SRC, WRITES_DST, Program, offsets
 
 from ...runtime.target import Target
-from ..analyses.renumber import renumbered, touched
+from ..analyses.renumber import SCRATCH, renumbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +31,29 @@ class Prune:
 
     def apply(self, program: Program, target: Target) -> Program:
         """The program with the least scratch for the slots it uses."""
-        maps = [_places(code) for code in program.ranks]
-        if all(bool((places >= 0).all()) for places in maps):
+        used = _used(program)
+        if used.all():
             return program
-        return renumbered(program, maps, [int(m.max(initial=-1)) + 1 for m in maps])
+        place = np.where(used, np.cumsum(used) - 1, -1)
+        ends = offsets(program.chunks[:, 2])
+        kept = offsets(used)[ends]
+        # Places are numbered through all ranks up to here.
+        rank = np.repeat(np.arange(program.rank_count), program.chunks[:, 2])
+        return renumbered(program, np.where(used, place - kept[rank], -1), np.diff(kept))
 
 
-def _places(code: RankProgram) -> Ints:
-    """New offset of every old scratch slot; unused ones: -1."""
-    used = np.zeros(code.scratch_chunks, bool)
-    if not code.scratch_chunks:
-        return np.zeros(0, np.int64)
-    for block in code:
-        for instr in block.code:
-            for part in touched(instr):
-                if part.buffer is Buffer.SCRATCH:
-                    used[part.offset : part.offset + instr.count] = True
-    return np.where(used, np.cumsum(used) - 1, -1)
+def _used(program: Program) -> Bools:
+    """Whether each scratch slot, rank after rank, is named by an instruction of its rank."""
+    first, sizes = offsets(program.chunks[:, 2]), program.chunks[:, 2]
+    used = np.zeros(first[-1], bool)
+    for does, buffer, offset in (
+        (READS_SRC, program.src_buffer, program.src_offset),
+        (WRITES_DST, program.dst_buffer, program.dst_offset),
+    ):
+        at = np.flatnonzero(does[program.op] & (buffer == SCRATCH))
+        row = np.repeat(at, program.count[at])
+        slot = np.arange(len(row)) - np.repeat(offsets(program.count[at])[:-1], program.count[at])
+        slot += offset[row]
+        inside = slot < sizes[program.rank[row]]
+        used[(first[program.rank[row]] + slot)[inside]] = True
+    return used

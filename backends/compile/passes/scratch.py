@@ -26,11 +26,14 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
-from weft.dsl.nouns.program import Buffer, Program, RankProgram
+from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST, Program
 
 from ...runtime.target import Target
-from ..analyses.clocks import Place, walk
-from ..analyses.renumber import renumbered, touched
+from ..analyses.clocks import walk
+from ..analyses.renumber import SCRATCH, renumbered
+
+Place = tuple[int, int]
+"""Block of a rank, and index of an instruction there."""
 
 WINDOW = 2048
 """How many places, the latest ones, are looked at; keeps the pass nearly linear."""
@@ -48,15 +51,11 @@ class Scratch:
         Raises:
             CheckFailed: the waits of a rank form a cycle.
         """
-        if not any(rank.scratch_chunks for rank in program.ranks):
+        if not program.chunks[:, 2].any():
             return program
-        maps, sizes = [], []
-        for rank, code in enumerate(program.ranks):
-            place = _allocate(code, rank)
-            size = int(place.max(initial=-1)) + 1
-            maps.append(place)
-            sizes.append(size)
-        return renumbered(program, maps, sizes)
+        places = [_allocate(program, rank) for rank in range(program.rank_count)]
+        sizes = [int(place.max(initial=-1)) + 1 for place in places]
+        return renumbered(program, np.concatenate(places), np.array(sizes, np.int64))
 
 
 @dataclass(eq=False)
@@ -69,12 +68,13 @@ class _Slot:
     final: list[Place] = field(default_factory=list)
 
 
-def _allocate(code: RankProgram, rank: int) -> Ints:
+def _allocate(program: Program, rank: int) -> Ints:
     """The place of every scratch slot of a rank; -1 where nothing touches it."""
-    place = np.full(code.scratch_chunks, -1, np.int64)
-    if not code.scratch_chunks:
+    size = int(program.chunks[rank, 2])
+    place = np.full(size, -1, np.int64)
+    if not size:
         return place
-    slots, joined = _accesses(code, rank)
+    slots, joined = _accesses(program, rank)
     memory = _Memory()
     starts = sorted(slots)
     run_of: dict[int, int] = {}  # the first slot of the run of each slot
@@ -90,21 +90,31 @@ def _allocate(code: RankProgram, rank: int) -> Ints:
     return place
 
 
-def _accesses(code: RankProgram, rank: int) -> tuple[dict[int, _Slot], Bools]:
+def _accesses(program: Program, rank: int) -> tuple[dict[int, _Slot], Bools]:
     """The slots in the order of first access, and which are moved together with the next one."""
     slots: dict[int, _Slot] = {}
-    joined = np.zeros(code.scratch_chunks, bool)
+    joined = np.zeros(program.chunks[rank, 2], bool)
     clocks: dict[Place, Ints] = {}
-    for here, instr, clock in walk(code, rank):
-        parts = [p for p in touched(instr) if p.buffer is Buffer.SCRATCH]
-        if not parts:
+    first = int(program.first_block[rank])
+    base, end = program.block_start[program.first_block[rank : rank + 2]].tolist()
+    mine = slice(base, end)
+    op = program.op[mine]
+    reads = (READS_SRC[op] & (program.src_buffer[mine] == SCRATCH)).tolist()
+    writes = (WRITES_DST[op] & (program.dst_buffer[mine] == SCRATCH)).tolist()
+    stores = (op != REDUCE).tolist()
+    columns = (program.src_offset, program.dst_offset, program.count, program.block, program.index)
+    src, dst, counts, blocks, indices = (column[mine].tolist() for column in columns)
+    for row, clock in walk(program, rank):
+        i = row - base
+        if not (reads[i] or writes[i]):
             continue
+        here = (blocks[i] - first, indices[i])
         now = clocks[here] = clock.copy()
-        reads = instr.op.reads_src and instr.src.buffer is Buffer.SCRATCH
-        for k, part in enumerate(parts):
-            fresh = not (reads and k == 0) and instr.op is not instr.op.REDUCE
-            joined[part.offset : part.offset + instr.count - 1] = True
-            for at in range(part.offset, part.offset + instr.count):
+        for touches, offset, fresh in ((reads[i], src[i], False), (writes[i], dst[i], stores[i])):
+            if not touches:
+                continue
+            joined[offset : offset + counts[i] - 1] = True
+            for at in range(offset, offset + counts[i]):
                 if at not in slots:
                     slots[at] = _Slot(now, fresh)
                 slots[at].last[here[0]] = here[1]

@@ -29,7 +29,7 @@ out of steps, ``sync{move=true}``:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -39,7 +39,7 @@ from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Program
 
 from ...runtime.target import Target
-from ..analyses.code import Code, instructions, with_code
+from ..analyses.access import latest
 from ..analyses.known import Known
 from ..analyses.order import Order
 
@@ -63,50 +63,47 @@ class Sync:
         Raises:
             CheckFailed: the waits of a rank form a cycle, or the program deadlocks.
         """
-        code = Code.of(program)
-        if not len(code.wait):
+        if not len(program.wait):
             return program
-        _refuse_cycles(code)
-        slim = _reduced(code)
+        _refuse_cycles(program)
+        slim = _reduced(program)
         if self.move and target.send_publishes and len(slim.wait):
             order = Order.of(slim)
             level, begin = order.span()
             slim = _reduced(_later(slim, level, begin))
             slim = _ahead(slim, level, begin)
-        if np.array_equal(slim.wait, code.wait) and np.array_equal(
-            slim.wait_start, code.wait_start
+        if np.array_equal(slim.wait, program.wait) and np.array_equal(
+            slim.wait_start, program.wait_start
         ):
             return program
-        written = instructions(code.forms, code.form, slim.waits())
-        return with_code(program, written, np.diff(code.block_start).tolist())
+        return slim.with_waits(*latest(slim, slim.waiting, slim.wait))
 
 
-def _refuse_cycles(code: Code) -> None:
+def _refuse_cycles(code: Program) -> None:
     """Program order and waits alone, without messages."""
     stuck = Order.local(code).unreached()
     if len(stuck):
         i = int(stuck[0])
-        block = code.block[i] - code.first_block[code.rank[i]]
+        block = code.block_index[code.block[i]]
         raise CheckFailed(
             f"rank {code.rank[i]}: block {block} waits in a circle at instruction {code.index[i]}"
         )
 
 
-def _kept(code: Code, wait: Ints, waiting: Ints) -> Code:
-    """The code with other waits."""
+def _kept(code: Program, wait: Ints, waiting: Ints) -> Program:
+    """The program with other waits; those of an instruction ascend."""
     order = np.lexsort((wait, waiting))
-    start = np.searchsorted(waiting[order], np.arange(len(code) + 1))
-    return replace(code, wait_start=start, wait=wait[order])
+    return code.with_waits(waiting[order], wait[order])
 
 
-def _reduced(code: Code) -> Code:
+def _reduced(code: Program) -> Program:
     """Without waits that the block so far implies, or another wait of the same instruction."""
-    code = _latest_of_block(code)
+    code = code.with_waits(*latest(code, code.waiting, code.wait))
     known = Known.of(code)
     wait, waiting = code.wait, code.waiting
     implied = known.done_before(wait, waiting) | (code.block[wait] == code.block[waiting])
     wait, waiting = wait[~implied], waiting[~implied]
-    size = np.bincount(waiting, minlength=len(code))
+    size = np.bincount(waiting, minlength=code.instructions)
     start = np.cumsum(size) - size
     covered = np.zeros(len(wait), bool)
     for other in range(int(size.max(initial=1))):
@@ -118,17 +115,7 @@ def _reduced(code: Code) -> Code:
     return _kept(code, wait[~covered], waiting[~covered])
 
 
-def _latest_of_block(code: Code) -> Code:
-    """At most one wait for each other block."""
-    wait, waiting, block = code.wait, code.waiting, code.block
-    order = np.lexsort((wait, block[wait], waiting))
-    wait, waiting = wait[order], waiting[order]
-    same = (waiting[1:] == waiting[:-1]) & (block[wait][1:] == block[wait][:-1])
-    last = np.append(~same, True)
-    return _kept(code, wait[last], waiting[last])
-
-
-def _later(code: Code, level: Ints, begin: Ints) -> Code:
+def _later(code: Program, level: Ints, begin: Ints) -> Program:
     """Let flags that are needed anyway serve earlier waits, where that delays nobody.
 
     Each wait accepts the flags of an interval of its block: from the instruction it names to the
@@ -159,7 +146,7 @@ def _later(code: Code, level: Ints, begin: Ints) -> Code:
     return _kept(code, moved, waiting)
 
 
-def _ahead(code: Code, level: Ints, begin: Ints) -> Code:
+def _ahead(code: Program, level: Ints, begin: Ints) -> Program:
     """Move waits beyond the first of an instruction to those before it that wait for nothing."""
     size = np.diff(code.wait_start)
     free: Bools = size == 0

@@ -23,14 +23,14 @@ from typing import ClassVar
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.nouns.program import Block, Instr, Op, Program, Protocol, RankProgram
+from weft.dsl.nouns.program import OP_NUMBER, Op, Program, Protocol, offsets, table
 
 from ...runtime.target import Target
-from ..analyses.access import Accesses
-from ..analyses.code import Waits, instructions, with_code
-from ..analyses.flow import NONE, Blocks, Flow, slice_of
+from ..analyses.access import Accesses, latest
+from ..analyses.flow import NONE, Blocks, Flow
 
 LATE = np.int64(1) << 40  # a level after all others of its step
+_OFFSET = 0xFFFFFFFF  # the part of a slot that is its offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +49,39 @@ class Weave:
         assert flow.blocks is not None, "thread blocks come before the code"
         local_block, peers = _local_blocks(flow, flow.blocks, target)
         rows = _rows(flow, flow.blocks, local_block)
-        first_block = np.concatenate([[0], np.cumsum([len(own) for own in peers])])
+        first_block = offsets([len(own) for own in peers])
         block = first_block[rows.rank] + rows.block
         # The rows are in order, so a stable sort leaves every block in order.
         order = np.argsort(block, kind="stable")
-        lengths = np.bincount(block, minlength=int(first_block[-1]))
-        index = np.empty(len(block), np.int64)
-        index[order] = np.arange(len(block)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        waits = _waits(rows, block, index, order)
-        forms, form = _forms(rows)
-        code = instructions(forms, form[order], waits)
+        rank = np.repeat(np.arange(len(peers)), np.diff(first_block))
+        channel, send, recv = table([head for own in peers for head in own], 3)
         c = flow.collective
-        empty = tuple(
-            RankProgram(_headers(own), c.input_chunks, c.output_chunks, int(flow.scratch[rank]))
-            for rank, own in enumerate(peers)
+        source, to = rows.source[order], rows.to[order]
+        program = Program(
+            name=self.label,
+            collective=c,
+            message_chunks=c.message_chunks,
+            in_place=flow.in_place,
+            protocol=self.protocol,
+            chunks=np.stack(
+                np.broadcast_arrays(c.input_chunks, c.output_chunks, flow.scratch), axis=1
+            ),
+            block_rank=rank,
+            block_channel=channel,
+            block_send=send,
+            block_recv=recv,
+            block_start=offsets(np.bincount(block, minlength=len(rank))),
+            op=np.array([OP_NUMBER[op] for op in _OPS])[rows.op[order]],
+            src_buffer=source >> 32,
+            src_offset=source & _OFFSET,
+            dst_buffer=to >> 32,
+            dst_offset=to & _OFFSET,
+            count=rows.count[order],
+            wait_start=np.zeros(len(order) + 1, np.int64),
+            wait_id=np.zeros(0, np.int64),
+            wait_flag=np.zeros(0, np.int64),
         )
-        program = Program(self.label, c, empty, c.message_chunks, flow.in_place, self.protocol)
-        return with_code(program, code, lengths.tolist())
-
-
-def _headers(peers: list[tuple[int, int, int]]) -> tuple[Block, ...]:
-    """The blocks of a rank, without code."""
-    return tuple(
-        Block(channel, None if send == NONE else send, None if recv == NONE else recv, ())
-        for channel, send, recv in peers
-    )
+        return program.with_waits(*_waits(rows, program, order))
 
 
 def _local_blocks(
@@ -147,8 +155,8 @@ def _rows(flow: Flow, blocks: Blocks, local_block: Ints) -> _Rows:
     return _Rows(*(x[order] for x in (rank, block, op, source, to, count)))
 
 
-def _waits(rows: _Rows, block: Ints, index: Ints, order: Ints) -> Waits:
-    """For each instruction (in block order) the latest it depends on in every other block."""
+def _waits(rows: _Rows, program: Program, order: Ints) -> tuple[Ints, Ints]:
+    """For each instruction of the program the latest it depends on in every other block."""
     op = rows.op
     reads = np.flatnonzero(np.array([x.reads_src for x in _OPS])[op])
     sums = np.flatnonzero(op == _OPS.index(Op.REDUCE))
@@ -160,21 +168,8 @@ def _waits(rows: _Rows, block: Ints, index: Ints, order: Ints) -> Waits:
     after, before = Accesses.at(
         rows.rank[who], slot, rows.count[who], who, stores, time
     ).conflicts()
-    apart = block[after] != block[before]
-    after, before = after[apart], before[apart]
     number = np.empty(len(op), np.int64)
     number[order] = time
-    return Waits.latest(len(op), number[after], rows.block[before], index[before])
-
-
-def _forms(rows: _Rows) -> tuple[list[Instr], Ints]:
-    """The different instructions, waits aside, and which of them each row is."""
-    slots, which = np.unique(np.concatenate([rows.source, rows.to]), return_inverse=True)
-    source, to = which.reshape(-1)[: len(rows.op)], which.reshape(-1)[len(rows.op) :]
-    most = int(rows.count.max(initial=0)) + 1
-    key = ((source * len(slots) + to) * len(_OPS) + rows.op) * most + rows.count
-    _, first, form = np.unique(key, return_index=True, return_inverse=True)
-    parts = [slice_of(slot) for slot in slots.tolist()]
-    columns = (x[first].tolist() for x in (rows.op, source, to, rows.count))
-    forms = [Instr(_OPS[o], parts[s], parts[t], c) for o, s, t, c in zip(*columns, strict=True)]
-    return forms, form.reshape(-1)
+    after, before = number[after], number[before]
+    apart = program.block[after] != program.block[before]
+    return latest(program, after[apart], before[apart])

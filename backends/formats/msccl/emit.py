@@ -9,7 +9,7 @@ is refused here: offsets of 16 bits, counts, block numbers, elements per rank.
 >>> from weft.dsl.nouns.program import Block, Program, RankProgram
 >>> from weft.backends.runtime.target import MSCCL
 >>> idle = RankProgram((Block(0, None, None, ()),), 1, 1, 0)
->>> print(emit(Program("idle", make("allgather", 1), (idle,), 1), MSCCL, max_bytes=1024), end="")
+>>> print(emit(Program.of("idle", make("allgather", 1), (idle,), 1), MSCCL, max_bytes=1024), end="")
 <algo name="idle" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="1" coll="allgather" \
 inplace="0" outofplace="1" minBytes="0" maxBytes="1024">
   <gpu id="0" i_chunks="1" o_chunks="1" s_chunks="0">
@@ -82,7 +82,7 @@ def _algo(program: Program, target: Target, label: str, least: int, most: int) -
     coll = collective_name(program.collective.kind, target)
     return (
         f'<algo name="{label}" proto="{program.protocol}" nchannels="{program.channels}" '
-        f'nchunksperloop="{program.message_chunks}" ngpus="{len(program.ranks)}" '
+        f'nchunksperloop="{program.message_chunks}" ngpus="{program.rank_count}" '
         f'coll="{coll}" inplace="{int(program.in_place)}" '
         f'outofplace="{int(not program.in_place)}" minBytes="{least}" maxBytes="{most}">'
     )
@@ -127,7 +127,7 @@ def _check_header(program: Program, target: Target, label: str, least: int, most
             "microsoft/msccl refuses alltoall in place",
             hint="compile it out of place, or for --target executor or rccl",
         )
-    _at_most(len(program.ranks), target.max_children, "ranks", target)
+    _at_most(program.rank_count, target.max_children, "ranks", target)
     _at_most(program.channels, target.max_channels, "channels", target)
 
 
@@ -269,7 +269,7 @@ def _check_rank(
     _at_most(len(steps), target.max_blocks, f"thread blocks {where}", target, FEWER_PEERS)
     for index, count in enumerate(steps):
         _at_most(count, target.max_steps, f"steps in block {index} {where}", target, hint)
-    nodes = 1 + len(program.ranks) + len(steps) + sum(steps)
+    nodes = 1 + program.rank_count + len(steps) + sum(steps)
     _at_most(nodes, target.max_nodes, f"XML elements {where}", target, hint)
     waited = max(
         (b for block in code for i in block.code if i.waits for b, _ in i.waits), default=0

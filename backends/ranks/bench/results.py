@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective
-from weft.synth.time.simulate import bus_factor
+from weft.synth.time.schedule_time import bus_factor
 
 Predict = Callable[[int], float]
 """µs of a message of so many bytes."""

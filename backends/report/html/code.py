@@ -13,7 +13,6 @@ import numpy as np
 
 from weft.dsl.nouns.program import Buffer, Program, Slice
 
-from ...compile.analyses.code import Code
 from ...compile.analyses.order import Order
 
 NOTHING = -1
@@ -30,15 +29,14 @@ def chunks_moved(program: Program) -> list[Labels]:
         CheckFailed: it deadlocks, or two ends of a connection do not match.
     """
     pieces = max(1, program.message_chunks // max(1, program.collective.message_chunks))
-    code = Code.of(program)
     memory = _Memory(program, pieces)
-    order = np.argsort(Order.of(code).positions(), kind="stable")
+    order = np.argsort(Order.of(program).positions(), kind="stable")
     blocks = [(rank, block) for rank, r in enumerate(program.ranks) for block in r]
     ways: dict[tuple[int, int, int], deque[Labels]] = defaultdict(deque)
-    moved: list[Labels] = [()] * len(code)
+    moved: list[Labels] = [()] * program.instructions
     for i in order.tolist():
-        rank, block = blocks[int(code.block[i])]
-        one = code.forms[int(code.form[i])]
+        rank, block = blocks[int(program.block[i])]
+        one = program.instrs[i]
         got: Labels = ()
         if one.op.receives:
             way = ways[block.recv if block.recv is not None else -1, rank, block.channel]

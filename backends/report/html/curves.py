@@ -15,7 +15,7 @@ from weft.synth.engines.classic.place import Site
 from weft.synth.engines.classic.schedule import to_schedule
 from weft.synth.judge.verify import verify
 from weft.synth.time.programs import MSCCL, RuntimeModel, simulate_program
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 from .chart import Series, against_bound, over_size
 

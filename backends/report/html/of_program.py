@@ -13,7 +13,6 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
 from weft.synth.time.programs import MSCCL, ProgramSimulation, simulate_program
 
-from ...compile.analyses.code import Code
 from ...compile.analyses.order import Order
 from .chunks import chunk_names
 from .code import chunks_moved
@@ -192,15 +191,14 @@ def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None
     p = shown.program
     if p.instructions > most:
         return None, [f"{p.instructions:,} instructions are too many to be drawn."]
-    code = Code.of(p)
-    level = np.asarray(Order.of(code).positions(), np.float64)
+    level = np.asarray(Order.of(p).positions(), np.float64)
     moved = chunks_moved(p)
     sets: dict[tuple[int, ...], int] = {}
     which = [sets.setdefault(one, len(sets)) for one in moved]
-    kinds = [_kind(str(code.forms[int(f)].op.value)) for f in code.form]
+    kinds = [_kind(str(x.op.value)) for x in p.instrs]
     span = float(level.max(initial=0)) + 1
-    number = np.arange(len(code))
-    bars = Bars(code.block, level, np.full(len(code), 0.86), number, np.array(kinds, np.int64))
+    number = np.arange(p.instructions)
+    bars = Bars(p.block, level, np.full(p.instructions, 0.86), number, np.array(kinds, np.int64))
     rows = [
         Row(f"rank {rank} block {at}", -1, len(block.code) / span)
         for rank, r in enumerate(p.ranks)
@@ -225,7 +223,7 @@ def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None
         "items": [
             {
                 "set": which,
-                "route": [0] * len(code),
+                "route": [0] * p.instructions,
                 "sets": [list(x) for x in sets],
                 "routes": [[]],
                 "late": [0],

@@ -20,7 +20,7 @@ from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto
 from ...judge.verify import verify
-from ...time.simulate import simulate
+from ...time.schedule_time import simulate
 from .levels import grid_of_phases
 from .model import Flat
 from .place import Known, Site, named, names_for

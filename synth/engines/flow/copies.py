@@ -11,7 +11,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ...base.engine import Budget, Observer
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
-from ...time.simulate import simulate
+from ...time.schedule_time import simulate
 from ..sketched.field import Field
 from ..sketched.search import Search
 from .epochs import MOST_STARTS, Epochs

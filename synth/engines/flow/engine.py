@@ -14,7 +14,7 @@ from weft.dsl.nouns.sketch import Chunks, MaxDetour, MaxHops, MaxSteps
 from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...fabric.occupancy import rounds_per_chunk, us_per_byte
-from ...time.simulate import simulate
+from ...time.schedule_time import simulate
 from ..packing.trees.demands import moves_pairs
 from ..sketched.engine import Sketched
 
@@ -146,7 +146,8 @@ def _size(problem: Problem) -> int:
 
 def _paths(problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """Flows for one size, and the quickest order of the best of them."""
-    from ...base.jit_cache import is_cold
+    from weft.dsl.base.jit import is_cold
+
     from ..packing.order.order_search import Effort, quickest
     from ..packing.paths import kernels as path_kernels
     from .roads import roads

@@ -15,6 +15,7 @@ from functools import cache
 from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.jit import is_cold
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind, make
 from weft.dsl.nouns.problem import Objective, Problem
@@ -23,11 +24,10 @@ from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.dsl.symmetry.orbits import orbits_of
 
 from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
-from ...base.jit_cache import is_cold
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
 from ...judge.permitted import orbits_for, same_for_all
-from ...time.prepare import prepare
+from ...time.schedule_tables import prepare
 from .order.order_search import Effort, Planned, quickest
 from .order.plan import Plan
 from .order.plan_quick import Group, quick_packing

@@ -20,6 +20,7 @@ from weft.dsl.base.registry import ENGINES
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
 
+from ...base.effort import Effort, setting
 from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...frontier.incumbents import Incumbents
@@ -27,35 +28,49 @@ from ...reductions.phases import in_phases, phases_of
 from ...reductions.reduction import Subproblem, run
 from ...reductions.solve import solve
 from ...time.order import LARGE, arranged
-from ...time.simulate import latency_us, simulate
+from ...time.schedule_time import latency_us, simulate
 from ..packing.trees.demands import moves_pairs
 
 LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
-"""Message sizes in bytes that the frontier of a large machine is judged at."""
+"""Message sizes in bytes that the frontier of a large machine is judged at; answers name them."""
 
-EXACT_RANKS = 16
-"""Up to so many ranks the frontier in steps and rounds is searched with proofs."""
 
-EXACT_PAIRS = 8
-"""Up to so many ranks exact schedules also compete at one message size: beyond, they cost more
-time than they save."""
+@dataclass(frozen=True, slots=True)
+class PortfolioEffort(Effort):
+    """Which engines take part, and their shares of the budget."""
 
-WORTH = 0.999
-"""A schedule joins a frontier if it takes less than this share of the others' time somewhere."""
-
-GREEDY_RANKS = 512
-"""From so many ranks on matching competes, and classic algorithms, which it would take minutes to
-simulate, do not."""
-
-FLOW_RANKS = 64
-"""Up to so many ranks paths of the message's own size compete: beyond, packing needs the time."""
-
-NEAR = 1.02
-"""Matching is not asked where a packing of the best rate takes less than this times the bound."""
-
-FIRST_SHARE, EXACT_SHARE, LEAST_SHARE = 0.5, 0.25, 0.1
-"""Of the budget: for who goes first, at most for ``exact`` where it cannot finish, at least for
-anybody."""
+    exact_ranks: int = setting(
+        16, "ranks up to which the frontier in steps and rounds is searched with proofs"
+    )
+    exact_pairs: int = setting(
+        8,
+        "ranks up to which exact schedules compete at one message size; beyond, they cost more "
+        "time than they save",
+    )
+    greedy_ranks: int = setting(
+        512,
+        "ranks from which matching competes, and classic algorithms, which would take minutes to "
+        "simulate, do not",
+    )
+    flow_ranks: int = setting(
+        64,
+        "ranks up to which paths of the message's own size compete; beyond, packing needs the time",
+    )
+    worth: float = setting(
+        0.999, "a schedule joins a frontier if it takes less than this part of the others' time"
+    )
+    near: float = setting(
+        1.02,
+        "matching is not asked where a packing of the best rate takes less than this times the "
+        "bound",
+    )
+    first_share: float = setting(
+        0.5, "part of the remaining budget that each engine but the last gets"
+    )
+    exact_share: float = setting(
+        0.25, "part of the budget that exact gets at most, where it cannot finish"
+    )
+    least_share: float = setting(0.1, "part of the budget that every engine gets at least")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +85,7 @@ class Portfolio:
     cites: ClassVar[str] = "each schedule names the engine that found it, and what that one cites"
 
     engines: tuple[str, ...] = ()
+    effort: PortfolioEffort = PortfolioEffort()
 
     def __post_init__(self) -> None:
         for name in self.engines:
@@ -92,12 +108,12 @@ class Portfolio:
         Raises:
             UserError: the question is wrong, or every engine refuses it.
         """
-        race = _Race(problem, budget, observer, self._runners(problem))
+        race = _Race(problem, budget, observer, self._runners(problem), self.effort)
         race.run()
         return race.outcome()
 
     def _runners(self, problem: Problem) -> list[Engine]:
-        names = self.engines or tuple(_likely(problem))
+        names = self.engines or tuple(_likely(problem, self.effort))
         made: list[Engine] = [ENGINES.make(name) for name in names]
         if phases_of(problem) is not None:  # one engine per phase: whoever is best at it
             made = [*(e for e in made if e.refuses(problem) is None), InPhases(self)]
@@ -131,34 +147,34 @@ class InPhases:
         return run(in_phases(problem, budget, observer, self.race.name), part)
 
 
-def _likely(problem: Problem) -> Iterator[str]:
+def _likely(problem: Problem, effort: PortfolioEffort) -> Iterator[str]:
     """Names of the engines that may win, the likeliest first."""
     ranks = problem.topology.ranks
     at_a_size = problem.objective in (Objective.TIME, Objective.BANDWIDTH)
     if problem.sketch is not None:
-        if ranks <= (EXACT_PAIRS if at_a_size else EXACT_RANKS):
+        if ranks <= (effort.exact_pairs if at_a_size else effort.exact_ranks):
             yield "exact"
         yield from ("sketched", "packing", "classic")
         return
     custom = problem.collective.kind is Kind.CUSTOM
-    if not at_a_size and ranks <= EXACT_RANKS:
+    if not at_a_size and ranks <= effort.exact_ranks:
         yield "exact"
     yield "packing"
-    if _flows(problem):
+    if _flows(problem, effort):
         yield "flow"
-    if ranks < GREEDY_RANKS:
+    if ranks < effort.greedy_ranks:
         yield "classic"
-    if at_a_size and (ranks <= EXACT_PAIRS or (custom and ranks <= EXACT_RANKS)):
+    if at_a_size and (ranks <= effort.exact_pairs or (custom and ranks <= effort.exact_ranks)):
         yield "exact"
-    if ranks >= GREEDY_RANKS or custom:
+    if ranks >= effort.greedy_ranks or custom:
         yield "greedy"
-    if custom and ranks > EXACT_RANKS:
+    if custom and ranks > effort.exact_ranks:
         yield "exact"
 
 
-def _flows(problem: Problem) -> bool:
+def _flows(problem: Problem, effort: PortfolioEffort) -> bool:
     """Whether paths that suit the size of the message may beat those that suit every size."""
-    few = problem.topology.ranks <= FLOW_RANKS and problem.objective is Objective.TIME
+    few = problem.topology.ranks <= effort.flow_ranks and problem.objective is Objective.TIME
     return few and moves_pairs(problem.collective)
 
 
@@ -170,6 +186,7 @@ class _Race:
     budget: Budget
     observer: Observer
     engines: list[Engine]
+    effort: PortfolioEffort
     found: list[Point] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failures: dict[str, UserError] = field(default_factory=dict)
@@ -207,11 +224,11 @@ class _Race:
         whole = self.budget.seconds
         if len(self.engines) == 1:
             return whole
-        share = left if place == len(self.engines) - 1 else FIRST_SHARE * left
-        quickly_done = self.problem.topology.ranks <= EXACT_PAIRS and not place
+        share = left if place == len(self.engines) - 1 else self.effort.first_share * left
+        quickly_done = self.problem.topology.ranks <= self.effort.exact_pairs and not place
         if engine.name == "exact" and not quickly_done:
-            share = min(share, EXACT_SHARE * whole)
-        return max(share, LEAST_SHARE * whole)
+            share = min(share, self.effort.exact_share * whole)
+        return max(share, self.effort.least_share * whole)
 
     def _ask(self, engine: Engine, seconds: float, watch: _Watch) -> None:
         self.observer.stage(f"engine {engine.name}")
@@ -264,7 +281,9 @@ class _Race:
         """Whether matching is not worth its time: there is the best rate, and little to gain."""
         if engine.name != "greedy" or not any(p.bandwidth_optimal for p in self.found):
             return False
-        return self.problem.objective is not Objective.TIME or self._over_bound() <= NEAR
+        return (
+            self.problem.objective is not Objective.TIME or self._over_bound() <= self.effort.near
+        )
 
     def _over_bound(self) -> float:
         """The best time at the problem's size, over its bound."""
@@ -359,7 +378,7 @@ class _Race:
         kept = [p for p in self.found if finder(p) == "exact"]
         for size in LADDER:
             best = self._best(size)
-            if all(self._time(best, size) < WORTH * self._time(p, size) for p in kept):
+            if all(self._time(best, size) < self.effort.worth * self._time(p, size) for p in kept):
                 kept.append(best)
         kept = [p for p in kept if not any(self._beats(q, p) for q in kept)]
         kept.sort(key=lambda p: (p.steps, p.rounds_per_chunk))

@@ -32,7 +32,7 @@ from ...bounds import Bounds, bounds, lower_bound_us
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto, sizes_of
-from ...time.simulate import simulate
+from ...time.schedule_time import simulate
 from .field import Field
 from .limits import refused
 from .search import Search

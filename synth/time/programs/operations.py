@@ -6,22 +6,17 @@ through all ranks; those of a block are contiguous and in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
-from weft.dsl.nouns.program import Block, Op, Program
+from weft.dsl.nouns.program import NOBODY, NOP, OPS, RECEIVES, SENDS, Op, Program, offsets
 
 from .routes import Connection
 
-_OPS = tuple(Op)
-_INDEX = {op: i for i, op in enumerate(_OPS)}
-_SENDS = np.array([op.sends for op in _OPS])
-_RECEIVES = np.array([op.receives for op in _OPS])
-_LOCAL = np.array([op in (Op.COPY, Op.REDUCE) for op in _OPS])
+_LOCAL = np.array([op in (Op.COPY, Op.REDUCE) for op in OPS])
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +60,12 @@ class Operations:
     @property
     def sends(self) -> Bools:
         """Whether each operation sends."""
-        return _SENDS[self.op]
+        return SENDS[self.op]
 
     @property
     def receives(self) -> Bools:
         """Whether each operation receives."""
-        return _RECEIVES[self.op]
+        return RECEIVES[self.op]
 
     @property
     def local(self) -> Bools:
@@ -85,7 +80,7 @@ class Operations:
         """``rank 3 tb 1 step 4 (rcs)``, as the checker names it."""
         return (
             f"rank {self.block_rank[block]} tb {self.block_id[block]} "
-            f"step {self.instruction[operation]} ({_OPS[self.op[operation]]})"
+            f"step {self.instruction[operation]} ({OPS[self.op[operation]]})"
         )
 
 
@@ -96,33 +91,26 @@ def operations_of(program: Program, merge: int) -> Operations:
         CheckFailed: two blocks share an end of a connection, a message has no way out of its
             block, or something waited for does not exist.
     """
-    blocks = [(rank, i, b) for rank, r in enumerate(program.ranks) for i, b in enumerate(r.blocks)]
     ends = _Ends()
-    out, into = ends.of(blocks)
-    starts = np.cumsum([0, *(len(b.code) for _, _, b in blocks)])
-    codes = np.array(
-        [(_INDEX[x.op], x.count) for _, _, b in blocks for x in b.code], np.int64
-    ).reshape(-1, 2)
-    instruction = np.arange(len(codes)) - np.repeat(starts[:-1], np.diff(starts))
-    pieces = np.where(codes[:, 0] == _INDEX[Op.NOP], 1, np.maximum(-(-codes[:, 1] // merge), 1))
-    begin = np.concatenate([[0], np.cumsum(pieces)])
-    owner = np.repeat(np.arange(len(codes)), pieces)
+    out, into = ends.of(program)
+    idle = program.op == NOP
+    pieces = np.where(idle, 1, np.maximum(-(-program.count // merge), 1))
+    begin = offsets(pieces)
+    owner = np.repeat(np.arange(program.instructions), pieces)
     done = (np.arange(len(owner)) - begin[owner]) * merge
-    op = codes[owner, 0]
-    op[codes[owner, 1] == 0] = _INDEX[Op.NOP]
     found = Operations(
         list(ends.number),
         np.array(ends.sender, np.int64),
         np.array(ends.receiver, np.int64),
-        np.array([rank for rank, _, _ in blocks], np.int64),
-        np.array([i for _, i, _ in blocks], np.int64),
+        program.block_rank.copy(),
+        program.block_index,
         np.array(out, np.int64),
         np.array(into, np.int64),
-        begin[starts],
-        op,
-        np.minimum(merge, codes[owner, 1] - done),
-        instruction[owner],
-        dict(_waits(program, starts.tolist(), begin.tolist())),
+        begin[program.block_start],
+        np.where(program.count == 0, NOP, program.op)[owner],
+        np.minimum(merge, program.count[owner] - done),
+        program.index[owner],
+        _waits(program, begin),
     )
     _refuse_mute(found)
     return found
@@ -136,15 +124,17 @@ class _Ends:
         self.sender: list[int] = []
         self.receiver: list[int] = []
 
-    def of(self, blocks: list[tuple[int, int, Block]]) -> tuple[list[int], list[int]]:
+    def of(self, program: Program) -> tuple[list[int], list[int]]:
         out, into = [], []
-        for number, (rank, i, block) in enumerate(blocks):
-            here = f"rank {rank} tb {i}"
-            sends = receives = -1
-            if block.send is not None:
-                sends = self._end((rank, block.send, block.channel), number, self.sender, here)
-            if block.recv is not None:
-                receives = self._end((block.recv, rank, block.channel), number, self.receiver, here)
+        heads = (program.block_rank, program.block_send, program.block_recv, program.block_channel)
+        heads_of = zip(*(column.tolist() for column in heads), strict=True)
+        for number, (rank, send, recv, channel) in enumerate(heads_of):
+            here = program.describe_block(number)
+            sends = receives = NOBODY
+            if send != NOBODY:
+                sends = self._end((rank, send, channel), number, self.sender, here)
+            if recv != NOBODY:
+                receives = self._end((recv, rank, channel), number, self.receiver, here)
             out.append(sends)
             into.append(receives)
         return out, into
@@ -165,27 +155,24 @@ class _Ends:
         return number
 
 
-def _waits(
-    program: Program, starts: list[int], begin: list[int]
-) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
-    """(operation, what it waits for): the last operations of the instructions it names."""
-    first = 0
-    for rank, r in enumerate(program.ranks):
-        for i, block in enumerate(r.blocks):
-            for j, instr in enumerate(block.code):
-                if not instr.waits:
-                    continue
-                needs = []
-                for other, at in instr.waits:
-                    if not (0 <= other < len(r.blocks) and 0 <= at < len(r.blocks[other].code)):
-                        raise CheckFailed(
-                            f"rank {rank} tb {i} step {j} waits for step {at} of tb {other}, "
-                            "which does not exist"
-                        )
-                    start = starts[first + other]
-                    needs.append((first + other, begin[start + at + 1] - begin[start]))
-                yield begin[starts[first + i] + j], tuple(needs)
-        first += len(r.blocks)
+def _waits(program: Program, begin: Ints) -> dict[int, tuple[tuple[int, int], ...]]:
+    """For operations that wait: the last operations of the instructions they name."""
+    block, at = program.wait_block, program.wait_flag
+    bad = (block == NOBODY) | (at < 0)
+    bad[~bad] = at[~bad] >= program.lengths[block[~bad]]
+    if bad.any():
+        i = int(np.argmax(bad))
+        row = int(program.waiting[i])
+        raise CheckFailed(
+            f"{program.describe_block(int(program.block[row]))} step {program.index[row]} waits "
+            f"for step {at[i]} of tb {program.wait_id[i]}, which does not exist"
+        )
+    start = program.block_start[block]
+    needs = list(zip(block.tolist(), (begin[start + at + 1] - begin[start]).tolist(), strict=True))
+    some = np.flatnonzero(np.diff(program.wait_start))
+    columns = (begin[some], program.wait_start[some], program.wait_start[some + 1])
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return {operation: tuple(needs[first:end]) for operation, first, end in rows}
 
 
 def _refuse_mute(found: Operations) -> None:

@@ -24,7 +24,7 @@ class Prepared:
     """
 
     def __init__(self, program: Program, topology: Topology, model: RuntimeModel) -> None:
-        ranks = len(program.ranks)
+        ranks = program.rank_count
         if topology.ranks != ranks:
             raise BadTopology(
                 f"the program is for {ranks} ranks, and {topology.name} has {topology.ranks}",
@@ -83,5 +83,4 @@ class Prepared:
     @cached_property
     def _most(self) -> int:
         """The chunks of the longest instruction: more are never merged."""
-        counts = (i.count for r in self.program.ranks for b in r.blocks for i in b.code)
-        return max(1, max(counts, default=1))
+        return max(1, int(self.program.count.max(initial=1)))

@@ -20,7 +20,7 @@ from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 
-from ..simulate import in_us
+from ..schedule_tables import in_us
 from .costs import Leg
 from .events import Activity, Machine
 from .model import MSCCL, Cut, RuntimeModel

@@ -32,7 +32,7 @@ from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 
-from ..simulate import Timing, bus_factor
+from ..schedule_time import Timing, bus_factor
 from .events import Activity, Machine
 from .layout import FITS
 from .model import MSCCL, Cut, RuntimeModel

@@ -34,10 +34,10 @@ from weft.backends.execute.layout import layout
 from weft.backends.execute.machine import Shape, assemble
 from weft.backends.execute.memory import Memory
 from weft.backends.formats.msccl.read import read_msccl_xml
-from weft.backends.program.listing import OPS, of_xml
+from weft.backends.formats.msccl.read.columns import code_of
 from weft.dsl.base.errors import UnknownName
 from weft.dsl.nouns.collective import make
-from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
+from weft.dsl.nouns.program import OPS, Block, Buffer, Instr, Op, Program, RankProgram, Slice
 
 FULL = ("msccl", "executor")
 
@@ -232,7 +232,7 @@ def test_the_sizes_of_the_file_decide() -> None:
 def test_no_cycle_if_and_only_if_execution_never_hangs(
     text: str, merge: int, iterations: int, policy: str
 ) -> None:
-    listing = of_xml(read_msccl_xml(text))
+    listing = code_of(read_msccl_xml(text))
     links = connect(listing)
     graph = expand(listing, links, merge=merge, iterations=iterations)
     hangs = find_cycle(graph) is not None or bool(len(graph.unmet))
@@ -265,8 +265,10 @@ def test_without_a_race_every_order_gives_the_same_memory(text: str) -> None:
     if any(f.check in ("deadlock", "waits", "bounds") for f in findings):
         return
     racing = any(f.check == "races" and f.severity == "error" for f in findings)
-    listing = of_xml(read_msccl_xml(text))
-    place = layout(make("allreduce", listing.ranks, chunks=8), listing.chunks[:, 2], in_place=False)
+    listing = code_of(read_msccl_xml(text))
+    place = layout(
+        make("allreduce", listing.rank_count, chunks=8), listing.chunks[:, 2], in_place=False
+    )
     before = np.arange(place.rows, dtype=np.int32).reshape(-1, 1) * 1000003
     machine = assemble(listing, Shape())
     memory = Memory(machine, place, before)
@@ -283,7 +285,7 @@ def test_without_a_race_every_order_gives_the_same_memory(text: str) -> None:
 @given(networks(), st.booleans())
 def test_races_are_those_of_the_definition(text: str, in_place: bool) -> None:
     """Brute force: the transitive closure, and every pair of accesses to one chunk."""
-    listing = of_xml(read_msccl_xml(text))
+    listing = code_of(read_msccl_xml(text))
     links = connect(listing)
     graph = expand(listing, links)
     if len(graph.unmet) or len(topological_order(graph)) < graph.size:
@@ -312,7 +314,7 @@ def test_races_are_those_of_the_definition(text: str, in_place: bool) -> None:
         for a, a_writes in cell
         for b, b_writes in cell
     )
-    buffers = Buffers(np.full((listing.ranks, 3), 8), np.zeros(listing.ranks, np.int64))
+    buffers = Buffers(np.full((listing.rank_count, 3), 8), np.zeros(listing.rank_count, np.int64))
     assert bool(races(graph, levels(graph), buffers, in_place=in_place)) == racing
 
 
@@ -388,7 +390,7 @@ def program(*, wait: bool = True, count: int = 1, send: int = 1) -> Program:
             ),
         )
         ranks.append(RankProgram((copy, move), 1, 2, 0))
-    return Program("two", make("allgather", 2), tuple(ranks), 2)
+    return Program.of("two", make("allgather", 2), tuple(ranks), 2)
 
 
 def test_a_right_program_has_no_finding() -> None:
@@ -405,18 +407,18 @@ def test_wrong_programs_are_found() -> None:
     assert "takes 1 chunks" in says(program(count=2))
     assert "send peer 0 is no other rank" in says(program(send=0))
     assert "no multiple" in says(replace(program(), message_chunks=3))
-    short = replace(program(), ranks=program().ranks[:1])
+    short = program().with_ranks(program().ranks[:1])
     assert "1 ranks for 2" in says(short)
     backward = Instr(Op.COPY, Slice(Buffer.INPUT, 0), Slice(Buffer.OUTPUT, 0), 1, ((0, 1),))
     block = Block(0, None, None, (backward, replace(backward, waits=())))
     one = RankProgram((block,), 1, 1, 0)
-    assert "deadlock" in says(Program("late", make("allgather", 1), (one,), 1))
+    assert "deadlock" in says(Program.of("late", make("allgather", 1), (one,), 1))
     missing = replace(block, code=(replace(backward, waits=((3, 0),)),))
     one = RankProgram((missing,), 1, 1, 0)
-    assert "does not exist" in says(Program("none", make("allgather", 1), (one,), 1))
+    assert "does not exist" in says(Program.of("none", make("allgather", 1), (one,), 1))
     reduce = replace(backward, op=Op.RECV_REDUCE_COPY, waits=())
     assert "rccl refuses rrc" in says(
-        Program(
+        Program.of(
             "rrc",
             make("allgather", 1),
             (RankProgram((replace(block, code=(reduce,)),), 1, 1, 0),),
@@ -439,5 +441,7 @@ def test_a_long_program_is_checked_in_time() -> None:
             code.append(Instr(Op.RECV, at[-1], at[-1]))
             blocks.append(Block(channel, (rank + 1) % n, (rank - 1) % n, tuple(code)))
         ranks.append(RankProgram(tuple(blocks), channels, n * channels, 0))
-    ring = Program("ring", make("allgather", n, chunks=channels), tuple(ranks), n * channels, True)
+    ring = Program.of(
+        "ring", make("allgather", n, chunks=channels), tuple(ranks), n * channels, True
+    )
     assert errors(check_program(ring)) == ()

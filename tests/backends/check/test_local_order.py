@@ -15,7 +15,6 @@ from weft.backends.check import check_program, errors, local_order
 from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.local_order import ordered_locally
-from weft.backends.program.listing import of_program
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 
@@ -36,7 +35,7 @@ def reached(graph: Graph, start: int) -> set[int]:
 @settings(max_examples=150, deadline=None)
 @given(program=programs(), cells=st.sampled_from([1, 1000]))
 def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -> None:
-    listing = of_program(program)
+    listing = program
     graph = expand(listing, connect(listing))
     block, rank = graph.block(), listing.block_rank
     pairs = [
@@ -55,7 +54,7 @@ def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -
 @settings(max_examples=100, deadline=None)
 @given(program=programs())
 def test_the_order_is_topological(program: Program) -> None:
-    listing = of_program(program)
+    listing = program
     graph = expand(listing, connect(listing))
     order = topological_order(graph)
     place = np.empty(graph.size, np.int64)
@@ -75,7 +74,7 @@ def test_order_through_another_rank_is_found_too() -> None:
         echo = Block(0, None, 0, (Instr(Op.RECV, s, s),))
         answer = Block(1, 0, None, (Instr(Op.SEND, s, o, 1, ((0, 0),)),))
         ranks = (RankProgram((there, back), 1, 1, 1), RankProgram((echo, answer), 1, 1, 1))
-        return Program("echo", make("broadcast", 2), ranks, 1)
+        return Program.of("echo", make("broadcast", 2), ranks, 1)
 
     def racing(program: Program) -> bool:
         return any(f.check == "races" for f in errors(check_program(program)))
@@ -85,4 +84,4 @@ def test_order_through_another_rank_is_found_too() -> None:
     silent = RankProgram(
         (echo.ranks[1].blocks[0], Block(1, 0, None, (Instr(Op.SEND, i, o),))), 1, 1, 1
     )
-    assert racing(Program("race", make("broadcast", 2), (echo.ranks[0], silent), 1))
+    assert racing(Program.of("race", make("broadcast", 2), (echo.ranks[0], silent), 1))

@@ -43,7 +43,7 @@ Change = Callable[[Program, random.Random], Program]
 
 
 def each_rank(change: Callable[[RankProgram, random.Random], RankProgram]) -> Change:
-    return lambda p, dice: replace(p, ranks=tuple(change(r, dice) for r in p.ranks))
+    return lambda p, dice: p.with_ranks([change(r, dice) for r in p.ranks])
 
 
 def renumbered(rank: RankProgram, dice: random.Random) -> RankProgram:
@@ -114,7 +114,7 @@ def other_channels(p: Program, dice: random.Random) -> Program:
     def renamed(b: Block) -> Block:
         return replace(b, channel=names[b.channel])
 
-    return replace(p, ranks=tuple(replace(r, blocks=tuple(map(renamed, r))) for r in p.ranks))
+    return p.with_ranks([replace(r, blocks=tuple(map(renamed, r))) for r in p.ranks])
 
 
 def moved_scratch(rank: RankProgram, _: random.Random) -> RankProgram:
@@ -203,5 +203,5 @@ def test_of_two_writers_one_must_be_last() -> None:
     )
     if again.code:
         both = replace(rank, blocks=(*rank.blocks, again))
-        found = errors(check_program(replace(program, ranks=(both, *program.ranks[1:]))))
+        found = errors(check_program(program.with_ranks((both, *program.ranks[1:]))))
         assert {f.check for f in found} == {"races"}

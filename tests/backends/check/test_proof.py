@@ -23,7 +23,7 @@ from weft.backends.cli import main
 from weft.backends.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
-from weft.backends.program.listing import of_xml
+from weft.backends.formats.msccl.read.columns import code_of
 from weft.backends.runtime.judged import MAX_COUNT
 from weft.backends.runtime.target import EXECUTOR, MSCCL, PORTABLE, RCCL
 from weft.dsl.nouns.collective import make, one_shot_allreduce
@@ -131,7 +131,7 @@ def test_a_quarter_of_the_payload_for_rooted_collectives() -> None:
 @settings(max_examples=150, deadline=None)
 @given(networks())
 def test_what_hangs_at_some_size_hangs_at_all_larger_ones(text: str) -> None:
-    listing = of_xml(read_msccl_xml(text))
+    listing = code_of(read_msccl_xml(text))
     links = connect(listing)
     plain = expand(listing, links)
     if waits(listing, plain):
@@ -210,10 +210,10 @@ def test_sums_over_several_chunks() -> None:
         )
         for r in range(2)
     ]
-    program = Program("one", c, tuple(RankProgram((b,), 1, 1, 1) for b in block), 1)
+    program = Program.of("one", c, tuple(RankProgram((b,), 1, 1, 1) for b in block), 1)
     assert report_program(program).ok
     missing = tuple(RankProgram((Block(0, b.send, b.recv, b.code[:3]),), 1, 1, 1) for b in block)
-    (first, *_) = report_program(Program("one", c, missing, 1)).findings
+    (first, *_) = report_program(Program.of("one", c, missing, 1)).findings
     assert "holds rank 0's i[0]; wanted is rank 0's i[0] + rank 1's i[0]" in first.message
 
 

@@ -11,7 +11,7 @@ import pytest
 from command import Weft
 from shares import in_pieces
 
-from weft.backends.compile import fitting
+from weft.backends.compile import source
 from weft.dsl.nouns.schedule import Schedule, write
 
 
@@ -98,7 +98,7 @@ def test_unequal_chunks_are_exact_up_to_the_limit(
         assert grains == 1024
         return in_pieces(patterns.ring_allgather(3, 1), [[1, 2]] * 3), Fraction(1, 8)
 
-    monkeypatch.setattr(fitting, "_quantize", halves)
+    monkeypatch.setattr(source, "quantize", halves)
     ran = weft("compile", uneven, "-o", tmp_path / "out.xml", "--json")
     assert ran.code == 0, ran.err
     assert ran.json["quantized"] == {"chunks": 9, "exact": 1500, "loss": 0.125}

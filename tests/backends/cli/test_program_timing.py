@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import Weft
 
-from weft.backends.cli import program_timing
+from weft.backends.compile import instances
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer, write
@@ -74,7 +74,7 @@ def test_nothing_is_said_where_it_cannot_be_told(
         ran = weft("compile", chain, *flags, "-o", tmp_path / "out", "-f", "--json")
         assert ran.code == 0, ran.err
         assert "time" not in ran.json
-    monkeypatch.setattr(program_timing, "MOST_OPERATIONS", 3)
+    monkeypatch.setattr(instances, "MOST_OPERATIONS", 3)
     ran = weft("compile", chain, "-o", tmp_path / "out.xml", "--json")
     assert ran.code == 0, ran.err
     assert "time" not in ran.json

@@ -468,3 +468,13 @@ def test_optimal_in_time_is_what_meets_the_bound(
     )
     assert (ran.json["status"], ran.code) == (status, code)
     assert (ran.json["gap"] > 1e-9) == (status == "feasible")
+
+
+def test_what_steers_the_engines_is_listed(weft: Weft) -> None:
+    found = weft("list", "engines", "--options", "--json").json["options"]
+    by_name = {(e["engine"], e["option"]): e for e in found}
+    assert by_name["portfolio", "effort.exact-ranks"]["default"] == "16"
+    assert "ranks up to which" in by_name["portfolio", "effort.exact-ranks"]["doc"]
+    assert by_name["classic", "algorithm"]["default"] == "auto"
+    assert "effort.exact-ranks" in weft("list", "engines", "--options").out
+    assert "effort" not in weft("list", "engines").out

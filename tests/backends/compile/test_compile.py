@@ -221,7 +221,7 @@ def with_code(program: Program, block: int, changes: dict[int, Instr]) -> Progra
     code = tuple(changes.get(i, x) for i, x in enumerate(rank.blocks[block].code))
     blocks = list(rank.blocks)
     blocks[block] = replace(blocks[block], code=code)
-    return replace(program, ranks=(replace(rank, blocks=tuple(blocks)), *program.ranks[1:]))
+    return program.with_ranks((replace(rank, blocks=tuple(blocks)), *program.ranks[1:]))
 
 
 def test_fusion_in_a_ring_leaves_one_instruction_per_hop() -> None:

@@ -76,7 +76,7 @@ def echo() -> Program:
     relay = Block(0, 0, 0, (instr("r", i, s[0]), instr("cpy", i, o), instr("s", s[0], s[0])))
     reads = Block(1, None, 0, (instr("r", s[0], s[1]), instr("cpy", o, s[2])))
     ranks = (RankProgram((asks, answers), 1, 1, 3), RankProgram((relay, reads), 1, 1, 3))
-    return Program("echo", make("allreduce", 2), ranks, 1)
+    return Program.of("echo", make("allreduce", 2), ranks, 1)
 
 
 def races(program: Program) -> list[str]:
@@ -104,12 +104,12 @@ def test_in_place_a_chunk_has_two_names() -> None:
         RankProgram((Block(0, 2, 0, (instr("r", i, o), instr("s", i, o))),), 1, 1, 0),
         RankProgram((Block(0, None, 1, (instr("r", i, o),)),), 1, 1, 0),
     )
-    program = Program("chain", make("broadcast", 3), ranks, 1, in_place=True)
+    program = Program.of("chain", make("broadcast", 3), ranks, 1, in_place=True)
     assert not errors(check_program(program))
     fused = Fuse().apply(program, MSCCL)
     assert ops(fused) == [Op.SEND, Op.RECV_COPY_SEND, Op.RECV]
     assert not errors(check_program(fused))
-    apart = Program("chain", make("broadcast", 3), ranks, 1, in_place=False)
+    apart = Program.of("chain", make("broadcast", 3), ranks, 1, in_place=False)
     assert Fuse().apply(apart, MSCCL) is apart
 
 
@@ -120,13 +120,13 @@ def test_ends_that_do_not_match_and_deadlocks_are_refused() -> None:
         RankProgram((Block(0, None, None, ()),), 1, 1, 0),
     )
     with pytest.raises(CheckFailed, match="connection 0 -> 1 on channel 0: sends and receives"):
-        Fuse().apply(Program("lonely", make("allreduce", 2), lonely, 1), MSCCL)
+        Fuse().apply(Program.of("lonely", make("allreduce", 2), lonely, 1), MSCCL)
     both = tuple(
         RankProgram((Block(0, 1 - r, 1 - r, (instr("r", i, o), instr("s", o, o))),), 1, 1, 0)
         for r in range(2)
     )
     with pytest.raises(CheckFailed, match="the program deadlocks: rank 0 never gets past r"):
-        Fuse().apply(Program("stuck", make("allreduce", 2), both, 1), MSCCL)
+        Fuse().apply(Program.of("stuck", make("allreduce", 2), both, 1), MSCCL)
 
 
 @settings(max_examples=20, deadline=None)

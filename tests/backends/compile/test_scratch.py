@@ -39,7 +39,7 @@ def local(blocks: list[list[Instr]], scratch: int) -> Program:
     """One rank that copies four chunks to its output by way of scratch."""
     code = tuple(Block(0, None, None, tuple(own)) for own in blocks)
     rank = RankProgram(code, 4, 4, scratch)
-    return Program("local", make("broadcast", 1, chunks=4), (rank,), 4)
+    return Program.of("local", make("broadcast", 1, chunks=4), (rank,), 4)
 
 
 def through(k: int, slot: int, count: int = 1) -> list[Instr]:

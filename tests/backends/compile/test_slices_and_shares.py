@@ -26,7 +26,7 @@ from weft.dsl.nouns.program import Op, Program
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.synth.judge.verify import require_valid
 from weft.synth.time.programs import simulate_program
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 DGX1 = patterns.both(patterns.DGX1)
 SHAPES = {

@@ -32,7 +32,7 @@ def without(program: Program, r: int, b: int, i: int, wait: tuple[int, int]) -> 
     ranks[r] = RankProgram(
         tuple(blocks), rank.input_chunks, rank.output_chunks, rank.scratch_chunks
     )
-    return Program(
+    return Program.of(
         program.name,
         program.collective,
         tuple(ranks),
@@ -107,7 +107,7 @@ def test_programs_with_messages(data: st.DataObject) -> None:
 
 def _one_rank(*blocks: list[tuple[tuple[int, int], ...]]) -> Program:
     code = tuple(Block(0, None, None, tuple(Instr(*COPY, 1, w) for w in block)) for block in blocks)
-    return Program("one", make("allgather", 1), (RankProgram(code, 1, 1, 0),), 1)
+    return Program.of("one", make("allgather", 1), (RankProgram(code, 1, 1, 0),), 1)
 
 
 def shown(program: Program) -> list[list[tuple[tuple[int, int], ...]]]:

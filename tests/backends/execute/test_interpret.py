@@ -29,7 +29,7 @@ from weft.backends.execute.machine import assemble
 from weft.backends.execute.memory import Memory
 from weft.backends.execute.traces import Traces
 from weft.backends.formats.msccl.read import read_msccl_xml
-from weft.backends.program.listing import of_xml
+from weft.backends.formats.msccl.read.columns import code_of
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective, make, one_shot_allreduce
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
@@ -252,7 +252,7 @@ def test_a_slow_receiver_holds_the_sender_back() -> None:
             Gpu(24, 24, 0, [Tb(1, -1).step("s", "i0", "o0", 24)]),
             Gpu(24, 24, 0, [Tb(-1, 0).step("r", "i0", "o0", 24)]),
         ]
-        machine = assemble(of_xml(read_msccl_xml(algo(gpus, "custom", 24, proto=proto))), Shape())
+        machine = assemble(code_of(read_msccl_xml(algo(gpus, "custom", 24, proto=proto))), Shape())
         most = 0
         for number, policy in enumerate(POLICIES * 3):
             ahead = 0
@@ -267,7 +267,7 @@ def test_a_fused_re_reads_all_sources_before_it_writes() -> None:
     """o[0] ⊕= o[1] ⊕ o[0] fused: the second source is o[0] as it was before."""
     tb = Tb().step("cpy", "i0", "o1").step("cpy", "i0", "o0")
     text = algo([Gpu(2, 2, 0, [tb.step("re", "o1", "o0").step("re", "o0", "o0")])], "custom", 2)
-    listing = of_xml(read_msccl_xml(text))
+    listing = code_of(read_msccl_xml(text))
     c = make("allreduce", 1, chunks=2)
     result = execute(listing, c, dtypes=("int64",), interleavings=1)
     # o0 = x + x + x (fused): with x read before the write; sequentially it would be 4x.
@@ -285,15 +285,15 @@ def test_any_cut_of_the_message_is_right(elements: int, payload: int, merge: int
     shape = Shape(elements, payload, merge)
     c: Collective = make("allreduce", n, chunks=n)
     for text in (ring_allreduce(n), pairs_allreduce(n) if n > 2 else ring_allreduce(n)):
-        listing = of_xml(read_msccl_xml(text))
+        listing = code_of(read_msccl_xml(text))
         result = execute(listing, c, in_place=True, shape=shape, interleavings=6)
         assert result.ok, result.detail
-        steps = listing.transfers * shape.iterations
+        steps = listing.instructions * shape.iterations
         assert result.operations == 6 * steps
 
 
 def test_seeds_decide() -> None:
-    machine = assemble(of_xml(read_msccl_xml(pairs_allreduce(4))), Shape())
+    machine = assemble(code_of(read_msccl_xml(pairs_allreduce(4))), Shape())
     for policy in POLICIES:
         orders = [interleave(machine, policy, s).order.tolist() for s in (1, 1, 2)]
         assert orders[0] == orders[1]
@@ -324,7 +324,7 @@ def test_a_program_runs_like_a_file() -> None:
                 Instr(Op.RECV, other, Slice(Buffer.OUTPUT, (peer + offset) % 2)),
             )
             ranks.append(RankProgram((Block(0, peer, peer, code),), 1, 2, 0))
-        return Program("two", make("allgather", 2), tuple(ranks), 2)
+        return Program.of("two", make("allgather", 2), tuple(ranks), 2)
 
     assert run_program(two(0), interleavings=12).ok
     assert not run_program(two(1), interleavings=12).ok
@@ -334,8 +334,8 @@ def test_a_program_runs_like_a_file() -> None:
 @given(networks(), st.integers(1, 2), st.sampled_from([1, 2, 71]))
 def test_orders_of_one_trace_give_one_memory(text: str, iterations: int, merge: int) -> None:
     """And there is one trace where the memory never differs by itself: races make more."""
-    listing = of_xml(read_msccl_xml(text))
-    c = make("allreduce", listing.ranks, chunks=8)
+    listing = code_of(read_msccl_xml(text))
+    c = make("allreduce", listing.rank_count, chunks=8)
     place = layout(c, listing.chunks[:, 2], in_place=False)
     if unfit(listing, place) is not None:
         return

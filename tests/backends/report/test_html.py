@@ -27,7 +27,7 @@ from weft.backends.report.places import places
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.schedule import write
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 SIZE = 1 << 20
 

@@ -14,7 +14,7 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
 from weft.synth.time.programs import record_program
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline
 
 PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 1, 8))

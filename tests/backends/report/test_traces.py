@@ -22,7 +22,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.synth.time.programs import record_program
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline
 
 NS = 0.000_501  # µs: times are rounded to whole nanoseconds

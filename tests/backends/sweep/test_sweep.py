@@ -17,7 +17,7 @@ from command import Weft
 from weft.backends.jobs.processes import descendants
 from weft.dsl.nouns.schedule import read
 from weft.synth.judge.verify import verify
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 SMALL = (
     "sweep",

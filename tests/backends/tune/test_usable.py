@@ -6,7 +6,7 @@ import patterns
 import pytest
 from shares import in_pieces
 
-from weft.backends.compile.fitting import MOST_GRAINS, binary, fitted
+from weft.backends.compile.source import MOST_GRAINS, binary, fitted
 from weft.backends.tune.manifest import _odd
 from weft.backends.tune.usable import usable
 from weft.backends.tune.variants import Variant

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.dsl.base.errors import SyntaxProblem, UnknownName, UserError
-from weft.dsl.base.spec import build, format_spec, parse_spec, parse_specs
+from weft.dsl.base.spec import build, format_spec, option_texts, parse_spec, parse_specs
 
 
 class Colour(StrEnum):
@@ -45,6 +45,25 @@ class Picky:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise UserError("count must be positive")
+
+
+@dataclass(frozen=True)
+class Knobs:
+    passes: int = field(default=4, metadata={"doc": "passes over the columns"})
+    max_share: float = 0.5
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """An engine whose search can be tuned.
+
+    Options:
+        trees: trees per root;
+            0 chooses.
+    """
+
+    trees: int = 1
+    effort: Knobs = Knobs()
 
 
 def of(text: str) -> Sample:
@@ -167,3 +186,40 @@ def test_an_error_of_the_class_itself_gets_a_place() -> None:
     with pytest.raises(UserError, match="positive") as caught:
         build(parse_spec("picky{count=0}"), Picky)
     assert str(caught.value.where) == "spec:1:1"
+
+
+def test_options_of_a_group_are_written_with_a_dot() -> None:
+    built = build(parse_spec("tunable{effort.max-share=0.25, trees=2, effort.passes=8}"), Tunable)
+    assert built == Tunable(2, Knobs(8, 0.25))
+    assert format_spec(built, "tunable") == "tunable{trees=2,effort.passes=8,effort.max-share=0.25}"
+    assert format_spec(Tunable(effort=Knobs()), "tunable") == "tunable"
+    assert build(parse_spec("tunable{effort.max_share=1}"), Tunable).effort == Knobs(4, 1.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tunable{effort.passs=1}",
+        "tunable{efort.passes=1}",
+        "tunable{passes=1}",
+        "tunable{effort=1}",
+    ],
+)
+def test_an_unknown_option_of_a_group_suggests_the_nearest(text: str) -> None:
+    with pytest.raises(UnknownName, match="unknown option of tunable") as caught:
+        build(parse_spec(text), Tunable)
+    assert text == "tunable{effort=1}" or "did you mean 'effort.passes'" in str(caught.value.hint)
+
+
+def test_a_wrong_value_in_a_group_is_named_in_full() -> None:
+    with pytest.raises(UserError, match=r"effort\.passes must be a whole number, not 'x'"):
+        build(parse_spec("tunable{effort.passes=x}"), Tunable)
+
+
+def test_options_in_words() -> None:
+    assert [(o.name, o.default, o.doc) for o in option_texts(Tunable)] == [
+        ("trees", "1", "trees per root; 0 chooses"),
+        ("effort.passes", "4", "passes over the columns"),
+        ("effort.max-share", "0.5", ""),
+    ]
+    assert [(o.name, o.default) for o in option_texts(Needy)] == [("count", None), ("extra", "")]

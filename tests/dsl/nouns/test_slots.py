@@ -73,11 +73,11 @@ def test_no_slot_stays_none() -> None:
 
 def test_a_program_may_cut_the_chunks_and_declare_more_or_less() -> None:
     c = make("allgather", 2)
-    small = Program("p", c, (RankProgram((), 1, 1, 0),) * 2, c.message_chunks, in_place=True)
+    small = Program.of("p", c, (RankProgram((), 1, 1, 0),) * 2, c.message_chunks, in_place=True)
     assert Aliases.of_program(small).name(1, INPUT) == OUTPUT + 1  # the collective's two count
     cut = replace(small, message_chunks=3 * c.message_chunks)
     assert Aliases.of_program(cut) == Aliases.of(c.split(3), True)
-    wide = replace(small, ranks=(RankProgram((), 9, 9, 0),) * 2)
+    wide = small.with_ranks((RankProgram((), 9, 9, 0),) * 2)
     assert Aliases.of_program(wide).name(0, INPUT + 8) == OUTPUT + 8
     apart = replace(wide, in_place=False)
     assert Aliases.of_program(apart).name(0, INPUT) == INPUT

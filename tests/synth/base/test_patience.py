@@ -16,7 +16,7 @@ from weft.synth.api import synthesize
 from weft.synth.base import cancellable as patience
 from weft.synth.base.engine import Budget, Observer, Outcome, Point
 from weft.synth.engines.sketched.engine import Sketched
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 RING = topology("ring:4")
 PROBLEM = Problem(RING, make("allgather", 4), None, Objective.TIME, 1 << 20)

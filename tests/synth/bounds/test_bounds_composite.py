@@ -17,7 +17,8 @@ from weft.dsl.nouns.topology import Resource, Topology, gpu, link, switch
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
-from weft.synth.time.simulate import CostModel, simulate
+from weft.synth.time.schedule_tables import CostModel
+from weft.synth.time.schedule_time import simulate
 
 SIZES = (1, 2_000, 10_000, 100_000, 10**6, 10**8)
 MODELS = (None, CostModel(alpha_occupies=True), CostModel(store_and_forward=True))

@@ -20,7 +20,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Observer, Outcome, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.portfolio.engine import LADDER, Portfolio
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 GB = 1 << 30
 
@@ -205,7 +205,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("cut")
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "weft.synth.engines.portfolio.engine._likely", lambda _: iter(("cut", "exact"))
+        "weft.synth.engines.portfolio.engine._likely", lambda *_: iter(("cut", "exact"))
     )
     outcome = solved("ring:4", "allgather", size=1 << 20)
     assert found_by(outcome) == {"cut"}

@@ -14,7 +14,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.explain.costs import Costs, costs
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 GIB = 1 << 30
 

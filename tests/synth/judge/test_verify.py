@@ -30,7 +30,7 @@ from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth.judge import replay as replay_module
 from weft.synth.judge.verify import require_valid, verify
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 
 def rebuilt(s: Schedule, transfers: list[Transfer], **changes: object) -> Schedule:

@@ -26,7 +26,7 @@ from weft.synth.judge.verify import verify
 from weft.synth.repair import quickest_repair, repair, repairs
 from weft.synth.repair.even import even
 from weft.synth.repair.shares import balanced
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 
 def some_dead(data: st.DataObject, whole: Topology) -> tuple[int, ...]:

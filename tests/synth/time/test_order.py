@@ -20,7 +20,8 @@ from weft.synth.judge.verify import verify
 from weft.synth.reductions.reverse import reverse
 from weft.synth.time import order
 from weft.synth.time.order import arranged, by_urgency, counted_us, hops_to_go, mirrored
-from weft.synth.time.simulate import CostModel, simulate
+from weft.synth.time.schedule_tables import CostModel
+from weft.synth.time.schedule_time import simulate
 
 sizes = st.sampled_from([1, 4096, 1 << 20])
 

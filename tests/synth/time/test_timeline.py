@@ -14,7 +14,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.synth.judge.replay import replay
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import Timeline, timeline
 
 SIZES = st.sampled_from([1, 1000, 12_345, 1 << 20])

@@ -27,7 +27,7 @@ def program_of(algo: XmlAlgo, collective: Collective, *, in_place: bool | None =
     """
     ranks = tuple(_rank(algo, r) for r in algo.ranks)
     placed = algo.placements[0] if in_place is None else in_place
-    return Program(algo.name, collective, ranks, algo.message_chunks, placed, algo.protocol)
+    return Program.of(algo.name, collective, ranks, algo.message_chunks, placed, algo.protocol)
 
 
 def _rank(algo: XmlAlgo, rank: XmlRank) -> RankProgram:

@@ -17,11 +17,14 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
-from weft.dsl.nouns.program import Block, Buffer, Instr, Program, Protocol, RankProgram, Slice
+from weft.dsl.nouns.program import BUFFER_NUMBER, Block, Buffer, Program, Protocol
 
 from ..plan.model import Channel, Channels, Gpu, Operation, Plan, RemoteBuffer, ThreadBlock
 from ..plan.order import Order
@@ -70,9 +73,9 @@ def plan_of(
             where=program.name,
             hint="--protocol LL for small messages, Simple for large ones",
         )
-    if nodes is not None and len(nodes) != len(program.ranks):
+    if nodes is not None and len(nodes) != program.rank_count:
         raise UserError(
-            f"{len(nodes)} nodes are named for {len(program.ranks)} ranks", where=program.name
+            f"{len(nodes)} nodes are named for {program.rank_count} ranks", where=program.name
         )
     packets = program.protocol is Protocol.LL
     gpus = _Emitter(_one_name_per_place(program), nodes, packets=packets).gpus()
@@ -104,23 +107,19 @@ def _one_name_per_place(program: Program) -> Program:
         return program
     kept = kept_buffer(program.collective.kind)
     pieces = program.message_chunks // program.collective.message_chunks
+    collective = program.collective.split(pieces)
+    shift = np.array([collective.in_place_shift(r) for r in range(program.rank_count)], np.int64)
+    shift = (shift if kept is Buffer.OUTPUT else -shift)[program.rank]
+    columns: dict[str, Any] = {}
+    for side in ("src", "dst"):
+        buffer, offset = (getattr(program, f"{side}_{part}") for part in ("buffer", "offset"))
+        other = buffer == BUFFER_NUMBER[_OTHER[kept]]
+        columns[f"{side}_buffer"] = np.where(other, BUFFER_NUMBER[kept], buffer)
+        columns[f"{side}_offset"] = np.where(other, offset + shift, offset)
+    return replace(program, **columns)
 
-    def rename(rank: int) -> RankProgram:
-        shift = program.collective.split(pieces).in_place_shift(rank)
 
-        def one(where: Slice) -> Slice:
-            if where.buffer in (kept, Buffer.SCRATCH):
-                return where
-            return Slice(kept, where.offset + (shift if kept is Buffer.OUTPUT else -shift))
-
-        def instr(i: Instr) -> Instr:
-            return replace(i, src=one(i.src), dst=one(i.dst))
-
-        old = program.ranks[rank]
-        blocks = (replace(b, code=tuple(map(instr, b.code))) for b in old.blocks)
-        return replace(old, blocks=tuple(blocks))
-
-    return replace(program, ranks=tuple(map(rename, range(len(program.ranks)))))
+_OTHER = {Buffer.INPUT: Buffer.OUTPUT, Buffer.OUTPUT: Buffer.INPUT}
 
 
 def kept_buffer(kind: Kind) -> Buffer:
@@ -185,7 +184,7 @@ class _Emitter:
     def __init__(self, program: Program, nodes: Sequence[int] | None, *, packets: bool) -> None:
         self.program, self.packets = program, packets
         self.order = Order.of(program)
-        node = nodes or [0] * len(program.ranks)
+        node = nodes or [0] * program.rank_count
         self.kinds = [
             Channel.MEMORY if node[a] == node[b] else Channel.PORT
             for a, b, _ in self.order.connections

@@ -63,7 +63,7 @@ def land(program: Program, order: Order, ports: list[bool], *, packets: bool) ->
         [Slice(Buffer.SCRATCH, -1)] * count,
         [False] * count,
         [True] * len(order.connections),
-        [rank.scratch_chunks for rank in program.ranks],
+        program.chunks[:, 2].tolist(),
     )
     if packets:
         _packets(order, ports, place)

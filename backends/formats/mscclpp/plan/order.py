@@ -8,14 +8,14 @@ no FIFOs.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints, Ints32
 from weft.dsl.base.errors import CheckFailed
-from weft.dsl.nouns.program import Instr, Program
+from weft.dsl.nouns.program import NOBODY, RECEIVES, SENDS, Instr, Program
 
 START, GOT, END = 0, 1, 2
 _KEPT = 8  # clocks of so many ranks are kept; callers go through the ranks one by one
@@ -35,17 +35,19 @@ class Order:
     """All instructions of a program in one list, block after block, and what precedes what.
 
     Attributes:
-        instrs, rank, block, index: of every instruction: where it is.
+        instrs, rank, block, index: of every instruction: its view, and where it is; ``block``
+            counts within the rank.
         first: per rank and block, its first instruction.
         connections: (source, destination, channel), sorted; ``messages`` in sending order.
         sent, received: the message that an instruction sends, receives, or -1.
     """
 
-    instrs: list[Instr] = field(default_factory=list)
-    rank: list[int] = field(default_factory=list)
-    block: list[int] = field(default_factory=list)
-    index: list[int] = field(default_factory=list)
-    first: list[list[int]] = field(default_factory=list)
+    program: Program
+    instrs: list[Instr]
+    rank: list[int]
+    block: list[int]
+    index: list[int]
+    first: list[list[int]]
     connections: list[tuple[int, int, int]] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
@@ -61,52 +63,68 @@ class Order:
         Raises:
             CheckFailed: the ends of a connection do not match, or the program deadlocks.
         """
-        order = Order()
-        for r, blocks in enumerate(program.ranks):
-            order.first.append([])
-            for b, block in enumerate(blocks):
-                order.first[-1].append(len(order.instrs))
-                order.instrs += block.code
-                order.rank += [r] * len(block.code)
-                order.block += [b] * len(block.code)
-                order.index += range(len(block.code))
-        order._connect(program)
+        order = Order(
+            program,
+            program.instrs,
+            program.rank.tolist(),
+            program.block_index[program.block].tolist(),
+            program.index.tolist(),
+            [
+                program.block_start[first:end].tolist()
+                for first, end in pairwise(program.first_block.tolist())
+            ],
+        )
+        order._connect()
         order._sort()
         return order
 
-    def _connect(self, program: Program) -> None:
-        ends: dict[tuple[int, int, int], tuple[list[int], list[int]]]
-        ends = defaultdict(lambda: ([], []))
-        for i, instr in enumerate(self.instrs):
-            block = program.ranks[self.rank[i]].blocks[self.block[i]]
-            if instr.op.sends and block.send is not None:
-                ends[self.rank[i], block.send, block.channel][0].append(i)
-            if instr.op.receives and block.recv is not None:
-                ends[block.recv, self.rank[i], block.channel][1].append(i)
-        self.sent, self.received = [-1] * len(self.instrs), [-1] * len(self.instrs)
-        for key in sorted(ends):
-            sends, recvs = ends[key]
-            counts = [[self.instrs[i].count for i in side] for side in (sends, recvs)]
-            if counts[0] != counts[1]:
+    def _connect(self) -> None:
+        p, ends = self.program, []
+        for does, source, target in (
+            (SENDS, p.block_rank, p.block_send),
+            (RECEIVES, p.block_recv, p.block_rank),
+        ):
+            linked = (source != NOBODY) & (target != NOBODY)
+            rows = np.flatnonzero(does[p.op] & linked[p.block])
+            columns = (source, target, p.block_channel)
+            names = np.stack([column[p.block[rows]] for column in columns], axis=1)
+            order = np.lexsort((rows, *names.T[::-1]))
+            ends.append((rows[order], names[order]))
+        (send, sent), (recv, received) = ends
+        names, which = np.unique(np.concatenate([sent, received]), axis=0, return_inverse=True)
+        which = which.reshape(-1)
+        sides = (which[: len(send)], p.count[send]), (which[len(send) :], p.count[recv])
+        self.connections = [(a, b, c) for a, b, c in names.tolist()]
+        if any(not np.array_equal(a, b) for a, b in zip(*sides, strict=True)):
+            self._refuse_unmatched(*sides)
+        connection = which[: len(send)].tolist()
+        self.messages = list(map(Message, send.tolist(), recv.tolist(), connection))
+        for column, rows in ((self.sent, send), (self.received, recv)):
+            column += [-1] * p.instructions
+            for number, i in enumerate(rows.tolist()):
+                column[i] = number
+
+    def _refuse_unmatched(self, sent: tuple[Ints, Ints], received: tuple[Ints, Ints]) -> None:
+        for number, (source, target, channel) in enumerate(self.connections):
+            sends, receives = (count[which == number] for which, count in (sent, received))
+            if not np.array_equal(sends, receives):
                 raise CheckFailed(
-                    f"connection {key[0]} -> {key[1]} on channel {key[2]}: "
+                    f"connection {source} -> {target} on channel {channel}: "
                     "sends and receives do not match"
                 )
-            for send, recv in zip(sends, recvs, strict=True):
-                self.sent[send] = self.received[recv] = len(self.messages)
-                self.messages.append(Message(send, recv, len(self.connections)))
-            self.connections.append(key)
 
     def _edges(self) -> Ints:
-        edges = []
-        for i, instr in enumerate(self.instrs):
-            edges += [(3 * i, 3 * i + 1), (3 * i + 1, 3 * i + 2)]
-            if self.index[i]:
-                edges.append((3 * i - 1, 3 * i))
-            first = self.first[self.rank[i]]
-            edges += [(3 * (first[b] + k) + END, 3 * i) for b, k in instr.waits]
-        edges += [(3 * m.send + END, 3 * m.recv + GOT) for m in self.messages]
-        return np.array(edges, np.int64).reshape(-1, 2)
+        p, at = self.program, 3 * np.arange(len(self.instrs))
+        follows = at[p.index > 0]
+        send, recv = np.array([(m.send, m.recv) for m in self.messages], np.int64).reshape(-1, 2).T
+        edges = (
+            (at, at + GOT),
+            (at + GOT, at + END),
+            (follows - 3 + END, follows),
+            (3 * p.wait + END, at[p.waiting]),
+            (3 * send + END, 3 * recv + GOT),
+        )
+        return np.concatenate([np.stack(pair, axis=1) for pair in edges])
 
     def _sort(self) -> None:
         """Group the edges by the level of their target, so that clocks are array operations."""

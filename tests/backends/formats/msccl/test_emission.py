@@ -85,7 +85,7 @@ def test_who_has_too_many_peers_is_told_how_to_have_fewer() -> None:
     source = Slice(Buffer.INPUT, 0)
     code = [Instr(Op.COPY, source, place, 1, (((b + 1) % 150, 0),)) for b in range(150)]
     blocks = tuple(Block(0, None, None, (one,)) for one in code)
-    program = Program("p", make("allgather", 1), (RankProgram(blocks, 1, 1, 0),), 1)
+    program = Program.of("p", make("allgather", 1), (RankProgram(blocks, 1, 1, 0),), 1)
     with pytest.raises(UserError) as caught:
         emit(program, MSCCL)
     assert "packing{peers=32}" in caught.value.hint

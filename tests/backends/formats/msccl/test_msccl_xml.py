@@ -32,7 +32,7 @@ def alone(*blocks: list[Instr], protocol: Protocol = Protocol.SIMPLE) -> Program
     """A program of one rank; what it computes does not matter here."""
     code = tuple(Block(0, None, None, tuple(b)) for b in blocks)
     rank = RankProgram(code, 40, 40, 40)
-    return Program("p", make("allreduce", 1, chunks=40), (rank,), 40, protocol=protocol)
+    return Program.of("p", make("allreduce", 1, chunks=40), (rank,), 40, protocol=protocol)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_limits(program: Program, runtime_target: Target, words: str | None) -> 
 def test_too_many_channels_and_blocks_waited_for() -> None:
     rank = RankProgram((Block(32, None, None, ()),), 1, 1, 0)
     with pytest.raises(UserError, match="33 channels; msccl takes 32"):
-        emit(Program("p", make("allgather", 1), (rank,), 1), MSCCL)
+        emit(Program.of("p", make("allgather", 1), (rank,), 1), MSCCL)
     ring = [[replace(COPY, waits=(((b + 1) % 150, 0),))] for b in range(150)]
     with pytest.raises(UserError, match="149 as the number of a block waited for"):
         emit(alone(*ring), MSCCL)

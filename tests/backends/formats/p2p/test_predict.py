@@ -18,7 +18,8 @@ from weft.dsl.nouns.program import Buffer
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Link, Resource, Topology, gpu
 from weft.synth.engines.classic.text import named_algorithm
-from weft.synth.time.simulate import CostModel, simulate
+from weft.synth.time.schedule_tables import CostModel
+from weft.synth.time.schedule_time import simulate
 
 I, O, S = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH  # noqa: E741
 

@@ -16,7 +16,7 @@ from weft.synth.engines.exact import Exact, paper, realize
 from weft.synth.engines.exact.demands import demands, reach
 from weft.synth.engines.exact.instance import Question, build_space
 from weft.synth.judge.verify import verify
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 SMALL = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 ENGINE = Exact(max_chunks=8, max_steps=4)

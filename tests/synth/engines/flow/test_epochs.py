@@ -17,7 +17,7 @@ from weft.synth.engines.flow.solve import solve
 from weft.synth.engines.flow.unrounded import unrounded
 from weft.synth.engines.sketched.field import Field
 from weft.synth.judge.verify import verify
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 SIZE = 400_000
 

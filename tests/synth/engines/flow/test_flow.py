@@ -20,7 +20,7 @@ from weft.synth.base.engine import Budget, Outcome, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.flow.engine import Flow
 from weft.synth.judge.verify import verify
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 ROOTED = ("broadcast", "scatter", "gather")
 

@@ -18,7 +18,8 @@ from weft.synth.base.engine import Budget, Outcome
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.greedy.engine import Greedy
 from weft.synth.judge.verify import verify
-from weft.synth.time.simulate import CostModel, simulate
+from weft.synth.time.schedule_tables import CostModel
+from weft.synth.time.schedule_time import simulate
 
 GB = 1 << 30
 

@@ -19,7 +19,7 @@ from weft.synth.engines.packing.order.plan_quotient import Quotient
 from weft.synth.engines.packing.paths.matching import in_rounds
 from weft.synth.engines.packing.paths.matching_kernel import edge_colouring
 from weft.synth.judge.verify import verify
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 
 @settings(max_examples=40)

@@ -16,7 +16,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Point, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.packing.engine import LADDER, Packer
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 QUICK = Budget(seconds=20)
 

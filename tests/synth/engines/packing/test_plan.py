@@ -23,7 +23,7 @@ from weft.synth.engines.packing.trees.model import Packing
 from weft.synth.engines.packing.trees.shares import largest_remainder
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 

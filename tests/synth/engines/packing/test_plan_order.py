@@ -19,7 +19,7 @@ from weft.synth.engines.packing.order.plan import Plan
 from weft.synth.engines.packing.order.plan_quotient import Quotient, unfolded
 from weft.synth.engines.packing.trees.trees import pack
 from weft.synth.judge.verify import verify
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 RULES = (*FIRST, *OTHERS, as_listed)
 

@@ -20,7 +20,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Status
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import verify
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 GATES = "between nodes: relay any through 0 -> 1\n"
 NODES = "symmetry: rotate nodes\n"

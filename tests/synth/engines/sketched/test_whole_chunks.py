@@ -16,7 +16,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds.whole_chunks import whole_chunk_bound
-from weft.synth.time.simulate import simulate
+from weft.synth.time.schedule_time import simulate
 
 
 def least(machine: Topology, kind: str, size: int) -> tuple[Fraction, str]:

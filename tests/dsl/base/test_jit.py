@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-from weft.synth.base.jit_cache import is_cold
+from weft.dsl.base.jit import is_cold
 
 
 def kernel() -> None:

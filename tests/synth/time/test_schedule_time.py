@@ -20,8 +20,9 @@ from weft.dsl.nouns.collective import Kind, custom, make, one_shot_allreduce
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, switch
 from weft.synth.judge.verify import verify
-from weft.synth.time import simulate as simulate_module
-from weft.synth.time.simulate import CostModel, simulate
+from weft.synth.time import schedule_tables
+from weft.synth.time.schedule_tables import CostModel, prepare
+from weft.synth.time.schedule_time import simulate
 
 SPEED = 1000  # bytes per µs of 1 GB/s
 
@@ -468,8 +469,9 @@ def test_order_matters_only_inside_a_step(s: Schedule, seed: int, size: int) -> 
 def test_a_coarse_unit_changes_next_to_nothing(s: Schedule, size: int) -> None:
     exact = simulate(s, size, CostModel(barrier=True)).time_us
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulate_module, "_UNIT_BITS", 0)
-        assert simulate(s, size, CostModel(barrier=True)).time_us == pytest.approx(exact, rel=1e-6)
+        patch.setattr(schedule_tables, "_UNIT_BITS", 0)
+        coarse = prepare(s, CostModel(barrier=True)).exact(size).in_us()
+        assert coarse.time_us == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a compiled program takes by program simulation, and whether more instances are quicker.
+"""Time of a compiled program by program simulation, and the choice of its instances by it.
 
 A schedule's own time leaves out what the runtime does: blocks that wait, FIFOs, the loop over long
 messages. All work here is bounded, in operations and not by a clock, so that the same question has
@@ -9,22 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import Telling
 from weft.dsl.base.tables import microseconds, number
 from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.time.programs import RuntimeModel, model_of, simulate_program
+from weft.synth.time.schedule_time import simulate
 
-if TYPE_CHECKING:
-    from weft.dsl.nouns.program import Program
-    from weft.dsl.nouns.schedule import Schedule
-    from weft.dsl.nouns.topology import Topology
-    from weft.synth.time.programs import RuntimeModel
+from .compile import CompileOptions
+from .source import Emitter, Source
 
-    from ..compile.compile import CompileOptions
-    from ..formats.msccl.format import Backend
-    from .lowering import Compilable
+TIMED = "msccl-xml"
+"""The format whose runtimes program simulation knows."""
 
 MOST_RANKS = 64
 MOST_OPERATIONS = 50_000
@@ -56,7 +57,7 @@ class Timing:
 
     @property
     def fastest(self) -> int | None:
-        """The number of instances that is quickest, of equals the least; None: none was tried."""
+        """The fastest instance count, the smaller on ties; None where none was tried."""
         return quickest(self.tried) if self.tried else None
 
     @property
@@ -109,8 +110,6 @@ class Clock:
 
     def program_us(self, program: Program) -> float | None:
         """What a program takes; None where that is too much to simulate, or the model cannot."""
-        from weft.synth.time.programs import simulate_program
-
         try:
             if self.operations(program) > MOST_OPERATIONS:
                 return None
@@ -136,22 +135,18 @@ class Clock:
 
     def schedule_us(self, schedule: Schedule | None) -> float | None:
         """What a schedule takes; None where there is none, or it is too large."""
-        from weft.synth.time.simulate import simulate
-
         if schedule is None or len(schedule) * schedule.segments > MOST_SERVED:
             return None
         return simulate(schedule, self.message_bytes).time_us
 
 
 def clock_for(
-    source: Compilable, backend: Backend, target: str, sizes: SizeRange | None
+    source: Source, backend: Emitter, target: str, sizes: SizeRange | None
 ) -> Clock | str:
     """The clock for what is compiled; in words what is missing, where there is none."""
-    from ..formats.msccl.format import MscclXml
-
     schedule, topology = source.schedule, source.topology
     size = sizes.high if sizes else schedule.bytes if schedule else None
-    if not isinstance(backend, MscclXml):
+    if backend.name != TIMED:
         return f"the simulation knows the runtimes of msccl-xml, not of {backend.name}"
     if topology is None:
         return "nothing names the machine"
@@ -159,14 +154,13 @@ def clock_for(
         return "no message size is given: --size names it"
     if topology.ranks > MOST_RANKS:
         return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
-    from weft.synth.time.programs import model_of
-
     return Clock(topology, size, model_of(target))
 
 
 def timing_of(
     program: Program,
-    source: Compilable,
+    source: Source,
+    backend: Emitter,
     clock: Clock,
     options: CompileOptions,
     tried: dict[int, float],
@@ -183,26 +177,29 @@ def timing_of(
     found = Timing(clock.message_bytes, taken, clock.schedule_us(source.schedule), tried)
     if tried or not found.slow or any(one.name == "instances" for one in options.passes):
         return found
-    now = options.instances or 1
+    now = options.instances if isinstance(options.instances, int) else 1
     size = clock.operations(program)
     more = [n for n in TRIED if n > now and size * n <= MOST_OPERATIONS * now]
-    others = trials(more, source, clock, options, tell)
+    others = trials(more, source, backend, clock, options, tell)
     return replace(found, tried={now: taken, **others}) if others else found
 
 
 def trials(
-    counts: Iterable[int], source: Compilable, clock: Clock, options: CompileOptions, tell: Telling
+    counts: Iterable[int],
+    source: Source,
+    backend: Emitter,
+    clock: Clock,
+    options: CompileOptions,
+    tell: Telling,
 ) -> dict[int, float]:
     """What so many instances take, as far as the target has room for them."""
-    from ..formats.msccl.format import MscclXml
-
     found: dict[int, float] = {}
     quiet = replace(options, verify=None, observe=None, tell=None)
     for count in counts:
         tell(f"try --instances {count}")
         try:
             program = source.compile(replace(quiet, instances=count))
-            MscclXml().emit(program, options.target, None)
+            backend.emit(program, options.target, None)
         except UserError:  # no room, and more of them need more
             break
         taken = clock.program_us(program)
@@ -213,7 +210,11 @@ def trials(
 
 
 def all_instances(
-    source: Compilable, clock: Clock | str, options: CompileOptions, tell: Telling
+    source: Source,
+    backend: Emitter,
+    clock: Clock | str,
+    options: CompileOptions,
+    tell: Telling,
 ) -> dict[int, float]:
     """What 1, 2, 4 and 8 instances take, for ``--instances auto``.
 
@@ -222,7 +223,7 @@ def all_instances(
     """
     found = {}
     if not isinstance(clock, str):
-        found = trials((1, *TRIED), source, clock, options, tell)
+        found = trials((1, *TRIED), source, backend, clock, options, tell)
     if not found:
         why = clock if isinstance(clock, str) else "the program is too large to be simulated"
         raise UserError(
@@ -232,5 +233,5 @@ def all_instances(
 
 
 def quickest(tried: dict[int, float]) -> int:
-    """The number of instances that takes least, of equals the least."""
+    """Return the fastest instance count; the smaller on ties."""
     return min(tried, key=lambda n: (tried[n], n))

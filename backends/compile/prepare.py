@@ -1,0 +1,206 @@
+"""The compiler's front end: what ``weft compile`` and the public functions do around the passes.
+
+A schedule's unequal shares are fitted to the format, every pass is proved, the artefact is emitted
+and judged from its text. :mod:`~weft.backends.compile.compile` runs the passes alone, for callers
+that judge their programs themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.dsl.base.progress import silent
+from weft.dsl.base.registry import BACKENDS
+from weft.dsl.base.units import SizeRange
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+
+from ..check import check_program, require_good
+from .compile import AUTO, CompileOptions
+from .instances import Clock, Timing, all_instances, clock_for, quickest, timing_of
+from .source import FORMAT, Emitter, Noun, Remark, Source, source_of
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A program, the text of its file, both judged; its simulated time, where that is known."""
+
+    program: Program
+    text: str
+    remarks: tuple[Remark, ...] = ()
+    timing: Timing | None = None
+
+
+def proved(options: CompileOptions) -> CompileOptions:
+    """The options, with the program checker after every pass unless they name another judge."""
+    return options if options.verify else replace(options, verify=_prove)
+
+
+def _prove(program: Program) -> None:
+    require_good(check_program(program), "program")
+
+
+def artefact_of(
+    source: Source, backend: Emitter, options: CompileOptions, sizes: SizeRange | None = None
+) -> Artefact:
+    """Compile, emit and judge: every pass is proved, the artefact is read back and checked.
+
+    ``options.instances`` may be ``"auto"``: the number is chosen by simulation at the largest size.
+
+    Raises:
+        CheckFailed: a checker rejects a program on the way, or the text.
+        UserError: the target cannot express it, an option makes no sense, or nothing tells the
+            fastest number of instances.
+    """
+    tell = options.tell or silent
+    settled = _settled(source, backend, proved(options), sizes)
+    clock, options = settled.clock, settled.options
+    program, text = emitted(source, backend, options, sizes)
+    timing = None
+    if not isinstance(clock, str):
+        timing = timing_of(program, source, backend, clock, options, settled.tried, tell)
+    return Artefact(program, text, source.remarks, timing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """Options with a number of instances, the clock that chose it (or what it lacks), the trials:
+    µs by number of instances."""
+
+    options: CompileOptions
+    clock: Clock | str
+    tried: dict[int, float]
+
+
+def _settled(
+    source: Source, backend: Emitter, options: CompileOptions, sizes: SizeRange | None
+) -> _Settled:
+    clock = clock_for(source, backend, options.target.name, sizes)
+    tried: dict[int, float] = {}
+    if options.instances == AUTO:
+        tried = all_instances(source, backend, clock, options, options.tell or silent)
+        options = replace(options, instances=quickest(tried))
+    return _Settled(options, clock, tried)
+
+
+def emitted(
+    source: Source, backend: Emitter, options: CompileOptions, sizes: SizeRange | None
+) -> tuple[Program, str]:
+    """The program and the text of its artefact, both judged; nothing is simulated.
+
+    Raises:
+        CheckFailed: a checker rejects a program on the way, or the text.
+        UserError: the target cannot express it, or an option makes no sense.
+    """
+    program = source.compile(proved(options))
+    tell = options.tell or silent
+    tell("emit")
+    text = backend.emit(program, options.target, sizes or source.sizes)
+    tell("check artefact")
+    require_good(backend.findings(text, "the artefact", options.target.name), "artefact")
+    return program, text
+
+
+# --- the public face ------------------------------------------------------------------------------
+
+Sizes = SizeRange | int | None
+"""Bytes of the messages that an artefact is for; None: as the format has it."""
+
+
+def artefact(
+    noun: Noun,
+    to: str = FORMAT,
+    options: CompileOptions | None = None,
+    *,
+    sizes: Sizes = None,
+    topology: Topology | None = None,
+) -> Artefact:
+    """Compile to a format as ``weft compile`` does: the text is that of the file it writes.
+
+    ``to``: a format, perhaps with options (``weft list backends``). ``sizes``: bytes of the
+    messages that the artefact is for. ``topology``: the machine of an algorithm or a program, by
+    which ``CompileOptions(instances="auto")`` chooses; a schedule has its own.
+
+    Raises:
+        CheckFailed: the noun is wrong, or a checker rejects a program on the way, or the text.
+        UserError: the format or the target cannot express it, or an option makes no sense.
+    """
+    o = options or CompileOptions()
+    source = source_of(noun, to, o, topology)
+    return artefact_of(source, _backend(to, source), o, _range(sizes))
+
+
+def compile_schedule(
+    schedule: Schedule,
+    options: CompileOptions | None = None,
+    *,
+    to: str | None = None,
+    sizes: Sizes = None,
+) -> Program:
+    """The program of a schedule as ``weft compile --to TO`` makes it: unequal shares are fitted,
+    and every pass is proved.
+
+    ``to``: also emit this format, and check the artefact; None: any format of equal chunks may be
+    emitted later.
+
+    Raises:
+        CheckFailed: the schedule is wrong, or a checker rejects a program on the way.
+        UserError: something the format or the target cannot express, in words.
+    """
+    return _program(schedule, options, to, sizes, None)
+
+
+def compile_algorithm(
+    algorithm: Algorithm,
+    options: CompileOptions | None = None,
+    *,
+    to: str | None = None,
+    sizes: Sizes = None,
+    topology: Topology | None = None,
+) -> Program:
+    """The program of an algorithm as ``weft compile --to TO`` makes it: see
+    :func:`compile_schedule`; ``topology`` as for :func:`artefact`."""
+    return _program(algorithm, options, to, sizes, topology)
+
+
+def compile_program(
+    program: Program,
+    options: CompileOptions | None = None,
+    *,
+    to: str | None = None,
+    sizes: Sizes = None,
+    topology: Topology | None = None,
+) -> Program:
+    """A program from elsewhere, compiled anew as ``weft compile --to TO`` does: see
+    :func:`compile_schedule`; ``topology`` as for :func:`artefact`."""
+    return _program(program, options, to, sizes, topology)
+
+
+def _program(
+    noun: Noun,
+    options: CompileOptions | None,
+    to: str | None,
+    sizes: Sizes,
+    topology: Topology | None,
+) -> Program:
+    if to is not None:
+        return artefact(noun, to, options, sizes=sizes, topology=topology).program
+    o = options or CompileOptions()
+    source = source_of(noun, FORMAT, o, topology)
+    settled = _settled(source, _backend(FORMAT, source), proved(o), _range(sizes))
+    return source.compile(settled.options)
+
+
+def _backend(to: str, source: Source) -> Emitter:
+    """A format by name, for the machine of what is compiled where that makes a difference."""
+    backend: Any = BACKENDS.make(to, "to")
+    on_machine = source.topology is not None and hasattr(backend, "on")
+    made: Emitter = backend.on(source.topology) if on_machine else backend
+    return made
+
+
+def _range(sizes: Sizes) -> SizeRange | None:
+    return SizeRange(sizes, sizes) if isinstance(sizes, int) else sizes

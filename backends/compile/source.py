@@ -1,0 +1,227 @@
+"""Something to compile: a schedule, fitted to its format, an algorithm or a program.
+
+A runtime of MSCCL XML slices chunks by itself; a plan is run once, on whole chunks. Both know
+chunks of one size only, and a buffer is cut into at most so many: unequal shares are rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol
+
+from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.program import Program
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.engines.packing.trees.quantize import quantize
+from weft.synth.judge.verify import require_valid
+
+from ..check import Finding, check_program, require_good
+from ..runtime.judged import target_named
+from ..runtime.target import Target
+from . import compile as passes
+from .analyses.grains import MOST_GRAINS as MOST_MOVED
+from .analyses.grains import coarsest
+from .compile import CompileOptions
+
+FORMAT = "msccl-xml"
+"""The format where nobody names one."""
+
+MOST_GRAINS = 1024
+"""Chunks of a message, for formats of equal chunks: calls must have sizes that divide into them."""
+
+BY_OFFSETS = "program"
+"""The format whose chunks are as fine as they need to be: whoever runs it has byte offsets."""
+
+
+def binary(chunks: int, message_chunks: int) -> bool:
+    """Whether a collective of so many chunks is cut into so many by a power of two.
+
+    MSCCL's runtimes pass a file over, in silence, for messages that do not divide into its chunks,
+    and most messages are round in binary.
+    """
+    factor, rest = divmod(message_chunks, chunks)
+    return not rest and not factor & (factor - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What became of the input, for people and for ``--json``; ``text`` takes what was made of it:
+    a program, or a script of a point-to-point format."""
+
+    label: str
+    text: Callable[[object], str]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def fitted(schedule: Schedule, to: str, segments: int) -> tuple[Schedule, list[Remark]]:
+    """The schedule with shares that ``to`` can express in ``segments`` pieces, and the loss."""
+    if not schedule.collective.sizes:
+        return schedule, []
+    collective = coarsest(schedule.collective)
+    grains = collective.message_chunks
+    most = MOST_GRAINS // segments
+    if to == BY_OFFSETS:
+        # Exactly, as far as the checkers can look at every grain.
+        moved = int(collective.grains[schedule.chunk].sum()) * segments
+        most = max(most, grains if moved <= MOST_MOVED else grains * MOST_MOVED // moved)
+    if grains <= most:
+        return schedule, []
+    quantized, loss = quantize(schedule, most)
+    kept = coarsest(quantized.collective).message_chunks
+    text = (
+        f"unequal shares rounded to {kept} chunks of the message (exact: {grains}); "
+        f"the busiest link is busy for {float(100 * loss):.3g} % longer"
+    )
+    facts = {"quantized": {"chunks": kept, "exact": grains, "loss": float(loss)}}
+    return quantized, [Remark("Rounded", lambda _: text, facts)]
+
+
+def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Remark]:
+    """What becomes of the slices of a schedule that is cut into ``pieces`` per chunk here."""
+    if schedule.segments == 1 and pieces == 1:
+        return []
+    slices = schedule.segments
+
+    def text(program: object) -> str:
+        if pieces > 1:
+            return f"every chunk is cut into {pieces} pieces that follow each other"
+        if to == "msccl-xml" and isinstance(program, Program):
+            return _looped(program, target, slices, schedule.bytes)
+        if to == BY_OFFSETS:
+            return f"the program is what is done to each of the schedule's {slices} segments"
+        return (
+            f"{to} has no loop: the schedule's {slices} segments are run as one; "
+            f"--segments N cuts every chunk into N pieces"
+        )
+
+    return [Remark("Sliced", text, {"segments": slices, "pieces": pieces})]
+
+
+def _looped(program: Program, target: str, slices: int, size: int | None) -> str:
+    """The loop that the runtime makes of the slices, at the size that the schedule is for."""
+    payload = target_named(target).payload[program.protocol]
+    text = f"the runtime slices chunks itself: the schedule's {slices} segments are its loop"
+    if size is None:
+        return f"{text}, {format_bytes(payload)} of every chunk at a time"
+    chunk = Fraction(size, program.message_chunks)
+    turns = -(-chunk // payload)
+    text += f", at {format_bytes(size)} "
+    if turns == 1:
+        # The size of a chunk may be a fraction: in whole bytes where it is none.
+        each = f" of {format_bytes(int(chunk))}" if chunk.denominator == 1 else ""
+        return f"{text}one turn with every chunk{each} whole"
+    text += f"{turns} turns with {format_bytes(payload)} of every chunk each"
+    return f"{text}, coarser than those segments" if turns < slices else text
+
+
+# --- what is compiled -----------------------------------------------------------------------------
+
+Noun = Schedule | Algorithm | Program
+"""What can be compiled."""
+
+
+class Emitter(Protocol):
+    """What the front end asks of a format: its name, text of a program, errors in a text."""
+
+    @property
+    def name(self) -> str:
+        """As in ``--to``."""
+        ...
+
+    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
+        """The text of an artefact for messages of these sizes."""
+        ...
+
+    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
+        """Errors and warnings about an artefact, from its text alone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something to compile, found good: its passes, collective, and the sizes and machine it is
+    for, where they are known.
+
+    ``schedule``: what was given, where it is one.
+    ``remarks``: what became of a schedule that the format cannot express as it is.
+    ``noun``: what is compiled, for formats that have no use for thread blocks.
+    """
+
+    compile: Callable[[CompileOptions], Program]
+    collective: Collective
+    noun: Noun
+    sizes: SizeRange | None = None
+    topology: Topology | None = None
+    schedule: Schedule | None = None
+    remarks: tuple[Remark, ...] = ()
+
+
+def of_schedule(
+    given: Schedule, to: str = FORMAT, target: str = "msccl", segments: int = 1
+) -> Source:
+    """A schedule, verified, with shares that the format ``to`` can express.
+
+    Raises:
+        CheckFailed: it is wrong.
+    """
+    require_valid(given)
+    schedule, remarks = fitted(given, to, segments)
+    if schedule is not given:
+        require_valid(schedule)
+    remarks += sliced(schedule, to, target, segments)
+    return Source(
+        lambda o: passes.compile_schedule(schedule, o),
+        coarsest(schedule.collective).in_grains(),
+        schedule,
+        topology=schedule.topology,
+        schedule=given,
+        remarks=tuple(remarks),
+    )
+
+
+def of_algorithm(algorithm: Algorithm, topology: Topology | None = None) -> Source:
+    """An algorithm, which was proved when it was built."""
+    return Source(
+        lambda o: passes.compile_algorithm(algorithm, o),
+        algorithm.collective,
+        algorithm,
+        topology=topology,
+    )
+
+
+def of_program(
+    program: Program, sizes: SizeRange | None = None, topology: Topology | None = None
+) -> Source:
+    """A program that the caller has checked."""
+    return Source(
+        lambda o: passes.compile_program(program, o),
+        program.collective,
+        program,
+        sizes=sizes,
+        topology=topology,
+    )
+
+
+def source_of(
+    noun: Noun,
+    to: str = FORMAT,
+    options: CompileOptions | None = None,
+    topology: Topology | None = None,
+) -> Source:
+    """A schedule, an algorithm or a program, checked.
+
+    Raises:
+        CheckFailed: it is wrong.
+    """
+    if isinstance(noun, Schedule):
+        o = options or CompileOptions()
+        return of_schedule(noun, to.partition("{")[0], o.target.name, o.segments)
+    if isinstance(noun, Algorithm):
+        return of_algorithm(noun, topology)
+    require_good(check_program(noun), "program")
+    return of_program(noun, topology=topology)

@@ -1,1 +1,0 @@
-"""A program as columns, for the checkers and the interpreter."""

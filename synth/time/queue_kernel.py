@@ -1,0 +1,238 @@
+"""Queues for shared resources: served first come first, and whoever must wait lets others pass.
+
+The one rule of all simulations, as a kernel (:mod:`weft.dsl.base.jit`): plain Python on a list, or
+compiled on an array of 64-bit integers. The modules that have loops of their own (schedules,
+programs, scripts) say who gets ready when; here is who starts when.
+
+Everything lies in one array *m*, the memory. Records are named by where they begin, so that
+``m[row + FREE_AT]`` is when a row is free. One array because numba counts the references of every
+array that a function is given, which took most of the time.
+
+* A **row** is a link or a shared resource. It has an event only if a client queues for it.
+* A **client** is what wants rows: a message. One that must wait sits in the queue of *one* row of
+  its leg, the one that is free last, which is when it could start at the earliest. Queues are
+  pairing heaps (Fredman, Sedgewick, Sleator, Tarjan, Algorithmica 1986) linked through the clients;
+  a client is in one of them at most.
+* A **leg** is what a client holds, all from the same start, each row for its own time.
+* **Heads** are the clients that are tried now, in order of precedence: those that got ready, and
+  the first of the queue of each row that was freed.
+
+Times are whole ticks, so equal times are equal; ties go by a client's place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.jit import Array, kernel
+
+# The first words of the memory: the clock, how many events and heads there are, and where these
+# begin. Events end with the memory, so that it can be made longer.
+NOW, EVENTS, HEADS, EVENTS_AT, HEADS_AT = range(5)
+QUEUE_COUNTS = 5
+
+FREE_AT, QUEUE, BUSY = range(3)  # of rows: when it is free, its first client (-1), ticks held
+ROW_COLUMNS = 3
+# Of clients: the order of service is by KEY, then by PLACE; both may change only while the client
+# is in no queue. CHILD and SIBLING link a pairing heap (-1: none). LEG: what it wants.
+KEY, PLACE, CHILD, SIBLING, LEG = range(5)
+CLIENT_COLUMNS = 5
+# Of legs: their holds, and ticks until a message has left (the longest hold) and has arrived.
+HOLD_BEGIN, HOLD_END, LEAVES, ARRIVES = range(4)
+LEG_COLUMNS = 4
+ROW, TICKS = range(2)  # of holds
+HOLD_COLUMNS = 2
+TIME, WHAT = range(2)  # of events; what happens is for the loop to know, a row's record is a row
+EVENT_COLUMNS = 2
+HEAD_KEY, HEAD_PLACE, HEAD_CLIENT, HEAD_ROW = range(4)  # of heads: HEAD_ROW is -1 for the ready
+HEAD_COLUMNS = 4
+
+
+def longer(m: Any) -> Any:
+    """The memory with twice the room for events."""
+    room = len(m) - int(m[EVENTS_AT])
+    return m + [0] * room if isinstance(m, list) else np.concatenate([m, np.zeros(room, m.dtype)])
+
+
+@kernel
+def next_started(m: Array) -> Any:
+    """Let the next client start, which holds its rows from now on; -1: no other can start now."""
+    now, started = m[NOW], -1
+    while m[HEADS] > 0 and started < 0:
+        head = m[HEADS_AT]
+        client, row = m[head + HEAD_CLIENT], m[head + HEAD_ROW]
+        drop_head(m)
+        if row >= 0:
+            if m[row + FREE_AT] > now:
+                continue
+            m[row + QUEUE] = without_first(m, client)
+        if holds_all(m, client):
+            started = client
+        if row >= 0 and m[row + QUEUE] >= 0 and m[row + FREE_AT] <= now:
+            add_head(m, m[row + QUEUE], row)
+    return started
+
+
+@kernel
+def holds_all(m: Array, client: int) -> bool:
+    """Take all rows of a client's leg if they are free, else queue for the one free last."""
+    now, leg = m[NOW], m[client + LEG]
+    begin, end = m[leg + HOLD_BEGIN], m[leg + HOLD_END]
+    latest, taken = now, -1
+    for hold in range(begin, end, HOLD_COLUMNS):
+        free = m[m[hold + ROW] + FREE_AT]
+        if free > latest:
+            latest, taken = free, m[hold + ROW]
+    if taken >= 0:
+        first = m[taken + QUEUE]
+        if first < 0:
+            push(m, latest, taken)
+            m[taken + QUEUE] = client
+        else:
+            m[taken + QUEUE] = meld(m, first, client)
+        return False
+    for hold in range(begin, end, HOLD_COLUMNS):
+        row, ticks = m[hold + ROW], m[hold + TICKS]
+        m[row + BUSY] += ticks
+        m[row + FREE_AT] = now + ticks
+        if m[row + QUEUE] >= 0:
+            push(m, now + ticks, row)
+    return True
+
+
+# --- binary heaps: events by time, heads by precedence ---
+
+
+@kernel
+def push(m: Array, time: int, what: int) -> None:
+    """Add an event."""
+    heap, at = m[EVENTS_AT], EVENT_COLUMNS * m[EVENTS]
+    m[EVENTS] += 1
+    while at > 0:
+        above = ((at >> 1) - 1) >> 1 << 1
+        if m[heap + above + TIME] <= time:
+            break
+        m[heap + at + TIME], m[heap + at + WHAT] = m[heap + above + TIME], m[heap + above + WHAT]
+        at = above
+    m[heap + at + TIME], m[heap + at + WHAT] = time, what
+
+
+@kernel
+def pop(m: Array) -> Any:
+    """Take the earliest event out; what it is about."""
+    heap, at, below = m[EVENTS_AT], 0, EVENT_COLUMNS
+    first = m[heap + WHAT]
+    m[EVENTS] -= 1
+    size = EVENT_COLUMNS * m[EVENTS]
+    time, what = m[heap + size + TIME], m[heap + size + WHAT]
+    while below < size:
+        if below + 2 < size and m[heap + below + 2 + TIME] < m[heap + below + TIME]:
+            below += 2
+        if m[heap + below + TIME] >= time:
+            break
+        m[heap + at + TIME], m[heap + at + WHAT] = m[heap + below + TIME], m[heap + below + WHAT]
+        at, below = below, 2 * below + 2
+    m[heap + at + TIME], m[heap + at + WHAT] = time, what
+    return first
+
+
+@kernel
+def add_head(m: Array, client: int, row: int) -> None:
+    """Put a client among those that are tried now: for a freed row, or (-1) as it got ready."""
+    heap, at = m[HEADS_AT], HEAD_COLUMNS * m[HEADS]
+    m[HEADS] += 1
+    key, place = m[client + KEY], m[client + PLACE]
+    while at > 0:
+        above = ((at >> 2) - 1) >> 1 << 2
+        if not later(m, heap + above, key, place):
+            break
+        copy_head(m, heap + above, heap + at)
+        at = above
+    write_head(m, heap + at, key, place, client, row)
+
+
+@kernel
+def drop_head(m: Array) -> None:
+    """Take the first head out."""
+    heap, at, below = m[HEADS_AT], 0, HEAD_COLUMNS
+    m[HEADS] -= 1
+    size = HEAD_COLUMNS * m[HEADS]
+    last = heap + size
+    key, place = m[last + HEAD_KEY], m[last + HEAD_PLACE]
+    client, row = m[last + HEAD_CLIENT], m[last + HEAD_ROW]
+    while below < size:
+        one, other = heap + below, heap + below + HEAD_COLUMNS
+        if below + HEAD_COLUMNS < size and later(
+            m, one, m[other + HEAD_KEY], m[other + HEAD_PLACE]
+        ):
+            below, one = below + HEAD_COLUMNS, other
+        if later(m, one, key, place):
+            break
+        copy_head(m, one, heap + at)
+        at, below = below, 2 * below + HEAD_COLUMNS
+    write_head(m, heap + at, key, place, client, row)
+
+
+@kernel
+def write_head(m: Array, head: int, key: int, place: int, client: int, row: int) -> None:
+    """Fill the record of a head."""
+    m[head + HEAD_KEY], m[head + HEAD_PLACE] = key, place
+    m[head + HEAD_CLIENT], m[head + HEAD_ROW] = client, row
+
+
+@kernel
+def copy_head(m: Array, source: int, target: int) -> None:
+    """Copy the record of a head to another place of the heap."""
+    for column in range(HEAD_COLUMNS):
+        m[target + column] = m[source + column]
+
+
+@kernel
+def later(m: Array, head: int, key: int, place: int) -> bool:
+    """Whether a head comes after one with this key and place."""
+    if m[head + HEAD_KEY] == key:
+        return bool(m[head + HEAD_PLACE] > place)
+    return bool(m[head + HEAD_KEY] > key)
+
+
+# --- pairing heaps: the queues ---
+
+
+@kernel
+def meld(m: Array, one: Any, other: Any) -> Any:
+    """One pairing heap of two, by their first clients."""
+    if m[other + KEY] == m[one + KEY]:
+        swap = m[other + PLACE] < m[one + PLACE]
+    else:
+        swap = m[other + KEY] < m[one + KEY]
+    if swap:
+        one, other = other, one
+    m[other + SIBLING] = m[one + CHILD]
+    m[one + CHILD] = other
+    return one
+
+
+@kernel
+def without_first(m: Array, first: Any) -> Any:
+    """A pairing heap without its first: the children melded in pairs, then from the last one."""
+    one = m[first + CHILD]
+    m[first + CHILD] = -1
+    pairs = one * 0 - 1  # minus one, of the type that the compiler sees in m
+    while one >= 0:
+        other, following = m[one + SIBLING], one * 0 - 1
+        m[one + SIBLING] = -1
+        if other >= 0:
+            following = m[other + SIBLING]
+            m[other + SIBLING] = -1
+            one = meld(m, one, other)
+        m[one + SIBLING] = pairs
+        pairs, one = one, following
+    merged = pairs * 0 - 1
+    while pairs >= 0:
+        following = m[pairs + SIBLING]
+        m[pairs + SIBLING] = -1
+        merged = pairs if merged < 0 else meld(m, merged, pairs)
+        pairs = following
+    return merged

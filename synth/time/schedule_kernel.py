@@ -1,0 +1,238 @@
+"""The event loop of schedules: transfers that wait for data, then for all that they occupy.
+
+A kernel over one memory (:mod:`.queue_kernel`). A **job** is a slice of a transfer, and a client of
+the queues; jobs are numbered slice by slice. It gets ready when its source holds that slice and
+the slice before it has left. A **place** is a chunk on a rank: a job waits for the first so many
+arrivals of its source, in their order by step. How little happens for each job is what makes this
+quick: an arrival has an event only if somebody reads it.
+
+Events are about a row (it is free), a job (it gets ready), or ``-job`` (it has passed a leg).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.dsl.base.jit import Array, kernel
+
+from .queue_kernel import (
+    ARRIVES,
+    CLIENT_COLUMNS,
+    EVENTS,
+    EVENTS_AT,
+    HEADS,
+    KEY,
+    LEAVES,
+    LEG,
+    LEG_COLUMNS,
+    NOW,
+    PLACE,
+    QUEUE,
+    QUEUE_COUNTS,
+    TIME,
+    add_head,
+    next_started,
+    pop,
+    push,
+)
+
+# What is counted after the words of the queues: numbers of things; whether priorities count, and
+# what each slice adds to them; messages on their way that have events; steps that may start (with
+# barriers); events beside those messages; and the tick at which a run is given up (-1: none).
+TRANSFERS, SLICES, PLACES, SLOTS, STEPS, PLANNED, STRIDE = range(QUEUE_COUNTS, QUEUE_COUNTS + 7)
+FLYING, OPEN, BESIDE, LIMIT = range(QUEUE_COUNTS + 7, QUEUE_COUNTS + 11)
+# Where tables begin: slots of each slice (1: arrived), places of each slice, jobs.
+TRANSFERS_AT, PLACES_AT, READERS_AT, STEPS_AT = range(QUEUE_COUNTS + 11, QUEUE_COUNTS + 15)
+SLOTS_AT, PROGRESS_AT, JOBS_AT = range(QUEUE_COUNTS + 15, QUEUE_COUNTS + 18)
+COUNTS = QUEUE_COUNTS + 18
+
+# Of transfers: FIRST_LEG:END_LEG are passed one after the other. NEEDS: how many of the arrivals at
+# the source are waited for; SLOT: the number among those at the target, -1 if nobody waits for it.
+# STARTED: slices that have started; LEFT_AT: when the last of these has left its first leg. START:
+# of the first slice; END: the last arrival.
+FIRST_LEG, END_LEG, SOURCE, TARGET, NEEDS, SLOT, STEP, PRIORITY = range(8)
+STARTED, LEFT_AT, START, END = range(8, 12)
+TRANSFER_COLUMNS = 12
+# Of places: where their slots and their readers (transfers, by NEEDS) begin; one record more ends
+# the last ones.
+SLOT_BEGIN, READER_BEGIN = range(2)
+PLACE_COLUMNS = 2
+KNOWN, WOKEN = range(2)  # of places in a slice: arrivals without a gap, readers that have them
+PROGRESS_COLUMNS = 2
+FIRST, LEFT = range(2)  # of steps (with barriers): the first transfer; jobs not yet arrived
+STEP_COLUMNS = 2
+# A job is a client whose LEG is 0 until its data is there. KEY: when it got ready (or its planned
+# turn), and once it has started, when.
+
+ENDED, LATE, FULL = range(3)
+"""Why the loop came back: all is done; it would end after LIMIT; more room for events is needed."""
+
+
+@kernel
+def begin(m: Array) -> None:
+    """Everything that gets ready at time 0."""
+    if m[STEPS] > 0:
+        open_steps(m)
+    else:
+        for at in range(m[PLACES] * m[SLICES]):
+            wake(m, at)
+
+
+@kernel
+def run(m: Array) -> int:
+    """Go on until all jobs have arrived; call again with more room, if that is what is missing."""
+    heap = m[EVENTS_AT]
+    while True:
+        while m[HEADS] > 0:
+            if heap + 2 * (m[FLYING] + m[BESIDE] + 1) > len(m):
+                return FULL
+            job = next_started(m)
+            if job >= 0:
+                start(m, job)
+        if m[EVENTS] == 0:
+            return ENDED
+        now = m[heap + TIME]
+        m[NOW] = now
+        if m[LIMIT] >= 0 and now >= m[LIMIT]:
+            return LATE
+        while m[EVENTS] > 0 and m[heap + TIME] == now:
+            what = pop(m)
+            if what < 0:
+                arrive(m, -what)
+            elif what < m[JOBS_AT]:
+                add_head(m, m[what + QUEUE], what)
+            else:
+                get_ready(m, what)
+
+
+# --- data ---
+
+
+@kernel
+def transfer_of(m: Array, job: int) -> Any:
+    """The transfer that a job is a slice of."""
+    number = (job - m[JOBS_AT]) // CLIENT_COLUMNS % m[TRANSFERS]
+    return m[TRANSFERS_AT] + number * TRANSFER_COLUMNS
+
+
+@kernel
+def slice_of(m: Array, job: int) -> Any:
+    """The number of a job's slice."""
+    return (job - m[JOBS_AT]) // CLIENT_COLUMNS // m[TRANSFERS]
+
+
+@kernel
+def arrive(m: Array, job: int) -> None:
+    """A message has passed a leg: it goes on, or its data is at the target."""
+    m[FLYING] -= 1
+    transfer = transfer_of(m, job)
+    if m[job + LEG] + LEG_COLUMNS < m[transfer + END_LEG]:
+        m[job + LEG] += LEG_COLUMNS
+        get_ready(m, job)
+    elif m[STEPS] > 0:
+        m[m[STEPS_AT] + STEP_COLUMNS * m[transfer + STEP] + LEFT] -= 1
+        open_steps(m)
+    elif m[transfer + SLOT] >= 0:
+        note(m, transfer, slice_of(m, job))
+
+
+@kernel
+def note(m: Array, transfer: int, turn: int) -> None:
+    """Note an arrival, and wake readers if more of them have come without a gap."""
+    slot = m[transfer + SLOT]
+    place = m[PLACES_AT] + PLACE_COLUMNS * m[transfer + TARGET]
+    first = m[place + SLOT_BEGIN]
+    length = m[place + PLACE_COLUMNS + SLOT_BEGIN] - first
+    slots = m[SLOTS_AT] + turn * m[SLOTS] + first
+    m[slots + slot] = 1
+    at = turn * m[PLACES] + m[transfer + TARGET]
+    progress = m[PROGRESS_AT] + PROGRESS_COLUMNS * at
+    if m[progress + KNOWN] == slot:
+        while slot < length and m[slots + slot] == 1:
+            slot += 1
+        m[progress + KNOWN] = slot
+        wake(m, at)
+
+
+@kernel
+def wake(m: Array, at: int) -> None:
+    """The readers of a place (of a slice) whose data is there now have it."""
+    turn, place = at // m[PLACES], m[PLACES_AT] + PLACE_COLUMNS * (at % m[PLACES])
+    progress = m[PROGRESS_AT] + PROGRESS_COLUMNS * at
+    first, end = m[place + READER_BEGIN], m[place + PLACE_COLUMNS + READER_BEGIN]
+    reader, known = first + m[progress + WOKEN], m[progress + KNOWN]
+    while reader < end:
+        number = m[m[READERS_AT] + reader]
+        transfer = m[TRANSFERS_AT] + number * TRANSFER_COLUMNS
+        if m[transfer + NEEDS] > known:
+            break
+        has_data(m, transfer, number, turn)
+        reader += 1
+    m[progress + WOKEN] = reader - first
+
+
+@kernel
+def open_steps(m: Array) -> None:
+    """With barriers: the next steps have their data, while all that came before has arrived."""
+    step = m[STEPS_AT] + STEP_COLUMNS * m[OPEN]
+    while m[OPEN] < m[STEPS] and (m[OPEN] == 0 or m[step - STEP_COLUMNS + LEFT] == 0):
+        m[OPEN] += 1
+        for turn in range(m[SLICES]):
+            for number in range(m[step + FIRST], m[step + STEP_COLUMNS + FIRST]):
+                has_data(m, m[TRANSFERS_AT] + number * TRANSFER_COLUMNS, number, turn)
+        step += STEP_COLUMNS
+
+
+@kernel
+def has_data(m: Array, transfer: int, number: int, turn: int) -> None:
+    """The data of a slice is there: it is ready as soon as the slice before has left."""
+    job = m[JOBS_AT] + CLIENT_COLUMNS * (turn * m[TRANSFERS] + number)
+    m[job + LEG] = m[transfer + FIRST_LEG]
+    if m[transfer + STARTED] != turn:
+        return
+    if m[transfer + LEFT_AT] <= m[NOW]:
+        get_ready(m, job)
+    else:
+        push(m, m[transfer + LEFT_AT], job)
+
+
+@kernel
+def get_ready(m: Array, job: int) -> None:
+    """A job may start as soon as what it occupies is free."""
+    m[job + KEY] = m[NOW]
+    if m[PLANNED] > 0:
+        m[job + KEY] = m[transfer_of(m, job) + PRIORITY] + slice_of(m, job) * m[STRIDE]
+    m[job + PLACE] = job
+    add_head(m, job, -1)
+
+
+# --- messages ---
+
+
+@kernel
+def start(m: Array, job: int) -> None:
+    """A job starts on a leg: the events of its leaving and arriving, if somebody waits for them."""
+    now, leg, transfer = m[NOW], m[job + LEG], transfer_of(m, job)
+    m[job + KEY] = now
+    if leg == m[transfer + FIRST_LEG]:
+        leave(m, job, transfer, now + m[leg + LEAVES])
+    arrival = now + m[leg + ARRIVES]
+    last = leg + LEG_COLUMNS == m[transfer + END_LEG]
+    if last and arrival > m[transfer + END]:
+        m[transfer + END] = arrival
+    if not last or m[transfer + SLOT] >= 0 or m[STEPS] > 0:
+        m[FLYING] += 1
+        push(m, arrival, -job)
+
+
+@kernel
+def leave(m: Array, job: int, transfer: int, leaves: int) -> None:
+    """A slice starts; the next one may follow when this one has left."""
+    turn = slice_of(m, job)
+    if turn == 0:
+        m[transfer + START] = m[NOW]
+    m[transfer + STARTED] = turn + 1
+    m[transfer + LEFT_AT] = leaves
+    following = job + CLIENT_COLUMNS * m[TRANSFERS]
+    if turn + 1 < m[SLICES] and m[following + LEG] > 0:
+        push(m, leaves, following)

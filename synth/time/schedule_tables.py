@@ -1,0 +1,592 @@
+"""A schedule made ready to be timed many times: with other sizes, slices, and orders.
+
+What does not depend on these is done once, in arrays: who waits for what, and which rows each
+distinct route holds for how much of a grain's time. What depends on them is a few numbers per
+distinct route. The rule is that of :mod:`.schedule_time`. Times are whole ticks of the common unit
+of all durations; in the compiled kernel ticks have 64 bits, and where that unit is too fine for the
+whole run, it is a coarser one.
+
+>>> from weft.dsl.nouns.collective import make
+>>> from weft.dsl.nouns.schedule import Schedule, Transfer
+>>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
+>>> pair = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
+>>> both = [Transfer(r, r, 1 - r, (r,)) for r in range(2)]
+>>> ready = prepare(Schedule.of(pair, make("allgather", 2), both))
+>>> ready.time(1_000_000), ready.time(1_000_000, segments=4)
+(20.7, 20.7)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.dsl.base.arrays import AnyArray, Floats, Ints
+from weft.dsl.base.jit import fast
+from weft.dsl.base.kept import kept
+from weft.dsl.base.unique_rows import rows_of
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+
+from ..fabric.occupancy import LinkTable
+from ..judge.replay import replay
+from . import queue_kernel as q
+from . import schedule_kernel as k
+from .rates import Rates, rates_of
+
+SPARSE = 32
+"""Of more places (chunks times ranks) for each transfer, only those that occur are listed."""
+
+_FITS = 60
+"""Durations are below 2^60 ticks each, and so is the load of every row: else the unit is coarse."""
+_COARSE = 58
+"""In a coarse unit even all jobs one after the other end before 2^58 ticks."""
+_LATEST = 1 << 62
+"""No tick of 64 bits is later; a run that gets there is given up."""
+
+_UNIT_BITS = 256  # a finer common unit than 2^-256 µs is not worth its price
+_COARSE_UNIT = 1 << 64
+
+_EVENTS = 1024
+"""Messages on their way that there is room for at first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """The rule of :mod:`.schedule_time`, and the conventions of others.
+
+    Attributes:
+        alpha_occupies: the route's α is part of the occupancy of everything on the route, as
+            TACOS and TACCL count.
+        store_and_forward: a route of several links is passed link by link; a switch sends on
+            what it has received whole. Each link is queued for separately.
+        overhead_us: added to the occupancy of every message (on every link, where links are
+            passed one by one): LogP's o.
+        barrier: a step begins when all transfers of all earlier steps have arrived (SCCL's cost
+            α·S + β·R, where links are not shared).
+    """
+
+    alpha_occupies: bool = False
+    store_and_forward: bool = False
+    overhead_us: Fraction | float = 0
+    barrier: bool = False
+
+    def anchors(self) -> tuple[object, ...]:
+        """What results depend on (:func:`weft.dsl.base.kept.kept`)."""
+        return self.alpha_occupies, self.store_and_forward, self.overhead_us, self.barrier
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What happened, in µs: start of the first and arrival of the last slice of each transfer, how
+    long each row was held, and the last arrival of all."""
+
+    time_us: float
+    start_us: Floats
+    end_us: Floats
+    busy_us: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Ticked:
+    """A whole run in exact ticks.
+
+    Attributes:
+        unit: ticks in a µs.
+        job_start: when each slice of each transfer started, slice by slice (of its last leg, where
+            a route is passed link by link).
+        start, end: the first start and the last arrival of each transfer.
+        busy: how long each row was held.
+        leaves, arrives: of each leg of :class:`Routes`, until a message has left and arrived.
+        held: until each of their rows is free.
+    """
+
+    unit: int
+    job_start: list[int]
+    start: list[int]
+    end: list[int]
+    busy: list[int]
+    leaves: list[int]
+    arrives: list[int]
+    held: list[int]
+
+    def in_us(self) -> Served:
+        """In µs: exact integers, rounded once."""
+        start, end, busy = (in_us(x, self.unit) for x in (self.start, self.end, self.busy))
+        return Served(float(end.max(initial=0)), start, end, busy)
+
+
+@dataclass(frozen=True, eq=False)
+class Routes:
+    """The distinct routes with the grains they carry, and their legs.
+
+    Attributes:
+        which: for each transfer its route; ``leg_start[r]:leg_start[r+1]`` are the legs of one.
+        link_start, links: the links of each leg.
+        row_start, rows, weights: the rows of each leg, as its links come to them, and how many
+            grains each is held for.
+    """
+
+    which: Ints
+    leg_start: Ints
+    link_start: Ints
+    links: Ints
+    row_start: Ints
+    rows: Ints
+    weights: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """Who waits for whose arrival; columns of :mod:`.schedule_kernel` by name.
+
+    Attributes:
+        source, target, needs, slot: of each transfer.
+        slot_start, reader_start, readers: of each place, and one end more.
+        step_start: the first transfer of each step that has any, and one end more; with barriers
+            only, else empty.
+    """
+
+    source: Ints
+    target: Ints
+    needs: Ints
+    slot: Ints
+    slot_start: Ints
+    reader_start: Ints
+    readers: Ints
+    step_start: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A schedule and a cost model, ready for :meth:`time`. Made by :func:`prepare`."""
+
+    schedule: Schedule
+    model: CostModel
+    routes: Routes
+    waits: Waits
+
+    def time(
+        self,
+        message_bytes: int,
+        *,
+        segments: int | None = None,
+        priority: npt.ArrayLike | None = None,
+        stride: int | None = None,
+    ) -> float:
+        """µs until the last arrival, for a message of M bytes; as :meth:`run`."""
+        found = self.run(message_bytes, segments=segments, priority=priority, stride=stride)
+        return found.time_us
+
+    def run(
+        self,
+        message_bytes: int,
+        *,
+        segments: int | None = None,
+        priority: npt.ArrayLike | None = None,
+        stride: int | None = None,
+    ) -> Served:
+        """The whole run, compiled; slices, order and stride are the schedule's unless given.
+
+        ``priority``: one integer per transfer. Cost: O(transfers · segments · log), about a µs
+        each, and some 60 bytes.
+        """
+        s = self.schedule
+        slices = s.segments if segments is None else segments
+        order = s.priority if priority is None else np.asarray(priority, np.int64)
+        step = s.stride if stride is None else stride
+        costs = self._costs(message_bytes, slices)
+        coarse = costs.coarse(self._ends(costs, slices))
+        for unit in (costs.unit, coarse) if self._fits(costs, costs.unit, slices) else (coarse,):
+            held = costs.held(unit, self.routes)
+            m = _run(self._memory(costs, unit, held, slices, order, step), fast(k))
+            if m is not None:
+                return _in_us(m, unit)
+        raise AssertionError("a coarse unit always fits")
+
+    def exact(self, message_bytes: int) -> Ticked:
+        """The whole run in exact ticks, by the plain kernel: some 20 µs for each slice."""
+        s, r = self.schedule, self.routes
+        costs = self._costs(message_bytes, s.segments)
+        unit = costs.unit if costs.unit.bit_length() <= _UNIT_BITS else _COARSE_UNIT
+        held = costs.row_ticks(unit, object)[r.rows] * r.weights
+        memory = self._memory(costs, unit, held, s.segments, s.priority, s.stride)
+        legs, holds = memory.legs, memory.holds
+        m = _run(memory, k)
+        transfers, rows = _tables(m)
+        jobs = m[m[k.JOBS_AT] : m[q.HEADS_AT]]
+        return Ticked(
+            unit,
+            jobs[q.KEY :: q.CLIENT_COLUMNS],
+            transfers[k.START :: k.TRANSFER_COLUMNS],
+            transfers[k.END :: k.TRANSFER_COLUMNS],
+            rows[q.BUSY :: q.ROW_COLUMNS],
+            legs[:, q.LEAVES].tolist(),
+            legs[:, q.ARRIVES].tolist(),
+            holds[:, q.TICKS].tolist(),
+        )
+
+    def _costs(self, message_bytes: int, slices: int) -> _Costs:
+        s = self.schedule
+        grain = Fraction(message_bytes, s.collective.message_chunks * slices)
+        return _Costs.of(s.topology, grain, Fraction(self.model.overhead_us))
+
+    def _ends(self, costs: _Costs, slices: int) -> float:
+        """When all jobs have arrived that run one after the other, in µs."""
+        r = self.routes
+        if not len(r.which):
+            return 0.0
+        alpha = np.add.reduceat(costs.alpha[r.links], r.link_start[:-1])
+        held = np.maximum.reduceat(costs.row[r.rows] * r.weights, r.row_start[:-1])
+        per_route = np.add.reduceat(alpha + held + float(costs.overhead), r.leg_start[:-1])
+        return float(per_route[r.which].sum()) * slices
+
+    def _fits(self, costs: _Costs, unit: int, slices: int) -> bool:
+        """Whether no number can leave 64 bits: each duration, and the load of each row."""
+        r = self.routes
+        if not len(r.which):
+            return True
+        uses = np.bincount(r.which, minlength=len(r.leg_start) - 1)
+        per_leg = np.repeat(uses, np.diff(r.leg_start))
+        each = np.repeat(per_leg, np.diff(r.row_start))
+        fixed = float(costs.overhead) + (costs.alpha.sum() if self.model.alpha_occupies else 0)
+        load = np.bincount(r.rows, each * (r.weights * costs.row[r.rows] + fixed))
+        longest = float(costs.alpha.max() * np.diff(r.link_start).max())
+        return max(float(load.max()) * slices, longest) * unit < 2.0**_FITS
+
+    def _memory(
+        self,
+        costs: _Costs,
+        unit: int,
+        held: AnyArray,
+        slices: int,
+        order: AnyArray | None,
+        stride: int,
+    ) -> _Memory:
+        """The memory of the kernel at time 0; ``held``: ticks of the grains on each row of a leg.
+
+        Its integers are of the type of ``held``, or Python's (``object``).
+        """
+        r, w, s = self.routes, self.waits, self.schedule
+        alphas = _sums(costs.link_ticks(unit, held.dtype)[r.links], r.link_start)
+        held = held + round(costs.overhead * unit)
+        if self.model.alpha_occupies:
+            held = held + np.repeat(alphas, np.diff(r.row_start))
+        leaves = np.maximum.reduceat(held, r.row_start[:-1]) if len(held) else held
+        arrives = leaves if self.model.alpha_occupies else leaves + alphas
+        transfers = np.zeros((len(s), k.TRANSFER_COLUMNS), np.int64)
+        steps = np.zeros((len(w.step_start), k.STEP_COLUMNS), np.int64)
+        for column, values in (
+            (k.FIRST_LEG, r.leg_start[r.which]),
+            (k.END_LEG, r.leg_start[r.which + 1]),
+            (k.SOURCE, w.source),
+            (k.TARGET, w.target),
+            (k.NEEDS, w.needs),
+            (k.SLOT, w.slot),
+            (k.PRIORITY, 0 if order is None else order),
+        ):
+            transfers[:, column] = values
+        if len(steps):
+            sizes = np.diff(w.step_start)
+            transfers[:, k.STEP] = np.repeat(np.arange(len(sizes)), sizes)
+            steps[:, k.FIRST], steps[:-1, k.LEFT] = w.step_start, sizes * slices
+        return _Memory(
+            slices=slices,
+            rows=len(costs.row),
+            stride=stride,
+            planned=order is not None,
+            most_legs=int(np.diff(r.leg_start).max(initial=1)),
+            transfers=transfers,
+            places=np.stack([w.slot_start, w.reader_start], axis=1),
+            readers=w.readers,
+            steps=steps,
+            legs=np.stack([r.row_start[:-1], r.row_start[1:], leaves, arrives], axis=1),
+            holds=np.stack([r.rows, held], axis=1),
+        )
+
+
+def prepare(schedule: Schedule, model: CostModel | None = None) -> Prepared:
+    """Make a verified schedule ready to be timed. O(links of all routes · log), in arrays.
+
+    The tables of one schedule are made once.
+    """
+    model = model or CostModel()
+    waits = barriers(schedule) if model.barrier else data_waits(schedule)
+    return Prepared(schedule, model, routes_of(schedule, model.store_and_forward), waits)
+
+
+# --- the memory of the kernel ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Memory:
+    """The tables of :mod:`.schedule_kernel`, with numbers of records for their places."""
+
+    slices: int
+    rows: int
+    stride: int
+    planned: bool
+    most_legs: int
+    transfers: Ints
+    places: Ints
+    readers: Ints
+    steps: Ints
+    legs: AnyArray
+    holds: AnyArray
+
+    def words(self) -> AnyArray:
+        """One array, with room for events at its end; of Python's integers, if ticks are."""
+        n, places = len(self.transfers), len(self.places) - 1
+        jobs = np.zeros((n * self.slices, q.CLIENT_COLUMNS), np.int64)
+        jobs[:, [q.CHILD, q.SIBLING]] = -1
+        rows = np.zeros((self.rows, q.ROW_COLUMNS), np.int64)
+        rows[:, q.QUEUE] = -1
+        slots = int(self.places[-1, k.SLOT_BEGIN])
+        beside = n + self.rows + 2  # at a time one event for each row and for each transfer
+        tables = (
+            rows,
+            self.transfers.copy(),
+            self.places,
+            self.readers,
+            self.steps,
+            self.legs.copy(),
+            self.holds.copy(),
+            np.zeros(slots * self.slices, np.int64),
+            np.zeros(places * self.slices * k.PROGRESS_COLUMNS, np.int64),
+            jobs,
+            # At a time a transfer gets ready at most once on each of its legs.
+            np.zeros((n * self.most_legs + self.rows + 1) * q.HEAD_COLUMNS, np.int64),
+            np.zeros((beside + _EVENTS) * q.EVENT_COLUMNS, np.int64),
+        )
+        begin = np.cumsum([k.COUNTS, *(x.size for x in tables)]).tolist()
+        _, transfers, _, _, _, legs, holds, *_ = tables
+        at_legs, at_holds = begin[5], begin[6]
+        transfers[:, [k.FIRST_LEG, k.END_LEG]] *= q.LEG_COLUMNS
+        transfers[:, [k.FIRST_LEG, k.END_LEG]] += at_legs
+        legs[:, [q.HOLD_BEGIN, q.HOLD_END]] *= q.HOLD_COLUMNS
+        legs[:, [q.HOLD_BEGIN, q.HOLD_END]] += at_holds
+        holds[:, q.ROW] *= q.ROW_COLUMNS
+        holds[:, q.ROW] += begin[0]
+        counts = np.zeros(k.COUNTS, np.int64)
+        counts[[k.TRANSFERS, k.SLICES, k.PLACES, k.SLOTS]] = n, self.slices, places, slots
+        counts[[k.STEPS, k.PLANNED, k.STRIDE]] = len(self.steps) - 1, self.planned, self.stride
+        counts[[k.BESIDE, k.LIMIT]] = beside, -1 if legs.dtype == object else _LATEST
+        counts[[k.TRANSFERS_AT, k.PLACES_AT, k.READERS_AT, k.STEPS_AT]] = begin[1:5]
+        counts[[k.SLOTS_AT, k.PROGRESS_AT, k.JOBS_AT]] = begin[7:10]
+        counts[[q.HEADS_AT, q.EVENTS_AT]] = begin[10:12]
+        return np.concatenate([counts, *(x.ravel() for x in tables)])
+
+
+def _run(memory: _Memory, kernel: Any) -> Any:
+    """Run to the end: the memory then, a list or an array; None if that is later than 64 bits."""
+    words = memory.words()
+    m: Any = words.tolist() if words.dtype == object else words
+    kernel.begin(m)
+    while (why := kernel.run(m)) == k.FULL:
+        m = q.longer(m)
+    return m if why == k.ENDED else None
+
+
+def _tables(m: Any) -> tuple[Any, Any]:
+    """The words of transfers and of rows."""
+    return m[m[k.TRANSFERS_AT] : m[k.PLACES_AT]], m[k.COUNTS : m[k.TRANSFERS_AT]]
+
+
+def _in_us(m: Ints, unit: int) -> Served:
+    transfers, rows = _tables(m)
+    end = transfers[k.END :: k.TRANSFER_COLUMNS]
+    start, ends, busy = (
+        x / np.float64(unit)
+        for x in (transfers[k.START :: k.TRANSFER_COLUMNS], end, rows[q.BUSY :: q.ROW_COLUMNS])
+    )
+    return Served(int(end.max(initial=0)) / unit, start, ends, busy)
+
+
+def in_us(ticks: Iterable[int], unit: int) -> Floats:
+    """Ticks in µs, of integers of any size, rounded once."""
+    return np.array([t / unit for t in ticks], np.float64)
+
+
+def _sums(values: AnyArray, start: Ints) -> AnyArray:
+    """The sum of each row, ``values[start[i]:start[i+1]]``; no row is empty."""
+    if not len(values):
+        return values
+    sums: AnyArray = np.add.reduceat(values, start[:-1])
+    return sums
+
+
+# --- what a grain costs ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Costs:
+    """Durations in µs: exact ones of each kind, rounded ones of each row and link.
+
+    ``unit`` is one over a common denominator of all; ``times``: a grain on each distinct bandwidth.
+    """
+
+    rates: Rates
+    unit: int
+    times: list[Fraction]
+    row: Floats
+    alpha: Floats
+    overhead: Fraction
+
+    @staticmethod
+    def of(topology: Topology, grain: Fraction, overhead: Fraction) -> _Costs:
+        """For grains of so many bytes."""
+        rates = rates_of(topology)
+        times = [grain / (x * BYTES_PER_US_PER_GBPS) for x in rates.capacity]
+        return _Costs(
+            rates,
+            math.lcm(*{x.denominator for x in (*times, *rates.latency, overhead)}),
+            times,
+            np.array(times, np.float64)[rates.of_row],
+            np.array(rates.latency, np.float64)[rates.of_link],
+            overhead,
+        )
+
+    def coarse(self, total: float) -> int:
+        """A unit in which so many µs are less than 2^``_COARSE`` ticks."""
+        return 1 << max(0, _COARSE - math.ceil(math.log2(max(total, 1.0))))
+
+    def row_ticks(self, unit: int, kind: Any) -> AnyArray:
+        """A grain's time on each row in whole ticks, as integers of a NumPy type."""
+        return np.array([max(1, round(x * unit)) for x in self.times], kind)[self.rates.of_row]
+
+    def link_ticks(self, unit: int, kind: Any) -> AnyArray:
+        """The α of each link in whole ticks, as integers of a NumPy type."""
+        return np.array([round(x * unit) for x in self.rates.latency], kind)[self.rates.of_link]
+
+    def held(self, unit: int, routes: Routes) -> Ints:
+        """Ticks of 64 bits that each row of each leg is held by the grains."""
+        if unit % self.unit == 0:
+            return self.row_ticks(unit, np.int64)[routes.rows] * routes.weights
+        # One tick may be much of the time of a grain: round the time of the whole chunk.
+        ticks = np.rint(self.row[routes.rows] * routes.weights * float(unit)).astype(np.int64)
+        return np.maximum(1, ticks)
+
+
+# --- routes ---------------------------------------------------------------------------------------
+
+
+@kept(most=8)
+def routes_of(s: Schedule, one_by_one: bool) -> Routes:
+    """The routes of a schedule; with ``one_by_one`` each of their links is a leg."""
+    grains = s.collective.grains[s.chunk]
+    first, which = distinct_routes(s.route_start, s.route_links.astype(np.int64), grains)
+    whole, at = rows_of(s.route_start, first)
+    links = s.route_links[at].astype(np.int64)
+    route = np.repeat(np.arange(len(first)), np.diff(whole))
+    if one_by_one:
+        link_start, leg_start, leg = np.arange(len(links) + 1), whole, np.arange(len(links))
+    else:
+        link_start, leg_start, leg = whole, np.arange(len(first) + 1), route
+    # A row that two links of a leg load is held for both.
+    table = LinkTable.of(s.topology)
+    position, row = table.rows_of(links)
+    width = len(s.topology.links) + len(s.topology.resources)
+    key, came, times = np.unique(leg[position] * width + row, return_index=True, return_counts=True)
+    order = np.argsort(came)  # as the links of each leg come to them
+    legs, rows, times = key[order] // width, key[order] % width, times[order]
+    route_of_leg = np.repeat(np.arange(len(first)), np.diff(leg_start))
+    return Routes(
+        which,
+        leg_start,
+        link_start,
+        links,
+        np.searchsorted(legs, np.arange(int(leg_start[-1]) + 1)),
+        rows,
+        times * grains[first][route_of_leg[legs]],
+    )
+
+
+def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]:
+    """Different routes with the grains they carry: one transfer of each, and which one each has.
+
+    Told apart by sums of random words (a universal hash), which are checked: so it is exact.
+    """
+    count, length = len(start) - 1, np.diff(start)
+    if not count:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 1 << 63, (2, max(int(links.max(initial=0)), int(length.max())) + 1))
+    inside = np.arange(len(links)) - np.repeat(start[:-1], length)
+    mixed = words[0][links] * (words[1][inside] | 1)
+    code = np.zeros(count, np.int64)
+    some = np.flatnonzero(length)
+    code[some] = np.add.reduceat(mixed, start[some])
+    code += (grains * 2 + 1) * 0x5851F42D4C957F2D
+    order = np.argsort(code, kind="stable")
+    head = np.diff(code[order], prepend=code[order[:1]] - 1) != 0
+    which = np.empty(count, np.int64)
+    which[order] = np.cumsum(head) - 1
+    first = order[head]
+    twin = first[which]
+    same = (length == length[twin]) & (grains == grains[twin])
+    shifted = np.minimum(np.repeat(start[twin], length) + inside, len(links) - 1)
+    if not same.all() or not (links == links[shifted]).all():
+        raise AssertionError("two routes of one hash")
+    return first, which
+
+
+# --- who waits for what ---------------------------------------------------------------------------
+
+
+@kept(most=8)
+def data_waits(s: Schedule) -> Waits:
+    """Number the arrivals of each place by step; each job needs a prefix of those of its source."""
+    place, ranks = s.chunk.astype(np.int64) * s.topology.ranks, s.topology.ranks
+    source, target, places = _dense(place + s.src, place + s.dst, s.collective.chunks * ranks)
+    width = s.steps + 1
+    arrivals = np.flatnonzero(~replay(s).redundant)
+    keys = target[arrivals] * width + s.step[arrivals]
+    order = np.argsort(keys, kind="stable")
+    keys, arrivals = keys[order], arrivals[order]
+    slot_start = np.searchsorted(keys, np.arange(places + 1) * width)
+    needs = np.searchsorted(keys, source * width + s.step) - slot_start[source]
+    slot = np.full(len(s), -1, np.int64)
+    slot[arrivals] = np.arange(len(arrivals)) - slot_start[target[arrivals]]
+    most = np.zeros(places, np.int64)
+    np.maximum.at(most, source, needs)
+    slot[slot >= most[target]] = -1
+    readers = np.lexsort((needs, source))
+    reader_start = np.searchsorted(source[readers], np.arange(places + 1))
+    nothing = np.zeros(0, np.int64)
+    return Waits(source, target, needs, slot, slot_start, reader_start, readers, nothing)
+
+
+def _dense(source: Ints, target: Ints, places: int) -> tuple[Ints, Ints, int]:
+    """The places that occur, numbered in their order, and how many there are."""
+    if places > SPARSE * max(1, len(source)):  # alltoall: a table of all would be mostly empty
+        used, which = np.unique(np.concatenate([source, target]), return_inverse=True)
+        return which[: len(source)], which[len(source) :], len(used)
+    everywhere = np.zeros(places, bool)
+    everywhere[source] = everywhere[target] = True
+    dense = np.cumsum(everywhere) - 1
+    return dense[source], dense[target], int(everywhere.sum())
+
+
+@kept(most=8)
+def barriers(s: Schedule) -> Waits:
+    """A step waits for all before it; places do not matter."""
+    n = len(s)
+    first = np.flatnonzero(np.diff(s.step, prepend=-1))
+    nothing, nowhere = np.zeros(n, np.int64), np.zeros(1, np.int64)
+    return Waits(
+        nothing,
+        nothing,
+        nothing,
+        np.full(n, -1, np.int64),
+        nowhere,
+        nowhere,
+        np.zeros(0, np.int64),
+        np.append(first, n).astype(np.int64),
+    )

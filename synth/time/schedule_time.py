@@ -1,0 +1,161 @@
+"""How long a schedule takes: α–β time over links and shared resources, by one rule.
+
+A transfer **occupies** every link and shared resource of its route from its start, each for
+bytes ÷ that resource's own bandwidth (cut-through: all from the same start), and **arrives** when
+the slowest of them is done plus the route's α (the sum over its links). α occupies nothing. Its
+bytes are those of its chunk: M ÷ (grains of the message) × (grains of the chunk).
+
+* *Ready*: a transfer is ready when its source holds what it sends: when everything that came to
+  the source for this chunk in earlier steps has arrived (copies of what was there already do not
+  count). Steps order the data, not the clock: nothing waits for a step to end.
+* *Served*: first come first served by (ready time, slice, step, position in the schedule); where
+  the schedule plans its order, by (priority + slice · stride, slice, position). Whenever something
+  is freed or gets ready, waiting transfers are looked at in that order, and each one all of whose
+  resources are free starts. A transfer that must wait holds nothing and keeps nobody from
+  starting: those behind it may pass. So nothing idles that could work, and ties are settled by
+  the schedule's own order.
+* *Slices*: with ``segments`` > 1 the pattern is repeated on equal slices of every chunk. Slice k
+  of a transfer is ready when its source holds that slice and slice k-1 of the same transfer has
+  left; so the slices follow each other through the whole pattern, pipelined.
+
+Sums at the destination and local reductions cost nothing, and an arrival never waits for the
+destination (it is buffered, as in the runtimes' FIFOs). Several chunks on one hop in one step are
+separate transfers: they queue for the link, their α overlap.
+
+Arithmetic is exact: durations are rationals, brought to one unit, so equal times are equal and the
+result does not depend on rounding. Large runs are compiled
+(:mod:`.schedule_tables`) and count 64-bit ticks of that unit, or of a coarser one where the whole
+run does not fit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from weft.dsl.base.arrays import Floats
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.kept import kept
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.collective import Collective, Kind
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import BANDWIDTHS
+
+from .schedule_tables import CostModel, Served, prepare
+
+LARGE = 5_000
+"""Of more transfers times slices the kernel is compiled, and ticks have 64 bits."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Timing:
+    """How long something takes, and the figures that follow.
+
+    Attributes:
+        message_bytes: the message size M.
+        time_us: until the end.
+        bus_factor: busbw ÷ algbw, as nccl-tests define it.
+        bound_us: a lower bound on the time, if one was given.
+        exact: whether the rule was followed to the end; false where later parts are taken to cost
+            what earlier ones did on average.
+    """
+
+    message_bytes: int
+    time_us: float
+    bus_factor: float
+    bound_us: float | None = None
+    exact: bool = True
+
+    @property
+    def algbw_GBps(self) -> float:
+        """M / T in GB/s; infinite where nothing moves."""
+        if self.time_us == 0:
+            return math.inf
+        return self.message_bytes / self.time_us / BYTES_PER_US_PER_GBPS
+
+    @property
+    def busbw_GBps(self) -> float:
+        """What nccl-tests call bus bandwidth: comparable with a link's, for any rank count."""
+        return self.algbw_GBps * self.bus_factor
+
+    @property
+    def of_bound(self) -> float | None:
+        """Bound ÷ time: 1 is perfect. None without a bound."""
+        if self.bound_us is None:
+            return None
+        return self.bound_us / self.time_us if self.time_us else 1.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Simulation(Timing):
+    """What happened when: ``time_us`` is when the last transfer has arrived.
+
+    Attributes:
+        start_us, end_us: start of the first and arrival of the last slice of every transfer.
+        busy_us: how long each row was occupied: links, then shared resources.
+    """
+
+    start_us: Floats
+    end_us: Floats
+    busy_us: Floats
+
+
+def simulate(
+    schedule: Schedule,
+    message_bytes: int,
+    model: CostModel | None = None,
+    *,
+    bound_us: float | None = None,
+) -> Simulation:
+    """Run a verified schedule for a message of M bytes (see :attr:`Collective.message_chunks`).
+
+    Cost: O(transfers · segments · log), a few µs each. To time one schedule with many sizes,
+    slices or orders, :func:`~.schedule_tables.prepare` it once.
+
+    Raises:
+        UserError: a size below one byte, or an overhead that is negative or not finite.
+    """
+    model = model or CostModel()
+    if message_bytes < 1:
+        raise UserError(f"a message of {message_bytes} bytes cannot be simulated")
+    if not 0 <= model.overhead_us < math.inf:
+        raise UserError(f"an overhead of {model.overhead_us} µs makes no sense")
+    found = _simulated(schedule, message_bytes, model)
+    return found if bound_us is None else replace(found, bound_us=bound_us)
+
+
+@kept(most=64)
+def _simulated(schedule: Schedule, message_bytes: int, model: CostModel) -> Simulation:
+    run: Served
+    if len(schedule) * schedule.segments > LARGE:
+        run = prepare(schedule, model).run(message_bytes)
+    else:
+        run = prepare(schedule, model).exact(message_bytes).in_us()
+    for column in (run.start_us, run.end_us, run.busy_us):
+        column.setflags(write=False)
+    return Simulation(
+        message_bytes=message_bytes,
+        time_us=run.time_us,
+        start_us=run.start_us,
+        end_us=run.end_us,
+        busy_us=run.busy_us,
+        bus_factor=bus_factor(schedule.collective),
+    )
+
+
+@kept()
+def latency_us(schedule: Schedule) -> float:
+    """α alone, in µs: the time on the same machine with links that take no time to fill."""
+    # One byte on the fastest links there can be takes a trillionth of a µs: rounded away.
+    links = tuple(replace(x, bandwidth=BANDWIDTHS[1]) for x in schedule.topology.links)
+    machine = replace(schedule.topology, links=links, resources=())
+    return round(simulate(replace(schedule, topology=machine, segments=1), 1).time_us, 6)
+
+
+def bus_factor(collective: Collective) -> float:
+    """busbw ÷ algbw (nccl-tests' PERFORMANCE.md): 2(n-1)/n for allreduce, (n-1)/n, or 1."""
+    share = (collective.ranks - 1) / collective.ranks
+    if collective.kind is Kind.ALLREDUCE:
+        return 2 * share
+    shared = (Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLTOALL, Kind.GATHER, Kind.SCATTER)
+    return share if collective.kind in shared else 1.0
