@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.dsl.base.errors import UserError
@@ -222,11 +223,19 @@ def ranks(text: str) -> tuple[int, ...]:
     return tuple(result)
 
 
+def is_library(path: str) -> bool:
+    """Whether it is the folder of a library."""
+    from weft.dsl.nouns.library import MANIFEST
+
+    try:
+        return (Path(path) / MANIFEST).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_topology(text: str) -> Topology:
     """A topology by catalogue name, path or ``-``; that of a library by its folder."""
     from weft.dsl.catalogue import topology
-
-    from .subjects import is_library
 
     if is_library(text):
         from weft.dsl.nouns.library import read

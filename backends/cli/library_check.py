@@ -12,14 +12,14 @@ from weft.dsl.base.errors import WeftError
 from weft.dsl.base.tables import count, microseconds
 from weft.dsl.base.units import format_bytes
 
-from .judging import Check
+from ..check.checks import Check
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.library import Artefact, Library, Tuned, TunedPlan
 
     from ..check import Finding
-    from .subjects import Subject
+    from .nouns import Subject
 
 XML = "msccl-xml"
 

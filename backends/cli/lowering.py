@@ -10,10 +10,9 @@ from weft.dsl.base.errors import UnknownName, UserError, an
 from weft.dsl.base.progress import Telling
 from weft.dsl.base.registry import PASSES
 
+from ..formats.format import DEFAULT
 from .inputs import valued, whole
-from .judging import require_good
-from .programs import asked_collective
-from .subjects import Kind, Subject
+from .nouns import FormatNoun, Kind, Subject, asked_of, not_whole
 
 if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange
@@ -27,13 +26,6 @@ AUTO = "auto"
 
 RUNTIMES = ("msccl", "rccl", "executor", "portable")
 PROTOCOLS = ("Simple", "LL", "LL128")
-COMPILED = {
-    Kind.SCHEDULE: "schedule",
-    Kind.ALGORITHM: "algorithm",
-    Kind.PROGRAM: "program",
-    Kind.XML: "program",
-}
-"""What can be compiled, and what it is to the passes."""
 
 
 def add_lowering(parser: argparse.ArgumentParser, *, auto: bool = False) -> None:
@@ -103,12 +95,10 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Source:
         raise UserError(f"--segments is for schedules, not {an(subject.kind)}", where=subject.where)
     if subject.kind is Kind.ALGORITHM:
         return _algorithm(subject, args)
-    if subject.kind is Kind.XML:
-        return _xml(subject, args)
-    if subject.kind is Kind.PROGRAM:
-        return _program(subject)
-    subject.refuse_plan("compiled")
-    subject.refuse_library("compiled")
+    if subject.format is not None:
+        return _artefact(subject, args)
+    if subject.kind is Kind.LIBRARY:
+        raise not_whole(subject, "compiled")
     raise UserError(
         f"a schedule, an algorithm or a program is needed, not {an(subject.kind)}",
         where=subject.where,
@@ -118,7 +108,7 @@ def source_of(subject: Subject, args: argparse.Namespace) -> Source:
 def _schedule(subject: Subject, args: argparse.Namespace) -> Source:
     from ..compile.source import of_schedule
 
-    to = str(getattr(args, "to", "msccl-xml")).partition("{")[0]
+    to = str(getattr(args, "to", DEFAULT)).partition("{")[0]
     return of_schedule(subject.schedule(), to, args.target, args.segments)
 
 
@@ -129,34 +119,26 @@ def _algorithm(subject: Subject, args: argparse.Namespace) -> Source:
     return of_algorithm(algorithm, subject.machine())
 
 
-def _xml(subject: Subject, args: argparse.Namespace) -> Source:
+def _artefact(subject: Subject, args: argparse.Namespace) -> Source:
+    """The program in an artefact."""
     from weft.dsl.base.units import SizeRange
 
-    from ..check import check_xml
     from ..compile.source import of_program
-    from ..formats.msccl.read import program_of, read_msccl_xml
-    from ..formats.msccl.read.collective import collective_of, fit
 
-    algo = read_msccl_xml(subject.text, subject.where)
-    if args.in_place and True not in algo.placements:
-        raise UserError("the file is for separate buffers (inplace=0)", where=algo.where)
-    asked = asked_collective(args, algo)
-    collective = collective_of(algo) if asked is None else fit(asked, algo)
-    require_good(check_xml(algo, None, collective), subject.where)
-    program = program_of(algo, collective, in_place=True if args.in_place else None)
+    assert isinstance(subject.noun, FormatNoun)
+    held = subject.noun.held(subject, asked_of(args, target=None), "compiled")
+    program = held.program
     sizes = None
-    if algo.max_bytes is not None:
-        sizes = SizeRange(max(1, algo.min_bytes or 0), max(1, algo.max_bytes))
+    if held.high is not None:
+        sizes = SizeRange(max(1, held.low or 0), max(1, held.high))
     return of_program(program, sizes)
 
 
-def _program(subject: Subject) -> Source:
-    from ..check import check_program
-    from ..compile.source import of_program
-
-    program = subject.program()
-    require_good(check_program(program), subject.where)
-    return of_program(program)
+def compiled_as(subject: Subject) -> str | None:
+    """What something that can be compiled is to the passes; None: it cannot be."""
+    if subject.format is not None:
+        return "program" if subject.format.compiled else None
+    return str(subject.kind) if subject.kind in (Kind.SCHEDULE, Kind.ALGORITHM) else None
 
 
 def lower_and_emit(
@@ -197,7 +179,7 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
     passes = DEFAULT_PASSES
     if args.passes:
         passes = parse_passes(args.passes)
-        require_applicable(passes, COMPILED[subject.kind], args.passes)
+        require_applicable(passes, compiled_as(subject) or "", args.passes)
         named = [one for one in passes if one.name == "instances"]
         if named and args.instances is not None:
             raise UserError("--instances is said twice, by -p too", where="--instances")
@@ -225,7 +207,7 @@ class _Lister:
         self.wanted, self.seen = wanted, False
 
     def __call__(self, name: str, program: Program) -> None:
-        from ..report.code import program_text
+        from ..formats.listings import program_text
 
         if self.wanted in ("all", name):
             self.seen = True

@@ -12,20 +12,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.tables import count, microseconds, number, table
 from weft.dsl.base.units import format_bytes
 
+from ..check import require_good
+from ..check.checks import Check, checks_text
+from ..formats.format import of_runtime
+from ..formats.p2p.format import GOOD, ScriptFile
 from .console import Console
 from .exit_codes import Exit
 from .inputs import seconds, valued, whole
-from .judging import Check, checks_text, require_good
-from .lowering import source_of
+from .lowering import compiled_as, source_of
 from .machines import on_machine
+from .nouns import Subject
 from .outputs import check_file
-from .scripts import GOOD, refuse_thread_blocks, script_of_source
+from .scripts import refuse_thread_blocks, script_of_source
 from .stages import telling
-from .subjects import Kind, Subject
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 ON = ("numpy", "mpi", "torch", "nccl")
 """What executes: threads of this process, processes of a runtime, or GPUs of this process."""
 
-BACKEND = {"numpy": "mpi", "nccl": "cupy-nccl"}
-"""Whose files run there, where they are called differently; threads take any."""
+THREADS = "mpi"
+"""The runtime whose files threads execute; they take the files of any."""
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
 REPEAT = 5
@@ -166,49 +168,52 @@ def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
     from ..ranks.job import Piece
 
     refuse_thread_blocks(args, f"--on {args.on}")
+    format = format_on(args.on)
     for name in ("collective", "root", "roots"):
-        if subject.kind is not Kind.XML and getattr(args, name) is not None:
+        asks = subject.noun.asks_collective and compiled_as(subject) is not None
+        if not asks and getattr(args, name) is not None:
             raise UserError(
                 f"--{name} is for MSCCL XML: other files say it themselves", where=subject.where
             )
     schedule = None
-    if subject.kind is Kind.SCRIPT:
+    if is_script(subject):
         text = subject.text
-        require_runtime(text, args.on, subject.where)
+        require_runtime(subject, args.on)
     else:
         in_place, args.in_place = args.in_place, None  # the function takes one buffer or two
         source = source_of(subject, args)
         schedule = source.schedule
-        text = _backend(args.on).write(script_of_source(subject, source, args))
+        text = format.write(script_of_source(subject, source, args))
         args.in_place = in_place
-    require_good(_backend(args.on).findings(text, subject.where), subject.where)
+    require_good(format.findings(text, subject.where), subject.where)
     piece = Piece.of(text, subject.where)
     if args.topology:
         schedule = _costs(schedule, args.topology, subject.where)
     return _Plan(piece, piece.units, schedule)
 
 
-def _backend(on: str) -> Any:
-    return BACKENDS.make(BACKEND.get(on, on))
+def format_on(on: str) -> ScriptFile:
+    """The format of the files that run there."""
+    found = of_runtime(THREADS if on == "numpy" else on)
+    assert isinstance(found, ScriptFile)
+    return found
 
 
-def require_runtime(text: str, on: str, where: str) -> None:
-    """Refuse an emitted file that is for another runtime.
+def is_script(subject: Subject) -> bool:
+    """Whether it is a file that processes of a runtime execute."""
+    return subject.format is not None and bool(subject.format.runtime)
+
+
+def require_runtime(subject: Subject, on: str) -> None:
+    """Refuse an emitted file that is for another runtime; threads take any.
 
     Raises:
         UserError: it is.
     """
-    from ..formats.p2p.read import read_script, runtime_of
-
-    read_script(text, where)
-    made_for = runtime_of(text)
-    if on != "numpy" and made_for not in (BACKEND.get(on, on), None):
-        place = made_for if made_for in ON else "nccl"
-        raise UserError(
-            f"the file is for {made_for}",
-            where=where,
-            hint=f"--on {place}, or compile it --to {BACKEND.get(on, on)}",
-        )
+    if on == "numpy":
+        format_on(on).read(subject.text, subject.where)
+    else:
+        format_on(on).require_runtime(subject.text, subject.where)
 
 
 def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:

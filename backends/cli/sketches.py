@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weft.dsl.base.errors import Infeasible, UserError
 from weft.dsl.base.spans import Source, Span
 
-from .judging import Check
+from ..check.checks import Check
 
 if TYPE_CHECKING:
     from weft.dsl.language.ast import SketchText

@@ -16,10 +16,10 @@ from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.tables import count, facts, microseconds, number, table
 from weft.dsl.base.units import format_bytes
 
+from ..check.checks import Check
 from .console import Console
 from .exit_codes import Exit
 from .inputs import canonical, read_topology, sizes, valued
-from .judging import Check
 from .progress import Progress, watching
 
 if TYPE_CHECKING:

@@ -149,7 +149,7 @@ def _page(library: Library, texts: Mapping[str, str]) -> str:
     from weft.dsl.nouns.schedule import load
 
     from ..report.html import fitted
-    from ..report.html.of_library import library_page
+    from ..report.html.library_page import library_page
 
     def find(file: str) -> Schedule | None:
         small = library.topology.ranks <= MOST_DRAWN

@@ -18,14 +18,11 @@ from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.programs import RuntimeModel, model_of, simulate_program
+from weft.synth.time.programs import RuntimeModel, simulate_program
 from weft.synth.time.schedule_time import simulate
 
 from .compile import CompileOptions
 from .source import Emitter, Source
-
-TIMED = "msccl-xml"
-"""The format whose runtimes program simulation knows."""
 
 MOST_RANKS = 64
 MOST_OPERATIONS = 50_000
@@ -146,7 +143,8 @@ def clock_for(
     """The clock for what is compiled; in words what is missing, where there is none."""
     schedule, topology = source.schedule, source.topology
     size = sizes.high if sizes else schedule.bytes if schedule else None
-    if backend.name != TIMED:
+    model = backend.runtime_model(target)
+    if model is None:
         return f"the simulation knows the runtimes of msccl-xml, not of {backend.name}"
     if topology is None:
         return "nothing names the machine"
@@ -154,7 +152,7 @@ def clock_for(
         return "no message size is given: --size names it"
     if topology.ranks > MOST_RANKS:
         return f"{topology.ranks} ranks are more than the {MOST_RANKS} that are simulated"
-    return Clock(topology, size, model_of(target))
+    return Clock(topology, size, model)
 
 
 def timing_of(

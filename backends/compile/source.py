@@ -19,6 +19,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.packing.trees.quantize import quantize
 from weft.synth.judge.verify import require_valid
+from weft.synth.time.programs import RuntimeModel
 
 from ..check import Finding, check_program, require_good
 from ..runtime.judged import target_named
@@ -139,6 +140,10 @@ class Emitter(Protocol):
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         """Errors and warnings about an artefact, from its text alone."""
+        ...
+
+    def runtime_model(self, target: str) -> RuntimeModel | None:
+        """The model by which its programs are timed; None: there is none."""
         ...
 
 

@@ -8,15 +8,12 @@ one of the two has comes first.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from weft.dsl.base.tables import count, number, table
 
-Value = str | int | float | bool | None
-Sheet = Mapping[str, Value]
-Sheets = Mapping[str, Sheet]
+from ..formats.listings import Sheets, Value
 
 EQUAL = 1e-9
 """Floats that differ by no more parts are one number: they were rounded."""

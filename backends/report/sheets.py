@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.units import format_bytes
-from weft.dsl.nouns import library, program, schedule
+from weft.dsl.nouns import library, schedule
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.library import Library
-from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.fabric.occupancy import LinkTable, transfer_of_link
 
-from ..formats.msccl.read.model import XmlAlgo
-from .code import instruction_text, move_text
-from .difference import Sheet, Sheets, Value
+from ..formats.listings import Sheet, Sheets, Value, digest_of, move_text
 
 TIMES = "µs at size"
 UNIT = 1 << 20
@@ -60,7 +55,7 @@ def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
         "planned order": s.priority is not None,
         "made for bytes": s.bytes,
         **{key: _plain(made.get(key)) for key in ("engine", "found_by", "seed")},
-        "digest": _digest(schedule.dumps(replace(s, provenance={}))),
+        "digest": digest_of(schedule.dumps(replace(s, provenance={}))),
     }
     sheets: dict[str, Sheet] = {"facts": facts, f"bytes of {format_bytes(UNIT)}": _loads(s)}
     if len(s) <= MOST_LISTED:
@@ -143,75 +138,6 @@ def _node(x: Any) -> str:
 # --- programs -------------------------------------------------------------------------------------
 
 
-def program_sheets(p: Program) -> dict[str, Sheet]:
-    """Facts, how many instructions of each kind there are, and the code."""
-    facts: dict[str, Value] = {
-        "program": p.name,
-        "collective": str(p.collective),
-        "ranks": len(p.ranks),
-        "message chunks": p.message_chunks,
-        "in place": p.in_place,
-        "protocol": str(p.protocol),
-        "channels": p.channels,
-        "thread blocks": sum(len(r.blocks) for r in p.ranks),
-        "instructions": p.instructions,
-        "scratch chunks": max((r.scratch_chunks for r in p.ranks), default=0),
-        "digest": _digest(json.dumps(program.dump(p))),
-    }
-    blocks = {
-        f"rank {rank} block {i}": (f"channel {b.channel}, to {b.send}, from {b.recv}", b.code)
-        for rank, r in enumerate(p.ranks)
-        for i, b in enumerate(r.blocks)
-    }
-    return _code_sheets(facts, blocks)
-
-
-def xml_sheets(x: XmlAlgo) -> dict[str, Sheet]:
-    """The same of an MSCCL file, as it stands there."""
-    facts: dict[str, Value] = {
-        "program": x.name,
-        "collective": x.coll,
-        "ranks": x.ngpus,
-        "message chunks": x.message_chunks,
-        "in place": ", ".join("yes" if p else "no" for p in x.placements),
-        "protocol": str(x.protocol),
-        "channels": x.channels,
-        "sizes": f"{x.min_bytes} … {x.max_bytes}",
-        "thread blocks": sum(len(r.blocks) for r in x.ranks),
-        "steps": x.steps,
-        "scratch chunks": max((r.scratch_chunks for r in x.ranks), default=0),
-        "remarks": "; ".join(remark.message for remark in x.remarks) or None,
-        "digest": _digest(repr(replace(x, where="", remarks=()))),
-    }
-    blocks = {
-        f"rank {r.id} block {b.id}": (
-            f"channel {b.channel}, to {b.send}, from {b.recv}",
-            b.transfers,
-        )
-        for r in x.ranks
-        for b in r.blocks
-    }
-    return _code_sheets(facts, blocks)
-
-
-def _code_sheets(
-    facts: Mapping[str, Value], blocks: Mapping[str, tuple[str, Sequence[Any]]]
-) -> dict[str, Sheet]:
-    kinds = Counter(str(one.op) for _, code in blocks.values() for one in code)
-    return {
-        "facts": facts,
-        "instructions of a kind": dict(sorted(kinds.items())),
-        "blocks": {
-            name: f"{len(code)} instructions, {ends}" for name, (ends, code) in blocks.items()
-        },
-        "code": {
-            f"{name} step {i}": " ".join(instruction_text(one).split())
-            for name, (_, code) in blocks.items()
-            for i, one in enumerate(code)
-        },
-    }
-
-
 def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
     """Facts, and the moves in order."""
     m = a.moves
@@ -226,7 +152,7 @@ def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
             "instances": a.instances,
             "moves": len(m),
             "scratch chunks": max(a.scratch, default=0),
-            "digest": _digest(repr([column.tolist() for column in columns])),
+            "digest": digest_of(repr([column.tolist() for column in columns])),
         },
     }
     if len(m) <= MOST_LISTED:
@@ -270,7 +196,7 @@ def library_sheets(x: Library) -> dict[str, Sheet]:
         "timing": ", ".join(f"{k} {v}" for k, v in sorted(x.timing.items())),
         "collectives": ", ".join(one.name for one in x.tuned),
         "plans": sum(len(one.plans) for one in x.tuned),
-        "digest": _digest(library.dumps(replace(x, provenance={}))),
+        "digest": digest_of(library.dumps(replace(x, provenance={}))),
     }
     return {"facts": facts, "plans": plans, TIMES: chosen, "bound µs at size": bound}
 
@@ -298,12 +224,7 @@ def text_sheets(text: str) -> dict[str, Sheet]:
     for line in lines:
         seen[line] += 1
         rows[f"{line} ({seen[line]})" if seen[line] > 1 else line] = "there"
-    return {"lines": rows, "all": {"digest": _digest("\n".join(lines))}}
-
-
-def _digest(text: str) -> str:
-    """What tells two apart that differ in nothing that is listed."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return {"lines": rows, "all": {"digest": digest_of("\n".join(lines))}}
 
 
 def _plain(value: Any) -> Value:

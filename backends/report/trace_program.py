@@ -13,7 +13,7 @@ from weft.dsl.nouns.program import Instr, Op
 from weft.synth.fabric.occupancy import row_name
 from weft.synth.time.programs import Activity, ProgramTimeline
 
-from .code import instruction_text
+from ..formats.listings import instruction_text
 from .trace import Mark, Trace
 
 _WORK = (Activity.SENDING, Activity.LOCAL)

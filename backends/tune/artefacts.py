@@ -21,14 +21,14 @@ from ..check import require_good
 from ..compile.analyses.grains import coarsest
 from ..compile.compile import compile_schedule
 from ..compile.source import fitted
-from ..formats.msccl.format import ForMachine, MscclXml
+from ..formats.msccl.format import MscclXml
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.format import ScriptFile
 from ..runtime.target import target as target_of
 from .variants import Variant
 
 if TYPE_CHECKING:
-    from ..formats.msccl.format import Backend
+    from ..formats.format import Format as Backend
 
 ORDERS, FEW_ORDERS = 12, 3
 """Interleavings in which every artefact is executed before it is written, and one of more than
@@ -108,8 +108,7 @@ def make(given: Mapping[str, Any]) -> dict[str, Any]:
     chunks = 0
     for format in asked.formats:
         backend: Backend = BACKENDS.make(format)
-        if isinstance(backend, ForMachine):
-            backend = backend.on(schedule.topology)
+        backend = backend.on(schedule.topology)
         for in_place in asked.placements(schedule.collective.kind, backend.name):
             name = given["name"] + ("-in-place" if in_place else "")
             path = f"{backend.name}/{name}{SUFFIX.get(backend.name, '.py')}"

@@ -164,7 +164,7 @@ def an(noun: str) -> str:
     >>> an("algorithm"), an("schedule"), an("msccl-xml")
     ('an algorithm', 'a schedule', 'an msccl-xml')
     """
-    return f"{'an' if noun[:1] in 'aeiou' or noun.startswith('msccl') else 'a'} {noun}"
+    return f"{'an' if noun[:1] in 'aeiou' or noun.lower().startswith('msccl') else 'a'} {noun}"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

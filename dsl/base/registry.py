@@ -49,6 +49,10 @@ class Registry:
             found[point.name] = point.value
         return found
 
+    def plugins(self) -> tuple[str, ...]:
+        """Names that installed packages add to ours, in order; errors as :meth:`targets`."""
+        return tuple(name for name in self.targets() if name not in self.builtin)
+
     def names(self) -> tuple[str, ...]:
         """Every known name, sorted."""
         return tuple(sorted(self.targets()))

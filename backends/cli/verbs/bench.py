@@ -13,15 +13,15 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes, parse_microseconds, parse_size_range
 
+from ...check import require_good
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import read_topology, seconds, valued, whole
-from ..judging import require_good
 from ..lowering import source_of
-from ..running import require_runtime
+from ..running import format_on, is_script, require_runtime
 from ..scripts import script_of_source
 from ..stages import telling
-from ..subjects import Kind, read_subject
+from ..subjects import read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
@@ -168,21 +168,25 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 def _plan(text: str, args: argparse.Namespace) -> tuple[Contestant, Script]:
     """A file for the runtime, proved; what is none yet is compiled."""
-    from weft.dsl.base.registry import BACKENDS
-
     from ...formats.p2p.emit import function_of
     from ...formats.p2p.read import read_script
     from ...ranks.bench.job import Contestant
 
     subject = read_subject(text)
-    to = "cupy-nccl" if args.on == "nccl" else args.on
-    backend: Any = BACKENDS.make(to)
-    if subject.kind is Kind.SCRIPT:
+    backend = format_on(args.on)
+    if is_script(subject):
         code = subject.text
-        require_runtime(code, args.on, subject.where)
+        require_runtime(subject, args.on)
     else:
         asked = argparse.Namespace(
-            **{**vars(args), **_UNSET, "to": to, "size": None, "topology": None, "file": text}
+            **{
+                **vars(args),
+                **_UNSET,
+                "to": backend.name,
+                "size": None,
+                "topology": None,
+                "file": text,
+            }
         )
         code = backend.write(script_of_source(subject, source_of(subject, asked), asked))
     require_good(backend.findings(code, subject.where), subject.where)

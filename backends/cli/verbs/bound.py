@@ -12,7 +12,8 @@ from weft.dsl.base.units import SizeRange, format_bytes
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import add_down, add_problem, read_problem, size_flag
-from ..subjects import Kind, read_subject
+from ..nouns import Kind
+from ..subjects import read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.progress import Telling
-from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.tables import count
 
+from ...formats.format import Format, format_named
+from ...formats.p2p.format import ScriptFile
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import add_problem, size_flag, valued, whole
-from ..lowering import AUTO, add_lowering, options_of, require_listed, source_of
+from ..lowering import AUTO, add_lowering, compiled_as, options_of, require_listed, source_of
+from ..nouns import Subject
 from ..outputs import check_file_output
 from ..scripts import compile_to_script
 from ..stages import telling
-from ..subjects import Kind, Subject, read_subject
+from ..subjects import read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from ...compile.instances import Timing
     from ...compile.prepare import Artefact
     from ...compile.source import Source
-    from ...formats.msccl.format import Backend, ForMachine
 
 EXAMPLES = """examples:
   weft compile allgather.json --to msccl-xml -o allgather.xml
@@ -88,14 +89,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     """Lower, check, emit, execute, write."""
     from weft.dsl.base.files import write_text
 
-    from ...formats.msccl.format import ForMachine
-    from ...formats.p2p.format import ScriptFile
-
     check_file_output(args, console)
-    backend: Backend = BACKENDS.make(args.to, "--to")
+    backend = format_named(args.to, "--to")
     subject = read_subject(args.file)
     named = (args.collective, args.root, args.roots)
-    if subject.kind is not Kind.XML and any(name is not None for name in named):
+    asks = subject.noun.asks_collective and compiled_as(subject)
+    if not asks and any(name is not None for name in named):
         raise UserError(
             "-c and --root say what an MSCCL XML file is for",
             where=subject.where,
@@ -104,10 +103,9 @@ def run(args: argparse.Namespace, console: Console) -> int:
     source = source_of(subject, args)
     if isinstance(backend, ScriptFile):
         return compile_to_script(subject, source, backend, args, console)
-    if isinstance(backend, ForMachine) and source.topology is not None:
+    if source.topology is not None:
         backend = backend.on(source.topology)
-    if isinstance(backend, ForMachine):
-        _tell_assumed(backend, source, console)
+    _tell_assumed(backend, source, console)
     made = _compiled(subject, source, backend, args, console)
     program, text, timing = made.program, made.text, made.timing
     blocks = max(len(rank.blocks) for rank in program.ranks)
@@ -119,12 +117,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
     for remark in source.remarks:
         console.say(remark.label, remark.text(program))
-    if told := _odd(program, source, backend):
+    plain = source.collective.message_chunks // source.collective.factor
+    if told := backend.sizes_remark(program, plain):
         console.say("Sizes", told)
     if timing:
         _tell_time(timing, args, console)
     checks = [{"name": "program", "ok": True, "detail": "no error found"}]
-    console.say("Checked", _checked(backend, args.target))
+    console.say("Checked", backend.checked(args.target))
     ranks = source.collective.ranks
     if not args.no_run and args.interleavings is None and ranks > MOST_EXECUTED:
         console.say("Executed", f"not: {ranks} ranks are proved only; --interleavings N insists")
@@ -148,7 +147,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 def _compiled(
     subject: Subject,
     source: Source,
-    backend: Backend,
+    backend: Format,
     args: argparse.Namespace,
     console: Console,
 ) -> Artefact:
@@ -171,34 +170,7 @@ def _tell_time(timing: Timing, args: argparse.Namespace, console: Console) -> No
         console.say("Hint", timing.hint)
 
 
-def _odd(program: Program, source: Source, backend: Backend) -> str:
-    """Which sizes a file of shares such as thirds is for."""
-    from ...compile.source import binary
-    from ...formats.msccl.format import MscclXml
-
-    plain = source.collective.message_chunks // source.collective.factor
-    if not isinstance(backend, MscclXml) or binary(plain, program.message_chunks):
-        return ""
-    return (
-        f"messages of a multiple of {program.message_chunks} elements: the runtime passes the "
-        "file over at others"
-    )
-
-
-def _checked(backend: Backend, target: str) -> str:
-    """What was judged; a runtime is named for MSCCL XML, which several of them read."""
-    from ...formats.msccl.format import MscclXml
-    from ...formats.mscclpp.format import MscclppJson
-    from ...formats.program import ProgramFile
-
-    if isinstance(backend, MscclXml):
-        return f"program and {backend.name} for {target}"
-    if isinstance(backend, MscclppJson):
-        return "program and plan"
-    return "program" if isinstance(backend, ProgramFile) else f"program and {backend.name}"
-
-
-def _tell_assumed(backend: ForMachine, source: Source, console: Console) -> None:
+def _tell_assumed(backend: Format, source: Source, console: Console) -> None:
     """What was assumed of the machine: a warning where it is likely to be wrong."""
     ranks, machine = source.collective.ranks, source.topology
     if told := backend.assumed(ranks, machine.name if machine else None):
@@ -206,7 +178,7 @@ def _tell_assumed(backend: ForMachine, source: Source, console: Console) -> None
 
 
 def _execute(
-    text: str, wanted: Collective, backend: Backend, args: argparse.Namespace, tell: Telling
+    text: str, wanted: Collective, backend: Format, args: argparse.Namespace, tell: Telling
 ) -> str:
     done = backend.execute(
         text,

@@ -13,8 +13,9 @@ from ...report.rules import conflict_json, conflict_text, cost_json, cost_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import add_problem, read_problem, seconds, size_flag, valued
+from ..nouns import Kind
 from ..sketches import read_sketch
-from ..subjects import Kind, read_subject
+from ..subjects import read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from weft.dsl.base.errors import UserError
+from weft.dsl.base.errors import BadFile, UserError
+from weft.dsl.base.files import parse_json, read_text, write_text
+from weft.dsl.base.tables import count, microseconds, number
+from weft.dsl.base.units import format_bytes
 
 from ..console import Console
-from ..drawing import add_drawing, draw, timed_text
 from ..exit_codes import Exit
-from ..plans import view_plan
-from ..scripts import view_script
-from ..streams import is_stream, view_stream
-from ..subjects import Kind, Subject, read_subject
+from ..inputs import is_library, sizes, valued
+from ..nouns import Drawn, Kind, Subject, convergence_of, shown_schedule
+from ..outputs import check_file_output
+from ..streams import is_stream
+from ..subjects import read_subject
+
+if TYPE_CHECKING:
+    from ...ranks.recording import Call
+    from ...report.html import Make
+    from ...report.html.schedule_page import Shown
 
 EXAMPLES = """examples:
   weft show allgather.json
@@ -36,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "other", metavar="FILE2", nargs="?", help="a second schedule, beside the first (html)"
     )
     parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
-    add_drawing(parser)
+    _add_drawing(parser)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
@@ -51,96 +60,202 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return FORMATS[args.format](args, console)
 
 
-def _html(args: argparse.Namespace, console: Console) -> int:
-    from ..show_html import show
+def _add_drawing(parser: argparse.ArgumentParser) -> None:
+    """The flags of drawings."""
+    group = parser.add_argument_group("what is simulated, and where files go")
+    group.add_argument(
+        "-t",
+        "--topology",
+        metavar="TOPO",
+        help="the machine of an algorithm or a program; for a schedule, other costs than its own",
+    )
+    group.add_argument(
+        "--size",
+        metavar="SIZE",
+        type=valued("--size", _one_size),
+        help="of the message (default: what the schedule was made for, or 1MiB)",
+    )
+    group.add_argument(
+        "--measured",
+        metavar="TRACE",
+        help="beside it, what `weft run --trace TRACE` recorded (perfetto)",
+    )
+    group.add_argument(
+        "--log", metavar="LOG", help="what `weft synth --log LOG` wrote, beside it (html)"
+    )
+    group.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
+    group.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
 
-    return show(args, console)
+
+def _one_size(text: str) -> int:
+    """A message size, and no range of them."""
+    size = sizes(text)
+    if size.low != size.high:
+        raise UserError(f"{text[:40]!r} is a range, and one message is drawn")
+    return size.low
 
 
 def _text(args: argparse.Namespace, console: Console) -> int:
-    if is_stream(args.file):
-        text, data = view_stream(args.file)
-        console.result(text, {"status": "ok", "kind": "stream", **data})
-        return Exit.DONE
-    subject = read_subject(args.file)
-    timed = timed_text(subject, args)
-    text, data = as_text(subject)
+    subject = read_subject(args.file, also=(Kind.STREAM,))
+    timed = ""
+    if args.size is not None or args.topology is not None:
+        timed = subject.noun.run_text(subject, args)
+    text, data = subject.noun.show(subject)
     text = f"{text}\n\n{timed}" if timed else text
-    console.result(text, {"status": "ok", "kind": str(subject.kind), **data})
+    console.result(text, {"status": "ok", "kind": subject.kind, **data})
     return Exit.DONE
 
 
-def as_text(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """As text, and what a program wants to know of it."""
-    from ...report import text as report
+# --- drawings -------------------------------------------------------------------------------------
 
-    if subject.kind is Kind.SCHEDULE:
-        schedule = subject.schedule()
-        collective = schedule.collective
-        return report.schedule_text(schedule), {
-            "topology": schedule.topology.name,
-            "collective": collective.name or str(collective.kind),
-            "ranks": collective.ranks,
-            "steps": schedule.steps,
-            "rounds": sum(schedule.rounds),
-            "chunks": collective.factor,
-            "segments": schedule.segments,
-            "transfers": len(schedule),
-            "provenance": dict(schedule.provenance),
+
+def _draw(args: argparse.Namespace, console: Console) -> int:
+    """Make the file, check it, write it."""
+    check_file_output(args, console)
+    subject = read_subject(args.file)
+    if args.measured is not None and args.format != "perfetto":
+        raise UserError(
+            "a recording is drawn in traces only", where="--measured", hint="--format perfetto"
+        )
+    text, facts = _DRAWERS[args.format](subject, args)
+    write_text(args.output, text, force=args.force)
+    if args.output != "-":
+        console.say("Wrote", f"{args.output}: {facts['about']}")
+        data = {
+            "status": "ok",
+            "kind": subject.kind,
+            "format": args.format,
+            "file": args.output,
+            **facts,
         }
-    if subject.kind is Kind.TOPOLOGY:
-        from ..machines import facts_of
-
-        topology = subject.topology()
-        return report.topology_text(topology), facts_of(topology)
-    if subject.kind is Kind.COLLECTIVE:
-        collective = subject.collective()
-        return report.collective_text(collective), {
-            "collective": collective.name or str(collective.kind),
-            "ranks": collective.ranks,
-            "chunks": collective.chunks,
-        }
-    if subject.kind in (Kind.ALGORITHM, Kind.PROGRAM):
-        return _code(subject)
-    if subject.kind is Kind.SKETCH:
-        return subject.text.rstrip("\n"), {"text": subject.text}
-    if subject.kind is Kind.PLAN:
-        return view_plan(subject)
-    if subject.kind is Kind.SCRIPT:
-        return view_script(subject)
-    if subject.kind is Kind.LIBRARY:
-        from ..libraries import library_facts, library_text
-
-        library = subject.library()
-        return library_text(library), library_facts(library)
-    return _xml(subject)
+        console.result("", data)
+    return Exit.DONE
 
 
-def _code(subject: Subject) -> tuple[str, dict[str, Any]]:
-    from ...report.code import algorithm_text, program_text
+def _perfetto(subject: Subject, args: argparse.Namespace) -> Drawn:
+    """A trace of the simulation, and of a measurement beside it.
 
-    if subject.kind is Kind.ALGORITHM:
-        algorithm = subject.algorithm()
-        text, collective = algorithm_text(algorithm), algorithm.collective
-        facts = {"name": algorithm.name, "moves": len(algorithm.moves)}
-    else:
-        program = subject.program()
-        text, collective = program_text(program), program.collective
-        facts = {"name": program.name, "instructions": program.instructions}
-    name = collective.name or str(collective.kind)
-    return text, {**facts, "collective": name, "ranks": collective.ranks}
+    Raises:
+        UserError: nothing that takes time.
+    """
+    from ...report.trace import Trace
+    from ...report.trace_check import require_sound
+    from ...report.trace_measured import add_measured
+
+    trace = Trace()
+    call = _measured(args)
+    group = "predicted: " if call else ""
+    if call:
+        args.size = call.bytes
+    about, us, size = subject.noun.trace(trace, subject, args, group)
+    if call:
+        add_measured(trace, call)
+        about += f", and {count(len(call.ranks), 'rank')} measured"
+    trace.about = {"times": f"simulated by weft, {format_bytes(size)}", "file": subject.where}
+    text = trace.text()
+    require_sound(text)
+    about = f"{about}, {microseconds(us)} µs at {format_bytes(size)}"
+    return text, {"about": about, "bytes": size, "us": number(us)}
 
 
-def _xml(subject: Subject) -> tuple[str, dict[str, Any]]:
-    from ...formats.msccl.read import read_msccl_xml
-    from ...report.code import xml_text
+_DRAWERS: dict[str, Callable[[Subject, argparse.Namespace], Drawn]] = {
+    "perfetto": _perfetto,
+    "dot": lambda subject, args: subject.noun.dot(subject, args),
+    "svg": lambda subject, args: subject.noun.svg(subject, args),
+}
 
-    algo = read_msccl_xml(subject.text, subject.where)
-    return xml_text(algo), {
-        "name": algo.name,
-        "collective": algo.coll,
-        "ranks": algo.ngpus,
-    }
+
+def _measured(args: argparse.Namespace) -> Call | None:
+    """The recorded call of the size that was asked for, or of the largest.
+
+    Raises:
+        UserError: none was recorded.
+    """
+    if args.measured is None:
+        return None
+    from ...ranks.recording import load
+
+    recording = load(parse_json(read_text(args.measured), args.measured), args.measured)
+    return recording.call_of(args.size, args.measured)
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def _html(args: argparse.Namespace, console: Console) -> int:
+    """Make the page and write it: to ``-o``, or to stdout."""
+    from ...report.html import fitted
+
+    check_file_output(args, console)
+    page, text = fitted(_page(args))
+    size = len(text.encode())
+    if args.output in (None, "-") and not console.json:
+        write_text("-", text)
+        return Exit.DONE
+    about = f"{page['kind']}, {page['title']}"
+    if args.output not in (None, "-"):
+        write_text(args.output, text, force=args.force)
+        console.say("Wrote", f"{args.output}: {about}, {format_bytes(size)}")
+    console.result(
+        "",
+        {
+            "status": "ok",
+            "format": "html",
+            "file": args.output,
+            "about": about,
+            "bytes": size,
+        },
+    )
+    return Exit.DONE
+
+
+def _page(args: argparse.Namespace) -> Make:
+    """What is read, and how its page is made with so many bars."""
+    if args.other is not None:
+        return _pair(args)
+    if Path(args.file).is_dir() and not is_stream(args.file) and not is_library(args.file):
+        return _folder(args)
+    subject = read_subject(args.file, also=(Kind.STREAM, Kind.RESULT))
+    return subject.noun.page(subject, args)
+
+
+def _pair(args: argparse.Namespace) -> Make:
+    from ...report.html.schedule_page import pair_page
+
+    if args.log is not None:
+        raise UserError("--log is of one search", where=args.log)
+    one, other = (shown_schedule(read_subject(file), args) for file in (args.file, args.other))
+    return lambda most: pair_page(one, other, most)
+
+
+def _folder(args: argparse.Namespace) -> Make:
+    """A frontier: every schedule that ``weft synth`` wrote into a folder."""
+    from ...report.html.schedule_page import frontier_page
+
+    files = sorted(Path(args.file).glob("*.json"))
+    subjects = [read_subject(str(file)) for file in files]
+    if not subjects or any(one.kind is not Kind.SCHEDULE for one in subjects):
+        raise BadFile(
+            "not a folder of schedules",
+            where=args.file,
+            hint="weft synth --objective frontier -o FOLDER writes one",
+        )
+    first = shown_schedule(subjects[0], args)
+    shown = [first, *(shown_schedule(one, args, _same(first, one)) for one in subjects[1:])]
+    if len({(s.schedule.topology.digest(), str(s.schedule.collective.kind)) for s in shown}) > 1:
+        raise BadFile("schedules of several problems", where=args.file)
+    shown.sort(key=lambda one: (one.schedule.steps, one.name))
+    convergence = convergence_of(args, first)
+    return lambda most: frontier_page(Path(args.file).name, shown, convergence, most)
+
+
+def _same(first: Shown, subject: Subject) -> Any:
+    """The bound of the first, which is that of all: they have different chunks only.
+
+    Bounds name numbers of chunks, so that of another number is computed anew.
+    """
+    same = subject.schedule().collective == first.schedule.collective
+    return first.bound if same else None
 
 
 _ONLY = (
@@ -152,9 +267,9 @@ _ONLY = (
 
 FORMATS: dict[str, Callable[[argparse.Namespace, Console], int]] = {
     "text": _text,
-    "perfetto": draw,
-    "dot": draw,
-    "svg": draw,
+    "perfetto": _draw,
+    "dot": _draw,
+    "svg": _draw,
     "html": _html,
 }
 """What can be made of a file; each loads what it needs when it is asked for."""

@@ -11,8 +11,9 @@ from weft.dsl.base.errors import UserError, an
 
 from ..console import Console, columns
 from ..exit_codes import Exit
+from ..nouns import Kind
 from ..parser import Parser, common
-from ..subjects import Kind, read_subject
+from ..subjects import read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.language.ast import SketchText

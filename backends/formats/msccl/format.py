@@ -1,104 +1,146 @@
-"""What a program can be turned into, and what can run it, as the registry and the CLI see it."""
+"""MSCCL algorithm XML: the format that microsoft/msccl, RCCL and msccl-executor-nccl read."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
+
+from ..format import GOOD, Asked, Format, Held, Order, Ran
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
-    from weft.dsl.nouns.topology import Topology
+    from weft.synth.time.programs import RuntimeModel
 
     from ...check import Finding
+    from ...check.checks import Check
     from ...execute import Execution
     from ...runtime.target import Target
+    from ..listings import Sheets
     from .read.model import XmlAlgo
 
-
-class Backend(Protocol):
-    """A format of artefacts: it writes one, judges one, and can execute one for a test."""
-
-    name: ClassVar[str]
-
-    @classmethod
-    def availability(cls) -> str | None:
-        """None if it can be used here, else the reason and what to install; cheap."""
-        ...
-
-    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """The text of the artefact for messages of these sizes (None: the format's default)."""
-        ...
-
-    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """What is wrong with an artefact, told from its text alone."""
-        ...
-
-    def execute(
-        self,
-        text: str,
-        where: str,
-        collective: Collective,
-        *,
-        interleavings: int,
-        seed: int,
-        tell: Telling = silent,
-    ) -> Execution:
-        """Execute the artefact on real data and compare with the collective."""
-        ...
-
-
-@runtime_checkable
-class ForMachine(Protocol):
-    """A backend whose artefacts depend on the machine."""
-
-    def on(self, topology: Topology) -> Backend:
-        """The backend for a machine."""
-        ...
-
-    def assumed(self, ranks: int, machine: str | None = None) -> str | None:
-        """What is taken for granted of the machine, as nobody has said it, and how to say it.
-
-        ``machine``: the topology that was given to :meth:`on`, if there is one.
-        """
-        ...
+LARGEST_BYTES = 1 << 28
+"""Bytes of one rank's message beyond which the interpreter is the wrong tool."""
 
 
 @dataclass(frozen=True, slots=True)
-class MscclXml:
+class MscclXml(Format):
     """MSCCL XML, which microsoft/msccl, RCCL and msccl-executor-nccl read."""
 
     name: ClassVar[str] = "msccl-xml"
     cites: ClassVar[str] = "Cowan et al., MSCCLang, ASPLOS 2023, arXiv:2201.11840"
+    noun: ClassVar[str] = "MSCCL XML file"
+    suffix: ClassVar[str] = ".xml"
+    asks_collective: ClassVar[bool] = True
+    compiled: ClassVar[bool] = True
 
-    @classmethod
-    def availability(cls) -> str | None:
-        """Nothing is needed to write text."""
-        return None
+    # --- files ------------------------------------------------------------------------------------
 
-    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """The XML text.
+    def recognizes(self, text: str, data: object) -> bool:
+        """Whether the first element is ``algo``; comments may come before it."""
+        first = re.search(r"<\s*([A-Za-z_]\w*)", text)
+        begins = text.lstrip("\ufeff \t\r\n").startswith("<")
+        return begins and first is not None and first[1] == "algo"
+
+    def read(self, text: str, where: str) -> XmlAlgo:
+        """The algorithm in a file."""
+        return _read(text, where)
+
+    def held(self, text: str, where: str, asked: Asked) -> Held:
+        """The program in a file that no check rejects.
 
         Raises:
-            UserError: the program does not fit the target.
+            UserError: the file is for separate buffers, or flags contradict it.
+            CheckFailed: it is wrong.
         """
-        from .emit import DEFAULT_MAX_BYTES, emit
+        from ...check import check_xml, require_good
+        from .read import program_of
 
-        low, high = (sizes.low, sizes.high) if sizes else (0, DEFAULT_MAX_BYTES)
-        if target.max_bytes_excluded:  # one size needs one byte more
-            high = max(high, low + 1)
-        return emit(program, target, min_bytes=low, max_bytes=high)
+        algo = _read(text, where)
+        if asked.in_place and True not in algo.placements:
+            raise UserError("the file is for separate buffers (inplace=0)", where=algo.where)
+        if asked.may_hang:
+            found = check_xml(algo, asked.target)
+            require_good([f for f in found if f.check != "deadlock"], where)
+            collective = _collective(asked, algo)
+        else:
+            collective = _collective(asked, algo)
+            require_good(check_xml(algo, asked.target, collective), where)
+        program = program_of(algo, collective, in_place=True if asked.in_place else None)
+        remarks = tuple(str(one) for one in algo.remarks)
+        return Held(program, algo.min_bytes, algo.max_bytes, remarks)
+
+    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+        """The form, then proofs and findings of the program checker."""
+        from ...check import report_xml
+        from ...check.checks import Check, of_report
+
+        algo = _read(text, where)
+        collective = _asked(asked, algo)
+        size = ", ".join(
+            (
+                f"{algo.coll} on {count(algo.ngpus, 'rank')}",
+                count(algo.channels, "channel"),
+                count(algo.steps, "instruction"),
+            )
+        )
+        report = report_xml(algo, asked.target, collective)
+        return [Check("form", True, size), *of_report(report, GOOD)]
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         """What the program checker finds in the file."""
         from ...check import check_xml
 
         return check_xml(_read(text, where), target)
+
+    def run(self, text: str, where: str, asked: Asked, order: Order, tell: Telling = silent) -> Ran:
+        """Check the file and execute it.
+
+        Raises:
+            UserError: a flag says nothing about a file that is compiled already, or contradicts it.
+        """
+        from ...check import check_xml
+        from ...check.checks import Check, of_findings
+        from ...execute import run_algo
+
+        given = [name for name in order.given if name not in ("target", "size")]
+        if given:
+            flag = given[0].replace("_", "-")
+            raise UserError(
+                f"--{flag} is for schedules; an XML program is compiled already", where=where
+            )
+        algo = _read(text, where)
+        if asked.in_place and True not in algo.placements:
+            raise UserError(
+                "the file is for separate buffers (inplace=0)",
+                where=algo.where,
+                hint="compile it with --in-place",
+            )
+        collective = _asked(asked, algo) or order.wanted
+        tell("check")
+        # The result is judged by executing, not by the proof.
+        found = [f for f in check_xml(algo, asked.target, collective) if f.check != "result"]
+        checks = of_findings(found, "no error found")
+        if all(c.ok for c in checks):
+            done = run_algo(
+                algo,
+                collective,
+                dtypes=order.dtypes,
+                interleavings=order.interleavings,
+                elements_per_chunk=_elements(order.message_bytes, algo),
+                seed=order.seed,
+                tell=tell,
+            )
+            checks.append(Check("execution", done.ok, done.detail))
+        return Ran(checks, algo.coll, algo.ngpus)
 
     def execute(
         self,
@@ -117,10 +159,91 @@ class MscclXml:
             _read(text, where), collective, interleavings=interleavings, seed=seed, tell=tell
         )
 
+    def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
+        """The listing of the file."""
+        from ..listings import xml_text
+
+        algo = _read(text, where)
+        return xml_text(algo), {"name": algo.name, "collective": algo.coll, "ranks": algo.ngpus}
+
+    def sheets(self, text: str, where: str) -> Sheets | None:
+        """Facts, how many instructions of each kind there are, and the code, as it stands there."""
+        from ..listings import xml_sheets
+
+        return xml_sheets(_read(text, where))
+
+    # --- compiling --------------------------------------------------------------------------------
+
+    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
+        """The XML text.
+
+        Raises:
+            UserError: the program does not fit the target.
+        """
+        from .emit import DEFAULT_MAX_BYTES, emit
+
+        low, high = (sizes.low, sizes.high) if sizes else (0, DEFAULT_MAX_BYTES)
+        if target.max_bytes_excluded:  # one size needs one byte more
+            high = max(high, low + 1)
+        return emit(program, target, min_bytes=low, max_bytes=high)
+
+    def runtime_model(self, target: str) -> RuntimeModel | None:
+        """The model of the runtime that reads the file."""
+        from weft.synth.time.programs import model_of
+
+        return model_of(target)
+
+    def sizes_remark(self, program: Program, chunks: int) -> str:
+        """Which sizes a file of fractions such as thirds is for."""
+        from ...compile.source import binary
+
+        if binary(chunks, program.message_chunks):
+            return ""
+        return (
+            f"messages of a multiple of {program.message_chunks} elements: the runtime passes the "
+            "file over at others"
+        )
+
+    def checked(self, target: str) -> str:
+        """What was judged, and the runtime, as several of them read this format."""
+        return f"program and {self.name} for {target}"
+
 
 @lru_cache(maxsize=1)
 def _read(text: str, where: str) -> XmlAlgo:
-    """What is in a file; kept, as who judges one often executes it next."""
+    """The algorithm in a file; kept, because it is often judged and then executed."""
     from .read import read_msccl_xml
 
     return read_msccl_xml(text, where)
+
+
+def _asked(asked: Asked, algo: XmlAlgo) -> Collective | None:
+    """The collective that flags name: by ``-c``, or the file's own with ``--root``.
+
+    Raises:
+        UserError: they contradict the file.
+    """
+    if asked.rooted and algo.coll not in ("broadcast", "reduce"):
+        raise UserError(
+            f"--root says nothing about the {algo.coll} of the file",
+            where=algo.where,
+            hint="name the collective with -c",
+        )
+    return asked.resolve(algo.coll if asked.rooted else None, algo.ngpus)
+
+
+def _collective(asked: Asked, algo: XmlAlgo) -> Collective:
+    """The collective that flags or the file name, in chunks of the file."""
+    from .read import collective_of, fit
+
+    named = _asked(asked, algo)
+    return collective_of(algo) if named is None else fit(named, algo)
+
+
+def _elements(message_bytes: int | None, algo: XmlAlgo) -> int:
+    """Four-byte elements per chunk for a message of so many bytes; few where none are named."""
+    if message_bytes is None:
+        return 5
+    if message_bytes > LARGEST_BYTES:
+        raise UserError("the interpreter takes messages up to 256MiB", where="--size")
+    return max(1, message_bytes // (4 * max(1, algo.message_chunks)))

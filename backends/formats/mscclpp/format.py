@@ -1,14 +1,17 @@
-"""MSCCL++ execution plans as a backend of the compiler."""
+"""MSCCL++ execution plans: the format of its executor and of its NCCL shim."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
+
+from ..format import Asked, Format, Order, Ran
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
 
     from ...check import Finding
+    from ...check.checks import Check
     from ...execute import Execution
     from ...runtime.target import Target
     from .plan.model import Plan
@@ -23,9 +27,14 @@ if TYPE_CHECKING:
 MOST_STEPS = 2_000_000
 """Steps of threads after which an execution is cut to fewer orders (some ten seconds)."""
 
+ORDERS = 6
+"""Orders in which a plan is executed when it is checked: one of each policy of the interpreter."""
+
+GOOD = "no wrong number, broken limit, deadlock, race, missing handshake or nop"
+
 
 @dataclass(frozen=True, slots=True)
-class MscclppJson:
+class MscclppJson(Format):
     """MSCCL++ execution plans (JSON), for its executor and the NCCL shim.
 
     ``gpus_per_node``: ranks of a node, in order; 0: as the schedule's topology says.
@@ -35,13 +44,114 @@ class MscclppJson:
 
     name: ClassVar[str] = "mscclpp-json"
     cites: ClassVar[str] = "Shah et al., MSCCL++, 2025, arXiv:2504.09014"
+    noun: ClassVar[str] = "MSCCL++ plan"
+    suffix: ClassVar[str] = ".json"
+    asks_collective: ClassVar[bool] = True
     gpus_per_node: int = 0
     nodes: tuple[int, ...] = ()
 
-    @classmethod
-    def availability(cls) -> str | None:
-        """Nothing is needed to write text."""
-        return None
+    # --- files ------------------------------------------------------------------------------------
+
+    def recognizes(self, text: str, data: object) -> bool:
+        """Whether the JSON has the two keys that every plan has."""
+        return isinstance(data, dict) and {"gpus", "collective"} <= data.keys()
+
+    def read(self, text: str, where: str) -> Plan:
+        """The plan in a file."""
+        from .plan.read import read_plan
+
+        return read_plan(text, where)
+
+    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+        """The form, the findings of the plan checker, and what the plan computes."""
+        from ...check.checks import Check, of_findings
+        from .check import check_plan
+
+        if asked.target:
+            raise UserError("a plan is for MSCCL++; --target is for MSCCL XML", where=where)
+        plan = self.read(text, where)
+        blocks = max((len(g.blocks) for g in plan.gpus), default=0)
+        size = ", ".join(
+            (
+                f"{plan.collective} on {count(len(plan.gpus), 'rank')}",
+                f"at most {count(blocks, 'thread block')} per rank",
+                count(sum(len(b.ops) for g in plan.gpus for b in g.blocks), "operation"),
+            )
+        )
+        wanted = _asked(asked, plan)
+        checks = [Check("form", True, size), *of_findings(check_plan(plan), GOOD)]
+        return [*checks, _result(plan, wanted)] if all(c.ok for c in checks) else checks
+
+    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
+        """What the plan checker finds; a plan is for one runtime, whatever the target."""
+        from .check import check_plan
+
+        return check_plan(self.read(text, where))
+
+    def run(self, text: str, where: str, asked: Asked, order: Order, tell: Telling = silent) -> Ran:
+        """Check a plan and execute it.
+
+        Raises:
+            UserError: a flag says nothing about a plan, or contradicts it.
+        """
+        from ...check.checks import Check, of_findings
+        from .check import check_plan
+        from .interpret import run_plan
+
+        if order.given:
+            flag = order.given[0].replace("_", "-")
+            raise UserError(f"--{flag} says nothing about a plan", where=where)
+        plan = self.read(text, where)
+        if asked.in_place and not plan.in_place:
+            raise UserError(
+                "the plan is for separate buffers (inplace false)",
+                where=where,
+                hint="compile it with --in-place",
+            )
+        wanted = _asked(asked, plan)
+        tell("check")
+        checks = of_findings(check_plan(plan), "no error found")
+        if all(c.ok for c in checks):
+            done = run_plan(
+                plan,
+                wanted,
+                dtypes=order.dtypes,
+                orders=order.interleavings,
+                seed=order.seed,
+                tell=tell,
+            )
+            checks.append(Check("execution", done.ok, done.detail))
+        return Ran(checks, plan.collective, len(plan.gpus))
+
+    def execute(
+        self,
+        text: str,
+        where: str,
+        collective: Collective,
+        *,
+        interleavings: int,
+        seed: int,
+        tell: Telling = silent,
+    ) -> Execution:
+        """Run the plan in the interpreter; a large one in fewer orders."""
+        from .interpret import run_plan
+
+        plan = self.read(text, where)
+        orders = max(2, min(interleavings, MOST_STEPS // max(1, steps(plan))))
+        return run_plan(plan, collective, orders=orders, seed=seed, tell=tell)
+
+    def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
+        """The listing of the plan."""
+        from .text import plan_text
+
+        plan = self.read(text, where)
+        return plan_text(plan), {
+            "name": plan.name,
+            "collective": plan.collective,
+            "ranks": len(plan.gpus),
+        }
+
+    # --- compiling --------------------------------------------------------------------------------
 
     def on(self, topology: Topology) -> MscclppJson:
         """With the nodes of a topology, unless they are given."""
@@ -99,32 +209,44 @@ class MscclppJson:
             )
         return [rank // size for rank in range(ranks)]
 
-    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """What the plan checker finds; a plan is for one runtime, whatever the target."""
-        from .check import check_plan
-        from .plan.read import read_plan
-
-        return check_plan(read_plan(text, where))
-
-    def execute(
-        self,
-        text: str,
-        where: str,
-        collective: Collective,
-        *,
-        interleavings: int,
-        seed: int,
-        tell: Telling = silent,
-    ) -> Execution:
-        """Run the plan in the interpreter; a large one in fewer orders."""
-        from .interpret import run_plan
-        from .plan.read import read_plan
-
-        plan = read_plan(text, where)
-        orders = max(2, min(interleavings, MOST_STEPS // max(1, steps(plan))))
-        return run_plan(plan, collective, orders=orders, seed=seed, tell=tell)
+    def checked(self, target: str) -> str:
+        """What was judged."""
+        return "program and plan"
 
 
 def steps(plan: Plan) -> int:
     """About how many steps one order takes: two threads, three launches."""
     return 6 * sum(len(b.ops) for g in plan.gpus for b in g.blocks)
+
+
+def _asked(asked: Asked, plan: Plan) -> Collective | None:
+    """The collective that flags name: by ``-c``, or the plan's own with ``--root``."""
+    return asked.resolve(plan.collective if asked.rooted else None, len(plan.gpus))
+
+
+def _result(plan: Plan, wanted: Collective | None) -> Check:
+    """What a few orders compute, once the checker has found that all compute the same.
+
+    Contributions are random 64-bit integers and a result is a fixed sum of some, so that a wrong
+    one equals the right one with a probability of about 2^-64 per element.
+    """
+    from ...check.checks import Check
+    from .check.form import SWITCH_OPS
+    from .interpret import collective_of, run_plan
+
+    def unjudged(why: str) -> Check:
+        return Check("note", True, f"the result is not judged: {why}")
+
+    if any(op.op in SWITCH_OPS for g in plan.gpus for b in g.blocks for op in b.ops):
+        return unjudged("operations on switches are not executed")
+    if steps(plan) > MOST_STEPS:
+        return unjudged("the plan is large; weft run executes it")
+    if wanted is None:
+        try:
+            wanted = collective_of(plan)
+        except UserError as error:
+            hint = "; -c names what it must achieve, and --root its root"
+            return unjudged(f"{error.message}{hint}")
+    orders = max(1, min(ORDERS, MOST_STEPS // 4 // max(1, steps(plan))))
+    done = run_plan(plan, wanted, dtypes=("int64",), orders=orders)
+    return Check("result", done.ok, f"executed {done.detail}" if done.ok else done.detail)

@@ -1,14 +1,17 @@
-"""Point-to-point programs as a backend: one Python file for each runtime."""
+"""Point-to-point programs: one Python file for each runtime of processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
+from ..format import Asked, Format, Job, Made
 from .model import Script
 
 if TYPE_CHECKING:
@@ -16,38 +19,75 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
 
     from ...check import Finding
+    from ...check.checks import Check
     from ...execute import Execution
     from ...runtime.target import Target
 
+GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
+
+FOR_THREAD_BLOCKS = ("instances", "lanes", "protocol", "passes", "print_after")
+"""Flags of lowering that say nothing where there are no thread blocks."""
+
 
 @dataclass(frozen=True, slots=True)
-class ScriptFile:
+class ScriptFile(Format):
     """A Python file of sends and receives; each subclass is for a runtime."""
 
     name: ClassVar[str] = ""
+    kind: ClassVar[str] = "script"
+    noun: ClassVar[str] = "point-to-point program"
+    suffix: ClassVar[str] = ".py"
+    interpreted: ClassVar[bool] = False
+    most_executed: ClassVar[int | None] = 128  # each rank is a thread
 
-    @classmethod
-    def availability(cls) -> str | None:
-        """Nothing is needed to write text."""
-        return None
+    # --- files ------------------------------------------------------------------------------------
 
-    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
-        """The file of a program; it is good for all sizes."""
-        from .compile import compile_script
+    def recognizes(self, text: str, data: object) -> bool:
+        """Whether the file is one of weft's, of whichever runtime: all are read alike."""
+        from .read import looks_like_script
 
-        return self.write(compile_script(program, program.name))
+        return data is None and looks_like_script(text)
 
-    def write(self, script: Script, provenance: Iterable[str] = (), module: str = "") -> str:
-        """The file of a script, which will be called ``module`` and ``.py``."""
-        from .emit import emit
+    def read(self, text: str, where: str) -> Script:
+        """The script in a file."""
+        from .read import read_script
 
-        return emit(script, self.name, provenance, module)
+        return read_script(text, where)
+
+    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+        """The form, and the findings of the checker of scripts."""
+        from ...check.checks import Check, of_findings
+        from .judge import judge
+
+        if asked.target:
+            raise UserError("--target is for MSCCL XML", where=where)
+        script, found = judge(text, where)
+        form = Check("form", True, f"{script.collective}, {size_of(script)}")
+        return [form, *of_findings(found, GOOD)]
 
     def findings(self, text: str, where: str, target: str | None = None) -> Sequence[Finding]:
         """What the checker finds in the file's rounds; no error if they are proved right."""
         from .judge import judge
 
         return judge(text, where)[1]
+
+    def require_runtime(self, text: str, where: str) -> None:
+        """Refuse a file that is for another runtime than this format's.
+
+        Raises:
+            UserError: it is.
+        """
+        from .read import read_script, runtime_of
+
+        read_script(text, where)
+        made_for = runtime_of(text)
+        if made_for not in (self.name, None):
+            place = next((c.runtime for c in (Mpi, Torch) if c.name == made_for), CupyNccl.runtime)
+            raise UserError(
+                f"the file is for {made_for}",
+                where=where,
+                hint=f"--on {place}, or compile it --to {self.name}",
+            )
 
     def execute(
         self,
@@ -67,20 +107,123 @@ class ScriptFile:
 
         return execute(text, collective, seed=seed, tell=tell)
 
+    def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
+        """The rounds of every rank."""
+        from .text import write
+
+        script = self.read(text, where)
+        lines = [f"{script.name}: {script.collective}, {size_of(script)}"]
+        for rank, own in enumerate(script.ranks):
+            lines += [f"rank {rank}"]
+            lines += [f"  {number:>3}  {write(one)}".rstrip() for number, one in enumerate(own, 1)]
+        return "\n".join(lines), facts_of(script)
+
+    # --- compiling --------------------------------------------------------------------------------
+
+    def refuse_flags(self, given: Sequence[str], where: str) -> None:
+        """Refuse flags that say nothing where there are no thread blocks.
+
+        Raises:
+            UserError: one was given.
+        """
+        for name in FOR_THREAD_BLOCKS:
+            if name in given:
+                raise UserError(
+                    f"--{name.replace('_', '-')} says nothing about a point-to-point program",
+                    where=where,
+                    hint="it has no thread blocks; leave it out",
+                )
+
+    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
+        """The file of a program; it is good for all sizes."""
+        from .compile import compile_script
+
+        return self.write(compile_script(program, program.name))
+
+    def write(self, script: Script, provenance: Iterable[str] = (), module: str = "") -> str:
+        """The file of a script, which will be called ``module`` and ``.py``."""
+        from .emit import emit
+
+        return emit(script, self.name, provenance, module)
+
+    def script(self, job: Job) -> Script:
+        """The script of something to compile.
+
+        Raises:
+            UserError: a program that was written for separate buffers is asked for in place.
+        """
+        from .compile import compile_script
+
+        script = compile_script(job.noun, job.name, in_place=job.in_place, segments=job.segments)
+        if job.in_place and not script.in_place:
+            raise UserError(
+                "it is written for separate buffers",
+                where=job.where,
+                hint="leave --in-place out: the file's function takes one buffer as well",
+            )
+        return script
+
+    def make(self, job: Job, tell: Telling = silent) -> Made:
+        """Make and prove the file, from what is compiled: a program's thread blocks are not needed.
+
+        Raises:
+            CheckFailed: what was made is wrong.
+        """
+        from ...check import require_good
+        from ...check.checks import Check
+
+        tell("rounds")
+        script = self.script(job)
+        text = self.write(script, job.provenance, job.module)
+        tell("prove")
+        require_good(self.findings(text, "the file"), "the file")
+        facts = {**facts_of(script), "to": self.name}
+        return Made(text, script, size_of(script), GOOD, Check("script", True, GOOD), facts)
+
 
 class Mpi(ScriptFile):
     """A Python file for mpi4py; NumPy arrays."""
 
     name: ClassVar[str] = "mpi"
+    runtime: ClassVar[str] = "mpi"
 
 
 class Torch(ScriptFile):
     """A Python file for torch.distributed; tensors on the host (gloo) or on GPUs (NCCL)."""
 
     name: ClassVar[str] = "torch"
+    runtime: ClassVar[str] = "torch"
 
 
 class CupyNccl(ScriptFile):
     """A Python file for NCCL through CuPy; arrays on GPUs."""
 
     name: ClassVar[str] = "cupy-nccl"
+    runtime: ClassVar[str] = "nccl"
+
+
+def size_of(script: Script) -> str:
+    """``14 rounds, 112 messages, at most 3 chunks of scratch memory``."""
+    room = max(script.scratch, default=0)
+    return ", ".join(
+        (
+            count(script.rounds, "round"),
+            count(script.messages, "message"),
+            f"at most {count(room, 'chunk')} of scratch memory per rank",
+        )
+    )
+
+
+def facts_of(script: Script) -> dict[str, Any]:
+    """A script for ``--json``."""
+    c = script.collective
+    return {
+        "name": script.name,
+        "collective": c.name or str(c.kind),
+        "ranks": c.ranks,
+        "in_place": script.in_place,
+        "chunks": c.message_chunks,
+        "rounds": script.rounds,
+        "messages": script.messages,
+        "scratch_chunks": max(script.scratch, default=0),
+    }

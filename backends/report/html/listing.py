@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.dsl.nouns.program import Block, Buffer, Instr, Program, RankProgram, Slice
 
-from ..code import rank_lines
+from ...formats.listings import rank_lines
 from .chunks import runs
 
 MOST_CHARACTERS = 150_000

@@ -1,4 +1,4 @@
-"""What the checkers say, in the one form that the verbs print."""
+"""Checks: findings and proofs of any judge, in the one form that verbs print."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import table
 
+from .findings import Finding, Severity, errors
+
 if TYPE_CHECKING:
-    from ..check import Finding, Report
+    from .checker import Report
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at, and what was found."""
+    """One line of a judgement: its name, whether it holds, and what was found."""
 
     name: str
     ok: bool
@@ -33,8 +35,6 @@ def checks_text(checks: Iterable[Check]) -> str:
 
 def of_findings(findings: Sequence[Finding], good: str) -> list[Check]:
     """Findings of the program checker as checks; only errors fail."""
-    from ..check import Severity, errors
-
     told = []
     for f in findings:
         wrong = f.severity is Severity.ERROR
@@ -48,13 +48,3 @@ def of_report(report: Report, good: str) -> list[Check]:
     proofs = [Check(p.check, True, f"proved: {p.detail}") for p in report.proofs]
     told = of_findings(report.findings, good)
     return [*told[:1], *proofs, *told[1:]] if report.ok else [*proofs, *told]
-
-
-def require_good(findings: Sequence[Finding], what: str) -> None:
-    """Raise CheckFailed with the first error among the findings, if any.
-
-    The checkers are loaded when something is judged.
-    """
-    from ..check import require_good
-
-    require_good(findings, what)

@@ -1,13 +1,25 @@
-"""Programs and algorithms as listings: weft's own, and those of MSCCL XML files."""
+"""Programs and algorithms as listings, and as the sheets that ``weft diff`` compares."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 from weft.dsl.base.tables import LONGEST, count, facts, listing
 from weft.dsl.nouns.algorithm import Algorithm
-from weft.dsl.nouns.program import Instr, Program, RankProgram, Slice
+from weft.dsl.nouns.program import Instr, Program, RankProgram, Slice, dump
 from weft.dsl.nouns.slots import NONE, slice_of
 
-from ..formats.msccl.read.model import Transfer, XmlAlgo, XmlBlock
+from .msccl.read.model import Transfer, XmlAlgo, XmlBlock
+
+Value = str | int | float | bool | None
+Sheet = Mapping[str, Value]
+Sheets = Mapping[str, Sheet]
+"""Named tables of rows, each row one value, which ``weft diff`` compares."""
 
 
 def xml_text(algo: XmlAlgo) -> str:
@@ -124,3 +136,80 @@ def instruction_text(one: Transfer | Instr) -> str:
 
 def _slice(place: Slice) -> str:
     return f"{place.buffer}[{place.offset}]"
+
+
+# --- sheets ---------------------------------------------------------------------------------------
+
+
+def program_sheets(p: Program) -> dict[str, Sheet]:
+    """Facts, how many instructions of each kind there are, and the code."""
+    facts: dict[str, Value] = {
+        "program": p.name,
+        "collective": str(p.collective),
+        "ranks": len(p.ranks),
+        "message chunks": p.message_chunks,
+        "in place": p.in_place,
+        "protocol": str(p.protocol),
+        "channels": p.channels,
+        "thread blocks": sum(len(r.blocks) for r in p.ranks),
+        "instructions": p.instructions,
+        "scratch chunks": max((r.scratch_chunks for r in p.ranks), default=0),
+        "digest": digest_of(json.dumps(dump(p))),
+    }
+    blocks = {
+        f"rank {rank} block {i}": (f"channel {b.channel}, to {b.send}, from {b.recv}", b.code)
+        for rank, r in enumerate(p.ranks)
+        for i, b in enumerate(r.blocks)
+    }
+    return _code_sheets(facts, blocks)
+
+
+def xml_sheets(x: XmlAlgo) -> dict[str, Sheet]:
+    """The same of an MSCCL file, as it stands there."""
+    facts: dict[str, Value] = {
+        "program": x.name,
+        "collective": x.coll,
+        "ranks": x.ngpus,
+        "message chunks": x.message_chunks,
+        "in place": ", ".join("yes" if p else "no" for p in x.placements),
+        "protocol": str(x.protocol),
+        "channels": x.channels,
+        "sizes": f"{x.min_bytes} … {x.max_bytes}",
+        "thread blocks": sum(len(r.blocks) for r in x.ranks),
+        "steps": x.steps,
+        "scratch chunks": max((r.scratch_chunks for r in x.ranks), default=0),
+        "remarks": "; ".join(remark.message for remark in x.remarks) or None,
+        "digest": digest_of(repr(replace(x, where="", remarks=()))),
+    }
+    blocks = {
+        f"rank {r.id} block {b.id}": (
+            f"channel {b.channel}, to {b.send}, from {b.recv}",
+            b.transfers,
+        )
+        for r in x.ranks
+        for b in r.blocks
+    }
+    return _code_sheets(facts, blocks)
+
+
+def _code_sheets(
+    facts: Mapping[str, Value], blocks: Mapping[str, tuple[str, Sequence[Any]]]
+) -> dict[str, Sheet]:
+    kinds = Counter(str(one.op) for _, code in blocks.values() for one in code)
+    return {
+        "facts": facts,
+        "instructions of a kind": dict(sorted(kinds.items())),
+        "blocks": {
+            name: f"{len(code)} instructions, {ends}" for name, (ends, code) in blocks.items()
+        },
+        "code": {
+            f"{name} step {i}": " ".join(instruction_text(one).split())
+            for name, (_, code) in blocks.items()
+            for i, one in enumerate(code)
+        },
+    }
+
+
+def digest_of(text: str) -> str:
+    """A digest that tells two things apart that differ in nothing that is listed."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

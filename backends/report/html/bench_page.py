@@ -12,11 +12,6 @@ from .page import byte_words, figure, microseconds
 from .sheet import Facts, head, sheet, tile
 
 
-def is_results(data: Any) -> bool:
-    """Whether a JSON object is one that the two verbs print."""
-    return isinstance(data, dict) and "weft" not in data and isinstance(data.get("sizes"), list)
-
-
 def results_page(data: Mapping[str, Any], name: str) -> Facts:
     """Curves of every plan, measured and predicted, and the table.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.dsl.base.tables import count, facts, listing
 
-from ..formats.mscclpp.plan.model import (
+from .plan.model import (
     UNLIMITED,
     Gpu,
     Local,

@@ -18,8 +18,8 @@ from .chart import Series
 from .curves import size_charts
 from .lanes import MOST_BARS
 from .machine import machine_map
-from .of_schedule import Shown, compiled, view_of
 from .page import byte_words, figure, microseconds
+from .schedule_page import Shown, compiled, view_of
 from .sheet import Facts, head, provenance_facts, sheet, tile, views_section
 
 MOST_BASELINES = 4

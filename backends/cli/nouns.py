@@ -1,0 +1,989 @@
+"""The kinds of files and what each verb does with one: the table that verbs ask.
+
+A noun is a class with a method for each question: check, show, simulate, draw, page, sheets. What a
+noun does not override is refused in words. Artefacts are :class:`FormatNoun`, which asks the format
+(:mod:`..formats.format`); no verb and no noun knows a format by name.
+
+Simulators, pages and judges are imported inside the methods: a verb asks one question of one noun,
+and the others' tools (numba, jinja2, SciPy) would take longer to load than most answers do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from weft.dsl.base.errors import BadFile, UserError, an
+from weft.dsl.base.tables import count, microseconds, number
+from weft.dsl.base.units import SizeRange, format_bytes, parse_size_range
+
+from ..check.checks import Check, of_report
+from ..formats.format import GOOD, Asked, Format, Held
+from .inputs import collective_for, collective_from, read_topology
+from .machines import facts_of, machine_line, on_machine
+from .sketches import lint_sketch, read_sketch, split_arguments
+
+if TYPE_CHECKING:
+    from weft.dsl.nouns.schedule import Schedule
+    from weft.dsl.nouns.topology import Topology
+    from weft.synth.time.programs import ProgramTimeline
+    from weft.synth.time.timeline import Timeline
+
+    from ..formats.listings import Sheets
+    from ..report.html import Make
+    from ..report.html.schedule_page import Shown
+    from ..report.trace import Trace
+    from .console import Console
+
+CLASSIC = "classic:"
+"""Prefix of the names of classic algorithms."""
+
+USUAL_SIZES = "1KiB:1GiB"
+SIZE = 1 << 20
+"""Bytes of a message where nothing says how many."""
+
+COARSE = 4
+"""``diff`` simulates every COARSE-th of the usual sizes."""
+
+MOST_SERVED = 1_000_000
+"""Transfers times segments of a schedule that ``diff`` simulates."""
+
+MOST_RANKS = 512
+"""Ranks of a schedule of which a page is made: of more, nothing could be made out."""
+
+Drawn = tuple[str, dict[str, Any]]
+"""The text of a file, and the facts that are printed about it."""
+
+
+class Kind(StrEnum):
+    """The kinds of files that are not artefacts of a format."""
+
+    SCHEDULE = "schedule"
+    TOPOLOGY = "topology"
+    COLLECTIVE = "collective"
+    ALGORITHM = "algorithm"
+    SKETCH = "sketch"
+    LIBRARY = "library"
+    STREAM = "stream"
+    RESULT = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A file: its noun, its text, and its JSON where it has any.
+
+    ``named`` is what the user wrote: for a topology perhaps with options after the path.
+    """
+
+    noun: Noun
+    text: str
+    where: str
+    data: Any = None
+    named: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The kind of file, as ``--json`` names it: a member of ``Kind``, or that of a format."""
+        return self.noun.kind
+
+    @property
+    def format(self) -> Format | None:
+        """The format of an artefact."""
+        return self.noun.format if isinstance(self.noun, FormatNoun) else None
+
+    def schedule(self) -> Any:
+        """The schedule in it, well formed but not verified."""
+        from weft.dsl.nouns.schedule import load
+
+        return load(self.data, self.where)
+
+    def collective(self) -> Any:
+        """The collective in it; a Python file describes one."""
+        from weft.dsl.nouns.collective_json import load
+
+        return collective_from(self.where) if self.data is None else load(self.data, self.where)
+
+    def library(self) -> Any:
+        """The library in it; the files that it names are beside it."""
+        from weft.dsl.nouns.library import load
+
+        return load(self.data, self.where)
+
+    def algorithm(self, *, in_place: bool | None = None) -> Any:
+        """The algorithm that a Python file, or the one named in it, describes; or a classic."""
+        if self.named.startswith(CLASSIC):
+            from weft.synth.engines.classic.text import named_algorithm
+
+            return named_algorithm(self.named, in_place=bool(in_place)).algorithm
+        from weft.dsl.author.recipe import load
+
+        return load(self.named, in_place=in_place)
+
+    def machine(self) -> Any:
+        """The machine for which a classic algorithm was named, if any."""
+        if not self.named.startswith(CLASSIC):
+            return None
+        from weft.synth.engines.classic.text import named_algorithm
+
+        return named_algorithm(self.named).topology
+
+    def topology(self) -> Any:
+        """The topology in it, whatever its format; a catalogue name names itself."""
+        from weft.dsl.catalogue import imported, topology
+
+        return imported(self.text, self.named) if self.text else topology(self.named)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What is simulated: machine, collective, time by size and lower bound (µs), usual sizes."""
+
+    topology: Topology
+    collective: Any
+    evaluate: Callable[[int, float], Any]
+    facts: dict[str, Any]
+    sizes: SizeRange
+    explain: Callable[[Any], str] = lambda _: ""
+
+
+def asked_of(args: argparse.Namespace, **more: Any) -> Asked:
+    """The flags of a verb that ask something of an artefact: ``-c``, ``--root``, ``--target`` …"""
+    flags = {"collective": None, "root": None, "roots": None, **vars(args)}
+
+    def resolve(name: str | None, ranks: int) -> Any:
+        named = flags["collective"] or name
+        if named is None:
+            return None
+        asked = argparse.Namespace(**{**flags, "collective": named})
+        return collective_for(asked, tuple(range(ranks)))
+
+    rooted = flags["root"] is not None or flags["roots"] is not None
+    settings = {
+        "target": flags.get("target"),
+        "protocol": flags.get("protocol"),
+        "in_place": bool(flags.get("in_place")),
+        "rooted": rooted and flags["collective"] is None,
+        **more,
+    }
+    return Asked(resolve=resolve, **settings)
+
+
+class Noun:
+    """A kind of file. What a subclass leaves out is refused; ``kind``: its name in ``--json``."""
+
+    kind: ClassVar[str] = ""
+    asks_collective = False
+    """``-c`` and ``--root`` may say what its files achieve."""
+
+    def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
+        """The checks that ``weft check`` prints."""
+        raise UserError(f"{an(self.kind)} is not checked", where=subject.where)
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """As text, and its facts for ``--json``."""
+        return subject.text.rstrip("\n"), {"text": subject.text}
+
+    def page(self, subject: Subject, args: argparse.Namespace) -> Make:
+        """Its HTML page: by default of the text that ``show`` prints."""
+        from ..report.html.text_page import text_page
+
+        text = self.show(subject)[0]
+        page = text_page(self.kind, Path(subject.named).name, text, subject.named)
+        return lambda _: page
+
+    def timed(self, subject: Subject, args: argparse.Namespace) -> Timed:
+        """How ``weft simulate`` times it."""
+        raise UserError(
+            f"a schedule, an algorithm or a program is needed; this is: {self.kind}",
+            where=subject.where,
+        )
+
+    def run_text(self, subject: Subject, args: argparse.Namespace) -> str:
+        """A simulation as text, for ``weft show`` with ``--size`` or ``-t``."""
+        raise UserError(
+            f"{an(self.kind)} takes no time", where=subject.where, hint="leave --size and -t out"
+        )
+
+    def trace(
+        self, trace: Trace, subject: Subject, args: argparse.Namespace, group: str
+    ) -> tuple[str, float, int]:
+        """Add its simulation to a trace; returns words about it, µs, and bytes of the message."""
+        raise UserError(
+            f"a trace is of a schedule, an algorithm or a program; this is {an(self.kind)}",
+            where=subject.where,
+        )
+
+    def dot(self, subject: Subject, args: argparse.Namespace) -> Drawn:
+        """Graphviz text of a machine, with the use of its links by a schedule."""
+        raise _no_drawing(subject, "a topology or a schedule")
+
+    def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
+        """A drawing of a machine, and of what a schedule or a program does on it."""
+        raise _no_drawing(subject, "a topology, a schedule, an algorithm or a program")
+
+    def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
+        """What ``weft diff`` compares: by default the lines that ``show`` prints."""
+        from ..report.sheets import text_sheets
+
+        return text_sheets(self.show(subject)[0])
+
+
+def _no_drawing(subject: Subject, wanted: str) -> UserError:
+    return UserError(f"it is of {wanted}; this is {an(subject.kind)}", where=subject.where)
+
+
+def _facts(what: str, size: int, us: float) -> Drawn:
+    told = f"{what}, {microseconds(us)} µs at {format_bytes(size)}"
+    return told, {"about": told, "bytes": size, "us": number(us)}
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+class ScheduleNoun(Noun):
+    """Schedules: verified, simulated by the α–β model, drawn on their machine."""
+
+    kind = Kind.SCHEDULE
+
+    def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
+        """Verify it, and that it obeys the sketch of ``-s``."""
+        from weft.synth.judge.verify import verify
+
+        schedule = subject.schedule()
+        sketch = None
+        if args.sketch:
+            sketch = read_sketch(args.sketch, schedule.topology, schedule.collective, console)
+        verdict = verify(schedule, sketch)
+        size = f"{count(len(schedule), 'transfer')} in {count(schedule.steps, 'step')}"
+        facts = f"{size}, {schedule.collective}"
+        checks = [Check("form", True, f"{facts} on {schedule.topology.name}")]
+        if verdict.ok:
+            obeys = f", and the sketch {sketch.name}" if sketch else ""
+            return [*checks, Check("schedule", True, f"achieves its collective{obeys}")]
+        return checks + [Check("schedule", False, str(problem)) for problem in verdict.problems]
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Facts, steps, and a chart of small ones."""
+        from ..report.text import schedule_text
+
+        schedule = subject.schedule()
+        collective = schedule.collective
+        return schedule_text(schedule), {
+            "topology": schedule.topology.name,
+            "collective": collective.name or str(collective.kind),
+            "ranks": collective.ranks,
+            "steps": schedule.steps,
+            "rounds": sum(schedule.rounds),
+            "chunks": collective.factor,
+            "segments": schedule.segments,
+            "transfers": len(schedule),
+            "provenance": dict(schedule.provenance),
+        }
+
+    def page(self, subject: Subject, args: argparse.Namespace) -> Make:
+        """The page of a schedule, with the convergence of its search where ``--log`` has it."""
+        from ..report.html.schedule_page import schedule_page
+
+        shown = shown_schedule(subject, args)
+        convergence = convergence_of(args, shown)
+        return lambda most: schedule_page(shown, convergence, most)
+
+    def timed(self, subject: Subject, args: argparse.Namespace) -> Timed:
+        """By the α–β model and the rule that flags choose."""
+        from weft.synth.judge.verify import require_valid
+        from weft.synth.time.schedule_tables import CostModel
+        from weft.synth.time.schedule_time import Timing, simulate
+
+        _refuse(args, RUNTIME_FLAGS, "is for programs; a schedule has none of its own", subject)
+        schedule: Schedule = subject.schedule()
+        if args.topology:
+            schedule = on_machine(schedule, args.topology)
+        require_valid(schedule)
+        model = CostModel(args.alpha_occupies, args.store_and_forward, args.overhead, args.barrier)
+
+        def evaluate(message_bytes: int, least: float) -> Timing:
+            return simulate(schedule, message_bytes, model, bound_us=least)
+
+        sizes = parse_size_range(USUAL_SIZES)
+        return Timed(schedule.topology, schedule.collective, evaluate, {}, sizes)
+
+    def run_text(self, subject: Subject, args: argparse.Namespace) -> str:
+        """When transfers run, and what is busiest."""
+        from ..report.timed_text import run_text
+
+        return run_text(_timeline(subject, args))
+
+    def trace(
+        self, trace: Trace, subject: Subject, args: argparse.Namespace, group: str
+    ) -> tuple[str, float, int]:
+        """A slice for each transfer on each link."""
+        from ..report.trace_schedule import add_schedule
+
+        run = _timeline(subject, args)
+        add_schedule(trace, run, group)
+        return f"{len(run)} slices of transfers", run.time_us, run.message_bytes
+
+    def dot(self, subject: Subject, args: argparse.Namespace) -> Drawn:
+        """The machine; links by how much of the time they are busy."""
+        from ..report.dot import machine_dot
+
+        schedule = _schedule(subject, args)
+        use, us, size = _use(schedule, args)
+        told, facts = _facts(str(schedule.collective), size, us)
+        return machine_dot(schedule.topology, use, told), facts
+
+    def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
+        """The machine with its busy links, and a chart of the transfers."""
+        from ..report.svg import drawing, machine_piece
+        from ..report.svg_charts import schedule_chart
+
+        run = _timeline(subject, args)
+        use = _use(run.schedule, args)[0]
+        told, facts = _facts(str(run.schedule.collective), run.message_bytes, run.time_us)
+        pieces = [machine_piece(run.schedule.topology, use), schedule_chart(run)]
+        return drawing(told, pieces), facts
+
+    def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
+        """Facts, times, loads and transfers; no times where it is wrong or too large."""
+        from weft.synth.judge.verify import verify
+        from weft.synth.time.schedule_time import simulate
+
+        from ..report.sheets import schedule_sheets, times
+
+        schedule = subject.schedule()
+        timed = on_machine(schedule, args.topology) if args.topology else schedule
+        sheets = schedule_sheets(schedule)
+        wrong = not verify(schedule).ok
+        large = len(schedule) * schedule.segments > MOST_SERVED
+        if wrong or large:
+            why = "it is wrong; `weft check` says why" if wrong else "it has too many transfers"
+            console.warn(f"{subject.where}: not simulated: {why}")
+            return sheets
+        time = {**times(_diff_sizes(args), lambda size: simulate(timed, size).time_us)}
+        return {"facts": sheets.pop("facts"), **time, **sheets}
+
+
+RULE_FLAGS = ("alpha_occupies", "store_and_forward", "barrier")
+RUNTIME_FLAGS = ("protocol", "target", "local_bandwidth", "group", "collective", "root", "roots")
+
+
+def _refuse(args: argparse.Namespace, names: tuple[str, ...], why: str, subject: Subject) -> None:
+    given = [n for n in names if getattr(args, n) not in (None, False)]
+    if given:
+        raise UserError(f"--{given[0].replace('_', '-')} {why}", where=subject.where)
+
+
+def _diff_sizes(args: argparse.Namespace) -> tuple[int, ...]:
+    size: SizeRange | None = args.size
+    return size.powers() if size else parse_size_range(USUAL_SIZES).powers()[::COARSE]
+
+
+def _schedule(subject: Subject, args: argparse.Namespace) -> Schedule:
+    """The schedule in a file, verified, with the costs of another machine if one is named."""
+    from weft.synth.judge.verify import require_valid
+
+    schedule: Schedule = subject.schedule()
+    if args.topology:
+        schedule = on_machine(schedule, args.topology)
+    require_valid(schedule)
+    return schedule
+
+
+def _timeline(subject: Subject, args: argparse.Namespace) -> Timeline:
+    """Start and end of every transfer of the schedule in a file."""
+    from weft.synth.time.timeline import timeline
+
+    schedule = _schedule(subject, args)
+    return timeline(schedule, args.size or schedule.bytes or SIZE)
+
+
+def _use(schedule: Schedule, args: argparse.Namespace) -> tuple[Any, float, int]:
+    """The share of its time that a schedule occupies each resource; the time, and the size."""
+    from weft.synth.time.schedule_time import simulate
+
+    size = args.size or schedule.bytes or SIZE
+    run = simulate(schedule, size)
+    return run.busy_us / (run.time_us or 1.0), run.time_us, size
+
+
+def shown_schedule(subject: Subject, args: argparse.Namespace, bound: Any = None) -> Shown:
+    """A schedule for a page, at the size asked for; ``bound``: its lower bound, where known.
+
+    Raises:
+        CheckFailed: it is wrong.
+        UserError: it is not a schedule, moves nothing, or is too large.
+    """
+    from weft.synth.judge.verify import require_valid
+
+    from ..report.html.schedule_page import Shown
+
+    if subject.kind is not Kind.SCHEDULE:
+        raise UserError(f"a schedule is needed here; this is: {subject.kind}", where=subject.where)
+    schedule = subject.schedule()
+    if args.topology:
+        schedule = on_machine(schedule, args.topology)
+    if schedule.topology.ranks > MOST_RANKS:
+        raise UserError(
+            f"{schedule.topology.ranks} ranks are more than the {MOST_RANKS} of which a page is "
+            "made",
+            where=subject.where,
+            hint="`weft show` tells of it in a few lines",
+        )
+    require_valid(schedule)
+    return Shown.of(Path(subject.where).name, schedule, args.size or None, bound)
+
+
+def convergence_of(args: argparse.Namespace, shown: Shown) -> Any:
+    """The section of the search that ``--log`` recorded; None without one."""
+    if args.log is None:
+        return None
+    from weft.dsl.base.files import read_text
+
+    from ..report.html.convergence import convergence_section
+
+    return convergence_section(read_text(args.log), args.log, shown.schedule)
+
+
+# --- what becomes a program -----------------------------------------------------------------------
+
+
+class CodeNoun(Noun):
+    """What holds or becomes a program: timed by the runtime's model, on a machine that is named."""
+
+    def held(self, subject: Subject, asked: Asked, done: str) -> Held:
+        """Its program, found good; ``done``: the word for what is asked, for a refusal."""
+        raise NotImplementedError
+
+    def page(self, subject: Subject, args: argparse.Namespace) -> Make:
+        """The page of a program."""
+        from ..report.html.page import byte_words
+        from ..report.html.program_page import ShownProgram, program_page
+
+        held = self.held(subject, Asked(may_hang=True), "shown")
+        machine = _machine_of(args, len(held.program.ranks)) or self.machine(subject)
+        if args.log is not None:
+            raise UserError(
+                "--log is of a search, and nobody searched for a program", where=args.log
+            )
+        valid = ""
+        if held.low is not None or held.high is not None:
+            valid = (
+                f"{byte_words(held.low or 0)} to {byte_words(held.high) if held.high else 'any'}"
+            )
+        facts = (
+            ("valid for sizes", valid),
+            ("remarks", "; ".join(held.remarks[:8])),
+            *held.facts,
+        )
+        size = args.size or max(1, min(max(SIZE, held.low or 0), held.high or SIZE))
+        shown = ShownProgram(self.title(subject), held.program, machine, size, facts, self.kind)
+        return lambda most: program_page(shown, most)
+
+    def title(self, subject: Subject) -> str:
+        """Its name on a page."""
+        return Path(subject.where).name
+
+    def machine(self, subject: Subject) -> Topology | None:
+        """The machine that it names itself."""
+        return None
+
+    def timed(self, subject: Subject, args: argparse.Namespace) -> Timed:
+        """By the model of its runtime, on the machine of ``-t``."""
+        from weft.dsl.nouns.program import Protocol
+        from weft.synth.time.programs import simulate_program
+
+        self.require(subject, "simulated")
+        _refuse(args, RULE_FLAGS, "is for schedules; programs have one rule", subject)
+        if not args.topology:
+            raise _no_machine(subject)
+        topology = read_topology(args.topology)
+        if args.group:
+            topology = topology.restricted_to(args.group)
+        held = self.held(subject, asked_of(args, may_hang=True), "simulated")
+        program = held.program
+        if topology.ranks != len(program.ranks):
+            ranks = len(program.ranks)
+            raise UserError(
+                f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
+                where=subject.where,
+                hint=f"--group 0..{ranks - 1} names those to use" if topology.ranks > ranks else "",
+            )
+        model = _model(args)
+        protocol = Protocol(args.protocol) if args.protocol else program.protocol
+
+        def evaluate(message_bytes: int, least: float) -> Any:
+            return simulate_program(
+                program, topology, message_bytes, model, protocol=protocol, bound_us=least
+            )
+
+        facts = {"protocol": str(protocol), "target": model.name}
+        explain = partial(_explain, topology)
+        return Timed(topology, program.collective, evaluate, facts, _sizes_of(held), explain)
+
+    def require(self, subject: Subject, done: str) -> None:
+        """Refuse what holds no program."""
+
+    def run_text(self, subject: Subject, args: argparse.Namespace) -> str:
+        """When thread blocks work, and on what they wait."""
+        from ..report.timed_text import program_run_text
+
+        return program_run_text(self._timeline(subject, args, "simulated"))
+
+    def trace(
+        self, trace: Trace, subject: Subject, args: argparse.Namespace, group: str
+    ) -> tuple[str, float, int]:
+        """A slice for each operation of each thread block."""
+        from ..report.trace_program import add_program
+
+        ran = self._timeline(subject, args, "drawn as a trace")
+        add_program(trace, ran, group)
+        about = f"{len(ran)} operations"
+        about += f", and {ran.skipped} that repeat them left out" if ran.skipped else ""
+        return about, ran.time_us, ran.message_bytes
+
+    def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
+        """A chart of the thread blocks."""
+        from ..report.svg import drawing
+        from ..report.svg_charts import program_chart
+
+        ran = self._timeline(subject, args, "drawn")
+        what = f"{ran.program.name}: {ran.program.collective}"
+        told, facts = _facts(what, ran.message_bytes, ran.time_us)
+        return drawing(told, [program_chart(ran)]), facts
+
+    def _timeline(self, subject: Subject, args: argparse.Namespace, done: str) -> ProgramTimeline:
+        """Start and end of every operation, on the machine that is named.
+
+        Raises:
+            UserError: none is, or there is no program.
+        """
+        from weft.synth.time.programs import record_program
+
+        self.require(subject, done)
+        machine = read_topology(args.topology) if args.topology else self.machine(subject)
+        if machine is None:
+            raise _no_machine(subject)
+        held = self.held(subject, Asked(may_hang=True), done)
+        usual = _sizes_of(held)
+        size = args.size or min(max(SIZE, usual.low), usual.high)
+        return record_program(held.program, machine, size)
+
+    def times(self, subject: Subject, args: argparse.Namespace) -> Sheets:
+        """The sheet of times, where a machine is known."""
+        machine = read_topology(args.topology) if args.topology else self.machine(subject)
+        if machine is None:
+            return {}
+        from weft.synth.time.programs import simulate_program
+
+        from ..report.sheets import times
+
+        program = self.held(subject, Asked(may_hang=True), "simulated").program
+        return times(
+            _diff_sizes(args), lambda size: simulate_program(program, machine, size).time_us
+        )
+
+
+def _no_machine(subject: Subject) -> UserError:
+    return UserError(
+        "a program does not say what machine it is for",
+        where=subject.where,
+        hint="-t TOPO names it",
+    )
+
+
+def _machine_of(args: argparse.Namespace, ranks: int) -> Topology | None:
+    """The machine of ``-t``, of so many ranks."""
+    if not args.topology:
+        return None
+    topology = read_topology(args.topology)
+    if topology.ranks != ranks:
+        raise UserError(
+            f"the program is for {ranks} ranks, {topology.name} has {topology.ranks}",
+            where=args.topology,
+        )
+    return topology
+
+
+def _sizes_of(held: Held) -> SizeRange:
+    """The usual message sizes, as far as a program is valid for them."""
+    usual = parse_size_range(USUAL_SIZES)
+    low, high = max(usual.low, held.low or 0), min(usual.high, held.high or usual.high)
+    return SizeRange(low, high) if low <= high else usual
+
+
+def _model(args: argparse.Namespace) -> Any:
+    from weft.synth.time.programs import model_of
+
+    model = replace(model_of(args.target), name=args.target or "msccl")
+    local = math.inf if args.local_bandwidth is None else args.local_bandwidth
+    return replace(model, overhead_us=args.overhead, local_GBps=local)
+
+
+def _explain(topology: Topology, run: Any) -> str:
+    """Where the time goes, in a line: what thread blocks do, and the busiest resource."""
+    from weft.synth.fabric.occupancy import row_name
+    from weft.synth.time.programs import Activity
+
+    total = float(run.spent_us.sum()) or 1.0
+    shares = [(float(run.spent_us[:, a].sum()) / total, a) for a in Activity if a != Activity.DONE]
+    doing = ", ".join(
+        f"{a.words} {share:.0%}" for share, a in sorted(shares, reverse=True) if share
+    )
+    told = (
+        f"{format_bytes(run.message_bytes)}: {count(run.cut.iterations, 'iteration')}, at most "
+        f"{count(run.cut.merge, 'chunk')} per operation; thread blocks: {doing}"
+    )
+    if run.time_us and len(run.busy_us):
+        row = int(run.busy_us.argmax())
+        told += f"; {row_name(topology, row)} busy {run.busy_us[row] / run.time_us:.0%}"
+    return told
+
+
+class AlgorithmNoun(CodeNoun):
+    """Algorithms in Python, and the classic ones: compiled by default options to be timed."""
+
+    kind = Kind.ALGORITHM
+
+    def held(self, subject: Subject, asked: Asked, done: str) -> Held:
+        """The program that it becomes by default; ``compile`` has the options."""
+        from weft.dsl.nouns.program import Protocol
+
+        from ..check import check_program, require_good
+        from ..compile.compile import CompileOptions, compile_algorithm
+        from ..runtime.target import target
+
+        algorithm = subject.algorithm()
+        protocol = Protocol(asked.protocol) if asked.protocol else None
+        options = CompileOptions(target=target(asked.target or "msccl"), protocol=protocol)
+        program = compile_algorithm(algorithm, options)
+        require_good(check_program(program), subject.where)
+        facts = (("algorithm", algorithm.name), ("moves", len(algorithm.moves)))
+        return Held(program, facts=facts)
+
+    def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
+        """Its lines are judged as they run; then the program that it becomes."""
+        from ..check import report_program
+        from ..compile.compile import CompileOptions, compile_algorithm
+        from ..runtime.target import target
+
+        algorithm = subject.algorithm()
+        size = f"{count(len(algorithm.moves), 'move')}, {algorithm.collective}"
+        checks = [Check("form", True, size), Check("algorithm", True, "achieves its collective")]
+        chosen = CompileOptions(target(args.target)) if args.target else CompileOptions()
+        found = report_program(compile_algorithm(algorithm, chosen), args.target)
+        return [*checks, *of_report(found, GOOD)]
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Its moves in order."""
+        from ..formats.listings import algorithm_text
+
+        algorithm = subject.algorithm()
+        collective = algorithm.collective
+        return algorithm_text(algorithm), {
+            "name": algorithm.name,
+            "moves": len(algorithm.moves),
+            "collective": collective.name or str(collective.kind),
+            "ranks": collective.ranks,
+        }
+
+    def title(self, subject: Subject) -> str:
+        """Its name as it was asked for."""
+        return subject.named
+
+    def machine(self, subject: Subject) -> Topology | None:
+        """That for which a classic algorithm was named."""
+        machine: Topology | None = subject.machine()
+        return machine
+
+    def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
+        """Times, where a machine is known; facts, and the moves."""
+        from ..report.sheets import algorithm_sheets
+
+        return {**self.times(subject, args), **algorithm_sheets(subject.algorithm())}
+
+
+class FormatNoun(CodeNoun):
+    """An artefact: every question goes to its format."""
+
+    def __init__(self, format: Format) -> None:
+        self.format = format
+        self.kind: str = format.kind  # type: ignore[misc]
+        self.asks_collective = format.asks_collective
+
+    def require(self, subject: Subject, done: str) -> None:
+        """Refuse what holds no program, in the words of the format."""
+        if not self.format.compiled:
+            raise self.format.lacks(done, subject.where)
+
+    def held(self, subject: Subject, asked: Asked, done: str) -> Held:
+        """The program in it."""
+        self.require(subject, done)
+        return self.format.held(subject.text, subject.where, asked)
+
+    def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
+        """The checks of its format."""
+        return self.format.check(subject.text, subject.where, asked_of(args))
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """The listing of its format."""
+        return self.format.show(subject.text, subject.where)
+
+    def page(self, subject: Subject, args: argparse.Namespace) -> Make:
+        """The page of the program; of its listing where it holds none."""
+        if self.format.compiled:
+            return super().page(subject, args)
+        return Noun.page(self, subject, args)
+
+    def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
+        """Those of its format, after the times of its program."""
+        found = self.format.sheets(subject.text, subject.where)
+        if found is None:
+            return Noun.sheets(self, subject, args, console)
+        return {**self.times(subject, args), **found} if self.format.compiled else found
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+class TopologyNoun(Noun):
+    """Machines, in any of the formats that are imported."""
+
+    kind = Kind.TOPOLOGY
+
+    def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
+        """Whether every rank reaches every other, and what was assumed."""
+        from weft.dsl.nouns.hops import hop_distances
+
+        topology = subject.topology()
+        checks = [Check("form", True, machine_line(topology))]
+        distance = hop_distances(topology)
+        lost = [(a, b) for a, b in zip(*(distance < 0).nonzero(), strict=True)]
+        if lost:
+            a, b = lost[0]
+            detail = f"rank {a} cannot reach rank {b}"
+            detail += f" (and {len(lost) - 1} more such pairs)" if len(lost) > 1 else ""
+            checks.append(Check("connected", False, detail))
+        else:
+            far = count(int(distance.max()), "hop")
+            checks.append(Check("connected", True, f"every rank within {far}"))
+        return checks + [Check("note", True, note) for note in topology.notes]
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Facts, kinds of links, and bandwidths between ranks."""
+        from ..report.text import topology_text
+
+        topology = subject.topology()
+        return topology_text(topology), facts_of(topology)
+
+    def page(self, subject: Subject, args: argparse.Namespace) -> Make:
+        """Its map, and its text."""
+        from ..report.html.text_page import topology_page
+        from ..report.text import topology_text
+
+        topology = subject.topology()
+        page = topology_page(topology, topology_text(topology), subject.named)
+        return lambda _: page
+
+    def dot(self, subject: Subject, args: argparse.Namespace) -> Drawn:
+        """The machine as a graph."""
+        from ..report.dot import machine_dot
+
+        machine = subject.topology()
+        return machine_dot(machine), {"about": machine.name}
+
+    def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
+        """The map."""
+        from ..report.svg import drawing, machine_piece
+
+        machine = subject.topology()
+        return drawing(machine.name, [machine_piece(machine)]), {"about": machine.name}
+
+    def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
+        """Facts, nodes and capacities."""
+        from ..report.sheets import topology_sheets
+
+        return topology_sheets(subject.topology())
+
+
+class CollectiveNoun(Noun):
+    """Collectives of one's own, as JSON or in Python."""
+
+    kind = Kind.COLLECTIVE
+
+    def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
+        """Its form."""
+        return [Check("form", True, str(subject.collective()))]
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Chunks, and where they are before and after."""
+        from ..report.text import collective_text
+
+        collective = subject.collective()
+        return collective_text(collective), {
+            "collective": collective.name or str(collective.kind),
+            "ranks": collective.ranks,
+            "chunks": collective.chunks,
+        }
+
+
+class SketchNoun(Noun):
+    """Sketches in weft's language."""
+
+    kind = Kind.SKETCH
+
+    def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
+        """What is wrong or odd in it, on the machine that it names or that of ``-t``."""
+        from weft.dsl.language.parse import parse
+
+        arguments = split_arguments(args.file)[1]
+        return lint_sketch(parse(subject.text, subject.where), arguments, args.topology)
+
+    def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
+        """Its lines as ``weft sketch fmt`` writes them, so that layout does not matter."""
+        from weft.dsl.language.format import format
+        from weft.dsl.language.parse import parse
+
+        from ..report.sheets import text_sheets
+
+        return text_sheets(format(parse(subject.text, subject.where)))
+
+
+class LibraryNoun(Noun):
+    """Libraries of tuned plans, by their manifest."""
+
+    kind = Kind.LIBRARY
+
+    def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
+        """Judge every file that it names, and its claims."""
+        from .library_check import check_library
+
+        return check_library(subject, args.target)
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Its plans by size."""
+        from .libraries import library_facts, library_text
+
+        library = subject.library()
+        return library_text(library), library_facts(library)
+
+    def page(self, subject: Subject, args: argparse.Namespace) -> Make:
+        """Its times and its plans, with the schedules that are beside it."""
+        from ..report.html.library_page import library_page
+
+        library, folder = subject.library(), Path(subject.where).parent
+        find = _finder(folder)
+        return lambda most: library_page(library, find, folder.resolve().name, most)
+
+    def timed(self, subject: Subject, args: argparse.Namespace) -> Timed:
+        """Refused: it is many files."""
+        raise not_whole(subject, "simulated")
+
+    def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
+        """Facts, plans and times."""
+        from ..report.sheets import library_sheets
+
+        return library_sheets(subject.library())
+
+
+def not_whole(subject: Subject, done: str) -> UserError:
+    """The error for what is done with the files of a library, and not with a library."""
+    return UserError(
+        f"a library is not {done} as a whole",
+        where=subject.where,
+        hint="name one of the files in its folder; `weft show` lists its plans",
+    )
+
+
+def _finder(folder: Path) -> Callable[[str], Any]:
+    """Schedules of a library's folder, verified, each read once."""
+    from weft.dsl.nouns.schedule import read
+    from weft.synth.judge.verify import require_valid
+
+    @cache
+    def find(file: str) -> Any:
+        if not (folder / file).is_file():
+            return None
+        schedule = read(folder / file)
+        if schedule.topology.ranks > MOST_RANKS:
+            return None
+        require_valid(schedule)
+        return schedule
+
+    return find
+
+
+class StreamNoun(Noun):
+    """Streams of transfers: folders that the engine ``greedy`` writes, never held as a whole."""
+
+    kind = Kind.STREAM
+
+    def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
+        """Replay it."""
+        from .streams import check_stream
+
+        return check_stream(subject.where)
+
+    def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
+        """Its header; the transfers are not read."""
+        from .streams import view_stream
+
+        return view_stream(subject.where)
+
+    def run_text(self, subject: Subject, args: argparse.Namespace) -> str:
+        """Nothing: the header has the time."""
+        return ""
+
+    def page(self, subject: Subject, args: argparse.Namespace) -> Make:
+        """Refused: it is too large."""
+        raise UserError(
+            "a stream of transfers is too large for a page",
+            where=subject.where,
+            hint="`weft show` prints its header",
+        )
+
+
+class ResultNoun(Noun):
+    """What ``--json`` of ``bench``, ``run``, ``simulate`` or ``bound`` printed."""
+
+    kind = Kind.RESULT
+
+    def page(self, subject: Subject, args: argparse.Namespace) -> Make:
+        """Its curves."""
+        from ..report.html.bench_page import results_page
+
+        page = results_page(subject.data, Path(subject.where).name)
+        return lambda _: page
+
+    def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
+        """Facts and times."""
+        from ..report.sheets import results_sheets
+
+        try:
+            return results_sheets(subject.data)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise BadFile(
+                "not what a verb printed with --json: sizes have bytes and us",
+                where=subject.where,
+            ) from None
+
+
+NOUNS: dict[Kind, Noun] = {
+    Kind(noun.kind): noun
+    for noun in (
+        ScheduleNoun(),
+        TopologyNoun(),
+        CollectiveNoun(),
+        AlgorithmNoun(),
+        SketchNoun(),
+        LibraryNoun(),
+        StreamNoun(),
+        ResultNoun(),
+    )
+}
+"""Every noun that is not a format's."""

@@ -1,0 +1,473 @@
+"""The protocol of formats: everything that a verb of the command line asks of one.
+
+A format is a frozen dataclass whose fields are its options, registered under its ``name`` (entry
+points ``weft.backends``). :class:`Format` refuses in words what a format cannot do.
+:class:`ProgramFormat` is for files that hold a whole program: from ``read``, ``emit`` and
+``recognizes`` follows all the rest, so that such a format takes ten lines.
+
+Tools of a format (readers, checkers, interpreters) are imported inside its methods: all formats
+are loaded to recognize one file, and their tools only when they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from weft.dsl.base.errors import Missing, UserError, an
+from weft.dsl.base.progress import Telling, silent
+from weft.dsl.base.registry import BACKENDS
+from weft.dsl.base.tables import count
+
+if TYPE_CHECKING:
+    from weft.dsl.base.units import SizeRange
+    from weft.dsl.nouns.collective import Collective
+    from weft.dsl.nouns.program import Program
+    from weft.dsl.nouns.topology import Topology
+    from weft.synth.time.programs import RuntimeModel
+
+    from ..check import Finding
+    from ..check.checks import Check
+    from ..execute import Execution
+    from ..runtime.target import Target
+    from .listings import Sheets
+
+DEFAULT = "msccl-xml"
+"""The format to which files are compiled where none is named, and in which they are executed."""
+
+GOOD = "no wrong address, unmatched message, deadlock, race or broken limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What flags ask of an artefact.
+
+    ``resolve``: the collective of ``-c`` for a number of ranks, or of the name given here; None
+    where flags name none. ``rooted``: roots are given, and no collective. ``may_hang``: deadlocks
+    are left to a simulation, because they depend on the message size.
+    """
+
+    target: str | None = None
+    protocol: str | None = None
+    in_place: bool = False
+    resolve: Callable[[str | None, int], Collective | None] = lambda name, ranks: None
+    rooted: bool = False
+    may_hang: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How an artefact is executed: data types, interleavings, seed, bytes of the message.
+
+    ``given``: names of flags that say how something is compiled, and were given although this is
+    an artefact already. ``wanted``: the collective, where the artefact was compiled for it.
+    """
+
+    dtypes: tuple[str, ...] = ("float32", "int32")
+    interleavings: int = 200
+    seed: int = 0
+    message_bytes: int | None = None
+    given: tuple[str, ...] = ()
+    wanted: Collective | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Checks and execution of an artefact: what was found, the collective's name, the ranks."""
+
+    checks: list[Check]
+    collective: str
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The program in an artefact, found good.
+
+    ``low``, ``high``: the message sizes (bytes) that it is valid for. ``facts``: for its page.
+    """
+
+    program: Program
+    low: int | None = None
+    high: int | None = None
+    remarks: tuple[str, ...] = ()
+    facts: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to compile: the noun itself, or its program for a target, compiled on demand.
+
+    ``to``: the format as it was asked for; ``module``: the Python name of the file to be written.
+    """
+
+    noun: Any
+    program: Callable[[], Program] | None = None
+    target: Target | None = None
+    sizes: SizeRange | None = None
+    to: str = ""
+    name: str = ""
+    in_place: bool = False
+    segments: int = 1
+    where: str = ""
+    module: str = ""
+    provenance: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An artefact, proved: its text, what was written (a program or a script), words about it."""
+
+    text: str
+    code: Any
+    lowered: str
+    checked: str
+    check: Check
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Format:
+    """A format of artefacts. What a subclass leaves out is refused, naming it and the format."""
+
+    __slots__ = ()
+
+    name: ClassVar[str] = ""
+    cites: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+    """The kind of its files in ``--json`` (default: the name)."""
+    noun: ClassVar[str] = ""
+    """A file of it in an error (default: ``NAME file``)."""
+    suffix: ClassVar[str] = ".txt"
+    says_kind: ClassVar[bool] = False
+    """Its files are JSON with ``"weft": KIND``."""
+    asks_collective: ClassVar[bool] = False
+    """Its files need not say what they achieve: ``-c`` and ``--root`` may."""
+    compiled: ClassVar[bool] = False
+    """Its files hold a program, which can be compiled."""
+    interpreted: ClassVar[bool] = True
+    """Its files are executed as they are, and not compiled to another format first."""
+    runtime: ClassVar[str] = ""
+    """The runtime (``weft run --on``) whose processes execute its files; empty: NumPy."""
+    most_executed: ClassVar[int | None] = None
+    """Ranks up to which an artefact is executed at all (None: any number, if asked to)."""
+
+    def __init_subclass__(cls) -> None:
+        """The kind and the noun, where the class does not name them."""
+        super().__init_subclass__()
+        cls.kind = cls.kind or cls.name
+        cls.noun = cls.noun or (f"{cls.name} file" if cls.name else "")
+
+    @classmethod
+    def availability(cls) -> str | None:
+        """None if it can be used here, else the reason and what to install; cheap."""
+        return None
+
+    def lacks(self, done: str, where: str = "") -> UserError:
+        """The error for something that the format does not do with its files."""
+        verbs = {"checked": "findings", "run": "execute"}
+        able = [word for word, method in verbs.items() if self._has(method)]
+        able += ["compiled"] if self.compiled else []
+        listed = ", ".join([*able, "shown"])
+        listed = " and ".join(listed.rsplit(", ", 1))
+        return UserError(
+            f"{an(self.noun)} can be {listed}, not {done}",
+            where=where or None,
+            hint="name the schedule, algorithm or program it was made from",
+        )
+
+    def _has(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(Format, method)
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def recognizes(self, text: str, data: object) -> bool:
+        """Whether a file is of this format; ``data``: its JSON, None where it is not JSON."""
+        return self.says_kind and isinstance(data, dict) and data.get("weft") == self.kind
+
+    def read(self, text: str, where: str) -> Any:
+        """The artefact in a file: well formed, not proved.
+
+        Raises:
+            BadFile: it is not well formed.
+        """
+        raise self.lacks("read", where)
+
+    def held(self, text: str, where: str, asked: Asked) -> Held:
+        """The program in a file, found good.
+
+        Raises:
+            UserError: the format holds none, or flags contradict it.
+            CheckFailed: it is wrong.
+        """
+        raise self.lacks("compiled", where)
+
+    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+        """What ``weft check`` prints: the form, then what was found.
+
+        Raises:
+            BadFile: it is not well formed.
+        """
+        from ..check.checks import Check, of_findings
+
+        found = self.findings(text, where, asked.target)
+        return [Check("form", True, self.noun), *of_findings(found, GOOD)]
+
+    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
+        """What is wrong with an artefact, from its text alone."""
+        raise self.lacks("checked", where)
+
+    def run(self, text: str, where: str, asked: Asked, order: Order, tell: Telling = silent) -> Ran:
+        """Check an artefact and execute it, for ``weft run``."""
+        from ..check.checks import Check, of_findings
+
+        if order.given:
+            flag = order.given[0].replace("_", "-")
+            raise UserError(f"--{flag} says nothing about {an(self.noun)}", where=where)
+        wanted = order.wanted or self.collective(text, where)
+        tell("check")
+        checks = of_findings(self.findings(text, where, asked.target), "no error found")
+        if all(c.ok for c in checks):
+            done = self.execute(
+                text,
+                where,
+                wanted,
+                interleavings=order.interleavings,
+                seed=order.seed,
+                tell=tell,
+            )
+            checks.append(Check("execution", done.ok, done.detail))
+        return Ran(checks, wanted.name or str(wanted.kind), wanted.ranks)
+
+    def require_runtime(self, text: str, where: str) -> None:
+        """Refuse a file that is for another runtime than this format's, where runtimes differ.
+
+        Raises:
+            UserError: it is.
+        """
+
+    def execute(
+        self,
+        text: str,
+        where: str,
+        collective: Collective,
+        *,
+        interleavings: int,
+        seed: int,
+        tell: Telling = silent,
+    ) -> Execution:
+        """Execute the artefact on real data and compare with the collective."""
+        raise self.lacks("run", where)
+
+    def collective(self, text: str, where: str) -> Collective:
+        """What an artefact must achieve, as it says itself; only :meth:`run` asks."""
+        raise self.lacks("run", where)
+
+    def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
+        """An artefact as text for people, and its facts for ``--json``."""
+        return text.rstrip("\n"), {}
+
+    def sheets(self, text: str, where: str) -> Sheets | None:
+        """What ``weft diff`` compares; None: the lines that :meth:`show` prints."""
+        return None
+
+    # --- compiling --------------------------------------------------------------------------------
+
+    def on(self, topology: Topology) -> Self:
+        """The format for a machine, where artefacts depend on it."""
+        return self
+
+    def assumed(self, ranks: int, machine: str | None = None) -> str | None:
+        """What is taken for granted of the machine, as nothing says it, and how to say it.
+
+        ``machine``: the topology that was given to :meth:`on`, if there is one.
+        """
+        return None
+
+    def refuse_flags(self, given: Sequence[str], where: str) -> None:
+        """Refuse flags of lowering (those given) that say nothing about this format.
+
+        Raises:
+            UserError: one was given.
+        """
+
+    def runtime_model(self, target: str) -> RuntimeModel | None:
+        """The model by which programs of this format are timed; None: there is none."""
+        return None
+
+    def sizes_remark(self, program: Program, chunks: int) -> str:
+        """Message sizes at which a runtime passes a file over, in words; ``chunks``: what the
+        collective has by itself."""
+        return ""
+
+    def checked(self, target: str) -> str:
+        """What was judged of an artefact for a target, in words."""
+        return f"program and {self.name}"
+
+    def emit(self, program: Program, target: Target, sizes: SizeRange | None) -> str:
+        """The text of the artefact for messages of these sizes (None: the format's default).
+
+        Raises:
+            UserError: the format cannot express the program.
+        """
+        raise self.lacks("written")
+
+    def make(self, job: Job, tell: Telling = silent) -> Made:
+        """Compile something to this format; the artefact is judged from its text.
+
+        Raises:
+            CheckFailed: a checker rejects the program, or the text.
+            UserError: the format cannot express it.
+        """
+        from ..check import require_good
+        from ..check.checks import Check
+
+        assert job.program is not None
+        assert job.target is not None
+        program = job.program()
+        tell("emit")
+        text = self.emit(program, job.target, job.sizes)
+        tell("check artefact")
+        if self._has("findings"):
+            require_good(self.findings(text, "the artefact", job.target.name), "artefact")
+        blocks = max(len(rank.blocks) for rank in program.ranks)
+        lowered = (
+            f"{count(program.instructions, 'instruction')}, "
+            f"{count(program.channels, 'channel')}, "
+            f"at most {count(blocks, 'thread block')} per rank"
+        )
+        collective = program.collective
+        facts = {
+            "collective": collective.name or str(collective.kind),
+            "ranks": collective.ranks,
+            "to": job.to,
+            "target": job.target.name,
+            "protocol": str(program.protocol),
+            "in_place": program.in_place,
+            "chunks": program.message_chunks,
+            "channels": program.channels,
+            "thread_blocks": blocks,
+            "instructions": program.instructions,
+        }
+        check = Check("program", True, "no error found")
+        return Made(text, program, lowered, self.checked(job.target.name), check, facts)
+
+
+class ProgramFormat(Format):
+    """A format whose files hold a whole program: :meth:`read` gives a ``Program``."""
+
+    __slots__ = ()
+
+    compiled: ClassVar[bool] = True
+    interpreted: ClassVar[bool] = False
+
+    def collective(self, text: str, where: str) -> Collective:
+        """The collective of the program."""
+        program: Program = self.read(text, where)
+        return program.collective
+
+    def held(self, text: str, where: str, asked: Asked) -> Held:
+        """The program in a file, found good by the program checker."""
+        from ..check import check_program, require_good
+
+        program: Program = self.read(text, where)
+        require_good(check_program(program), where)
+        return Held(program)
+
+    def check(self, text: str, where: str, asked: Asked) -> list[Check]:
+        """The collective and the size, then proofs and findings of the program checker."""
+        from ..check import report_program
+        from ..check.checks import Check, of_report
+
+        program: Program = self.read(text, where)
+        size = f"{program.collective}, {count(program.instructions, 'instruction')}"
+        report = report_program(program, asked.target)
+        return [Check("form", True, size), *of_report(report, GOOD)]
+
+    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
+        """What the program checker finds in the file."""
+        from ..check import check_program
+
+        return check_program(self.read(text, where), target)
+
+    def execute(
+        self,
+        text: str,
+        where: str,
+        collective: Collective,
+        *,
+        interleavings: int,
+        seed: int,
+        tell: Telling = silent,
+    ) -> Execution:
+        """Run the program in the interpreter."""
+        from ..execute import run_program
+
+        program = self.read(text, where)
+        return run_program(program, interleavings=interleavings, seed=seed, tell=tell)
+
+    def show(self, text: str, where: str) -> tuple[str, dict[str, Any]]:
+        """The listing of the program."""
+        from .listings import program_text
+
+        program: Program = self.read(text, where)
+        collective = program.collective
+        return program_text(program), {
+            "name": program.name,
+            "instructions": program.instructions,
+            "collective": collective.name or str(collective.kind),
+            "ranks": collective.ranks,
+        }
+
+    def sheets(self, text: str, where: str) -> Sheets | None:
+        """Facts, how many instructions of each kind there are, and the code."""
+        from .listings import program_sheets
+
+        return program_sheets(self.read(text, where))
+
+
+def format_named(text: str, origin: str = "--to") -> Format:
+    """The format of ``name{option=value}``.
+
+    Raises:
+        UserError: an unknown name or option, or a plug-in that is no format.
+    """
+    made = BACKENDS.make(text, origin)
+    if not isinstance(made, Format):
+        raise UserError(
+            f"the backend {text!r} is no format of weft: {type(made).__qualname__}",
+            where=origin,
+            hint=f"its class derives from {Format.__module__}.Format",
+        )
+    return made
+
+
+def recognized(text: str, data: object, *, plugins: bool = False) -> Format | None:
+    """The format of a file, if one recognizes it: one of ours, or (``plugins``) an outsider's.
+
+    Looking for plug-ins reads the metadata of all installed packages (50 ms), so that they are
+    asked only about files that nothing of ours knows.
+    """
+    return next((one for one in _loaded(plugins) if one.recognizes(text, data)), None)
+
+
+def own_kinds() -> tuple[str, ...]:
+    """Kinds of our formats' files that say them in their key ``weft``."""
+    return tuple(one.kind for one in _loaded(plugins=False) if one.says_kind)
+
+
+def of_runtime(runtime: str) -> Format:
+    """The first format whose files a runtime (``weft run --on``) executes."""
+    return next(one for one in _loaded(plugins=False) if one.runtime == runtime)
+
+
+def _loaded(plugins: bool) -> Iterator[Format]:
+    """Formats with default options, ours or those of plug-ins, as far as they can be loaded."""
+    for name in BACKENDS.plugins() if plugins else BACKENDS.builtin:
+        try:
+            yield format_named(name)
+        except UserError:
+            if not plugins:
+                raise
+        except Missing:
+            continue

@@ -1,0 +1,165 @@
+"""A format of an outsider, ten lines and an entry point, is treated as our own by every verb.
+
+The package is installed as far as Python knows: a module and a ``dist-info`` folder on the path.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import invalidate_caches
+from pathlib import Path
+
+import pytest
+
+from weft.backends.cli import main
+
+WHOLE = """
+import json
+from weft.backends.formats.format import ProgramFormat
+from weft.dsl.nouns.program import dump, load
+
+class Lisp(ProgramFormat):
+    name = "lisp"
+    def recognizes(self, text, data):
+        return text.startswith("(program ")
+    def read(self, text, where):
+        return load(json.loads(text[len("(program "):-2]), where)
+    def emit(self, program, target, sizes):
+        return f"(program {json.dumps(dump(program))})\\n"
+"""
+
+BARE = """
+from weft.backends.formats.format import Format
+
+class Haiku(Format):
+    name = "haiku"
+    def recognizes(self, text, data):
+        return text.startswith("An old silent pond")
+
+class Alien:
+    pass
+"""
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A distribution with two formats on the path; the folder for files."""
+    site = tmp_path / "site"
+    info = site / "weft_outsiders-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: weft-outsiders\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[weft.backends]\nlisp = weft_outsiders_lisp:Lisp\nhaiku = weft_outsiders_haiku:Haiku\n"
+        "gone = weft_outsiders_gone:Gone\nalien = weft_outsiders_haiku:Alien\n"
+    )
+    (site / "weft_outsiders_lisp.py").write_text(WHOLE)
+    (site / "weft_outsiders_haiku.py").write_text(BARE)
+    monkeypatch.syspath_prepend(str(site))
+    invalidate_caches()
+    for name in ("weft_outsiders_lisp", "weft_outsiders_haiku"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    work = tmp_path / "work"
+    work.mkdir()
+    return work
+
+
+@pytest.fixture
+def lisp(plugins: Path, triangle: Path) -> Path:
+    """An artefact of the outsider's format, compiled from a schedule."""
+    file = plugins / "ag.lisp"
+    assert main(["compile", str(triangle), "--to", "lisp", "-o", str(file), "-q"]) == 0
+    assert file.read_text().startswith("(program ")
+    return file
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "FILE"],
+        ["check", "FILE", "--target", "rccl"],
+        ["run", "FILE", "--interleavings", "3"],
+        ["show", "FILE"],
+        ["show", "FILE", "-t", "ring:3"],
+        ["show", "FILE", "--format", "html", "-o", "OUT", "-t", "ring:3"],
+        ["show", "FILE", "--format", "svg", "-o", "OUT", "-t", "ring:3"],
+        ["show", "FILE", "--format", "perfetto", "-o", "OUT", "-t", "ring:3"],
+        ["simulate", "FILE", "-t", "ring:3", "--size", "64KiB"],
+        ["diff", "FILE", "FILE", "-t", "ring:3"],
+        ["compile", "FILE", "--to", "msccl-xml", "-o", "OUT"],
+        ["compile", "FILE", "--to", "mpi", "-o", "OUT"],
+        ["compile", "FILE", "--to", "lisp", "--instances", "2", "-o", "OUT"],
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_every_verb_takes_it(lisp: Path, words: list[str]) -> None:
+    out = lisp.with_name("out")
+    assert main([w.replace("FILE", str(lisp)).replace("OUT", str(out)) for w in words]) == 0
+    assert out.exists() == ("OUT" in words)
+
+
+def test_it_is_shown_and_diffed_as_our_own_program_file(
+    lisp: Path, triangle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = lisp.with_name("ag.json")
+    assert main(["compile", str(triangle), "--to", "program", "-o", str(ours), "-q"]) == 0
+    capsys.readouterr()
+    for verb in ("show", "check", "run"):
+        assert main([verb, str(ours)]) == 0
+        expected = capsys.readouterr().out
+        assert main([verb, str(lisp)]) == 0
+        assert capsys.readouterr().out == expected
+    assert main(["diff", str(lisp), str(ours)]) == 2
+    assert "a lisp and a program cannot be compared" in capsys.readouterr().err
+
+
+def test_a_wrong_one_is_found_out(lisp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = lisp.with_name("broken.lisp")
+    broken.write_text(lisp.read_text().replace('"r"', '"s"', 1).replace('"rcs"', '"s"', 1))
+    assert broken.read_text() != lisp.read_text()
+    assert main(["check", str(broken)]) == 1
+    assert main(["simulate", str(broken), "-t", "ring:3"]) == 1
+
+
+def test_it_is_listed(plugins: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "backends"]) == 0
+    assert "lisp" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["check", "FILE"], "a haiku file can be shown, not checked"),
+        (["run", "FILE"], "a haiku file can be shown, not run"),
+        (["simulate", "FILE", "-t", "ring:3"], "a haiku file can be shown, not simulated"),
+        (["show", "FILE", "-t", "ring:3"], "a haiku file can be shown, not simulated"),
+        (["show", "FILE", "--format", "svg"], "a haiku file can be shown, not drawn"),
+        (
+            ["show", "FILE", "--format", "perfetto"],
+            "a haiku file can be shown, not drawn as a trace",
+        ),
+        (["compile", "FILE"], "a haiku file can be shown, not compiled"),
+        (["compile", "ring.py", "--to", "haiku"], "a haiku file can be shown, not written"),
+        (
+            ["compile", "ring.py", "--to", "alien"],
+            "'alien' is no format of weft: Alien",
+        ),
+    ],
+)
+def test_what_it_lacks_is_refused_in_words(
+    plugins: Path, words: list[str], refusal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = plugins / "pond.haiku"
+    file.write_text("An old silent pond...\nA frog jumps into the pond,\nsplash! Silence again.\n")
+    assert main(["show", str(file)]) == 0
+    assert capsys.readouterr().out.startswith("An old silent pond")
+    assert main(["diff", str(file), str(file)]) == 0
+    ring = "classic:ring{collective=allreduce,ranks=3}"
+    capsys.readouterr()
+    assert main([w.replace("FILE", str(file)).replace("ring.py", ring) for w in words]) == 2
+    assert refusal in capsys.readouterr().err
+
+
+def test_one_that_cannot_be_loaded_is_no_obstacle(plugins: Path) -> None:
+    file = plugins / "unknown"
+    file.write_text("nothing that anything knows\n")
+    assert main(["check", str(file)]) == 2
