@@ -112,9 +112,9 @@ def notes_later(source: Source) -> bool:
     return False
 
 
-def pops_time(source: Source, pops: set[str]) -> bool:
-    """Pattern of a clock: the file calls `heappop`, or a pop of a heap that is written out."""
-    return any(called(call) == "heappop" or called(call) in pops for call in calls(source.tree))
+def keeps_times(source: Source, heaps: set[str]) -> bool:
+    """Pattern of a clock: the file calls `heappop`, or a push or pop that is written out."""
+    return any(called(call) == "heappop" or called(call) in heaps for call in calls(source.tree))
 
 
 def sifts_down(function: Function) -> bool:
@@ -131,16 +131,18 @@ def event_loops(files: Iterable[Source]) -> Iterator[str]:
     """Files that hold an event loop of the queueing rule.
 
     Such a file lets entries wait at busy rows (`queues_at_busy_row`), works out times in the
-    future (`notes_later`), and pops a heap of events (`pops_time`).
+    future (`notes_later`), and keeps a heap of events (`keeps_times`).
     """
     files = tuple(files)
     compiled = tuple(source for source in files if mentions(source, "while "))
     merges = {f.name for source in compiled for f in functions(source) if melds(f)}
-    pops = {f.name for source in compiled for f in functions(source) if sifts_down(f)}
+    heaps = {
+        f.name for source in compiled for f in functions(source) if sifts_up(f) or sifts_down(f)
+    }
     for source in files:
         if any(mentions(source, f"{name}(") for name in ("heappush", *merges)):
             waits = [f for f in functions(source) if queues_at_busy_row(f, merges) is not None]
-            if waits and notes_later(source) and pops_time(source, pops):
+            if waits and notes_later(source) and keeps_times(source, heaps):
                 yield place(source, waits[-1], waits[-1].name)
 
 
