@@ -3,7 +3,8 @@
 PYTHON ?= python3
 JOBS ?= 2
 PYTEST_ARGS ?=
-BASE ?= HEAD
+BASE ?=
+HOUSE_ARGS ?=
 REPLAY_ARGS ?=
 
 BIN := .venv/bin
@@ -11,7 +12,7 @@ STAMP := .venv/.installed
 LINKS := build/link/weft/__init__.py
 
 .DEFAULT_GOAL := help
-.PHONY: bench browser clean demo dev dist docs grade help libraries lint mutants replay sweep test types
+.PHONY: bench browser clean demo dev dist docs grade help house libraries lint mutants replay sweep test types
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -55,8 +56,11 @@ sweep: $(STAMP) ## compile every proved schedule in every form and execute the X
 mutants: $(STAMP) ## mutate right programs at random; what the checker accepts must run right
 	$(BIN)/python tests/grade/mutation_sweep.py
 
+house: $(STAMP) ## figures of the structure (BASE=revision to compare, HOUSE_ARGS='--walks --cpu')
+	$(BIN)/python tests/house/figures.py $(if $(BASE),--base $(BASE)) $(HOUSE_ARGS)
+
 replay: $(STAMP) ## 173 whole commands with the weft of BASE=HEAD and with this one: what differs?
-	$(BIN)/python tests/replay/replay.py $(BASE) --jobs $(JOBS) $(REPLAY_ARGS)
+	$(BIN)/python tests/replay/replay.py $(or $(BASE),HEAD) --jobs $(JOBS) $(REPLAY_ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
 	$(BIN)/ruff check .

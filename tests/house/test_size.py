@@ -1,61 +1,37 @@
-"""A function fits a screen and a file has one idea."""
+"""A function fits a screen, a file has one idea, and the formatter writes both."""
 
 from __future__ import annotations
 
-import ast
-import io
-import tokenize
-from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
-from sources import Source, parse, sources
+from measure import sizes
+from measure.ratchets import excess, ratchets
+from measure.sizes import FILE_LIMIT, FUNCTION_LIMIT
+from measure.tree import Tree, formatted, without_pragmas
+from sources import ROOT, Source, parse
 
-FUNCTION_LIMIT = 60  # code lines: docstrings, comments and blank lines are free
-FILE_LIMIT = 900  # all lines
-
-FILES = sources("dsl", "synth", "backends", "tests")
-_NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-    tokenize.INDENT,
-    tokenize.NEWLINE,
-    tokenize.NL,
-}
+TREE = Tree(ROOT)
 
 
-def code_lines(source: Source) -> set[int]:
-    """The numbers of the lines that hold code."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
-        if token.type not in _NO_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(source.tree):
-        match node:  # a string that is a statement is prose: a docstring
-            case ast.Expr(value=ast.Constant(value=str())):
-                lines.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
-    return lines
+@cache
+def formatted_tests() -> tuple[Source, ...]:
+    return formatted(TREE.tests, ROOT)
 
 
-def long_functions(source: Source) -> Iterator[str]:
-    lines = code_lines(source)
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            size = len(lines & set(range(node.lineno, (node.end_lineno or 0) + 1)))
-            if size > FUNCTION_LIMIT:
-                yield f"{source}:{node.lineno}: {node.name} has {size} code lines"
+def test_the_code_keeps_the_limits_as_the_formatter_writes_it() -> None:
+    assert excess([*sizes.as_formatted(TREE), *sizes.typography(TREE)], ratchets("size")) == []
 
 
-@pytest.mark.parametrize("source", FILES, ids=str)
-def test_no_function_is_too_long(source: Source) -> None:
-    assert list(long_functions(source)) == []
+def test_no_function_of_the_tests_is_too_long() -> None:
+    found = [at for source in formatted_tests() for at in sizes.long_functions(source)]
+    assert len(found) <= ratchets("size")["test_function_code_over"], found
 
 
-@pytest.mark.parametrize("source", FILES, ids=str)
-def test_no_file_is_too_long(source: Source) -> None:
-    assert len(source.text.splitlines()) <= FILE_LIMIT
+def test_no_file_of_the_tests_is_too_long() -> None:
+    found = [str(s) for s in formatted_tests() if sizes.lines(s) > FILE_LIMIT]
+    assert len(found) <= ratchets("size")["test_file_over_900"], found
 
 
 def _function(code: int) -> Source:
@@ -70,7 +46,23 @@ def _function(code: int) -> Source:
 
 
 def test_the_rule_counts_code_only() -> None:
-    assert list(long_functions(_function(FUNCTION_LIMIT))) == []
-    assert list(long_functions(_function(FUNCTION_LIMIT + 1))) == [
+    assert list(sizes.long_functions(_function(FUNCTION_LIMIT))) == []
+    assert list(sizes.long_functions(_function(FUNCTION_LIMIT + 1))) == [
         f"dsl/a.py:1: f has {FUNCTION_LIMIT + 1} code lines"
     ]
+
+
+SKIP = "# fmt: " + "skip"  # in two words, or this file would count
+
+
+@pytest.mark.parametrize("pragma", [SKIP, "# fmt: " + "off"])
+def test_the_rule_sees_what_keeps_the_formatter_away(pragma: str) -> None:
+    source = parse(f"x = (1,\n     2)  {pragma}\ny = '{pragma}'\n", "dsl/a.py")
+    assert sizes.fmt_skips((source,)) == ("dsl/a.py:2",)
+    assert without_pragmas(source) == f"x = (1,\n     2)\ny = '{pragma}'\n"
+
+
+def test_the_formatter_writes_what_was_packed_by_hand() -> None:
+    packed = parse(f"x = f(\n    a, b,\n    c,\n)  {SKIP}\n", "dsl/a.py")
+    (found,) = formatted((packed,), ROOT)
+    assert found.text == "x = f(\n    a,\n    b,\n    c,\n)\n"

@@ -18,6 +18,7 @@ class Source:
     """One Python file of the repository, by its path from the root."""
 
     path: PurePosixPath
+    root: Path = ROOT
 
     def __str__(self) -> str:
         return str(self.path)
@@ -43,7 +44,7 @@ class Source:
 
     @cached_property
     def text(self) -> str:
-        return (ROOT / self.path).read_text(encoding="utf-8")
+        return (self.root / self.path).read_text(encoding="utf-8")
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -51,10 +52,11 @@ class Source:
 
 
 @cache
-def sources(*folders: str) -> tuple[Source, ...]:
-    """All Python files under the given folders, sorted."""
-    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    return tuple(sorted((Source(PurePosixPath(p.relative_to(ROOT))) for p in found), key=str))
+def sources(*folders: str, root: Path = ROOT) -> tuple[Source, ...]:
+    """All Python files under the given folders of a checkout, sorted."""
+    found = (path for folder in folders for path in (root / folder).rglob("*.py"))
+    files = (Source(PurePosixPath(path.relative_to(root)), root) for path in found)
+    return tuple(sorted(files, key=str))
 
 
 def code() -> tuple[Source, ...]:
@@ -78,31 +80,33 @@ class Import:
     dots: int
     line: int
     eager: bool  # runs when the module is loaded: not in a function, not for type checkers
+    typing: bool = False  # stands under `if TYPE_CHECKING`: never runs
 
 
 def imports(source: Source) -> Iterator[Import]:
     """Every import of a file, whatever it is nested in."""
-    return _walk(source, source.tree, eager=True)
+    return _walk(source, source.tree, lazy=False, typing=False)
 
 
-def _walk(source: Source, node: ast.AST, *, eager: bool) -> Iterator[Import]:
+def _walk(source: Source, node: ast.AST, *, lazy: bool, typing: bool) -> Iterator[Import]:
+    eager = not lazy and not typing
     match node:
         case ast.Import():
             for alias in node.names:
-                yield Import(alias.name, "", 0, node.lineno, eager)
+                yield Import(alias.name, "", 0, node.lineno, eager, typing)
         case ast.ImportFrom():
+            target = _absolute(source, node)
             for alias in node.names:
-                target = _absolute(source, node)
-                yield Import(target, alias.name, node.level, node.lineno, eager)
-        case ast.If() if ast.unparse(node.test).endswith("TYPE_CHECKING"):
+                yield Import(target, alias.name, node.level, node.lineno, eager, typing)
+        case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
             for statement in node.body:
-                yield from _walk(source, statement, eager=False)
+                yield from _walk(source, statement, lazy=lazy, typing=True)
             for statement in node.orelse:
-                yield from _walk(source, statement, eager=eager)
+                yield from _walk(source, statement, lazy=lazy, typing=typing)
         case _:
-            lazy = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             for child in ast.iter_child_nodes(node):
-                yield from _walk(source, child, eager=eager and not lazy)
+                yield from _walk(source, child, lazy=lazy or inside, typing=typing)
 
 
 def _absolute(source: Source, node: ast.ImportFrom) -> str:

@@ -1,0 +1,1 @@
+"""Structural figures of a checkout, each measured by one small function."""

@@ -1,0 +1,28 @@
+"""The limits of `tests/house/ratchets.toml`, and which figures are above them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .tree import Figure
+
+FILE = Path(__file__).resolve().parents[1] / "ratchets.toml"
+SHOWN = 40
+
+
+def ratchets(section: str) -> dict[str, Any]:
+    """One section of the file."""
+    found: dict[str, Any] = tomllib.loads(FILE.read_text(encoding="utf-8"))[section]
+    return found
+
+
+def excess(figures: Iterable[Figure], limits: Mapping[str, float]) -> list[str]:
+    """A line for every figure above its limit, with the places that were counted."""
+    return [
+        f"{one.key} is {one.value}, at most {limits[one.key]}: {'; '.join(one.places[:SHOWN])}"
+        for one in figures
+        if one.key in limits and one.value > limits[one.key]
+    ]

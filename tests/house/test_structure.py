@@ -1,0 +1,171 @@
+"""Folders and files know each other in one direction; names and ideas stand once."""
+
+from __future__ import annotations
+
+import pytest
+
+from measure import arrays, doors, graph, loops, names
+from measure.ratchets import excess, ratchets
+from measure.tree import Figure, Tree
+from sources import ROOT, Source, parse
+
+TREE = Tree(ROOT)
+
+
+def test_folders_and_files_know_each_other_in_one_direction() -> None:
+    assert excess(graph.measured(TREE), ratchets("imports")) == []
+
+
+def test_names_of_classes_and_numbers_are_few() -> None:
+    assert excess(names.measured(TREE), ratchets("names")) == []
+
+
+@pytest.mark.parametrize("section", [loops, arrays, doors], ids=lambda m: m.__name__)
+def test_an_idea_has_no_more_places_than_before(section: object) -> None:
+    assert excess(section.measured(TREE), ratchets("ideas")) == []  # type: ignore[attr-defined]
+
+
+def test_modules_are_named_at_run_time_only_by_registries_and_jobs() -> None:
+    allowed = ratchets("dynamic")
+    ends = tuple(f"/{end}" for end in (*allowed["allowed"], *allowed["still"]))
+    found = graph.dynamic_imports(TREE.code)
+    assert {file: at for file, at in found.items() if not f"/{file}".endswith(ends)} == {}
+
+
+def test_a_figure_above_its_limit_is_told_with_its_places() -> None:
+    figures = [Figure("cycles", "cycles", 2, ("a, b", "c, d")), Figure("free", "free", 9)]
+    assert excess(figures, {"cycles": 2}) == []
+    assert excess(figures, {"cycles": 1}) == ["cycles is 2, at most 1: a, b; c, d"]
+
+
+def files(**texts: str) -> tuple[Source, ...]:
+    """Sources by path, `__` for a slash: `dsl__a="…"` is dsl/a.py."""
+    return tuple(parse(text, f"{name.replace('__', '/')}.py") for name, text in texts.items())
+
+
+def test_the_rule_sees_two_folders_that_know_each_other() -> None:
+    both = files(dsl__a="from .b.c import x", dsl__b__c="def f():\n    from ..a import y")
+    assert graph.mutual(graph.folder_graph(both, reexports=True)) == ("weft.dsl <-> weft.dsl.b",)
+    one = files(dsl__a="from .b.c import x", dsl__b__c="from .d import y", dsl__b__d="")
+    assert graph.mutual(graph.folder_graph(one, reexports=True)) == ()
+
+
+def test_the_rule_sees_a_cycle_of_three_files() -> None:
+    three = files(
+        dsl__a="from .b import x",
+        dsl__b="if TYPE_CHECKING:\n    from .c import y",
+        dsl__c="def f():\n    from . import a",
+        dsl__d="from .a import z",
+    )
+    found = graph.components(graph.file_graph(three))
+    assert found == [["weft.dsl.a", "weft.dsl.b", "weft.dsl.c"]]
+    assert graph.lazy_share(three) == (1, 3)
+
+
+def test_the_rule_sees_an_import_by_name() -> None:
+    (source,) = files(dsl__a="from importlib import import_module as i\nimportlib.import_module(x)")
+    assert list(graph.dynamic_imports((source,))) == ["dsl/a.py"]
+
+
+def test_an_underscore_does_not_make_another_name() -> None:
+    two = files(dsl__a="class Plan: ...", dsl__b="class _Plan: ...", dsl__c="class Other: ...")
+    assert names.shared_class_names(two) == {"Plan": ["dsl/a.py:1: Plan", "dsl/b.py:1: _Plan"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("LARGE = 1 << 20", 1),
+        ("_SHARE, MOST = Fraction(1, 2), 3", 2),
+        ("HALF: Final = MOST // 2", 1),
+        ("FIRST, SECOND = range(2)", 0),
+        ("NAME = 'x'\nlower = 3\nFLAG = True", 0),
+        ("class Effort:\n    tries: int = 3", 0),
+    ],
+)
+def test_the_rule_counts_numbers_with_a_name(text: str, count: int) -> None:
+    (source,) = files(synth__a=text)
+    assert len(names.numeric_constants(source)) == count
+
+
+LOOP = """
+def attempt(self, entry):
+    for row in self.rows_of(entry):
+        if self.taken[row]:
+            heappush(self.queue[row], entry)
+            return
+    heappush(self.times, self.now + 3)
+def run(self):
+    while self.times:
+        self.now = heappop(self.times)
+"""
+SHORTEST_PATH = """
+def route(graph, start, now):
+    heap = [(now + 1, start)]
+    while heap:
+        far, node = heappop(heap)
+        for other in graph[node]:
+            heappush(heap, (far + 1, other))
+"""
+
+
+def test_the_rule_knows_an_event_loop_from_a_shortest_path() -> None:
+    found = loops.event_loops(files(synth__a=LOOP, synth__b=SHORTEST_PATH))
+    assert list(found) == ["synth/a.py:2: attempt"]
+
+
+FORM = """
+class Listing:
+    op: Ints
+    src: Ints
+    dst: Ints
+    block_start: Ints
+    wait_start: Ints
+def of(program):
+    blocks = [block for rank in program.ranks for block in rank.blocks]
+    return [one for block in blocks for one in block.code]
+"""
+MACHINE = """
+class Table:
+    src: Ints
+    dst: Ints
+def table_of(topology) -> Table:
+    members = [[i] for i in range(len(topology.links))]
+    for row, resource in enumerate(topology.resources, len(members)):
+        members[row].append(resource)
+    return Table(members, members)
+"""
+PROGRAM = """
+def solve(loads, width, sums):
+    from scipy import optimize
+    rows = hstack([loads, -width])
+    linprog: Any = optimize.linprog
+    return linprog(cost, A_ub=rows, b_ub=zeros, A_eq=sums, b_eq=ones)
+"""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "at"),
+    [
+        (arrays.program_forms, FORM, ["a.py:2: Listing"]),
+        (arrays.program_forms, MACHINE, []),
+        (arrays.flattenings, FORM, ["a.py:8: of"]),
+        (arrays.machine_arrays, MACHINE, ["a.py:2: Table"]),
+        (arrays.machine_arrays, FORM, []),
+        (arrays.congestion_masters, PROGRAM, ["a.py:2: solve"]),
+        (arrays.linear_calls, PROGRAM, ["a.py:6: linprog in solve"]),
+        (doors.limit_tables, "A = 71\nB = [216, 32767]", ["a.py:1: 71, 216, 32767"]),
+        (doors.limit_tables, "A = 71\nB = 72", []),
+        (doors.starters, "subprocess.Popen(x, start_new_session=True)", ["a.py:1: Popen"]),
+        (doors.starters, "subprocess.Popen(x)", []),
+        (
+            doors.option_grammars,
+            "head, brace, tail = x.partition('{')",
+            ["a.py:1: x.partition('{')"],
+        ),
+        (doors.option_grammars, "name, _, _ = x.partition('{')", []),
+    ],
+)
+def test_the_rule_sees_its_pattern(pattern: object, text: str, at: list[str]) -> None:
+    assert callable(pattern)
+    assert list(pattern(parse(text, "a.py"))) == at
