@@ -22,7 +22,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.structure import structure_of
 from weft.dsl.symmetry.symmetry import orbits
 
-from ..fabric.scaling import usage_pairs
+from ..fabric.fabric import fabric_of
 from .demand import Demand
 from .flow import Prices
 from .likeness import alike
@@ -62,7 +62,7 @@ class _Orbits:
         for at, bandwidth in zip(row.tolist(), topology.capacities(), strict=True):
             width[at] += bandwidth
         source, size = np.unique(alike(topology), return_counts=True)
-        return _Orbits(topology, row, tuple(width), source, size, usage_pairs(topology))
+        return _Orbits(topology, row, tuple(width), source, size, fabric_of(topology).pairs)
 
     def link_prices(self, price: AnyArray) -> AnyArray:
         """What one crossing of each link costs, resources counted, from prices per orbit."""

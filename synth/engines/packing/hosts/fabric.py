@@ -102,7 +102,7 @@ def _cut(owner: Ints, parts: Ints) -> _Roots:
 
 
 def _tree_demand(hosts: Hosts, roots: _Roots, turned: bool, time: float) -> TreeDemand:
-    room = np.array([float(b) * time for b in hosts.bandwidth])
+    room = hosts.machine.GBps * time
     n = len(roots.chunk)
     return TreeDemand(
         (hosts.fabric(turned=False), hosts.fabric(turned=True)),
@@ -179,7 +179,7 @@ def _finer(
     parts[fine] *= CHANGE
     more = _cut(owner, parts)
     again = _tree_demand(
-        hosts, more, bool(wanted.turned[0]), float(wanted.room[0] / hosts.bandwidth[0])
+        hosts, more, bool(wanted.turned[0]), float(wanted.room[0] / hosts.machine.bandwidth[0])
     )
     coarse = np.isin(hosts.host[more.root], narrow)
     if len(narrow) <= MANY:
@@ -228,7 +228,7 @@ def _allreduce(hosts: Hosts, time: float, seed: int) -> Shares | None:
     wide = _widest(hosts)
     pairs = len(wide) * max(1, (TREES // 4 if few else TREES) // len(wide))
     rank = wide[np.arange(pairs) % len(wide)]
-    room = np.array([float(b) * time for b in hosts.bandwidth])
+    room = hosts.machine.GBps * time
     wanted = TreeDemand(
         (hosts.fabric(turned=False), hosts.fabric(turned=True)),
         np.arange(2 * pairs) % 2,
@@ -259,7 +259,7 @@ def _allreduce(hosts: Hosts, time: float, seed: int) -> Shares | None:
 
 def _widest(hosts: Hosts) -> Ints:
     """The ranks of the hosts with the widest way out: as many equal pairs for each of them."""
-    a, b = hosts.host[hosts.table.src], hosts.host[hosts.table.dst]
+    a, b = hosts.host[hosts.machine.src], hosts.host[hosts.machine.dst]
     width = np.array([float(x.bandwidth) for x in hosts.topology.links])
     out = np.bincount(a[(a >= 0) & (a != b)], width[(a >= 0) & (a != b)], len(hosts.members))
     return np.concatenate([hosts.members[k] for k in np.flatnonzero(out > 0.999 * out.max())])

@@ -149,8 +149,8 @@ def _tree_demand(
         turned.append(np.full(len(groups) * count, int(t)))
         weights.append(np.repeat(asked[groups] / count, count))
     mine = hosts.rows_of(b)
-    room = np.full(len(hosts.bandwidth), 1e300)
-    room[mine] = [float(hosts.bandwidth[i]) * time for i in mine]
+    room = np.full(hosts.machine.resources, 1e300)
+    room[mine] = hosts.machine.GBps[mine] * time
     kept = np.zeros(len(room))
     kept[mine] = base[mine]
     root = np.concatenate(roots)
@@ -169,7 +169,7 @@ def _placed(hosts: Hosts, chosen: list[Kind], turned: bool) -> Inside:
     """The trees of every host, from those of the host that it is like."""
     first, until, tree_sets, of = [0], [], [], []
     order_of: dict[int, tuple[TreeSet, list[Fraction]]] = {}
-    to = np.arange(len(hosts.table.src) + 1)
+    to = np.arange(len(hosts.machine.src) + 1)
     to[-1] = -1
     for b, kind in enumerate(chosen):
         if id(kind) not in order_of:

@@ -44,7 +44,7 @@ class Shares:
 def entries(hosts: Hosts, shares: Shares, turned: bool) -> Ints:
     """The GPU at which each share enters each host (the root's: the root): (shares, hosts)."""
     tree_set = shares.tree_sets[turned]
-    ends = hosts.table.src if turned else hosts.table.dst
+    ends = hosts.machine.src if turned else hosts.machine.dst
     last = (tree_set.links >= 0).sum(axis=2) - 1
     links = np.take_along_axis(tree_set.links, last[:, :, None], axis=2)[:, :, 0]
     found = np.empty((len(shares), len(hosts.members)), np.int64)
@@ -150,7 +150,7 @@ class _Part:
         tree_set = shares.tree_sets[turned]
         src, dst, lengths, links, counts = [], [], [], [], []
         width = max(tree_set.links.shape[2], *(g.links.shape[2] for g in inside.tree_sets))
-        tail, head = hosts.table.src, hosts.table.dst
+        tail, head = hosts.machine.src, hosts.machine.dst
         if turned:
             tail, head = head, tail
         for one in (*inside.tree_sets, tree_set):

@@ -17,10 +17,9 @@ from fractions import Fraction
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
-from ....fabric.occupancy import LinkTable
+from ....fabric.fabric import fabric_of
 from ..order.plan_quick import Group, as_tree, load_us_per_byte
 from ..trees.demands import pairs_of
 from ..trees.model import Packing, Tree
@@ -137,13 +136,9 @@ class _Finder:
         out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
         for i, link in enumerate(topology.links):
             out[link.src].append((i, link.dst))
-        slowness = [1 / (x * BYTES_PER_US_PER_GBPS) for x in topology.capacities()]
-        rows = LinkTable.of(topology)
-        at, row = rows.rows_of(np.arange(len(topology.links)))
-        worst = [Fraction(0)] * len(topology.links)
-        for i, r in zip(at.tolist(), row.tolist(), strict=True):
-            worst[i] = max(worst[i], slowness[r])
-        return _Finder(topology.ranks, tuple(map(tuple, out)), tuple(worst))
+        fabric = fabric_of(topology)
+        worst = tuple(max(fabric.us_per_byte[r] for r in held) for held in fabric.loaded)
+        return _Finder(topology.ranks, tuple(map(tuple, out)), worst)
 
     def ways(self, src: int, dst: int) -> tuple[tuple[Way, ...], Fraction]:
         """Those of fewest links, of these the widest, and µs per byte there."""
@@ -208,11 +203,11 @@ def _coloured(
     first = np.cumsum([0, *map(len, options)])
     flat = [way for ways in options for way in ways]
     links = np.array([i for way in flat for i in way], np.int64)
-    position, rows = LinkTable.of(topology).rows_of(links)
+    fabric = fabric_of(topology)
+    position, rows = fabric.resources_of(links)
     of_way = np.repeat(np.arange(len(flat)), [len(way) for way in flat])[position]
     first_row = np.searchsorted(of_way, np.arange(len(flat) + 1))
-    count = len(topology.links) + len(topology.resources)
-    choices = Choices(first, first_row, rows.astype(np.int64), count)
+    choices = Choices(first, first_row, rows.astype(np.int64), fabric.resources)
     best: tuple[Ints, Ints, int] | None = None
     for tried in range(_TRIES):
         rng = np.random.default_rng((seed, tried))

@@ -16,8 +16,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 
+from ....fabric.fabric import ResourceOrbits
 from ....lp.certified import common_denominator
-from .machine import Rows
 
 TIGHT = 1e-7
 """Relative slack below which a row counts as tight; a vertex has none just above it."""
@@ -42,7 +42,7 @@ class Shape:
         joint: both halves of the families carry the same free shares, which sum to 1.
     """
 
-    rows: Rows
+    rows: ResourceOrbits
     copies: int
     families: Ints
     joint: bool
