@@ -1,10 +1,14 @@
-"""The master program: how much each tree of the pool carries, and what the rows are worth.
+"""The master of every packing: the least congestion at which columns carry what is asked.
 
-    min U:   sum of x over a family = 1,   sum of loads · inc · x <= U in every row orbit
+A column (a tree, a path) belongs to a *family* (a root, a pair of ranks) and loads resources.
 
-in units of the bound (``inc`` is congestion per use). For allreduce the shares w of the roots
-are variables: both families of a root carry w, all w sum to 1. The prices of the rows (they sum
-to 1) bound U from below by the cheapest tree of every family (Lagrange), whatever they are.
+    min  cost·x + U:   sum of x over family k = demand[k],
+                       loads x <= width · U + room    in every resource,   x, U >= 0
+
+Where the parts of families are free (allreduce: it is open how much goes over which root), each
+family carries a *share* that is a variable, and all shares add up to 1. The prices of the
+resources bound U from below by the cheapest column of every family (Lagrange), whatever they are;
+finding cheaper columns is left to the callers (Ford and Fulkerson 1958).
 """
 
 from __future__ import annotations
@@ -15,121 +19,107 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
-from weft.dsl.base.errors import NothingFound
 
-from .pool import Columns
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """A float solution: weights of the columns, congestion, prices of rows and families."""
-
-    x: Floats
-    congestion: float
-    prices: Floats
-    worth: Floats
+from .highs import Solved, solve_lp
 
 
 @dataclass(frozen=True, eq=False)
-class Master:
-    """What stays the same while columns come and go.
+class Congestion:
+    """The program. Rows and columns keep the order in which they are given here.
 
     Attributes:
-        families: the families that are served; allreduce: both halves, equally many.
-        joint: the shares are free.
-        inc: congestion per use of each row orbit.
+        loads: sparse, shape (resources, columns).
+        family: of each column.
+        demand: of each family. With shares: 0 everywhere.
+        width: of each resource; None: 1.
+        room: of each resource; None: 0. Negative where something is loaded anyway.
+        share: which free share each family carries; None: demands are given.
     """
 
-    families: Ints
-    joint: bool
-    inc: Floats
+    loads: Any
+    family: Ints
+    demand: Floats
+    width: Floats | None = None
+    room: Floats | None = None
+    share: Ints | None = None
 
-    def best(self, columns: Columns) -> Weights:
-        """The least congestion that these trees attain.
+    @property
+    def columns(self) -> int:
+        """Number of columns, without shares and U."""
+        return len(self.family)
 
-        Raises:
-            NothingFound: the solver gave up, or a family has no tree.
+    @property
+    def shares(self) -> int:
+        """Number of free shares."""
+        return 0 if self.share is None else int(self.share.max()) + 1
+
+    def least(
+        self,
+        cost: Floats | None = None,
+        *,
+        price: float = 1.0,
+        fixed: float | None = None,
+        method: str = "highs",
+        seconds: float | None = None,
+    ) -> Solved:
+        """The least ``cost·x + price · U``: columns x, then shares, then U.
+
+        Without ``cost`` columns are free; with ``fixed`` that is U.
         """
-        n, shares = len(columns), self._shares
-        cost = np.zeros(n + shares + 1)
-        cost[-1] = 1
-        a_ub = self._stack(self._loads(columns), shares, -1.0)
-        a_eq, b_eq = self._demands(columns, 1)
-        found = _solve(cost, a_ub, np.zeros(a_ub.shape[0]), a_eq, b_eq)
-        prices = np.maximum(-found.ineqlin.marginals, 0)
-        worth = np.zeros(int(self.families.max()) + 1)
-        worth[self._order] = found.eqlin.marginals[: len(self._order)]
-        return Weights(found.x[:n], float(found.fun), prices / prices.sum(), worth)
-
-    def cheapest(self, columns: Columns, cost: Floats, congestion: float) -> Floats | None:
-        """Weights of the least total cost within a congestion, a vertex; None if there are none."""
-        shares = self._shares
-        a_ub = self._stack(self._loads(columns), shares, None)
-        a_eq, b_eq = self._demands(columns, 0)
-        try:
-            found = _solve(
-                np.concatenate([cost, np.zeros(shares)]),
-                a_ub,
-                np.full(a_ub.shape[0], congestion),
-                a_eq,
-                b_eq,
-            )
-        except NothingFound:
-            return None
-        x: Floats = found.x[: len(columns)]
-        return x
-
-    @property
-    def _order(self) -> Ints:
-        return np.unique(self.families)
-
-    @property
-    def _shares(self) -> int:
-        return len(self._order) // 2 if self.joint else 0
-
-    def _loads(self, columns: Columns) -> Any:
-        from scipy.sparse import csr_array
-
-        used = csr_array(columns.trees.loads.T.astype(float))
-        used.data *= np.repeat(self.inc, np.diff(used.indptr))
-        return used
-
-    def _stack(self, loads: Any, shares: int, last: float | None) -> Any:
         from scipy.sparse import csr_array, hstack
 
-        rows = loads.shape[0]
-        blocks = [loads, csr_array((rows, shares))]
-        if last is not None:
-            blocks.append(csr_array(np.full((rows, 1), last)))
-        return hstack(blocks).tocsr()
+        n, shares, resources = self.columns, self.shares, self.loads.shape[0]
+        width = np.ones(resources) if self.width is None else self.width
+        blocks = [self.loads, csr_array((resources, shares)), csr_array(-width[:, None])]
+        a_ub: Any = hstack(blocks).tocsr()
+        a_eq, b_eq = self._demands(1)
+        objective = np.zeros(n + shares + 1)
+        objective[:n] = 0.0 if cost is None else cost
+        objective[-1] = price
+        bounds = np.zeros((n + shares + 1, 2))
+        bounds[:, 1] = np.inf
+        if fixed is not None:
+            bounds[-1] = fixed
+        return solve_lp(
+            objective,
+            a_ub=a_ub,
+            b_ub=np.zeros(resources) if self.room is None else self.room,
+            a_eq=a_eq,
+            b_eq=b_eq,
+            bounds=bounds,
+            method=method,
+            seconds=seconds,
+        )
 
-    def _demands(self, columns: Columns, free: int) -> tuple[Any, Floats]:
+    def cheapest(self, cost: Floats, congestion: float) -> Solved:
+        """The least ``cost·x`` at a congestion, a vertex: columns x, then shares. Width 1 only."""
+        from scipy.sparse import csr_array, hstack
+
+        assert self.width is None
+        assert self.room is None
+        resources = self.loads.shape[0]
+        a_ub: Any = hstack([self.loads, csr_array((resources, self.shares))]).tocsr()
+        a_eq, b_eq = self._demands(0)
+        return solve_lp(
+            np.concatenate([cost, np.zeros(self.shares)]),
+            a_ub=a_ub,
+            b_ub=np.full(resources, congestion),
+            a_eq=a_eq,
+            b_eq=b_eq,
+            method="highs-ds",
+        )
+
+    def _demands(self, free: int) -> tuple[Any, Floats]:
         """Rows of the families, then that of the shares; ``free`` empty columns at the end."""
         from scipy.sparse import coo_array
 
-        n, order, shares = len(columns), self._order, self._shares
-        times = np.bincount(self.families, minlength=int(order.max()) + 1)
-        i = [np.searchsorted(order, columns.family)]
-        j = [np.arange(n)]
-        a = [np.ones(n)]
-        right = times[order].astype(float)
-        if self.joint:
-            share = np.arange(shares)
-            i += [share, share + shares, np.full(shares, len(order))]
-            j += [n + share] * 3
-            a += [-np.ones(shares), -np.ones(shares), np.ones(shares)]
-            right = np.append(np.zeros(len(order)), 1.0)
-        cells = (np.concatenate(a), (np.concatenate(i), np.concatenate(j)))
+        n, shares, families = self.columns, self.shares, len(self.demand)
+        row, column, value = [self.family], [np.arange(n)], [np.ones(n)]
+        right = self.demand
+        if self.share is not None:
+            row += [np.arange(families), np.full(shares, families)]
+            column += [n + self.share, n + np.arange(shares)]
+            value += [-np.ones(families), np.ones(shares)]
+            right = np.append(right, 1.0)
+        cells = (np.concatenate(value), (np.concatenate(row), np.concatenate(column)))
         return coo_array(cells, shape=(len(right), n + shares + free)).tocsr(), right
-
-
-def _solve(cost: Floats, a_ub: Any, b_ub: Floats, a_eq: Any, b_eq: Floats) -> Any:
-    from scipy import optimize
-
-    linprog: Any = optimize.linprog
-    found = linprog(
-        cost, A_ub=a_ub, b_ub=b_ub, A_eq=a_eq, b_eq=b_eq, bounds=(0, None), method="highs-ds"
-    )
-    if found.status != 0 or found.x is None:
-        raise NothingFound(f"packing trees: the linear program was not solved: {found.message}")
-    return found

@@ -11,7 +11,9 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound
 
-from ....lp.certified import common_denominator
+from ....lp.congestion import Congestion
+from ....lp.exact_finish import near
+from ....lp.highs import OPTIMAL
 
 MET = 1e-9
 """A congestion this near 1 is 1."""
@@ -24,9 +26,6 @@ STEEPNESS = (4.0, 300.0)
 
 PASSES = 14
 """Passes from the one to the other."""
-
-GRID = 1 << 16
-"""Weights without a small denominator become multiples of one over this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +174,7 @@ def choose(
         x = _solve(loads, family, demand, wanted)
     except NothingFound:
         return None
-    weights = _rational(x, family, demand)
+    weights = near(x, family, demand)
     used = np.flatnonzero([w > 0 for w in weights])
     values = np.array([float(w) for w in weights])
     congestion = float(((loads.T @ values + wanted.base) / wanted.room).max())
@@ -193,64 +192,19 @@ def _distinct(loads: Any, family: Ints) -> Ints:
 def _solve(
     loads: Any, family: Ints, demand: tuple[Fraction, ...] | None, wanted: TreeDemand
 ) -> Floats:
-    from scipy import optimize
-    from scipy.sparse import coo_array, csr_array, hstack
+    from scipy.sparse import csr_array  # takes 100 ms to load
 
-    n, families = len(family), int(family.max()) + 1
-    free = 0 if demand else families // 2
+    families = int(family.max()) + 1
     rows = np.flatnonzero((np.diff(loads.tocsc().indptr) > 0) | (wanted.base > 0))
     scale = 1 / wanted.room[rows]
-    used = csr_array(loads.T)[rows].multiply(scale[:, None])
-    blocks: list[Any] = [
-        used,
-        csr_array((len(rows), free)),
-        csr_array(np.full((len(rows), 1), -1.0)),
-    ]
-    a_ub: Any = hstack(blocks).tocsr()
-    share = np.arange(free)
-    i = np.concatenate([family, 2 * share, 2 * share + 1, np.full(free, families)])
-    j = np.concatenate([np.arange(n), n + share, n + share, n + share])
-    a = np.concatenate([np.ones(n), -np.ones(2 * free), np.ones(free)])
-    right = [float(d) for d in demand] if demand else [*np.zeros(families), 1.0]
-    a_eq = coo_array((a, (i, j)), shape=(len(right), n + free + 1)).tocsr()
-    linprog: Any = optimize.linprog
-    found = linprog(
-        np.append(np.zeros(n + free), 1.0),
-        A_ub=a_ub,
-        b_ub=-wanted.base[rows] * scale,
-        A_eq=a_eq,
-        b_eq=right,
-        bounds=(0, None),
-        method="highs-ds",
+    program = Congestion(
+        csr_array(loads.T)[rows].multiply(scale[:, None]),
+        family,
+        np.array([float(d) for d in demand]) if demand else np.zeros(families),
+        room=-wanted.base[rows] * scale,
+        share=None if demand else np.arange(families) // 2,
     )
-    if found.status != 0 or found.x is None:
+    found = program.least(method="highs-ds")
+    if found.status != OPTIMAL or found.x is None:
         raise NothingFound(f"boxes: the linear program was not solved: {found.message}")
-    x: Floats = np.maximum(found.x[:n], 0)
-    return x
-
-
-def _rational(x: Floats, family: Ints, demand: tuple[Fraction, ...] | None) -> list[Fraction]:
-    """Rationals near floats that add up exactly; for free shares, to 1 in either direction."""
-    unit = common_denominator(x)
-    if unit is None or unit > GRID**2:
-        unit = GRID
-    whole = [Fraction(int(n), unit) for n in np.rint(x * unit)]
-    wanted = list(demand) if demand else _shares(whole, family)
-    for k in np.unique(family).tolist():
-        mine = np.flatnonzero(family == k).tolist()
-        most = max(mine, key=lambda t: whole[t])
-        whole[most] += wanted[k] - sum((whole[t] for t in mine), Fraction(0))
-        if whole[most] < 0:  # rounding took more than there is: nearly nothing was wanted
-            for t in mine:
-                whole[t] = Fraction(0)
-            whole[most] = wanted[k]
-    return whole
-
-
-def _shares(whole: list[Fraction], family: Ints) -> list[Fraction]:
-    """What each pair of families carries: that of its first one, all scaled to add up to 1."""
-    total = [Fraction(0)] * (int(family.max()) + 1)
-    for k, w in zip(family.tolist(), whole, strict=True):
-        total[k] += w
-    everything = sum(total[::2], Fraction(0))
-    return [total[k - k % 2] / everything for k in range(len(total))]
+    return np.maximum(found.x[: len(family)], 0)

@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 
-from .exact_finish import Master, exact_weights
+from ....lp.congestion import Congestion
+from ....lp.exact_finish import SplitProgram, exact_weights
 from .net import Net
 from .pool import Pool, entries
 from .prices import Prices
@@ -90,8 +90,8 @@ def split(
     room = (
         capacity * answer.excess if task.room is None else np.array([float(r) for r in task.room])
     )
-    master = Master(uses, pool.pair, task.count, task.net.width, task.room)
-    found = exact_weights(master, answer.x, (room - load) / capacity)
+    program = SplitProgram(uses, pool.pair, task.count, task.net.width, task.room)
+    found = exact_weights(program, answer.x, (room - load) / capacity)
     if found is None:
         return None
     kept = [i for i, w in enumerate(found[: len(pool.pair)]) if w]
@@ -121,39 +121,29 @@ def _cost(task: Task, excess: float | None) -> Floats:
 
 
 def _solve(task: Task, pool: Pool, excess: float | None, seconds: float) -> Answer:
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array, csr_array, hstack
+    from scipy.sparse import csr_array  # takes 100 ms to load
 
     n, groups = len(pool.pair), len(task.count)
     column, links = entries(pool.links, pool.length)
     alpha = np.bincount(column, _cost(task, excess)[links], n)
     scale = 1.0 / task.capacity()
-    by_row = csr_array(pool.uses().astype(float).multiply(scale[:, None]))
-    over = csr_array(-np.ones((task.net.rows, 1)))
-    room = np.zeros(task.net.rows)
+    room = None
     if task.room is not None:
         room = np.array([float(r) for r in task.room]) * scale
-    sums = coo_array((np.ones(n), (pool.pair, np.arange(n))), shape=(groups, n + 1)).tocsr()
-    bounds = np.zeros((n + 1, 2))
-    bounds[:, 1] = np.inf
-    if excess is not None:
-        bounds[n] = excess if task.room is None else 0.0
-    solve: Any = linprog
-    result = solve(
-        np.append(alpha, 1.0 if excess is None else 0.0),
-        A_ub=hstack([by_row, over]).tocsr(),
-        b_ub=room,
-        A_eq=sums,
-        b_eq=task.count.astype(float),
-        bounds=bounds,
-        method="highs",
-        options={"time_limit": seconds},
+    program = Congestion(
+        csr_array(pool.uses().astype(float).multiply(scale[:, None])),
+        pool.pair,
+        task.count.astype(float),
+        room=room,
     )
-    if result.x is None:
+    if excess is None:
+        found = program.least(alpha, seconds=seconds)
+    else:
+        over = excess if task.room is None else 0.0
+        found = program.least(alpha, price=0.0, fixed=over, seconds=seconds)
+    if found.x is None:
         return Answer(np.zeros(n), np.zeros(groups), np.zeros(task.net.rows), np.inf)
-    return Answer(
-        result.x[:n], result.eqlin.marginals, -result.ineqlin.marginals, float(result.x[n])
-    )
+    return Answer(found.x[:n], found.eq_prices, -found.ub_prices, float(found.x[n]))
 
 
 def _price(

@@ -15,10 +15,9 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 
-from .exact_finish import Shape, finish, rounded
+from ....lp.exact_finish import FamilyProgram, finish, rounded
 from .machine import Machine
-from .master import Master, Weights
-from .pool import Batch, Columns, Pool
+from .pool import Batch, Columns, Master, Pool, Weights
 from .task import Task
 
 MET = 1e-9
@@ -87,12 +86,12 @@ class Search:
     deadline: float
     seed: int
     master: Master = field(init=False)
-    shape: Shape = field(init=False)
+    shape: FamilyProgram = field(init=False)
 
     def __post_init__(self) -> None:
         task = self.task
         self.master = Master(task.families, task.joint, task.increments)
-        self.shape = Shape(task.rows, task.copies, task.families, task.joint)
+        self.shape = FamilyProgram(task.room, task.families, task.joint)
 
     @property
     def late(self) -> bool:

@@ -13,8 +13,7 @@ from math import lcm
 
 import numpy as np
 
-from .master import Weights
-from .pool import Batch, Columns
+from .pool import Batch, Columns, Weights
 from .search import MET, Found, Search
 
 REWEIGHTINGS = 10
@@ -58,7 +57,7 @@ def sparser(search: Search, found: Found, slack: float) -> Found:
 def natural_copies(search: Search, weights: Weights) -> int:
     """Equal trees per root that can meet the bound: the room in rows that are full is whole."""
     tight = np.flatnonzero(weights.prices > 1e-7)
-    room = search.shape.room()
+    room = search.shape.room
     return lcm(*((room[o] * search.task.bound).denominator for o in tight.tolist()))
 
 

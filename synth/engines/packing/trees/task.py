@@ -124,6 +124,12 @@ class Task:
         return 1 if self.joint else self.orbits.order
 
     @property
+    def room(self) -> tuple[Fraction, ...]:
+        """Uses of each row orbit per unit of weight and of time (chunks per GB/s)."""
+        each = zip(self.rows.size, self.rows.bandwidth, strict=True)
+        return tuple(int(size) * bandwidth / self.copies for size, bandwidth in each)
+
+    @property
     def increments(self) -> Floats:
         """Congestion that one use of a row orbit adds, per unit of weight; 1 is the bound."""
         return self.copies / (self.rows.room * float(self.bound))
