@@ -125,7 +125,7 @@ def _solve(task: Task, pool: Pool, excess: float | None, seconds: float) -> Answ
 
     n, groups = len(pool.pair), len(task.count)
     column, links = entries(pool.links, pool.length)
-    alpha = np.bincount(column, _cost(task, excess)[links], n)
+    alpha = np.asarray(np.bincount(column, _cost(task, excess)[links], n), np.float64)
     scale = 1.0 / task.capacity()
     room = None
     if task.room is not None:
