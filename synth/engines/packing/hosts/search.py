@@ -18,14 +18,56 @@ from ....lp.highs import OPTIMAL
 MET = 1e-9
 """A congestion this near 1 is 1."""
 
-LARGEST_PROGRAM = 12_000
-"""Trees that the program chooses from, at most."""
 
-STEEPNESS = (4.0, 300.0)
-"""How fast prices grow with congestion, in the first pass and in the last."""
+@dataclass(frozen=True, slots=True)
+class HostEffort:
+    """Limits of the search for trees over hosts and inside them.
 
-PASSES = 14
-"""Passes from the one to the other."""
+    Options:
+        passes: of re-routing all trees, at most; time grows with it.
+        steepness: how fast prices grow with congestion, in the first pass and in the last.
+        largest_program: trees that the linear program chooses from, at most.
+        trees: over hosts that chunks are cut into, unless there are more chunks.
+        parts: numbers of equal shares that a chunk may be cut into, ascending.
+        change: shares of the few chunks that are cut fine, so that loads come out even.
+        enough: a congestion below this is not improved (1 is the bound).
+        close: a congestion below this is not worth trying hosts that send on.
+        close_free: the same for pairs with free roots, each of which costs several trees.
+        coarse: a tree that takes a larger part of a busy row than this is grown in waves.
+        waves: turns in which the hosts join such a tree.
+        many: more narrow hosts than this get no finer trees.
+        few: hosts up to which a program chooses among the trees that were tried.
+        fixed_root_passes: of pairs from given roots, where only the rails are to be chosen.
+        other_roots: that a tree of an allreduce tries in every pass.
+        counts: numbers of equal trees for each GPU of a host that are tried, ascending.
+        most_inside: trees within a host, at most, unless there are few for each GPU (up to 8).
+        alike: what enters hosts is compared in steps of one over this of the most that enters any.
+        pieces: shares are not cut into more pieces than this, or twice as many as there are shares.
+    """
+
+    passes: int = 14
+    steepness: tuple[float, float] = (4.0, 300.0)
+    largest_program: int = 12_000
+    trees: int = 1024
+    parts: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192)
+    change: int = 28
+    enough: float = 1.0002
+    close: float = 1.02
+    close_free: float = 1.05
+    coarse: float = 0.1
+    waves: int = 64
+    many: int = 8
+    few: int = 24
+    fixed_root_passes: int = 28
+    other_roots: int = 2
+    counts: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 24, 48)
+    most_inside: int = 128
+    alike: int = 32
+    pieces: int = 2048
+
+
+HOST_EFFORT = HostEffort()
+"""The usual one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +82,7 @@ class TreeDemand:
         room, base: what a row may carry, and what it carries anyway.
         waves: in how many turns groups join each tree; empty: at once.
         free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
+        effort: limits of the search.
     """
 
     graphs: tuple[Any, Any]
@@ -51,6 +94,7 @@ class TreeDemand:
     base: Floats
     waves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     free: int = 0
+    effort: HostEffort = HOST_EFFORT
 
     @property
     def groups(self) -> int:
@@ -99,11 +143,13 @@ class Found:
 
 
 def search(
-    wanted: TreeDemand, *, relay: int, level: float, seed: int, passes: int = PASSES
+    wanted: TreeDemand, *, relay: int, level: float, seed: int, passes: int = 0
 ) -> Found | None:
-    """The best of some passes of re-routing; None: a group is out of reach."""
+    """The best of so many passes of re-routing (0: as the effort says); None: a group is out of
+    reach."""
     from .kernels import TreeJobs, route_all
 
+    passes = passes or wanted.effort.passes
     trees, hops, width = len(wanted.roots), wanted.groups - 1, wanted.graphs[0].width
     order = np.full((passes, trees, hops), -1, np.int32)
     links = np.full((passes, trees, hops, width), -1, np.int32)
@@ -115,7 +161,7 @@ def search(
         TreeJobs(wanted.graphs, wanted.turned, wanted.starts, wanted.weights, waves),
         wanted.room,
         wanted.base,
-        np.geomspace(*STEEPNESS, passes),
+        np.geomspace(*wanted.effort.steepness, passes),
         level,
         relay,
         wanted.free,
@@ -167,7 +213,7 @@ def choose(
     """
     loads = loads_of(tried, wanted.graphs[0], len(wanted.room))
     first = _distinct(loads, family)
-    if len(first) > LARGEST_PROGRAM:
+    if len(first) > wanted.effort.largest_program:
         return None
     tried, family, loads = tried.take(first), family[first], loads[first]
     try:

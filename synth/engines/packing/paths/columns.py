@@ -19,14 +19,11 @@ from weft.dsl.base.arrays import Floats, Ints, Ints32
 
 from ....lp.congestion import Congestion
 from ....lp.exact_finish import SplitProgram, exact_weights
+from .effort import PATH_EFFORT, PathEffort
 from .net import Net
 from .pool import Pool, entries
 from .prices import Prices
 
-_ROUNDS = 80
-_LATER_ROUNDS = 6  # of pricing for α, once the rate is settled
-_COPIES = 3
-_NOISE = 0.05
 _SETTLED = 1e-9
 _UNIT = float(1 << 40)
 
@@ -55,6 +52,7 @@ class Task:
     count: Ints
     room: Sequence[Fraction] | None
     scale: Fraction
+    effort: PathEffort = PATH_EFFORT
 
     def capacity(self) -> Floats:
         """Uses that fit into each row orbit within ``scale``."""
@@ -78,12 +76,12 @@ def split(
 
     Where ``room`` is None, also the exact rate that they reach, in chunks per GB/s.
     """
-    answer = generate(task, pool, None, _ROUNDS, seed, until)
+    answer = generate(task, pool, None, task.effort.rounds, seed, until)
     prices = Prices(answer.row_price / task.capacity(), answer.excess * float(task.scale))
     if task.room is not None:
         if answer.excess > _SETTLED:
             return None
-        answer = generate(task, pool, 1e-9, _LATER_ROUNDS, seed, until)
+        answer = generate(task, pool, 1e-9, task.effort.later_rounds, seed, until)
     uses = pool.uses()
     load = uses @ answer.x
     capacity = task.capacity()
@@ -163,8 +161,8 @@ def _price(
     nothing = np.zeros(len(net.tail), np.int64)
     no_price = np.zeros(net.rows, np.int64)
     added = 0
-    for copy in range(_COPIES):
-        noise = 1.0 if not copy else 1.0 + _NOISE * rng.random(len(full))
+    for copy in range(task.effort.copies):
+        noise = 1.0 if not copy else 1.0 + task.effort.noise * rng.random(len(full))
         soft = np.rint(full * noise * unit).astype(np.int64) + 1
         _, links, length = trees(
             net.graph, net.tail, nothing, soft, no_price, task.src, task.dst, net.longest
