@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .hosts.search import HostEffort
-from .order.order_search import OrderEffort
-from .paths.effort import PathEffort
-from .trees.search import TreeEffort
+from .hosts.search import HOST_EFFORT, HostEffort
+from .order.order_search import ORDER_EFFORT, OrderEffort
+from .paths.effort import PATH_EFFORT, PathEffort
+from .trees.search import TREE_EFFORT, TreeEffort
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class PackingEffort:
         most_quick: ranks · representatives up to which trees of least latency are built.
     """
 
-    trees: TreeEffort = TreeEffort()
-    paths: PathEffort = PathEffort()
-    hosts: HostEffort = HostEffort()
-    order: OrderEffort = OrderEffort()
+    trees: TreeEffort = TREE_EFFORT
+    paths: PathEffort = PATH_EFFORT
+    hosts: HostEffort = HOST_EFFORT
+    order: OrderEffort = ORDER_EFFORT
     sizes: tuple[int, ...] = (1 << 30, 1 << 25, 1 << 20, 1 << 16, 1 << 10)
     packing_share: float = 0.5
     same: float = 1.01
@@ -46,3 +46,7 @@ class PackingEffort:
     little: float = 0.02
     too_many: int = 768
     most_quick: int = 300_000
+
+
+PACKING_EFFORT = PackingEffort()
+"""The usual one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from typing import ClassVar
@@ -28,7 +28,7 @@ from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
 from ...judge.permitted import orbits_for, same_for_all
 from ...time.schedule_tables import prepare
-from .effort import PackingEffort
+from .effort import PACKING_EFFORT, PackingEffort
 from .order.order_search import Planned, Trial, quickest
 from .order.plan import Plan
 from .order.plan_quick import Group, quick_packing
@@ -86,7 +86,7 @@ class Packer:
     segments: int = 0
     grains: int = 0
     boxes: bool = False
-    effort: PackingEffort = PackingEffort()
+    effort: PackingEffort = field(default=PACKING_EFFORT, repr=False)
 
     def __post_init__(self) -> None:
         for option in ("trees", "height", "peers", "segments", "grains"):

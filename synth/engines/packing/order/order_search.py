@@ -53,6 +53,10 @@ class OrderEffort:
     restart_jobs: int = 2_000_000
 
 
+ORDER_EFFORT = OrderEffort()
+"""The usual one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What one search for orders may spend, and when it ends.
@@ -68,7 +72,7 @@ class Trial:
     segments: int = 0
     seed: int = 0
     stopped: Callable[[], bool] = field(default=lambda: False)
-    effort: OrderEffort = OrderEffort()
+    effort: OrderEffort = ORDER_EFFORT
 
     def over(self) -> bool:
         """Whether the time is up, or somebody has said stop."""
