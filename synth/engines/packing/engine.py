@@ -61,6 +61,8 @@ _LARGEST = 10**7  # of an option; loops over them hold a word for each
 class Packer:
     """Packings of trees and paths at the optimum rate, pipelined in slices and ordered.
 
+    ``effort`` holds the limits of the search.
+
     Options:
         trees: at most so many trees per root; 0 for no limit.
         height: at most so many hops between a root and a leaf (allreduce: up, and again down); 0
@@ -71,7 +73,6 @@ class Packer:
             equal chunks; 0 leaves them exact.
         boxes: trees over boxes times trees inside them; large machines without much symmetry are
             packed so anyway. What that loses against the bound is told.
-        effort: limits of the search.
     """
 
     name: ClassVar[str] = "packing"
