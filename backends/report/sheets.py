@@ -15,7 +15,8 @@ from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.library import Library
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.fabric.occupancy import LinkTable, transfer_of_link
+from weft.synth.fabric.fabric import fabric_of
+from weft.synth.fabric.occupancy import transfer_of_link
 
 from ..formats.listings import Sheet, Sheets, Value, digest_of, move_text
 
@@ -66,9 +67,10 @@ def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
 def _loads(s: Schedule) -> Sheet:
     """Bytes over each link and resource that is used."""
     t = s.topology
-    position, rows = LinkTable.of(t).rows_of(s.route_links.astype(np.int64))
+    fabric = fabric_of(t)
+    position, rows = fabric.resources_of(s.route_links.astype(np.int64))
     grains = s.collective.grains[s.chunk[transfer_of_link(s)[position]]]
-    load = np.zeros(len(t.links) + len(t.resources))
+    load = np.zeros(fabric.resources)
     np.add.at(load, rows, grains)
     load *= UNIT / s.collective.message_chunks
     names = [*_link_names(t), *(f"shared {r.name}" for r in t.resources)]

@@ -328,6 +328,8 @@ def _value(text: str, kind: Any) -> Any:
         return _boolean(text)
     if kind in (int, float, Fraction):
         return _number(text, kind)
+    if dataclasses.is_dataclass(kind):
+        raise ValueError("set in Python")
     if not text:
         raise ValueError("a text")
     return text

@@ -97,7 +97,7 @@ def _fractional_cover(
 ) -> tuple[tuple[int, Fraction], ...]:
     from scipy.sparse import csr_array
 
-    from ..fabric.scaling import small
+    from ..fabric.fabric import as_small_integers
     from ..lp.certified import LinearProgram, certified_minimum
 
     place = {link: i for i, link in enumerate(links)}
@@ -105,7 +105,7 @@ def _fractional_cover(
     cells = [(place[m], j) for j, (_, members) in enumerate(rows) for m in members]
     at = np.array(cells).T
     bandwidth = topology.capacities()
-    cost, _, _ = small([bandwidth[row] for row, _ in rows])
+    cost, _, _ = as_small_integers([bandwidth[row] for row, _ in rows])
     lp = LinearProgram(
         cost,
         csr_array((-np.ones(len(cells), np.int64), at), shape=(len(links), len(rows))),

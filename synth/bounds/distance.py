@@ -14,7 +14,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.problem import cut_off
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.scaling import whole
+from ..fabric.fabric import as_integers
 from .demand import Demand, is_allreduce, wanted_items
 
 _EXACT = 1 << 53
@@ -102,7 +102,7 @@ def step_path(topology: Topology, needs: Bools, speakers: Ints) -> Path | None:
 
 def floored(values: list[Fraction], room: int) -> tuple[Ints, Fraction]:
     """As :func:`whole`, but rounded down where the unit is absurd: a bound may be too short."""
-    sizes, unit = whole(values, room)
+    sizes, unit = as_integers(values, room)
     over = [int(s) * unit > v for s, v in zip(sizes, values, strict=True)]
     return sizes - np.array(over, np.int64), unit
 

@@ -22,7 +22,7 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.scaling import small, usage_pairs
+from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .demand import Demand
 
@@ -86,7 +86,7 @@ def best_prices(topology: Topology, demand: Demand) -> tuple[Prices, Fraction | 
     one_way, machine = (pairs, topology) if from_sources else (pairs.T, topology.reversed())
     if int((one_way.sum(axis=1) > 0).sum()) * len(topology.links) > MAX_COLUMNS:
         return None
-    size, unit, exact = small(topology.capacities())
+    size, unit, exact = as_small_integers(topology.capacities())
     program = _flow_program(machine, one_way, size)
     try:
         answer = certified_minimum(program, seconds=SECONDS)
@@ -121,7 +121,7 @@ def _flow_program(topology: Topology, pairs: Ints, size: Ints) -> LinearProgram:
     at, link = np.nonzero(kept)
     column = np.arange(len(at))
     last = len(at)
-    cap_row, cap_link = usage_pairs(topology)
+    cap_row, cap_link = fabric_of(topology).pairs
     # Every (resource row, link) pair, once per source that may use the link.
     order = np.argsort(link, kind="stable")
     count = np.bincount(link, minlength=len(links))

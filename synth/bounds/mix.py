@@ -23,7 +23,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import WeftError
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.scaling import small, usage_pairs
+from ..fabric.fabric import as_small_integers, fabric_of
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 from .cut import Cut, CutFinder, Supply
 from .demand import Demand
@@ -70,7 +70,7 @@ def best_mix(topology: Topology, demand: Demand, first: Sequence[Cut]) -> Mix | 
         return None
     finder = CutFinder.of(topology, demand.across)
     cuts = {c.inside.tobytes(): c for c in first}
-    size, _, exact = small(topology.capacities())
+    size, _, exact = as_small_integers(topology.capacities())
     best: Mix | None = None
     for _ in range(MAX_ROUNDS):
         chosen = tuple(cuts.values())
@@ -95,7 +95,7 @@ def _solve(topology: Topology, cuts: tuple[Cut, ...], size: Ints) -> Certified:
     from scipy.sparse import coo_array
 
     last = len(topology.links)
-    row, link = usage_pairs(topology)
+    row, link = fabric_of(topology).pairs
     cut_row = np.repeat(np.arange(len(cuts)), [len(c.crossing.links) for c in cuts]) + len(size)
     cut_link = np.concatenate([np.array(c.crossing.links, np.int64) for c in cuts])
     ones = np.ones(len(link), np.int64)
@@ -138,7 +138,7 @@ def _mix(
     rows = len(topology.capacities())
     weights = [int(w) for w in -answer.dual_ub[rows:]]
     paid = np.array([int(p) for p in -answer.dual_ub[:rows]], dtype=object)
-    row, link = usage_pairs(topology)
+    row, link = fabric_of(topology).pairs
     offered = np.zeros(len(topology.links), dtype=object)
     np.add.at(offered, link, paid[row])
     for weight, cut in zip(weights, cuts, strict=True):

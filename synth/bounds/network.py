@@ -17,7 +17,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.scaling import whole
+from ..fabric.fabric import as_integers
 
 _ROOM = 1 << 61
 
@@ -65,7 +65,7 @@ def network(topology: Topology) -> Network:
         if len(resource.links) == 1:
             i = resource.links[0]
             bandwidth[i] = min(bandwidth[i], resource.bandwidth)
-    size, unit = whole(bandwidth)
+    size, unit = as_integers(bandwidth)
     arcs = np.array([tails, heads], np.int64).reshape(2, -1)
     return Network(len(topology.nodes), vertices, arcs, size, unit, faithful)
 

@@ -22,7 +22,8 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.structure import structure_of
 from weft.dsl.symmetry.symmetry import orbits
 
-from ..fabric.scaling import usage_pairs
+from ..fabric.fabric import fabric_of
+from ..lp.congestion import Congestion
 from .demand import Demand
 from .flow import Prices
 from .likeness import alike
@@ -62,7 +63,7 @@ class _Orbits:
         for at, bandwidth in zip(row.tolist(), topology.capacities(), strict=True):
             width[at] += bandwidth
         source, size = np.unique(alike(topology), return_counts=True)
-        return _Orbits(topology, row, tuple(width), source, size, usage_pairs(topology))
+        return _Orbits(topology, row, tuple(width), source, size, fabric_of(topology).pairs)
 
     def link_prices(self, price: AnyArray) -> AnyArray:
         """What one crossing of each link costs, resources counted, from prices per orbit."""
@@ -175,22 +176,18 @@ def _cheapest(classes: _Orbits, price: Floats) -> tuple[list[Ints], float]:
 
 def _master(pool: list[list[Ints]], width: Floats) -> tuple[Floats, Floats]:
     """Shares of the trees of every source, and the prices of the orbits of rows."""
-    from scipy.optimize import linprog
+    from scipy.sparse import csr_array  # takes 100 ms to load
 
     columns = np.array([load for kept in pool for load in kept], float).T
     owner = np.repeat(np.arange(len(pool)), [len(kept) for kept in pool])
     scale = columns.max() or 1.0
-    rows = np.hstack([columns / scale, -(width / width.max())[:, None]])
-    one = np.zeros((len(pool), len(owner) + 1))
-    one[owner, np.arange(len(owner))] = 1
-    cost = np.zeros(len(owner) + 1)
-    cost[-1] = 1
-    found = linprog(
-        cost, A_ub=rows, b_ub=np.zeros(len(rows)), A_eq=one, b_eq=np.ones(len(pool)), method="highs"
+    program = Congestion(
+        csr_array(columns / scale), owner, np.ones(len(pool)), width=width / width.max()
     )
+    found = program.least()
     if found.x is None:
         raise NothingFound(f"prices: {found.message}")
-    return found.x[:-1], np.maximum(-found.ineqlin.marginals, 0.0)
+    return found.x[:-1], np.maximum(-found.ub_prices, 0.0)
 
 
 def _attained(classes: _Orbits, pool: list[list[Ints]], shares: Floats) -> Fraction:

@@ -20,6 +20,7 @@ from weft.dsl.nouns.hops import route_latency
 from weft.dsl.nouns.topology import Hop, Topology
 
 from ..base.engine import Certificate
+from ..fabric.fabric import fabric_of
 
 
 def ruled_cut(
@@ -78,11 +79,7 @@ def _cuts(
 
 def _narrowest(topology: Topology, doors: list[Hop]) -> set[int]:
     """For each hop its narrowest row; of several the one that most hops share."""
-    capacities = topology.capacities()
-    shared: dict[int, list[int]] = {}
-    for row, resource in enumerate(topology.resources, len(topology.links)):
-        for i in resource.links:
-            shared.setdefault(i, []).append(row)
-    held = [{row for i in hop.route for row in (i, *shared.get(i, ()))} for hop in doors]
+    capacities, loaded = topology.capacities(), fabric_of(topology).loaded
+    held = [{row for i in hop.route for row in loaded[i]} for hop in doors]
     often = Counter(row for rows in held for row in rows)
     return {min(rows, key=lambda r: (capacities[r], -often[r], r)) for rows in held}

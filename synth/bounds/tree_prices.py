@@ -31,7 +31,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
-from ..fabric.scaling import usage_pairs
+from ..fabric.fabric import fabric_of
 from .arborescence import tree_costs
 from .demand import Demand, copying_demand
 
@@ -103,7 +103,7 @@ def _demand(topology: Topology, collective: Collective) -> Demand:
 
 def _checked(topology: Topology, prices: Sequence[int]) -> tuple[int, ...]:
     rows = tuple(int(p) for p in prices)
-    count = len(topology.links) + len(topology.resources)
+    count = fabric_of(topology).resources
     if len(rows) != count:
         raise UserError(f"{len(rows)} prices for {count} links and shared resources")
     if min(rows, default=0) < 0 or not any(rows):
@@ -116,7 +116,7 @@ def route_costs(topology: Topology, rows: Sequence[int]) -> AnyArray:
 
     Shape (ranks, ranks), exact: int64, or Python integers where the prices are large.
     """
-    row, link = usage_pairs(topology)
+    row, link = fabric_of(topology).pairs
     price = [0] * len(topology.links)
     for r, i in zip(row.tolist(), link.tolist(), strict=True):
         price[i] += rows[r]

@@ -20,7 +20,7 @@ from weft.dsl.base.errors import WeftError
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.scaling import small
+from ..fabric.fabric import as_small_integers
 from ..lp.certified import Certified, LinearProgram, certified_minimum
 
 MAX_COLUMNS = 20_000
@@ -61,7 +61,7 @@ def _solved(topology: Topology) -> tuple[Certified, Fraction] | None:
     if 2 * n * len(hops) > MAX_COLUMNS:
         return None
     ends = np.array([(h.src, h.dst) for h in hops], np.int64).T
-    size, unit, exact = small(topology.capacities())
+    size, unit, exact = as_small_integers(topology.capacities())
     if not exact:
         return None
     routes = [set(h.route) for h in hops]

@@ -27,7 +27,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
-from ..fabric.greedy_machine import Machine, machine_of
+from ..fabric.hop_table import HopTable, hop_table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ def whole_chunk_bound(
 ) -> WholeChunks:
     """The best bound of paths and cuts for a copying collective in its chunks.
 
-    ``usable``: the hops of :func:`machine_of` that some chunk may take, shape (hops,); or which
+    ``usable``: the hops of :func:`hop_table_of` that some chunk may take, shape (hops,); or which
     each chunk may take, shape (chunks, hops), which proves more. O(sets · hops).
 
     Raises:
         UserError: they do not lead to everybody who wants something.
     """
-    machine = machine_of(topology, chunk_bytes)
+    machine = hop_table_of(topology, chunk_bytes)
     rows = np.ones((1, machine.hops), bool) if usable is None else np.atleast_2d(usable)
     kinds, kind = np.unique(rows, axis=0, return_inverse=True)
     held = np.zeros((collective.chunks, collective.ranks), bool)
@@ -69,7 +69,7 @@ def whole_chunk_bound(
     return WholeChunks(Fraction(ticks, machine.unit), certificate)
 
 
-def _distances(machine: Machine, hops: Ints) -> Floats:
+def _distances(machine: HopTable, hops: Ints) -> Floats:
     """Ticks from rank to rank, hop by hop."""
     n = machine.ranks
     least: dict[tuple[int, int], int] = {}
@@ -87,7 +87,7 @@ class _Field:
     to rank over these."""
 
     topology: Topology
-    machine: Machine
+    machine: HopTable
     usable: Bools
     kind: Ints
     distance: Floats

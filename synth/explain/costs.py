@@ -18,7 +18,7 @@ from ..base.engine import Certificate
 from ..bounds import binding, bounds
 from ..bounds.ruled_cut import ruled_cut
 from ..bounds.whole_chunks import whole_chunk_bound
-from ..fabric.greedy_machine import machine_of
+from ..fabric.hop_table import hop_table_of
 from .conflicts import Unit, statements
 from .ways import Ways
 
@@ -95,8 +95,8 @@ def least_time(ways: Ways, rules: Sequence[Rule], message_bytes: int) -> Least:
 
 
 def usable_hops(ways: Ways, rules: Sequence[Rule]) -> tuple[tuple[Hop, ...], Bools]:
-    """The hops of :func:`machine_of`, and which of them each chunk may take: (chunks, hops)."""
-    hops = tuple(machine_of(ways.topology, Fraction(1)).each_hop())
+    """The hops of :func:`hop_table_of`, and which of them each chunk may take: (chunks, hops)."""
+    hops = tuple(hop_table_of(ways.topology, Fraction(1)).each_hop())
     sketch = Sketch("", tuple(rules))
     pairs = ways.pairs(rules)[:, [h.src for h in hops], [h.dst for h in hops]]
     usable: Bools = pairs & np.array([sketch.allows(h) for h in hops], bool)

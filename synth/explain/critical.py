@@ -22,7 +22,8 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ..base.engine import Certificate
 from ..bounds import Bounds, binding, bounds
-from ..fabric.occupancy import LinkTable, row_name, transfer_of_link
+from ..fabric.fabric import fabric_of
+from ..fabric.occupancy import row_name, transfer_of_link
 from ..judge.replay import replay
 from ..time.schedule_time import Simulation, simulate
 
@@ -150,13 +151,13 @@ class _Chain:
 
 def _occupied(schedule: Schedule, message_bytes: int) -> tuple[Ints, Ints, Floats]:
     """What each transfer holds: columns (transfer, row, µs)."""
-    table = LinkTable.of(schedule.topology)
-    position, rows = table.rows_of(schedule.route_links.astype(np.int64))
+    fabric = fabric_of(schedule.topology)
+    position, rows = fabric.resources_of(schedule.route_links.astype(np.int64))
     owner = transfer_of_link(schedule)[position]
-    width = len(schedule.topology.links) + len(schedule.topology.resources)
+    width = fabric.resources
     keys, times = np.unique(owner * width + rows, return_counts=True)
     owner, rows = keys // width, keys % width
-    speed = np.array([float(b) for b in schedule.topology.capacities()]) * BYTES_PER_US_PER_GBPS
+    speed = fabric.GBps * BYTES_PER_US_PER_GBPS
     grain = message_bytes / schedule.collective.message_chunks
     hold = times * grain * schedule.collective.grains[schedule.chunk[owner]] / speed[rows]
     return owner, rows, hold

@@ -7,7 +7,6 @@ its GPUs is reached. *Inside* a host every GPU is a group, and only nodes of the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.hops import islands
 from weft.dsl.nouns.topology import Topology
 
-from .occupancy import LinkTable
+from .fabric import Fabric, fabric_of
 
 WIDTH = 6
 """Links of a route, at most, unless something is out of reach then."""
@@ -56,20 +55,15 @@ class Hosts:
         of = self.host[: self.topology.ranks]
         return tuple(np.flatnonzero(of == b) for b in range(int(of.max()) + 1))
 
-    @cached_property
-    def table(self) -> LinkTable:
-        """The links in columns."""
-        return LinkTable.of(self.topology)
-
-    @cached_property
-    def bandwidth(self) -> tuple[Fraction, ...]:
-        """GB/s of every row."""
-        return self.topology.capacities()
+    @property
+    def machine(self) -> Fabric:
+        """Its links and resources."""
+        return fabric_of(self.topology)
 
     @cached_property
     def within(self) -> Bools:
         """Whether both ends of a link are in one host, per link."""
-        a, b = self.host[self.table.src], self.host[self.table.dst]
+        a, b = self.host[self.machine.src], self.host[self.machine.dst]
         same: Bools = (a == b) & (a >= 0)
         return same
 
@@ -77,7 +71,7 @@ class Hosts:
         """The machine from outside: groups are hosts."""
         ranks = self.topology.ranks
         group = np.where(np.arange(len(self.host)) < ranks, self.host, -1)
-        a, b = self.table.src, self.table.dst
+        a, b = self.machine.src, self.machine.dst
         useless = self.within & (a < ranks) & (b < ranks)
         return self._graph(np.flatnonzero(~useless), group, turned, width)
 
@@ -91,34 +85,34 @@ class Hosts:
     def links_of(self) -> tuple[Ints, ...]:
         """The links within each host."""
         mine = np.flatnonzero(self.within)
-        mine = mine[np.argsort(self.host[self.table.src[mine]], kind="stable")]
-        cuts = np.searchsorted(self.host[self.table.src[mine]], np.arange(1, len(self.members)))
+        mine = mine[np.argsort(self.host[self.machine.src[mine]], kind="stable")]
+        cuts = np.searchsorted(self.host[self.machine.src[mine]], np.arange(1, len(self.members)))
         return tuple(np.split(mine, cuts))
 
     def rows_of(self, b: int) -> Ints:
         """The rows that links within a host load, sorted."""
-        return np.unique(self.table.rows_of(self.links_of[b])[1])
+        return np.unique(self.machine.resources_of(self.links_of[b])[1])
 
     def shape(self, b: int) -> bytes:
         """A host inside, in terms of its own numbering: equal for hosts that are alike."""
         links, rows = self.links_of[b], self.rows_of(b)
         nodes = np.unique(
-            np.concatenate([self.members[b], self.table.src[links], self.table.dst[links]])
+            np.concatenate([self.members[b], self.machine.src[links], self.machine.dst[links]])
         )
-        at, row = self.table.rows_of(links)
+        at, row = self.machine.resources_of(links)
         parts = [
-            np.searchsorted(nodes, self.table.src[links]),
-            np.searchsorted(nodes, self.table.dst[links]),
+            np.searchsorted(nodes, self.machine.src[links]),
+            np.searchsorted(nodes, self.machine.dst[links]),
             at,
             np.searchsorted(rows, row),
         ]
-        capacity = ",".join(str(self.bandwidth[i]) for i in rows)
+        capacity = ",".join(str(self.machine.bandwidth[i]) for i in rows)
         sizes = f"{len(self.members[b])} {len(nodes)} {capacity} "
         return sizes.encode() + b"".join(p.astype(np.int32).tobytes() for p in parts)
 
     def _graph(self, links: Ints, group: Ints, turned: bool, width: int) -> GroupGraph:
-        table = self.table
-        src, dst = (table.dst, table.src) if turned else (table.src, table.dst)
+        machine = self.machine
+        src, dst = (machine.dst, machine.src) if turned else (machine.src, machine.dst)
         by_source = links[np.argsort(src[links], kind="stable")]
         start = np.searchsorted(src[by_source], np.arange(len(group) + 1))
         member = np.flatnonzero(group >= 0)
@@ -130,8 +124,8 @@ class Hosts:
             dst,
             start,
             by_source,
-            table.start,
-            table.rows,
+            machine.first,
+            machine.resource,
             group,
             np.searchsorted(group[member], np.arange(groups + 1)),
             member,

@@ -1,12 +1,10 @@
-"""What transfers occupy: the links of their routes, and everything those links share.
+"""Loads of schedules: what transfers occupy, the links of their routes and what those share.
 
-Rows are numbered as in :meth:`Topology.usage`: links first, then shared resources. Here the same
-relation is sparse, so that a thousand ranks stay practical.
+Resources are numbered as in :class:`~.fabric.Fabric`: links first, then shared resources.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -17,42 +15,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-
-@dataclass(frozen=True, eq=False)
-class LinkTable:
-    """The links of a topology in columns, and the rows that each of them loads.
-
-    ``rows[start[i]:start[i+1]]`` are the rows of link i: itself, then its shared resources.
-    """
-
-    src: Ints
-    dst: Ints
-    start: Ints
-    rows: Ints
-
-    @staticmethod
-    def of(topology: Topology) -> LinkTable:
-        """The table of a topology."""
-        links = len(topology.links)
-        members = [[i] for i in range(links)]
-        for row, resource in enumerate(topology.resources, links):
-            for i in resource.links:
-                members[i].append(row)
-        start = np.concatenate([[0], np.cumsum([len(m) for m in members])]).astype(np.int64)
-        return LinkTable(
-            np.array([x.src for x in topology.links], np.int64),
-            np.array([x.dst for x in topology.links], np.int64),
-            start,
-            np.array([row for m in members for row in m], np.int64),
-        )
-
-    def rows_of(self, links: Ints) -> tuple[Ints, Ints]:
-        """For a column of links: (position in the column, row) of everything they load."""
-        counts = self.start[links + 1] - self.start[links]
-        position = np.repeat(np.arange(len(links)), counts)
-        ends = np.cumsum(counts)
-        inside = np.arange(len(position)) - np.repeat(ends - counts, counts)
-        return position, self.rows[self.start[links][position] + inside]
+from .fabric import Fabric, fabric_of
 
 
 def transfer_of_link(schedule: Schedule) -> Ints:
@@ -68,16 +31,16 @@ def step_runs(schedule: Schedule) -> list[tuple[int, int]]:
     return list(pairwise([0, *cuts.tolist(), len(schedule)]))
 
 
-def step_loads(schedule: Schedule, table: LinkTable | None = None) -> tuple[Ints, Ints, Ints]:
+def step_loads(schedule: Schedule, fabric: Fabric | None = None) -> tuple[Ints, Ints, Ints]:
     """Load of each row in each step, in grains: columns (step, row, grains), loads > 0 only.
 
     A resource that holds two links of one route is loaded twice by it. O(links of all routes).
     """
-    table = table or LinkTable.of(schedule.topology)
+    fabric = fabric or fabric_of(schedule.topology)
     links = schedule.route_links.astype(np.int64)
-    position, rows = table.rows_of(links)
+    position, rows = fabric.resources_of(links)
     transfer = transfer_of_link(schedule)[position]
-    width = len(schedule.topology.links) + len(schedule.topology.resources)
+    width = fabric.resources
     keys = schedule.step.astype(np.int64)[transfer] * width + rows
     order = np.argsort(keys, kind="stable")
     keys, grains = keys[order], schedule.collective.grains[schedule.chunk[transfer[order]]]
@@ -89,14 +52,13 @@ def step_loads(schedule: Schedule, table: LinkTable | None = None) -> tuple[Ints
 def us_per_byte(schedule: Schedule) -> Fraction:
     """µs per byte of M that the busiest row is occupied: what the schedule needs in the limit of
     many segments (no α), and the least time of any way to run it. O(links of all routes)."""
-    table = LinkTable.of(schedule.topology)
-    position, rows = table.rows_of(schedule.route_links.astype(np.int64))
+    fabric = fabric_of(schedule.topology)
+    position, rows = fabric.resources_of(schedule.route_links.astype(np.int64))
     grains = schedule.collective.grains[schedule.chunk[transfer_of_link(schedule)[position]]]
-    capacities = schedule.topology.capacities()
-    load = np.zeros(len(capacities), np.int64)
+    load = np.zeros(fabric.resources, np.int64)
     np.add.at(load, rows, grains)
     busiest = max(
-        (Fraction(x) / b for x, b in zip(load.tolist(), capacities, strict=True)),
+        (Fraction(x) / b for x, b in zip(load.tolist(), fabric.bandwidth, strict=True)),
         default=Fraction(0),
     )
     return busiest / (schedule.collective.message_chunks * BYTES_PER_US_PER_GBPS)

@@ -54,7 +54,8 @@ from weft.dsl.nouns.sketch import (
     Symmetry,
 )
 
-from ..fabric.occupancy import LinkTable, transfer_name, transfer_of_link
+from ..fabric.fabric import fabric_of
+from ..fabric.occupancy import transfer_name, transfer_of_link
 from .paths import detours, hops_travelled, out_of_phase
 
 _TOLD = 8  # transfers named for one rule
@@ -221,7 +222,7 @@ def _own_first(s: Schedule, rule: Relay | OwnFirst, relayed: Bools, own: Bools) 
 def _peers(s: Schedule, rule: SwitchPolicy) -> Iterator[str]:
     if rule.limit is None:
         return
-    table = LinkTable.of(s.topology)
+    table = fabric_of(s.topology)
     through = np.zeros(len(s), bool)
     through[transfer_of_link(s)[table.dst[s.route_links] == rule.switch]] = True
     pairs = np.unique(np.stack([s.src[through], s.dst[through]], axis=1), axis=0)

@@ -35,14 +35,8 @@ from weft.dsl.base.unique_rows import any_twice
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Sketch
 
-from ..fabric.occupancy import (
-    LinkTable,
-    row_name,
-    step_loads,
-    step_runs,
-    transfer_name,
-    transfer_of_link,
-)
+from ..fabric.fabric import Fabric, fabric_of
+from ..fabric.occupancy import row_name, step_loads, step_runs, transfer_name, transfer_of_link
 from .replay import DOUBLE, EMPTY, LOST, Replay, Unmet, replay
 from .sketch_rules import broken_rules
 
@@ -117,7 +111,7 @@ def require_valid(schedule: Schedule, sketch: Sketch | None = None) -> Verdict:
 
 
 def _problems(schedule: Schedule, sketch: Sketch | None, result: Replay) -> Iterator[str]:
-    table = LinkTable.of(schedule.topology)
+    table = fabric_of(schedule.topology)
     yield from _route_problems(schedule, table)
     yield from _arrival_problems(schedule)
     yield from _content_problems(schedule, result)
@@ -169,7 +163,7 @@ def _shape_problems(s: Schedule) -> Iterator[str]:
 # --- routes ---------------------------------------------------------------------------------------
 
 
-def _route_problems(s: Schedule, table: LinkTable) -> Iterator[str]:
+def _route_problems(s: Schedule, table: Fabric) -> Iterator[str]:
     if not len(s):
         return
     lengths = np.diff(s.route_start)
@@ -194,7 +188,7 @@ def _route_problems(s: Schedule, table: LinkTable) -> Iterator[str]:
     yield from _loop_problems(s, table, owner, links)
 
 
-def _loop_problems(s: Schedule, table: LinkTable, owner: Ints, links: Ints) -> Iterator[str]:
+def _loop_problems(s: Schedule, table: Fabric, owner: Ints, links: Ints) -> Iterator[str]:
     """Routes that enter a node twice (the start of a route is entered by nobody)."""
     nodes = len(s.topology.nodes)
     keys, counts = np.unique(owner * nodes + table.dst[links], return_counts=True)
@@ -305,7 +299,7 @@ def _known_since(s: Schedule, brings: Bools) -> Floats:
 # --- rounds ---------------------------------------------------------------------------------------
 
 
-def _round_problems(s: Schedule, table: LinkTable) -> Iterator[str]:
+def _round_problems(s: Schedule, table: Fabric) -> Iterator[str]:
     if not s.rounds:
         return
     if len(s.rounds) != s.steps:

@@ -33,6 +33,7 @@ import numpy.typing as npt
 from weft.dsl.base.arrays import AnyArray, Bools, Floats, Ints
 from weft.dsl.base.errors import Infeasible, NothingFound, UserError
 
+from .highs import INFEASIBLE, OPTIMAL, solve_lp
 from .quotient import quotient
 
 UNBOUNDED = np.iinfo(np.int64).max
@@ -248,29 +249,26 @@ def _highs(
     method: str,
     seconds: float | None,
 ) -> _Floats:
-    from scipy import optimize
-
-    linprog: Any = optimize.linprog  # its stubs know no variable method
     high = np.where(upper == UNBOUNDED, np.inf, upper.astype(float))
     floats = matrix.astype(float)
-    result = linprog(
+    result = solve_lp(
         cost.astype(float),
-        A_ub=floats[~equal] if not equal.all() else None,
+        a_ub=floats[~equal] if not equal.all() else None,
         b_ub=right[~equal].astype(float) if not equal.all() else None,
-        A_eq=floats[equal] if equal.any() else None,
+        a_eq=floats[equal] if equal.any() else None,
         b_eq=right[equal].astype(float) if equal.any() else None,
         bounds=np.stack([np.zeros(len(cost)), high], axis=1),
         method=method,
-        options={} if seconds is None else {"time_limit": seconds},
+        seconds=seconds,
     )
-    if result.status == 2:
+    if result.status == INFEASIBLE:
         raise Infeasible("a linear program has no solution")
-    if result.status != 0 or result.x is None:
+    if result.status != OPTIMAL or result.x is None:
         raise NothingFound(f"a linear program was not solved: {result.message}")
     prices = np.zeros(len(right))
-    prices[~equal] = result.ineqlin.marginals
-    prices[equal] = result.eqlin.marginals
-    return _Floats(np.maximum(result.x, 0.0), prices, float(result.fun))
+    prices[~equal] = result.ub_prices
+    prices[equal] = result.eq_prices
+    return _Floats(np.maximum(result.x, 0.0), prices, result.value)
 
 
 # --- from floats to rationals -----------------------------------------------------------------
@@ -365,9 +363,8 @@ def _towards_interior(lp: LinearProgram, prices: Floats) -> Floats | None:
     The strictly feasible prices z maximise the least reduced cost t (capped at 1) over the
     columns without an upper bound; they exist wherever no ray of feasible points is free.
     """
-    from scipy import optimize, sparse
+    from scipy import sparse
 
-    linprog: Any = optimize.linprog
     free = np.ones(lp.columns, bool) if lp.upper is None else lp.upper == UNBOUNDED
     transposed: Any = sparse.csr_array(sparse.vstack([lp.a_ub, lp.a_eq]).T.astype(float))[free]
     rows = len(lp.b_ub)
@@ -377,8 +374,8 @@ def _towards_interior(lp: LinearProgram, prices: Floats) -> Floats | None:
     bounds = [(-limit, 0.0)] * rows + [(-limit, limit)] * len(lp.b_eq) + [(0.0, 1.0)]
     goal = np.zeros(len(prices) + 1)
     goal[-1] = -1.0
-    found = linprog(goal, A_ub=system, b_ub=lp.cost[free].astype(float), bounds=bounds)
-    if found.status != 0 or found.x[-1] <= 1e-12:
+    found = solve_lp(goal, a_ub=system, b_ub=lp.cost[free].astype(float), bounds=bounds)
+    if found.status != OPTIMAL or found.x is None or found.x[-1] <= 1e-12:
         return None
     interior, depth = found.x[:-1], found.x[-1]
     # Rounding to the grid moves a reduced cost by at most half a unit for each entry.

@@ -19,7 +19,7 @@ from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.machines.failures import Degraded
 from weft.dsl.nouns.schedule import Schedule
 
-from ..fabric.occupancy import LinkTable
+from ..fabric.fabric import fabric_of
 from ..time.order import LARGE
 from .loads import load_matrix
 from .market import Market
@@ -117,8 +117,9 @@ def _load_before(torn: Torn) -> Floats:
     """The load of the busiest row before anything was dead, for every row of what is left."""
     old = torn.schedule
     whole = torn.left.whole
-    _, row = LinkTable.of(whole).rows_of(old.route_links.astype(np.int64))
-    hold = 1 / np.array([float(b) for b in whole.capacities()])
+    fabric = fabric_of(whole)
+    _, row = fabric.resources_of(old.route_links.astype(np.int64))
+    hold = 1 / fabric.GBps
     load = np.bincount(row, weights=hold[row], minlength=len(hold))
     return np.full(len(torn.left.topology.capacities()), load.max(initial=0.0))
 

@@ -30,6 +30,7 @@ from weft.dsl.symmetry.detect import automorphisms
 from weft.dsl.symmetry.structure import structure_of
 
 from ..bounds import Bounds, bounds, lower_bound_us
+from ..fabric.fabric import fabric_of
 
 ALIKE = frozenset(
     {
@@ -191,13 +192,10 @@ _Kind = tuple[Fraction, Fraction, int, tuple[int, ...]]
 
 def _twins(topology: Topology) -> Iterator[Ints]:
     """Exchanges of parallel links that nothing tells apart, with those back as well."""
-    held: dict[int, list[int]] = defaultdict(list)
-    for r, resource in enumerate(topology.resources):
-        for i in resource.links:
-            held[i].append(r)
+    loaded = fabric_of(topology).loaded
     same: dict[tuple[int, int, _Kind], list[int]] = defaultdict(list)
     for i, link in enumerate(topology.links):
-        kind = (link.bandwidth, link.latency, link.lanes, tuple(held[i]))
+        kind = (link.bandwidth, link.latency, link.lanes, loaded[i][1:])
         same[link.src, link.dst, kind].append(i)
     for (src, dst, kind), links in same.items():
         back = same.get((dst, src, kind), [])

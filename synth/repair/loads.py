@@ -10,7 +10,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.unique_rows import rows_of
 
-from ..fabric.occupancy import LinkTable
+from ..fabric.fabric import fabric_of
 from .torn import Torn
 from .trees import Way
 
@@ -31,10 +31,10 @@ def load_matrix(torn: Torn, ways: Sequence[Way]) -> Any:
         for way in ways
     ]
     way = np.repeat(np.arange(len(ways)), [len(x) for x in links])
-    position, row = LinkTable.of(topology).rows_of(np.concatenate([np.zeros(0, np.int64), *links]))
-    capacity = np.array([float(b) for b in topology.capacities()])
-    shape = (len(capacity), len(ways))
-    return csc_matrix((1 / capacity[row], (row, way[position])), shape=shape)
+    fabric = fabric_of(topology)
+    position, row = fabric.resources_of(np.concatenate([np.zeros(0, np.int64), *links]))
+    shape = (fabric.resources, len(ways))
+    return csc_matrix((1 / fabric.GBps[row], (row, way[position])), shape=shape)
 
 
 def heights(torn: Torn, ways: Sequence[Way]) -> Floats:

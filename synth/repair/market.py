@@ -12,7 +12,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.occupancy import LinkTable
+from ..fabric.fabric import fabric_of
 
 IDLE = 1e-3
 """What any link costs, of the busiest row's load: short ways among those that are free."""
@@ -30,7 +30,7 @@ class Market:
     topology: Topology
     out: list[list[tuple[int, int]]]
     back: list[list[tuple[int, int]]]
-    rows: list[list[int]]
+    resources: tuple[tuple[int, ...], ...]
     per_grain: list[float]
     load: list[float]
     alpha: list[float]
@@ -40,39 +40,36 @@ class Market:
     @staticmethod
     def of(topology: Topology, schedule: Schedule, moved: Ints, kept: Bools, size: int) -> Market:
         """Loaded with some transfers of a schedule, of which nothing is dead."""
-        links = len(topology.links)
+        fabric = fabric_of(topology)
         out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
         back: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
-        rows: list[list[int]] = [[i] for i in range(links)]
         for i, link in enumerate(topology.links):
             out[link.src].append((i, link.dst))
             back[link.dst].append((i, link.src))
-        for r, resource in enumerate(topology.resources):
-            for i in resource.links:
-                rows[i].append(links + r)
         lengths = np.diff(schedule.route_start)
         flat = np.repeat(kept, lengths)
         grains = np.repeat(schedule.collective.grains[schedule.chunk], lengths)[flat]
-        carried = np.bincount(moved[flat], weights=grains, minlength=links)
-        at, row = LinkTable.of(topology).rows_of(np.arange(links))
-        capacity = np.array([float(b) for b in topology.capacities()])
+        carried = np.bincount(moved[flat], weights=grains, minlength=fabric.links)
+        row, at = fabric.pairs
         grain_bytes = size / schedule.collective.message_chunks
-        per_grain = grain_bytes / (capacity * BYTES_PER_US_PER_GBPS)
-        load = np.bincount(row, weights=carried[at], minlength=len(capacity)) * per_grain
+        per_grain = grain_bytes / (fabric.GBps * BYTES_PER_US_PER_GBPS)
+        load = np.bincount(row, weights=carried[at], minlength=fabric.resources) * per_grain
         busiest = max(float(load.max(initial=0.0)), float(per_grain.max(initial=0.0)))
         alpha = [float(x.latency) for x in topology.links]
-        return Market(topology, out, back, rows, per_grain.tolist(), load.tolist(), alpha, busiest)
+        return Market(
+            topology, out, back, fabric.loaded, per_grain.tolist(), load.tolist(), alpha, busiest
+        )
 
     def price(self, link: int, grains: float) -> float:
         """α, and what its fullest row will carry with one more: µs of the whole where that is as
         much as the busiest carries, less where there is room, so that loads spread."""
-        worst = max(self.load[r] + grains * self.per_grain[r] for r in self.rows[link])
+        worst = max(self.load[r] + grains * self.per_grain[r] for r in self.resources[link])
         return self.hop * self.alpha[link] + worst * worst / self.busiest + IDLE * self.busiest
 
     def take(self, route: Iterable[int], grains: float) -> None:
         """Load the rows of a route."""
         for link in route:
-            for row in self.rows[link]:
+            for row in self.resources[link]:
                 self.load[row] += grains * self.per_grain[row]
 
     def delay(self, route: Iterable[int]) -> float:

@@ -21,6 +21,7 @@ from weft.dsl.nouns.placement import LARGEST_OFFSET
 from weft.dsl.nouns.schedule import Schedule
 
 from ..engines.packing.trees.shares import largest_remainder
+from ..lp.congestion import Congestion
 from ..time.order import LARGE
 from .loads import heights, load_matrix, plain_of
 from .market import Market
@@ -83,20 +84,13 @@ def _ways(torn: Torn, size: int) -> list[Way]:
 def _shares(torn: Torn, ways: list[Way], group: Ints, chunks: int) -> Floats:
     """The share of its plain chunk that goes each way: the busiest row is done as soon as can be,
     and trees are low where that costs nothing."""
-    from scipy.optimize import linprog
-    from scipy.sparse import csc_matrix, hstack
-
     loads: Any = load_matrix(torn, ways)
     rows, count = loads.shape
     scale = max(float(loads.max()), 1e-30)
-    busy: Any = hstack([loads / scale, csc_matrix(-np.ones((rows, 1)))]).tocsr()
-    one: Any = csc_matrix((np.ones(count), (group, np.arange(count))), shape=(chunks, count + 1))
     high = heights(torn, ways)
     least = float((loads.sum(axis=0) / rows).sum()) / scale * chunks / count
-    cost = np.append(_HIGH * least / chunks * high / high.max(initial=1), 1.0)
-    found: Any = linprog(
-        cost, A_ub=busy, b_ub=np.zeros(rows), A_eq=one, b_eq=np.ones(chunks), method="highs"
-    )
+    cost = _HIGH * least / chunks * high / high.max(initial=1)
+    found = Congestion(loads / scale, group, np.ones(chunks)).least(cost)
     if found.x is None:
         raise AssertionError(f"shares of ways: {found.message}")
     share: Floats = np.where(found.x[:-1] > 1e-6, found.x[:-1], 0.0)

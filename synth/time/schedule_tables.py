@@ -35,7 +35,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.occupancy import LinkTable
+from ..fabric.fabric import fabric_of
 from ..judge.replay import replay
 from . import queue_kernel as q
 from . import schedule_kernel as k
@@ -490,9 +490,9 @@ def routes_of(s: Schedule, one_by_one: bool) -> Routes:
     else:
         link_start, leg_start, leg = whole, np.arange(len(first) + 1), route
     # A row that two links of a leg load is held for both.
-    table = LinkTable.of(s.topology)
-    position, row = table.rows_of(links)
-    width = len(s.topology.links) + len(s.topology.resources)
+    fabric = fabric_of(s.topology)
+    position, row = fabric.resources_of(links)
+    width = fabric.resources
     key, came, times = np.unique(leg[position] * width + row, return_index=True, return_counts=True)
     order = np.argsort(came)  # as the links of each leg come to them
     legs, rows, times = key[order] // width, key[order] % width, times[order]

@@ -21,6 +21,7 @@ from heapq import heappop, heappush
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
+from weft.synth.fabric.fabric import fabric_of
 from weft.synth.time.programs.routes import Route, routes_of
 
 from .model import Script
@@ -103,17 +104,14 @@ def _plan(
                 messages.append((rank, send.peer, k, send.part.count))
     connections = sorted({(a, b, k) for a, b, k, _ in messages})
     route = dict(zip(connections, routes_of(topology, connections), strict=True))
-    shared: dict[int, list[int]] = defaultdict(list)
-    for row, resource in enumerate(topology.resources, len(topology.links)):
-        for link in resource.links:
-            shared[link].append(row)
-    per_byte = [TICKS / float(x * BYTES_PER_US_PER_GBPS) for x in topology.capacities()]
+    fabric = fabric_of(topology)
+    per_byte = [TICKS / float(x * BYTES_PER_US_PER_GBPS) for x in fabric.bandwidth]
 
     @cache
     def cost(links: Route, count: int) -> _Cost:
         holds: dict[int, int] = defaultdict(lambda: round(overhead_us * TICKS))
         for link in links:
-            for row in (link, *shared[link]):
+            for row in fabric.loaded[link]:
                 holds[row] += max(1, round(per_byte[row] * chunk * count))
         leaves = max(holds.values())
         alpha = round(float(sum(topology.links[i].latency for i in links)) * TICKS)

@@ -11,6 +11,7 @@ from weft.dsl.base.tables import count
 from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds
 from weft.synth.explain.critical import Binding, gap_words, what_binds
+from weft.synth.fabric.fabric import fabric_of
 from weft.synth.fabric.occupancy import transfer_of_link
 from weft.synth.time.timeline import timeline
 
@@ -149,8 +150,8 @@ def items(s: Schedule, number: Any, kept: int, span: float) -> dict[str, Any]:
 def loads_of(look: Look) -> Loads:
     """Bytes over each link and resource."""
     s = look.schedule
-    rows = len(s.topology.links) + len(s.topology.resources)
-    moved = np.zeros(rows)
+    fabric = fabric_of(s.topology)
+    moved = np.zeros(fabric.resources)
     grain = look.message_bytes / s.collective.message_chunks
     carried = grain * s.collective.grains[s.chunk[transfer_of_link(s)]]
     np.add.at(moved, s.route_links.astype(np.int64), carried)

@@ -9,6 +9,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.hops import find_hops, gpu_neighbours, route_latency
 from weft.dsl.nouns.topology import Topology
 
+from ...fabric.fabric import fabric_of
 from ...time.programs.routes import routes_of
 
 Pair = tuple[int, int]
@@ -29,10 +30,9 @@ class Routes:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.near = gpu_neighbours(topology)
-        self._width = [float(x.bandwidth) for x in topology.links]
-        for resource in topology.resources:
-            for link in resource.links:
-                self._width[link] = min(self._width[link], float(resource.bandwidth))
+        fabric = fabric_of(topology)
+        width = fabric.GBps.tolist()
+        self._width = [min(width[r] for r in held) for held in fabric.loaded]
         self._ways: dict[Pair, tuple[Way, ...]] = {}
         inner = sum(x.src >= topology.ranks <= x.dst for x in topology.links)
         self._all = inner <= EXHAUSTIVE

@@ -11,11 +11,11 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ...base.engine import Budget, Observer
 from ...bounds.whole_chunks import WholeChunks, whole_chunk_bound
+from ...lp.solver import Answer, solve
 from ...time.schedule_time import simulate
 from ..sketched.field import Field
 from ..sketched.search import Search
 from .epochs import MOST_STARTS, Epochs
-from .solve import Answer, solve
 from .unrounded import unrounded
 
 EASE = 1e-5

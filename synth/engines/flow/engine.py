@@ -148,7 +148,7 @@ def _paths(problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """Flows for one size, and the quickest order of the best of them."""
     from weft.dsl.base.jit import is_cold
 
-    from ..packing.order.order_search import Effort, quickest
+    from ..packing.order.order_search import Trial, quickest
     from ..packing.paths import kernels as path_kernels
     from .roads import roads
 
@@ -162,10 +162,8 @@ def _paths(problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         seed=budget.seed,
     )
     observer.stage("order")
-    effort = Effort(
-        until=until - 0.1 * budget.seconds, seed=budget.seed, stopped=observer.cancelled
-    )
-    planned = quickest([_quotient(p) for p in _candidates(problem, found, budget)], size, effort)
+    trial = Trial(until=until - 0.1 * budget.seconds, seed=budget.seed, stopped=observer.cancelled)
+    planned = quickest([_quotient(p) for p in _candidates(problem, found, budget)], size, trial)
     point = _planned_point(problem, planned)
     observer.incumbent(point)
     took = simulate(point.schedule, size).time_us

@@ -27,6 +27,7 @@ from ...bounds.bounds import waiting
 from ...bounds.composite import always
 from ...bounds.flow import priced
 from ...bounds.windows import Lengths
+from ...fabric.fabric import fabric_of
 from ...lp.certified import common_denominator
 from ..packing.paths.columns import Split, Task, generate, split
 from ..packing.paths.net import Net, net_of
@@ -186,8 +187,7 @@ def _waits(net: Net, latency: Fraction) -> tuple[Fraction, ...]:
     """The least α of a transfer over each row orbit, in µs."""
     topology = net.topology
     lengths = Lengths.of(topology)
-    rows = len(topology.links) + len(topology.resources)
-    each = always(topology, lengths, range(rows), latency)
+    each = always(topology, lengths, range(fabric_of(topology).resources), latency)
     least = [Fraction(0)] * net.rows
     for row, orbit in enumerate(net.orbits.row_orbit.tolist()):
         least[orbit] = int(each[row]) * lengths.unit

@@ -16,7 +16,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 
 from ...base.engine import Budget, Observer, Outcome, Point, Status
 from ...bounds import Bounds, bounds, lower_bound_us
-from ...fabric.greedy_machine import Machine, machine_of
+from ...fabric.hop_table import HopTable, hop_table_of
 from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto
 from .demand import Demand, demand_of, refusal
@@ -216,7 +216,7 @@ class _Cut:
     """The problem with every unit cut into pieces: its machine, and ways to plan it."""
 
     collective: Collective
-    machine: Machine
+    machine: HopTable
     demand: Demand | None
     effort: GreedyEffort
 
@@ -225,7 +225,7 @@ class _Cut:
         """The tables of a cut."""
         collective = problem.collective.split(pieces)
         chunk = Fraction(_size(problem), collective.message_chunks)
-        machine = machine_of(problem.topology, chunk)
+        machine = hop_table_of(problem.topology, chunk)
         demand = None if _joint(collective) else demand_of(collective)
         return _Cut(collective, machine, demand, effort)
 
@@ -241,7 +241,7 @@ class _Cut:
             yield from _routed(self.machine, self.demand, seed, self.effort)
 
 
-def _routed(machine: Machine, demand: Demand, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
+def _routed(machine: HopTable, demand: Demand, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
     """Plans along trees of little load, for chunks that few ranks want.
 
     Raises:

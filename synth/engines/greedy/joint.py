@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 
-from ...fabric.greedy_machine import Machine
+from ...fabric.hop_table import HopTable
 from .effort import GreedyEffort
 from .lists import Jobs, jobs_of, plans
 from .plan import Plan
@@ -24,7 +24,7 @@ from .routes import Ends, Trees, both_ways, doubled, grow_trees
 Legs = list[tuple[list[int], list[int]]]
 
 
-def joint_plans(machine: Machine, pieces: int, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
+def joint_plans(machine: HopTable, pieces: int, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
     """Plans for an allreduce of ``pieces`` chunks; none if some rank cannot hear another one."""
     for deep in effort.depths:
         legs = _legs(machine, min(pieces, effort.joint_trees), seed, effort, deep)
@@ -33,7 +33,7 @@ def joint_plans(machine: Machine, pieces: int, seed: int, effort: GreedyEffort) 
 
 
 def _legs(
-    machine: Machine, trees: int, seed: int, effort: GreedyEffort, deep: float
+    machine: HopTable, trees: int, seed: int, effort: GreedyEffort, deep: float
 ) -> Legs | None:
     """For each tree the hops of the reduction, leaves first, and of the broadcast, root first."""
     roots = _roots(machine, trees, seed)
@@ -70,13 +70,13 @@ def _of(trees: Trees) -> list[Ints]:
     return [trees.hops[c, :n] for c, n in enumerate(trees.length.tolist())]
 
 
-def _roots(machine: Machine, trees: int, seed: int) -> Ints:
+def _roots(machine: HopTable, trees: int, seed: int) -> Ints:
     """Where trees have their roots: everywhere in turn, in seeded order."""
     order = np.random.default_rng(seed).permutation(machine.ranks)
     return np.resize(order, trees).astype(np.int64)
 
 
-def _jobs(machine: Machine, legs: Legs, pieces: int) -> Jobs:
+def _jobs(machine: HopTable, legs: Legs, pieces: int) -> Jobs:
     """The hops of all chunks: into a rank's sum before out of it, the sum before the copies."""
     src, dst = machine.src.tolist(), machine.dst.tolist()
     hop: list[int] = []

@@ -9,7 +9,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
 
-from ...fabric.greedy_machine import Machine, grouped
+from ...fabric.fabric import grouped
+from ...fabric.hop_table import HopTable
 from .effort import GreedyEffort
 from .plan import Plan
 from .routes import Trees
@@ -29,7 +30,7 @@ class Jobs:
     tail: Ints
 
 
-def tree_jobs(machine: Machine, trees: Trees) -> Jobs:
+def tree_jobs(machine: HopTable, trees: Trees) -> Jobs:
     """Each tree's hops, from its holders to its leaves."""
     hops = [trees.hops[c, :n].tolist() for c, n in enumerate(trees.length.tolist())]
     src, dst = machine.src.tolist(), machine.dst.tolist()
@@ -48,7 +49,7 @@ def tree_jobs(machine: Machine, trees: Trees) -> Jobs:
 
 
 def jobs_of(
-    machine: Machine,
+    machine: HopTable,
     hop: list[int],
     chunk: list[int],
     reduce: list[bool],
@@ -68,7 +69,7 @@ def jobs_of(
     )
 
 
-def plans(machine: Machine, jobs: Jobs, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
+def plans(machine: HopTable, jobs: Jobs, seed: int, effort: GreedyEffort) -> Iterator[Plan]:
     """Plans by several rules: chunk by chunk, longest tail first, in rotation, at random.
 
     Each one is justified: served backwards, the last first, then forwards in the order that this
@@ -111,14 +112,14 @@ def _justified(queues: Queues, order: Ints, effort: GreedyEffort) -> Ints:
 class Queues:
     """Jobs as the kernel wants them, forwards and backwards: who waits for how many, for whom."""
 
-    machine: Machine
+    machine: HopTable
     hop: Ints
     arrives: Ints
     forth: tuple[Ints, Ints, Ints]
     back: tuple[Ints, Ints, Ints]
 
     @staticmethod
-    def of(machine: Machine, jobs: Jobs) -> Queues:
+    def of(machine: HopTable, jobs: Jobs) -> Queues:
         """The queues of jobs."""
         before, then = jobs.needs
 

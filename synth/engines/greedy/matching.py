@@ -21,7 +21,8 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 
-from ...fabric.greedy_machine import Machine, grouped
+from ...fabric.fabric import grouped
+from ...fabric.hop_table import HopTable
 from .demand import Demand, Tables, tables
 from .effort import GreedyEffort
 from .plan import BLOCK, Block, Plan, plan_of
@@ -32,7 +33,7 @@ Attempt = Callable[[], Plan]
 
 
 def match_events(
-    machine: Machine,
+    machine: HopTable,
     bits: Tables,
     seed: int,
     *,
@@ -94,7 +95,7 @@ def match_events(
             raise stuck(int(clock[LEFT]))
 
 
-def most_under_way(machine: Machine, left: int) -> int:
+def most_under_way(machine: HopTable, left: int) -> int:
     """How many chunks can be under way at one time, at most."""
     if not machine.hops:
         return 1
@@ -102,13 +103,13 @@ def most_under_way(machine: Machine, left: int) -> int:
     return max(1, min(left, int(queue.sum())))
 
 
-def _into(machine: Machine) -> tuple[Ints, Ints]:
+def _into(machine: HopTable) -> tuple[Ints, Ints]:
     """The hops into every rank, the quickest first."""
     order = np.lexsort((machine.arrives, machine.dst)).astype(np.int64)
     return grouped(machine.dst, machine.ranks)[0], order
 
 
-def _ahead(machine: Machine, into: tuple[Ints, Ints], patient: bool) -> Ints:
+def _ahead(machine: HopTable, into: tuple[Ints, Ints], patient: bool) -> Ints:
     """How many hops into the same rank are at least twice as quick as each hop."""
     ahead = np.zeros(machine.hops, np.int64)
     if patient:
@@ -118,7 +119,7 @@ def _ahead(machine: Machine, into: tuple[Ints, Ints], patient: bool) -> Ints:
     return ahead
 
 
-def delays(machine: Machine) -> tuple[tuple[int, int], ...]:
+def delays(machine: HopTable) -> tuple[tuple[int, int], ...]:
     """(delay, ticks of a step) that make sense on a uniform machine."""
     hold, alpha = int(machine.hold[0]), int(machine.alpha[0])
     if not alpha:
@@ -127,7 +128,7 @@ def delays(machine: Machine) -> tuple[tuple[int, int], ...]:
 
 
 def match_grid(
-    machine: Machine,
+    machine: HopTable,
     bits: Tables,
     delay: int,
     step: int,
@@ -192,7 +193,7 @@ def stuck(left: int) -> UserError:
 
 
 def attempts(
-    machine: Machine, demand: Demand, seed: int, compared: int = COMPARED
+    machine: HopTable, demand: Demand, seed: int, compared: int = COMPARED
 ) -> Iterator[Attempt]:
     """Ways to match with one seed, the likeliest to be good first.
 
@@ -211,12 +212,12 @@ def attempts(
 
 
 def _grid(
-    machine: Machine, demand: Demand, seed: int, compared: int, delay: int, step: int
+    machine: HopTable, demand: Demand, seed: int, compared: int, delay: int, step: int
 ) -> Plan:
     bits = tables(demand, seed)
     return plan_of(machine, match_grid(machine, bits, delay, step, seed, enough=compared))
 
 
-def _events(machine: Machine, demand: Demand, seed: int, compared: int, patient: bool) -> Plan:
+def _events(machine: HopTable, demand: Demand, seed: int, compared: int, patient: bool) -> Plan:
     bits = tables(demand, seed)
     return plan_of(machine, match_events(machine, bits, seed, patient=patient, enough=compared))

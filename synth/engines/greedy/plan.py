@@ -13,7 +13,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ...fabric.greedy_machine import Machine
+from ...fabric.hop_table import HopTable
 
 BLOCK = 1 << 22
 """Transfers in a block of a stream, about."""
@@ -44,7 +44,7 @@ class Block:
 class Plan:
     """Transfers in order of their start: hop, chunk, start in ticks, and which are added up."""
 
-    machine: Machine
+    machine: HopTable
     hop: Ints
     chunk: Ints
     start: Ints
@@ -58,7 +58,7 @@ class Plan:
         return self.machine.us(int((self.start + self.machine.arrives[self.hop]).max()))
 
 
-def plan_of(machine: Machine, blocks: Iterable[Block]) -> Plan:
+def plan_of(machine: HopTable, blocks: Iterable[Block]) -> Plan:
     """All blocks of a stream in one plan."""
     parts = list(blocks)
     columns = [

@@ -15,7 +15,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 
-from ...fabric.greedy_machine import Machine, grouped
+from ...fabric.fabric import grouped
+from ...fabric.hop_table import HopTable
 from .effort import GreedyEffort
 
 
@@ -51,7 +52,7 @@ class Ends:
 
 
 def grow_trees(
-    machine: Machine,
+    machine: HopTable,
     holders: Ends,
     wanters: Ends,
     seed: int,
@@ -109,13 +110,13 @@ def grow_trees(
     return best
 
 
-def _level(deep: float, machine: Machine, target: float) -> float:
+def _level(deep: float, machine: HopTable, target: float) -> float:
     """The price of a level: a share of that of a hop on a row of mean load."""
     share = float(machine.hold.mean()) / target
     return deep * ((1 + share) ** 8 - 1)
 
 
-def both_ways(machine: Machine) -> tuple[Machine, Ints] | None:
+def both_ways(machine: HopTable) -> tuple[HopTable, Ints] | None:
     """The machine whose hops hold what they and their way back hold; and every hop's way back.
 
     None where a hop has no way back.
@@ -132,7 +133,7 @@ def both_ways(machine: Machine) -> tuple[Machine, Ints] | None:
     return joined(machine, back), back
 
 
-def joined(machine: Machine, back: Ints) -> Machine:
+def joined(machine: HopTable, back: Ints) -> HopTable:
     """Hops that also hold what their ways back hold."""
     first = [0]
     row: list[int] = []
@@ -150,7 +151,7 @@ def joined(machine: Machine, back: Ints) -> Machine:
     return replace(machine, first=ints[0], row=ints[1], hold=ints[2])
 
 
-def doubled(machine: Machine) -> Machine:
+def doubled(machine: HopTable) -> HopTable:
     """The machine beside itself turned round, on the same rows: rank N + r is r in the second."""
     n = machine.ranks
     second = machine.first[1:] + machine.first[-1]

@@ -33,7 +33,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.nouns.topology_json import dump as dump_topology
 from weft.dsl.nouns.topology_json import load as load_topology
 
-from ...fabric.greedy_machine import Machine, machine_of
+from ...fabric.hop_table import HopTable, hop_table_of
 from .check import StreamCheck
 from .demand import gathered
 from .matching import delays, match_events, match_grid
@@ -47,7 +47,7 @@ class Stream:
     """An allgather on its way: what it is of, and its blocks (to be read once)."""
 
     topology: Topology
-    machine: Machine
+    machine: HopTable
     pieces: int
     chunk_bytes: Fraction
     seed: int
@@ -103,7 +103,7 @@ def stream(
         raise UserError("nothing has to move", hint="two ranks, one byte and one piece at least")
     require_memory(topology.ranks, topology.ranks * pieces, memory, 4, 3 * 20 * block)
     chunk_bytes = Fraction(message_bytes, topology.ranks * pieces)
-    machine = machine_of(topology, chunk_bytes)
+    machine = hop_table_of(topology, chunk_bytes)
     bits = gathered(topology.ranks, pieces, seed)
     if machine.uniform:
         delay, step = _delay(machine, pieces)
@@ -128,7 +128,7 @@ def require_memory(ranks: int, chunks: int, memory: int, tables: int, other: int
         )
 
 
-def _delay(machine: Machine, pieces: int) -> tuple[int, int]:
+def _delay(machine: HopTable, pieces: int) -> tuple[int, int]:
     """Of the grids that make sense the one that should be quicker: each delay costs some steps."""
     least = np.bincount(machine.dst, minlength=machine.ranks).min()
     steps = machine.ranks * pieces / max(1, int(least))

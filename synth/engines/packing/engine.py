@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from typing import ClassVar
@@ -28,7 +28,8 @@ from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
 from ...judge.permitted import orbits_for, same_for_all
 from ...time.schedule_tables import prepare
-from .order.order_search import Effort, Planned, quickest
+from .effort import PACKING_EFFORT, PackingEffort
+from .order.order_search import Planned, Trial, quickest
 from .order.plan import Plan
 from .order.plan_quick import Group, quick_packing
 from .order.plan_quotient import Quotient, unfolded
@@ -39,9 +40,6 @@ from .trees.demands import moves_pairs, pairs_of
 from .trees.model import Packing, tree_depth
 from .trees.peers import peers_of
 from .trees.task import Under
-
-LADDER = (1 << 30, 1 << 25, 1 << 20, 1 << 16, 1 << 10)
-"""Message sizes in bytes that the objective frontier looks at, the largest first."""
 
 TREES = frozenset(
     {
@@ -55,23 +53,15 @@ TREES = frozenset(
 )
 """What trees serve; paths serve whatever one rank sends to one other."""
 
-_PACKING_SHARE = 0.5  # of the seconds; the rest is for orders, the schedule and its check
-_SAME = 1.01  # a schedule that is as near to a size's best makes another one needless
-_MOST_UNFOLDED = 20_000  # transfers
 _SEGMENTS = 1 << 16  # as many as schedule files may have
 _LARGEST = 10**7  # of an option; loops over them hold a word for each
-_MOST_THRIFTY = 6_000  # ranks², up to which trees that load little are grown
-_FEW = 32  # ranks up to which trees that load little need no symmetry
-_MANY = 256  # more ranks than that, fewer than so many of them alike: boxes times fabric
-_ALIKE = 16
-_LITTLE = 0.02  # what boxes times fabric may lose before the whole machine is packed, too
-_TOO_MANY = 768  # ranks that are not alike: to pack the whole takes minutes
-_MOST_QUICK = 300_000  # ranks · representatives up to which trees of least latency are built
 
 
 @dataclass(frozen=True, slots=True)
 class Packer:
     """Packings of trees and paths at the optimum rate, pipelined in slices and ordered.
+
+    ``effort`` holds the limits of the search.
 
     Options:
         trees: at most so many trees per root; 0 for no limit.
@@ -97,6 +87,7 @@ class Packer:
     segments: int = 0
     grains: int = 0
     boxes: bool = False
+    effort: PackingEffort = field(default=PACKING_EFFORT, repr=False)
 
     def __post_init__(self) -> None:
         for option in ("trees", "height", "peers", "segments", "grains"):
@@ -158,37 +149,39 @@ class Packer:
         quotients = [self._quotient(p) for p in packings]
         if problem.sketch is None and self._crowded(problem, quotients):
             # First, so that it is tried before those that it is to beat.
-            thrifty = thrifty_packing(_alone(packings[0]))
+            thrifty = thrifty_packing(self._alone(packings[0]))
             quotients = [*([] if thrifty is None else [self._quotient(thrifty)]), *quotients]
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
-        effort = Effort(
+        trial = Trial(
             until=until - 0.25 * budget.seconds,
             segments=self.segments,
             seed=budget.seed,
             stopped=observer.cancelled,
+            effort=self.effort.order,
         )
         observer.stage("order")
         points: list[Point] = []
         kept: list[Planned] = []
-        for size in sizes_of(problem, LADDER):
-            if kept and effort.over():
+        for size in sizes_of(problem, self.effort.sizes):
+            if kept and trial.over():
                 break
-            found = quickest(quotients, size, effort)
-            enough = [i for i, p in enumerate(kept) if _time(p, size) <= _SAME * found.time_us]
+            found = quickest(quotients, size, trial)
+            most = self.effort.same * found.time_us
+            enough = [i for i, p in enumerate(kept) if _time(p, size) <= most]
             if enough:
                 points[enough[0]] = _good_at(points[enough[0]], size)
                 continue
             kept.append(found)
             points.append(_good_at(_point(found), size))
             observer.incumbent(points[-1])
-        return self._outcome(problem, kept, points, effort)
+        return self._outcome(problem, kept, points, trial)
 
     def _quotient(self, packing: Packing) -> Quotient:
         """The packing made ready to be run: on orbits, unless images meet at rows and there are
         few enough of them to look at each."""
         quotient = Quotient.of(Plan.of(packing, self.grains))
-        if quotient.exact or quotient.plan.transfers > _MOST_UNFOLDED:
+        if quotient.exact or quotient.plan.transfers > self.effort.most_unfolded:
             return quotient
         return Quotient.of(Plan.of(unfolded(packing), self.grains))
 
@@ -196,7 +189,7 @@ class Packer:
         """Whether transfers will wait for each other at several rows, so that trees that load
         little are worth their rate."""
         few = (
-            problem.topology.ranks**2 <= _MOST_THRIFTY
+            problem.topology.ranks**2 <= self.effort.most_thrifty
             and not self.height
             and not self.peers
             and problem.objective is not Objective.BANDWIDTH
@@ -204,18 +197,24 @@ class Packer:
         switched = len(problem.topology.nodes) > problem.topology.ranks
         return few and switched and len(quotients[0].plan.packing.images) == 1
 
+    def _alone(self, packing: Packing) -> Packing:
+        """A small packing without its group, so that trees of its images may differ."""
+        if packing.topology.ranks > self.effort.few:
+            return packing
+        return replace(packing, images=packing.images[:1], link_images=packing.link_images[:1])
+
     def _in_rounds(self, problem: Problem, packing: Packing, seed: int) -> Packing | None:
         """Messages in rounds, if they are as good at what the objective looks at."""
         if problem.collective.kind in TREES:
             return None
-        found = in_rounds(packing, seed)
+        found = in_rounds(packing, seed, self.effort.paths)
         if found is None or problem.objective is not Objective.BANDWIDTH:
             return found
         return found if found.us_per_byte <= packing.us_per_byte else None
 
     def _packings(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
         """Of the packers, and the quickest routes."""
-        seconds = _PACKING_SHARE * budget.seconds
+        seconds = self.effort.packing_share * budget.seconds
         topology, collective = problem.topology, problem.collective
         if problem.sketch is not None:
             return self._sketched(problem, budget, observer)
@@ -224,10 +223,16 @@ class Packer:
         else:
             from .paths.paths import pack_paths
 
-            found = pack_paths(topology, collective, seconds=seconds, seed=budget.seed)
+            found = pack_paths(
+                topology,
+                collective,
+                seconds=seconds,
+                seed=budget.seed,
+                effort=self.effort.paths,
+            )
         roots = collective.chunks // (len(found[0].images) if found else 1)
         if found and problem.objective is not Objective.BANDWIDTH:
-            if roots * collective.ranks <= _MOST_QUICK:
+            if roots * collective.ranks <= self.effort.most_quick:
                 quick = _quick(found)
                 if self._low_and_narrow(quick):
                     found.append(quick)
@@ -239,17 +244,19 @@ class Packer:
         from .hosts.hosts import pack_hosts
         from .trees.trees import pack
 
-        seconds, seed = _PACKING_SHARE * budget.seconds, budget.seed
+        effort, seed = self.effort, budget.seed
+        seconds = effort.packing_share * budget.seconds
         topology, collective = problem.topology, problem.collective
         many = (
             not self._limits()
-            and collective.ranks > _MANY
-            and len(orbits_of(topology).images) < _ALIKE
+            and collective.ranks > effort.many
+            and len(orbits_of(topology).images) < effort.alike
         )
         if self.boxes or many:
-            made = pack_hosts(topology, collective, seconds=seconds, seed=seed)
-            little = made is not None and made.us_per_byte <= (1 + _LITTLE) * made.bound
-            if made is not None and (self.boxes or little or collective.ranks > _TOO_MANY):
+            made = pack_hosts(topology, collective, seconds=seconds, seed=seed, effort=effort.hosts)
+            little = made is not None and made.us_per_byte <= (1 + effort.little) * made.bound
+            large = collective.ranks > effort.too_many
+            if made is not None and (self.boxes or little or large):
                 return [made]
             if self.boxes:
                 raise UserError(
@@ -265,6 +272,7 @@ class Packer:
             seconds=seconds,
             seed=seed,
             observer=observer,
+            effort=effort.trees,
         )
 
     def _sketched(self, problem: Problem, budget: Budget, observer: Observer) -> list[Packing]:
@@ -281,9 +289,10 @@ class Packer:
             trees=self.trees,
             height=self.height,
             under=Under(orbits_for(topology, problem.sketch), pairs),
-            seconds=_PACKING_SHARE * budget.seconds,
+            seconds=self.effort.packing_share * budget.seconds,
             seed=budget.seed,
             observer=observer,
+            effort=self.effort.trees,
         )
 
     def _low_and_narrow(self, packing: Packing) -> bool:
@@ -292,7 +301,7 @@ class Packer:
         return fits and (not self.peers or peers_of(packing) <= self.peers)
 
     def _outcome(
-        self, problem: Problem, kept: list[Planned], points: list[Point], effort: Effort
+        self, problem: Problem, kept: list[Planned], points: list[Point], trial: Trial
     ) -> Outcome:
         statements = [point.words for point in points]
         statements += dict.fromkeys(
@@ -301,7 +310,7 @@ class Packer:
         if self.peers:
             most = max(peers_of(f.quotient.plan.packing) for f in kept)
             statements.append(f"{most} peers of a rank at most, {self.peers} allowed")
-        if effort.over():
+        if trial.over():
             statements.append("stopped before all orders were tried")
         proved = _proved(problem, kept[0], points[0])
         return Outcome(
@@ -341,13 +350,6 @@ def _cold(trees: bool) -> bool:
     return is_cold(kernels.fill if trees else path_kernels.search)
 
 
-def _alone(packing: Packing) -> Packing:
-    """A small packing without its group, so that trees of its images may differ."""
-    if packing.topology.ranks > _FEW:
-        return packing
-    return replace(packing, images=packing.images[:1], link_images=packing.link_images[:1])
-
-
 @cache
 def _compiled(trees: bool) -> None:
     """Run everything once on three ranks, so that the loops are compiled when the clock starts.
@@ -366,7 +368,7 @@ def _compiled(trees: bool) -> None:
         collective = make(kind, 3)
         packings = pack(line, collective) if trees else pack_paths(line, collective)
         quotients = [Quotient.of(Plan.of(p)) for p in packings]
-        prepare(quickest(quotients, 1, Effort(segments=2)).schedule()).time(1)
+        prepare(quickest(quotients, 1, Trial(segments=2)).schedule()).time(1)
 
 
 def _quick(found: Sequence[Packing]) -> Packing:

@@ -20,7 +20,7 @@ from weft.dsl.nouns.sketch import Sketch
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
-from ...fabric.greedy_machine import Machine, machine_of
+from ...fabric.hop_table import HopTable, hop_table_of
 from ...judge.permitted import off_relays, orbits_for
 from ..greedy.plan import Plan, schedule_of
 from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
@@ -44,7 +44,7 @@ class Field:
 
     topology: Topology
     collective: Collective
-    machine: Machine
+    machine: HopTable
     hops: Hops
     rows: int
     jobs: Jobs
@@ -59,7 +59,7 @@ class Field:
             UserError: the symmetry of the sketch leaves a chunk where it is.
         """
         topology, sketch = problem.topology, problem.sketch or Sketch("")
-        machine = machine_of(topology, bytes_of_chunk)
+        machine = hop_table_of(topology, bytes_of_chunk)
         orbits = orbits_for(topology, sketch)
         moved = _hop_images(machine, orbits)
         images = _chunk_images(collective, orbits)
@@ -96,7 +96,7 @@ class Field:
 # --- symmetry -------------------------------------------------------------------------------------
 
 
-def _hop_images(machine: Machine, orbits: Orbits) -> Ints:
+def _hop_images(machine: HopTable, orbits: Orbits) -> Ints:
     """The image of every hop, shape (elements, hops)."""
     routes = [
         tuple(machine.links[machine.route[h] : machine.route[h + 1]].tolist())
@@ -179,7 +179,7 @@ def _ends(collective: Collective) -> list[tuple[frozenset[int], frozenset[int]]]
     return [(frozenset(a), frozenset(b)) for a, b in zip(starts, wants, strict=True)]
 
 
-def _quotient(machine: Machine, orbits: Orbits) -> tuple[Hops, int]:
+def _quotient(machine: HopTable, orbits: Orbits) -> tuple[Hops, int]:
     """Hops over orbits of rows: what all images hold of one of them, one after the other."""
     size = np.bincount(orbits.row_orbit)
     first, row, hold = [0], [], []
@@ -224,7 +224,7 @@ def _jobs(
     topology: Topology,
     collective: Collective,
     sketch: Sketch,
-    machine: Machine,
+    machine: HopTable,
     images: tuple[Ints, Ints, Ints],
 ) -> Jobs:
     """One job per orbit; ``images``: of nodes (elements, nodes), of chunks and of hops."""

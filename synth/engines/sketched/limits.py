@@ -26,7 +26,7 @@ from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.sketch import FixedSend, MaxDetour, MaxHops, MaxSteps, Measure, Rule, Sketch
 from weft.dsl.nouns.topology import Topology
 
-from ...fabric.greedy_machine import Machine
+from ...fabric.hop_table import HopTable
 
 UNLIMITED = 1 << 30
 
@@ -50,7 +50,7 @@ def refused(rule: Rule, problem: Problem) -> str | None:
 
 
 def limits_of(
-    topology: Topology, sketch: Sketch, machine: Machine, holds: Bools
+    topology: Topology, sketch: Sketch, machine: HopTable, holds: Bools
 ) -> tuple[Ints, Ints]:
     """The length of hops (measures, hops), and of the longest ways (measures, jobs, ranks)."""
     lengths, most = [], []
@@ -86,7 +86,7 @@ def _longest(topology: Topology, rule: MaxDetour) -> Ints:
     return found
 
 
-def _lengths(topology: Topology, machine: Machine, measure: Measure) -> Ints:
+def _lengths(topology: Topology, machine: HopTable, measure: Measure) -> Ints:
     if measure is Measure.HOPS:
         return np.ones(machine.hops, np.int64)
     alpha = np.concatenate([[0], np.cumsum(latency_units(topology)[0][machine.links])])
@@ -94,7 +94,7 @@ def _lengths(topology: Topology, machine: Machine, measure: Measure) -> Ints:
     return found
 
 
-def hops_down(machine: Machine, allowed: Bools, root: Ints) -> Ints:
+def hops_down(machine: HopTable, allowed: Bools, root: Ints) -> Ints:
     """Hops from the root of each sum to the farthest rank, over the hops that it may take."""
     found = np.zeros(len(root), np.int64)
     for j, (open_hops, start) in enumerate(zip(allowed, root.tolist(), strict=True)):
@@ -109,7 +109,7 @@ def hops_down(machine: Machine, allowed: Bools, root: Ints) -> Ints:
 
 
 def fixed_sends(
-    collective: Collective, sketch: Sketch, holds: Bools, wants: Bools, machine: Machine
+    collective: Collective, sketch: Sketch, holds: Bools, wants: Bools, machine: HopTable
 ) -> tuple[Bools, Bools] | None:
     """Which hops are open for each chunk, and by which ranks it must come; None: no such rules.
 

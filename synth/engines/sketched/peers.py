@@ -19,13 +19,13 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.sketch import Sketch, SwitchPolicy
 from weft.dsl.nouns.topology import Topology
 
-from ...fabric.greedy_machine import Machine
+from ...fabric.hop_table import HopTable
 
 MOST_TRIED = 5000
 """Sets of distances that are tried."""
 
 
-def beyond_peers(topology: Topology, sketch: Sketch, machine: Machine, moved: Ints) -> Bools:
+def beyond_peers(topology: Topology, sketch: Sketch, machine: HopTable, moved: Ints) -> Bools:
     """The hops that no chunk may take, since they lead to others than the chosen peers.
 
     Raises:
@@ -46,7 +46,7 @@ def beyond_peers(topology: Topology, sketch: Sketch, machine: Machine, moved: In
     return barred
 
 
-def _through(topology: Topology, machine: Machine, switch: int) -> Bools:
+def _through(topology: Topology, machine: HopTable, switch: int) -> Bools:
     """The hops that pass a switch."""
     enters = np.array([x.dst == switch for x in topology.links], bool)[machine.links]
     before = np.concatenate([[0], np.cumsum(enters)])
@@ -54,7 +54,7 @@ def _through(topology: Topology, machine: Machine, switch: int) -> Bools:
     return found
 
 
-def _chosen(machine: Machine, through: Bools, limit: int) -> Bools:
+def _chosen(machine: HopTable, through: Bools, limit: int) -> Bools:
     members = np.unique(np.concatenate([machine.src[through], machine.dst[through]]))
     place = np.searchsorted(members, np.arange(machine.ranks))
     ahead = (place[machine.dst] - place[machine.src]) % max(1, len(members))

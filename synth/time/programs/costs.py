@@ -15,6 +15,7 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.topology import Topology
 
+from ...fabric.fabric import fabric_of
 from .model import Cut, RuntimeModel
 from .operations import Operations
 from .routes import Route, routes_of
@@ -141,7 +142,7 @@ def costs_in_ticks(
     chunks = np.where(operations.local, operations.chunks, 0).tolist()
     leg, last_leg = (maker.column(operations, row) for row in ticks.row)
     extra, last_extra = ([ticks.overhead + n * each for n in chunks] for each in ticks.local)
-    return Costs(ticks.unit, maker.rows, maker.legs, leg, last_leg, extra, last_extra)
+    return Costs(ticks.unit, maker.fabric.resources, maker.legs, leg, last_leg, extra, last_extra)
 
 
 def _local(cut: Cut, model: RuntimeModel) -> tuple[Fraction, Fraction]:
@@ -157,9 +158,8 @@ class _Legs:
 
     def __init__(self, topology: Topology, routes: list[Route], alphas: list[int]) -> None:
         self.routes, self.alphas = routes, alphas
-        self.rows = len(topology.links) + len(topology.resources)
         self.legs: list[Leg] = []
-        self.shared = resources_of(topology)
+        self.fabric = fabric_of(topology)
 
     def column(self, operations: Operations, row: list[int]) -> list[int]:
         """The leg of each operation that sends, where a chunk holds row i for ``row[i]``."""
@@ -176,26 +176,8 @@ class _Legs:
         return column
 
     def _leg(self, route: Route, chunks: int, row: list[int]) -> Leg:
-        times = times_held(route, self.shared)
+        times = self.fabric.times_held(route)
         holds = {held: n * row[held] * chunks for held, n in times.items()}
         leaves = max(holds.values())
         alpha = sum(self.alphas[i] for i in route)
         return Leg(tuple(holds), tuple(holds.values()), leaves, leaves + alpha)
-
-
-def resources_of(topology: Topology) -> dict[int, list[int]]:
-    """The rows of the shared resources that each link belongs to."""
-    shared: dict[int, list[int]] = {}
-    for row, resource in enumerate(topology.resources, len(topology.links)):
-        for i in resource.links:
-            shared.setdefault(i, []).append(row)
-    return shared
-
-
-def times_held(route: Route, shared: dict[int, list[int]]) -> dict[int, int]:
-    """The rows of a route, and how many times over a message holds each."""
-    times: dict[int, int] = {}
-    for i in route:
-        for held in (i, *shared.get(i, ())):
-            times[held] = times.get(held, 0) + 1
-    return times

@@ -13,7 +13,8 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 
-from .costs import Ticks, resources_of, times_held
+from ...fabric.fabric import fabric_of
+from .costs import Ticks
 from .operations import Operations
 from .precedence import meeting, successors
 from .routes import Route
@@ -62,8 +63,8 @@ class Layout:
         from .kernel import in_order
 
         leg, connection, chunks = _legs(operations)
-        shared = resources_of(topology)
-        held = [times_held(routes[c], shared) for c in connection]
+        fabric = fabric_of(topology)
+        held = [fabric.times_held(routes[c]) for c in connection]
         links = [routes[c] for c in connection]
         begin = np.cumsum([0, *map(len, held)])
         start, after = successors(operations)

@@ -12,46 +12,20 @@ from weft.dsl.nouns.collective import Collective, Kind
 
 from ....fabric.hosts import Hosts
 from ..trees.templates import overlay
-from .search import PASSES, Choice, Found, TreeDemand, TreeSet, choose, loads_of, search
+from .search import (
+    HOST_EFFORT,
+    Choice,
+    Found,
+    HostEffort,
+    TreeDemand,
+    TreeSet,
+    choose,
+    loads_of,
+    search,
+)
 from .trees import Shares
 
 REDUCING = frozenset({Kind.REDUCE_SCATTER, Kind.REDUCE})
-
-TREES = 1024
-"""Trees over hosts that chunks are cut into, unless there are more chunks."""
-
-PARTS = (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192)
-"""Equal shares that a chunk may be cut into."""
-
-CHANGE = 28
-"""Shares of the few chunks that are cut fine, so that loads come out even."""
-
-ENOUGH = 1.0002
-"""A congestion below this is not improved."""
-
-CLOSE = 1.02
-"""A congestion below this is not worth trying hosts that send on."""
-
-CLOSE_FREE = 1.05
-"""The same for pairs with free roots, each of which costs several trees."""
-
-COARSE = 0.1
-"""A tree that takes more of a busy row than this is grown in waves."""
-
-WAVES = 64
-"""Turns in which the hosts join such a tree."""
-
-MANY = 8
-"""More narrow hosts than this get no finer trees."""
-
-FEW = 24
-"""Hosts up to which a program chooses among the trees that were tried."""
-
-SLOWLY = 28
-"""Passes of pairs from given roots, which have nothing to choose but their rails."""
-
-OTHERS = 2
-"""Other roots that a tree of an allreduce tries in every pass."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,32 +41,32 @@ class _Roots:
         return tuple(Fraction(1, p) for p in self.parts.tolist())
 
 
-def shares_of(hosts: Hosts, collective: Collective, time: float, seed: int) -> Shares | None:
+def shares_of(
+    hosts: Hosts, collective: Collective, time: float, seed: int, effort: HostEffort = HOST_EFFORT
+) -> Shares | None:
     """Trees over hosts for all chunks; ``time`` (chunks per GB/s) is what they aim at.
 
     None where some host cannot reach another.
     """
     if collective.kind is Kind.ALLREDUCE:
-        return _allreduce(hosts, time, seed)
+        return _allreduce(hosts, time, seed, effort)
     turned = collective.kind in REDUCING
     ends = collective.post if turned else collective.pre
     owner = np.zeros(collective.chunks, np.int64)
     owner[ends.chunks] = ends.ranks
-    parts = max([p for p in PARTS if p * len(owner) <= TREES], default=1)
+    parts = max([p for p in effort.parts if p * len(owner) <= effort.trees], default=1)
     roots = _cut(owner, np.full(len(owner), parts))
-    found = _route(_tree_demand(hosts, roots, turned, time), seed)
+    wanted = replace(_tree_demand(hosts, roots, turned, time), effort=effort)
+    found = _route(wanted, seed)
     if found is None:
         return None
-    if found.congestion > ENOUGH and len(hosts.members) <= FEW:
+    if found.congestion > effort.enough and len(hosts.members) <= effort.few:
         demand = tuple(map(Fraction, np.bincount(hosts.host[owner]).tolist()))
-        wanted = _tree_demand(hosts, roots, turned, time)
         better = choose(found.tried, found.tried.roots, demand, wanted)
         if better is not None and better.congestion < found.congestion:
             return _laid(hosts, better, owner, turned)
-    if found.congestion > ENOUGH and len(hosts.members) > FEW:
-        roots, found = _finer(
-            hosts, owner, roots, found, _tree_demand(hosts, roots, turned, time), seed
-        )
+    if found.congestion > effort.enough and len(hosts.members) > effort.few:
+        roots, found = _finer(hosts, owner, roots, found, wanted, seed)
     return _merged(Shares(roots.chunk, roots.root, roots.weights, {turned: found.tree_set}))
 
 
@@ -102,7 +76,7 @@ def _cut(owner: Ints, parts: Ints) -> _Roots:
 
 
 def _tree_demand(hosts: Hosts, roots: _Roots, turned: bool, time: float) -> TreeDemand:
-    room = np.array([float(b) * time for b in hosts.bandwidth])
+    room = hosts.machine.GBps * time
     n = len(roots.chunk)
     return TreeDemand(
         (hosts.fabric(turned=False), hosts.fabric(turned=True)),
@@ -119,13 +93,14 @@ def _route(wanted: TreeDemand, seed: int) -> Found | None:
     """Direct trees first, from the given roots if many; hosts that send on if that is not
     enough."""
     tries: list[Found] = []
-    close = CLOSE_FREE if wanted.free else CLOSE
-    stages = [(0, 1, 0.0)] if wanted.free and wanted.groups > FEW else []
+    effort = wanted.effort
+    close = effort.close_free if wanted.free else effort.close
+    stages = [(0, 1, 0.0)] if wanted.free and wanted.groups > effort.few else []
     for free, relay, level in [*stages, (wanted.free, 1, 0.0), (wanted.free, wanted.groups, 0.1)]:
-        passes = PASSES if free == wanted.free else SLOWLY
+        passes = effort.passes if free == wanted.free else effort.fixed_root_passes
         this = replace(wanted, free=free)
         found = search(this, relay=relay, level=level, seed=seed, passes=passes)
-        if found is not None and found.congestion > ENOUGH and wanted.groups > FEW:
+        if found is not None and found.congestion > effort.enough and wanted.groups > effort.few:
             waves = _waves(wanted, found)
             if waves.max() > 1:
                 finer = replace(wanted, waves=waves, free=free)
@@ -133,7 +108,7 @@ def _route(wanted: TreeDemand, seed: int) -> Found | None:
                 found = min(found, again or found, key=_by)
         if found is not None:
             tries.append(found)
-            if found.congestion <= (close if wanted.groups > FEW else 1.0 + 1e-9):
+            if found.congestion <= (close if wanted.groups > effort.few else 1.0 + 1e-9):
                 break
     if not tries:
         return None
@@ -147,11 +122,11 @@ def _by(found: Found) -> float:
 def _narrow(wanted: TreeDemand, found: Found) -> Ints:
     """The hosts from which single trees take much of a row that is too busy."""
     loads = loads_of(found.tree_set, wanted.graphs[0], len(wanted.room))
-    busy = (loads.T @ wanted.weights + wanted.base) / wanted.room > ENOUGH
+    busy = (loads.T @ wanted.weights + wanted.base) / wanted.room > wanted.effort.enough
     if not busy.any():
         return np.zeros(0, np.int64)
     part = loads[:, np.flatnonzero(busy)].max(axis=1).toarray().ravel() * wanted.weights
-    much = part > COARSE * wanted.room[busy].min()
+    much = part > wanted.effort.coarse * wanted.room[busy].min()
     return np.unique(found.tree_set.roots[much])
 
 
@@ -161,9 +136,9 @@ def _waves(wanted: TreeDemand, found: Found) -> Ints:
     Where many hosts are narrow, or roots can move away, whole trees are fine enough.
     """
     narrow = _narrow(wanted, found)
-    if wanted.free or len(narrow) > MANY:
+    if wanted.free or len(narrow) > wanted.effort.many:
         narrow = narrow[:0]
-    return np.where(np.isin(found.tree_set.roots, narrow), WAVES, 1)
+    return np.where(np.isin(found.tree_set.roots, narrow), wanted.effort.waves, 1)
 
 
 def _finer(
@@ -173,17 +148,17 @@ def _finer(
     narrow = _narrow(wanted, found)
     of = hosts.host[owner]
     first = np.unique(of, return_index=True)[1]
-    fine = first[np.isin(of[first], narrow[:MANY])]
+    fine = first[np.isin(of[first], narrow[: wanted.effort.many])]
     fine = np.concatenate([fine, np.setdiff1d(first, fine)[-2:]])
     parts = np.full(len(owner), roots.parts.max())
-    parts[fine] *= CHANGE
+    parts[fine] *= wanted.effort.change
     more = _cut(owner, parts)
-    again = _tree_demand(
-        hosts, more, bool(wanted.turned[0]), float(wanted.room[0] / hosts.bandwidth[0])
-    )
+    time = float(wanted.room[0] / hosts.machine.bandwidth[0])
+    again = _tree_demand(hosts, more, bool(wanted.turned[0]), time)
+    again = replace(again, effort=wanted.effort)
     coarse = np.isin(hosts.host[more.root], narrow)
-    if len(narrow) <= MANY:
-        again = replace(again, waves=np.where(coarse, WAVES, 1))
+    if len(narrow) <= wanted.effort.many:
+        again = replace(again, waves=np.where(coarse, wanted.effort.waves, 1))
     better = search(again, relay=1, level=0.0, seed=seed)
     if better is not None and better.congestion < found.congestion:
         return more, better
@@ -222,13 +197,13 @@ def _merged(shares: Shares) -> Shares:
 # --- allreduce: up one tree, down another, the shares of the roots free -------------------------
 
 
-def _allreduce(hosts: Hosts, time: float, seed: int) -> Shares | None:
+def _allreduce(hosts: Hosts, time: float, seed: int, effort: HostEffort) -> Shares | None:
     """Pairs of trees; the program over all that were tried where hosts are few."""
-    few = len(hosts.members) <= FEW
+    few = len(hosts.members) <= effort.few
     wide = _widest(hosts)
-    pairs = len(wide) * max(1, (TREES // 4 if few else TREES) // len(wide))
+    pairs = len(wide) * max(1, (effort.trees // 4 if few else effort.trees) // len(wide))
     rank = wide[np.arange(pairs) % len(wide)]
-    room = np.array([float(b) * time for b in hosts.bandwidth])
+    room = hosts.machine.GBps * time
     wanted = TreeDemand(
         (hosts.fabric(turned=False), hosts.fabric(turned=True)),
         np.arange(2 * pairs) % 2,
@@ -237,12 +212,13 @@ def _allreduce(hosts: Hosts, time: float, seed: int) -> Shares | None:
         np.full(2 * pairs, 1 / pairs),
         room,
         np.zeros(len(room)),
-        free=OTHERS,
+        free=effort.other_roots,
+        effort=effort,
     )
     found = _route(wanted, seed)
     if found is None:
         return None
-    if found.congestion > ENOUGH and few:
+    if found.congestion > effort.enough and few:
         family = 2 * found.tried.roots + found.tried.turned
         better = choose(found.tried, family, None, wanted)
         if better is not None and better.congestion < found.congestion:
@@ -259,7 +235,7 @@ def _allreduce(hosts: Hosts, time: float, seed: int) -> Shares | None:
 
 def _widest(hosts: Hosts) -> Ints:
     """The ranks of the hosts with the widest way out: as many equal pairs for each of them."""
-    a, b = hosts.host[hosts.table.src], hosts.host[hosts.table.dst]
+    a, b = hosts.host[hosts.machine.src], hosts.host[hosts.machine.dst]
     width = np.array([float(x.bandwidth) for x in hosts.topology.links])
     out = np.bincount(a[(a >= 0) & (a != b)], width[(a >= 0) & (a != b)], len(hosts.members))
     return np.concatenate([hosts.members[k] for k in np.flatnonzero(out > 0.999 * out.max())])

@@ -20,12 +20,12 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.topology import Topology
 
+from ....fabric.fabric import fabric_of
 from ....fabric.hosts import Hosts, hosts_of
-from ....fabric.occupancy import LinkTable
 from ..trees.model import Packing, Tree
 from .fabric import shares_of
 from .inner import solve_inside
-from .search import MET, loads_of
+from .search import HOST_EFFORT, MET, HostEffort, loads_of
 from .trees import Shares, entering, trees_of
 
 KINDS = frozenset(
@@ -41,7 +41,12 @@ KINDS = frozenset(
 
 
 def pack_hosts(
-    topology: Topology, collective: Collective, *, seconds: float = 30, seed: int = 0
+    topology: Topology,
+    collective: Collective,
+    *,
+    seconds: float = 30,
+    seed: int = 0,
+    effort: HostEffort = HOST_EFFORT,
 ) -> Packing | None:
     """A packing of a plain collective from trees over hosts and trees inside hosts.
 
@@ -59,10 +64,10 @@ def pack_hosts(
     known = bounds(topology, collective)
     per_chunk = collective.message_chunks * BYTES_PER_US_PER_GBPS
     time = float(known.us_per_byte * per_chunk)
-    shares = shares_of(hosts, collective, time, seed)
+    shares = shares_of(hosts, collective, time, seed, effort)
     if shares is None:
         return None
-    made = _whole(hosts, shares, time, seed)
+    made = _whole(hosts, shares, time, seed, effort)
     if made is None:
         return None
     rate = busiest(topology, made) / per_chunk
@@ -87,28 +92,29 @@ def remark(rate: Fraction, bound: Fraction) -> str:
 
 def busiest(topology: Topology, trees: tuple[Tree, ...]) -> Fraction:
     """Chunks per GB/s of the busiest row, exactly. O(links of all routes)."""
-    table = LinkTable.of(topology)
+    fabric = fabric_of(topology)
     unit = lcm(*(t.weight.denominator for t in trees))
-    links = len(topology.links)
+    links = fabric.links
     by_link = np.zeros(links, np.int64 if unit < 1 << 42 else object)
     for tree in trees:
         uses = np.bincount(tree.route_links, minlength=links)
         by_link += uses.astype(by_link.dtype) * int(tree.weight * unit)
-    capacities = topology.capacities()
-    load = np.zeros(len(capacities), by_link.dtype)
-    at, rows = table.rows_of(np.arange(links))
-    np.add.at(load, rows, by_link[at])
-    return max(Fraction(int(x), unit) / b for x, b in zip(load, capacities, strict=True))
+    load = np.zeros(fabric.resources, by_link.dtype)
+    np.add.at(load, fabric.pairs[0], by_link[fabric.pairs[1]])
+    return max(Fraction(int(x), unit) / b for x, b in zip(load, fabric.bandwidth, strict=True))
 
 
-def _whole(hosts: Hosts, shares: Shares, time: float, seed: int) -> tuple[Tree, ...] | None:
+def _whole(
+    hosts: Hosts, shares: Shares, time: float, seed: int, effort: HostEffort
+) -> tuple[Tree, ...] | None:
     """The trees inside the hosts, and all of it together."""
-    rows = len(hosts.bandwidth)
+    rows = hosts.machine.resources
     weights = np.array([float(w) for w in shares.weights])
     base = np.zeros(rows)
     for turned, tree_set in shares.tree_sets.items():
         base += loads_of(tree_set, hosts.fabric(turned=turned), rows).T @ weights
-    fabric = max(load / float(b) for load, b in zip(base, hosts.bandwidth, strict=True))
+    fabric = max(load / float(b) for load, b in zip(base, hosts.machine.bandwidth, strict=True))
     enters = {turned: entering(hosts, shares, turned) for turned in shares.tree_sets}
-    insides, worst = solve_inside(hosts, enters, base, max(fabric, time) * (1 + MET), seed=seed)
-    return trees_of(hosts, shares, insides) if np.isfinite(worst) else None
+    goal = max(fabric, time) * (1 + MET)
+    insides, worst = solve_inside(hosts, enters, base, goal, seed=seed, effort=effort)
+    return trees_of(hosts, shares, insides, effort.pieces) if np.isfinite(worst) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,16 +10,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints
 
 from ....fabric.hosts import Hosts
-from .search import MET, Found, TreeDemand, TreeSet, choose, search
-
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 24, 48)
-"""Equal trees for each GPU that are tried."""
-
-MOST = 128
-"""Trees within a host, at most, unless there are few for each GPU (``COUNTS`` up to 8)."""
-
-LIKE = 32
-"""What enters a host is compared in steps of one over this of the most that enters anywhere."""
+from .search import HOST_EFFORT, MET, Found, HostEffort, TreeDemand, TreeSet, choose, search
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +52,7 @@ def solve_inside(
     time: float,
     *,
     seed: int,
+    effort: HostEffort = HOST_EFFORT,
 ) -> tuple[dict[bool, Inside], float]:
     """Trees for what enters each rank (per direction: turned or not), and the worst congestion.
 
@@ -70,30 +62,36 @@ def solve_inside(
     chosen = []
     shapes = [hosts.shape(b) for b in range(len(hosts.members))]
     for b, shape in enumerate(shapes):
-        key = shape + _profile(hosts, b, enters, base)
+        key = shape + _profile(hosts, b, enters, base, effort.alike)
         if key not in known:
-            known[key] = _solve(hosts, b, enters, base, time, seed)
+            known[key] = _solve(hosts, b, enters, base, time, seed, effort)
         chosen.append(known[key])
     worst = max(kind.congestion for kind in chosen)
     return {t: _placed(hosts, chosen, t) for t in enters}, worst
 
 
-def _profile(hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats) -> bytes:
-    """What a host is asked for, coarsely."""
+def _profile(hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, steps: int) -> bytes:
+    """What a host is asked for, in so many steps of the most that any rank is."""
     asked = [load[hosts.members[b]] for load in enters.values()]
-    unit = max(float(load.max()) for load in enters.values()) / LIKE
+    unit = max(float(load.max()) for load in enters.values()) / steps
     return np.rint(np.concatenate([*asked, base[hosts.rows_of(b)]]) / unit).astype(int).tobytes()
 
 
 def _solve(
-    hosts: Hosts, b: int, enters: dict[bool, Floats], base: Floats, time: float, seed: int
+    hosts: Hosts,
+    b: int,
+    enters: dict[bool, Floats],
+    base: Floats,
+    time: float,
+    seed: int,
+    effort: HostEffort,
 ) -> Kind:
     """Few equal trees for each GPU if they do not slow the fabric down, else weighted ones."""
     tried: list[TreeSet] = []
     best: tuple[TreeDemand, Found, int] | None = None
-    for count in COUNTS:
-        wanted = _tree_demand(hosts, b, enters, base, time, count)
-        if count > 8 and len(wanted.roots) > MOST:
+    for count in effort.counts:
+        wanted = replace(_tree_demand(hosts, b, enters, base, time, count), effort=effort)
+        if count > 8 and len(wanted.roots) > effort.most_inside:
             break
         found = search(wanted, relay=wanted.groups, level=0.1, seed=seed)
         if found is None:
@@ -149,8 +147,8 @@ def _tree_demand(
         turned.append(np.full(len(groups) * count, int(t)))
         weights.append(np.repeat(asked[groups] / count, count))
     mine = hosts.rows_of(b)
-    room = np.full(len(hosts.bandwidth), 1e300)
-    room[mine] = [float(hosts.bandwidth[i]) * time for i in mine]
+    room = np.full(hosts.machine.resources, 1e300)
+    room[mine] = hosts.machine.GBps[mine] * time
     kept = np.zeros(len(room))
     kept[mine] = base[mine]
     root = np.concatenate(roots)
@@ -169,7 +167,7 @@ def _placed(hosts: Hosts, chosen: list[Kind], turned: bool) -> Inside:
     """The trees of every host, from those of the host that it is like."""
     first, until, tree_sets, of = [0], [], [], []
     order_of: dict[int, tuple[TreeSet, list[Fraction]]] = {}
-    to = np.arange(len(hosts.table.src) + 1)
+    to = np.arange(len(hosts.machine.src) + 1)
     to[-1] = -1
     for b, kind in enumerate(chosen):
         if id(kind) not in order_of:

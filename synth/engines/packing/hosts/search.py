@@ -11,22 +11,63 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound
 
-from ....lp.certified import common_denominator
+from ....lp.congestion import Congestion
+from ....lp.exact_finish import near
+from ....lp.highs import OPTIMAL
 
 MET = 1e-9
 """A congestion this near 1 is 1."""
 
-LARGEST_PROGRAM = 12_000
-"""Trees that the program chooses from, at most."""
 
-STEEPNESS = (4.0, 300.0)
-"""How fast prices grow with congestion, in the first pass and in the last."""
+@dataclass(frozen=True, slots=True)
+class HostEffort:
+    """Limits of the search for trees over hosts and inside them.
 
-PASSES = 14
-"""Passes from the one to the other."""
+    Options:
+        passes: of re-routing all trees, at most; time grows with it.
+        steepness: how fast prices grow with congestion, in the first pass and in the last.
+        largest_program: trees that the linear program chooses from, at most.
+        trees: over hosts that chunks are cut into, unless there are more chunks.
+        parts: numbers of equal shares that a chunk may be cut into, ascending.
+        change: shares of the few chunks that are cut fine, so that loads come out even.
+        enough: a congestion below this is not improved (1 is the bound).
+        close: a congestion below this is not worth trying hosts that send on.
+        close_free: the same for pairs with free roots, each of which costs several trees.
+        coarse: a tree that takes a larger part of a busy row than this is grown in waves.
+        waves: turns in which the hosts join such a tree.
+        many: more narrow hosts than this get no finer trees.
+        few: hosts up to which a program chooses among the trees that were tried.
+        fixed_root_passes: of pairs from given roots, where only the rails are to be chosen.
+        other_roots: that a tree of an allreduce tries in every pass.
+        counts: numbers of equal trees for each GPU of a host that are tried, ascending.
+        most_inside: trees within a host, at most, unless there are few for each GPU (up to 8).
+        alike: what enters hosts is compared in steps of one over this of the most that enters any.
+        pieces: shares are not cut into more pieces than this, or twice as many as there are shares.
+    """
 
-GRID = 1 << 16
-"""Weights without a small denominator become multiples of one over this."""
+    passes: int = 14
+    steepness: tuple[float, float] = (4.0, 300.0)
+    largest_program: int = 12_000
+    trees: int = 1024
+    parts: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192)
+    change: int = 28
+    enough: float = 1.0002
+    close: float = 1.02
+    close_free: float = 1.05
+    coarse: float = 0.1
+    waves: int = 64
+    many: int = 8
+    few: int = 24
+    fixed_root_passes: int = 28
+    other_roots: int = 2
+    counts: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 24, 48)
+    most_inside: int = 128
+    alike: int = 32
+    pieces: int = 2048
+
+
+HOST_EFFORT = HostEffort()
+"""The usual one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +82,7 @@ class TreeDemand:
         room, base: what a row may carry, and what it carries anyway.
         waves: in how many turns groups join each tree; empty: at once.
         free: trees 2p and 2p + 1 choose their common root; so many candidates in every pass.
+        effort: limits of the search.
     """
 
     graphs: tuple[Any, Any]
@@ -52,6 +94,7 @@ class TreeDemand:
     base: Floats
     waves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     free: int = 0
+    effort: HostEffort = HOST_EFFORT
 
     @property
     def groups(self) -> int:
@@ -100,11 +143,13 @@ class Found:
 
 
 def search(
-    wanted: TreeDemand, *, relay: int, level: float, seed: int, passes: int = PASSES
+    wanted: TreeDemand, *, relay: int, level: float, seed: int, passes: int = 0
 ) -> Found | None:
-    """The best of some passes of re-routing; None: a group is out of reach."""
+    """The best of so many passes of re-routing (0: as the effort says); None: a group is out of
+    reach."""
     from .kernels import TreeJobs, route_all
 
+    passes = passes or wanted.effort.passes
     trees, hops, width = len(wanted.roots), wanted.groups - 1, wanted.graphs[0].width
     order = np.full((passes, trees, hops), -1, np.int32)
     links = np.full((passes, trees, hops, width), -1, np.int32)
@@ -116,7 +161,7 @@ def search(
         TreeJobs(wanted.graphs, wanted.turned, wanted.starts, wanted.weights, waves),
         wanted.room,
         wanted.base,
-        np.geomspace(*STEEPNESS, passes),
+        np.geomspace(*wanted.effort.steepness, passes),
         level,
         relay,
         wanted.free,
@@ -168,14 +213,14 @@ def choose(
     """
     loads = loads_of(tried, wanted.graphs[0], len(wanted.room))
     first = _distinct(loads, family)
-    if len(first) > LARGEST_PROGRAM:
+    if len(first) > wanted.effort.largest_program:
         return None
     tried, family, loads = tried.take(first), family[first], loads[first]
     try:
         x = _solve(loads, family, demand, wanted)
     except NothingFound:
         return None
-    weights = _rational(x, family, demand)
+    weights = near(x, family, demand)
     used = np.flatnonzero([w > 0 for w in weights])
     values = np.array([float(w) for w in weights])
     congestion = float(((loads.T @ values + wanted.base) / wanted.room).max())
@@ -193,64 +238,19 @@ def _distinct(loads: Any, family: Ints) -> Ints:
 def _solve(
     loads: Any, family: Ints, demand: tuple[Fraction, ...] | None, wanted: TreeDemand
 ) -> Floats:
-    from scipy import optimize
-    from scipy.sparse import coo_array, csr_array, hstack
+    from scipy.sparse import csr_array  # takes 100 ms to load
 
-    n, families = len(family), int(family.max()) + 1
-    free = 0 if demand else families // 2
+    families = int(family.max()) + 1
     rows = np.flatnonzero((np.diff(loads.tocsc().indptr) > 0) | (wanted.base > 0))
     scale = 1 / wanted.room[rows]
-    used = csr_array(loads.T)[rows].multiply(scale[:, None])
-    blocks: list[Any] = [
-        used,
-        csr_array((len(rows), free)),
-        csr_array(np.full((len(rows), 1), -1.0)),
-    ]
-    a_ub: Any = hstack(blocks).tocsr()
-    share = np.arange(free)
-    i = np.concatenate([family, 2 * share, 2 * share + 1, np.full(free, families)])
-    j = np.concatenate([np.arange(n), n + share, n + share, n + share])
-    a = np.concatenate([np.ones(n), -np.ones(2 * free), np.ones(free)])
-    right = [float(d) for d in demand] if demand else [*np.zeros(families), 1.0]
-    a_eq = coo_array((a, (i, j)), shape=(len(right), n + free + 1)).tocsr()
-    linprog: Any = optimize.linprog
-    found = linprog(
-        np.append(np.zeros(n + free), 1.0),
-        A_ub=a_ub,
-        b_ub=-wanted.base[rows] * scale,
-        A_eq=a_eq,
-        b_eq=right,
-        bounds=(0, None),
-        method="highs-ds",
+    program = Congestion(
+        csr_array(loads.T)[rows].multiply(scale[:, None]),
+        family,
+        np.array([float(d) for d in demand]) if demand else np.zeros(families),
+        room=-wanted.base[rows] * scale,
+        share=None if demand else np.arange(families) // 2,
     )
-    if found.status != 0 or found.x is None:
+    found = program.least(method="highs-ds")
+    if found.status != OPTIMAL or found.x is None:
         raise NothingFound(f"boxes: the linear program was not solved: {found.message}")
-    x: Floats = np.maximum(found.x[:n], 0)
-    return x
-
-
-def _rational(x: Floats, family: Ints, demand: tuple[Fraction, ...] | None) -> list[Fraction]:
-    """Rationals near floats that add up exactly; for free shares, to 1 in either direction."""
-    unit = common_denominator(x)
-    if unit is None or unit > GRID**2:
-        unit = GRID
-    whole = [Fraction(int(n), unit) for n in np.rint(x * unit)]
-    wanted = list(demand) if demand else _shares(whole, family)
-    for k in np.unique(family).tolist():
-        mine = np.flatnonzero(family == k).tolist()
-        most = max(mine, key=lambda t: whole[t])
-        whole[most] += wanted[k] - sum((whole[t] for t in mine), Fraction(0))
-        if whole[most] < 0:  # rounding took more than there is: nearly nothing was wanted
-            for t in mine:
-                whole[t] = Fraction(0)
-            whole[most] = wanted[k]
-    return whole
-
-
-def _shares(whole: list[Fraction], family: Ints) -> list[Fraction]:
-    """What each pair of families carries: that of its first one, all scaled to add up to 1."""
-    total = [Fraction(0)] * (int(family.max()) + 1)
-    for k, w in zip(family.tolist(), whole, strict=True):
-        total[k] += w
-    everything = sum(total[::2], Fraction(0))
-    return [total[k - k % 2] / everything for k in range(len(total))]
+    return np.maximum(found.x[: len(family)], 0)

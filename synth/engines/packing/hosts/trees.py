@@ -23,9 +23,6 @@ from .search import TreeSet
 FINEST = 1 << 40
 """Weights are multiples of one over this, at the finest."""
 
-MOST_PIECES = 2048
-"""Shares are not cut into more pieces than this, or twice as many as there are shares."""
-
 
 @dataclass(frozen=True, eq=False)
 class Shares:
@@ -44,7 +41,7 @@ class Shares:
 def entries(hosts: Hosts, shares: Shares, turned: bool) -> Ints:
     """The GPU at which each share enters each host (the root's: the root): (shares, hosts)."""
     tree_set = shares.tree_sets[turned]
-    ends = hosts.table.src if turned else hosts.table.dst
+    ends = hosts.machine.src if turned else hosts.machine.dst
     last = (tree_set.links >= 0).sum(axis=2) - 1
     links = np.take_along_axis(tree_set.links, last[:, :, None], axis=2)[:, :, 0]
     found = np.empty((len(shares), len(hosts.members)), np.int64)
@@ -60,10 +57,15 @@ def entering(hosts: Hosts, shares: Shares, turned: bool) -> Floats:
     return np.bincount(at.ravel(), weight, hosts.topology.ranks).astype(np.float64)
 
 
-def trees_of(hosts: Hosts, shares: Shares, insides: dict[bool, Inside]) -> tuple[Tree, ...]:
-    """The whole trees: of every piece the part that reduces (turned), then the one that copies."""
+def trees_of(
+    hosts: Hosts, shares: Shares, insides: dict[bool, Inside], most: int
+) -> tuple[Tree, ...]:
+    """The whole trees: of every piece the part that reduces (turned), then the one that copies.
+
+    Shares are not cut into more than ``most`` pieces, or twice as many as there are shares.
+    """
     parts = [_Part.of(hosts, shares, turned, insides[turned]) for turned in sorted(insides)[::-1]]
-    unit, share, low, high = _pieces(shares, parts)
+    unit, share, low, high = _pieces(shares, parts, most)
     chosen = [part.choose(unit, share, low, high) for part in parts]
     found = []
     for k, (s, a, b) in enumerate(zip(share.tolist(), low.tolist(), high.tolist(), strict=True)):
@@ -89,10 +91,11 @@ def _tree(chunk: int, weight: Fraction, parts: list[_Hops]) -> Tree:
     )
 
 
-def _pieces(shares: Shares, parts: list[_Part]) -> tuple[int, Ints, Ints, Ints]:
+def _pieces(shares: Shares, parts: list[_Part], most: int) -> tuple[int, Ints, Ints, Ints]:
     """The unit of weight; share, first and last unit of each piece.
 
-    Cuts fall where trees inside hosts end, unless that makes too many pieces.
+    Cuts fall where trees inside hosts end, unless that makes more than ``most`` pieces, or twice
+    as many as there are shares.
     """
     unit = lcm(*(w.denominator for w in shares.weights))
     unit *= max(1, min(lcm(*(e.denominator for p in parts for e in p.inside.until)), 1 << 20))
@@ -101,7 +104,7 @@ def _pieces(shares: Shares, parts: list[_Part]) -> tuple[int, Ints, Ints, Ints]:
     for part in parts:
         part.lay(whole)
     cuts: list[tuple[int, int]] = [c for part in parts for c in part.cuts()]
-    if len(cuts) + len(shares) > max(MOST_PIECES, 2 * len(shares)):
+    if len(cuts) + len(shares) > max(most, 2 * len(shares)):
         cuts = []
     of = [set[int]() for _ in range(len(shares))]
     for s, at in cuts:
@@ -150,7 +153,7 @@ class _Part:
         tree_set = shares.tree_sets[turned]
         src, dst, lengths, links, counts = [], [], [], [], []
         width = max(tree_set.links.shape[2], *(g.links.shape[2] for g in inside.tree_sets))
-        tail, head = hosts.table.src, hosts.table.dst
+        tail, head = hosts.machine.src, hosts.machine.dst
         if turned:
             tail, head = head, tail
         for one in (*inside.tree_sets, tree_set):

@@ -18,37 +18,61 @@ from weft.dsl.nouns.schedule import Schedule
 from .order import FIRST, OTHERS, Order, Rule, Urgency, as_listed, shaken
 from .plan_quotient import Quotient
 
-SEGMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-
-_MANY = 128  # more slices only where that makes few jobs
-_FEW_JOBS = 300_000  # slices · transfers
-_SLICE_PRICE = 1e-3  # twice as many slices must be worth it by this much: they are messages
-_NEAR = 1.001  # this near to the floor nothing more is tried
-_HELPS = 0.997  # four times as many slices help if they bring the time below this share of it
-_HOPELESS = 1.25  # so much slower than another packing's best with two rules, others do not save it
-_RESTARTS = 24
-_LEAST_SLICES = 4  # always tried where nobody has to simulate all transfers to know their time
-_RESTART_JOBS = 2_000_000  # of all restarts together
-
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """How much may be tried.
+class OrderEffort:
+    """Limits of the search for slices and orders; a job is one hop of one slice.
 
-    Attributes:
+    Options:
         run_jobs: slices · hops of one run of the quotient.
         jobs: slices · transfers of the schedule that comes out.
-        until: monotonic time at which to stop.
-        segments: the number of slices, if it is given; 0 tries some.
-        seed: of the restarts.
+        segments: numbers of slices that are tried, ascending.
+        many: more slices than this only where that makes few jobs.
+        few_jobs: slices · transfers that are few.
+        least_slices: always tried where no run of all transfers is needed to know their time.
+        slice_price: twice as many slices must be worth this part of the time: they are messages.
+        near: this near to the floor (1: at it) nothing more is tried.
+        helps: four times as many slices help if they bring the time below this share of it.
+        hopeless: so many times slower than another packing's best with two rules, others do not
+            save it.
+        restarts: orders of the winner with noise, at most.
+        restart_jobs: of all restarts together.
     """
 
     run_jobs: int = 2_000_000
     jobs: int = 1_500_000
+    segments: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+    many: int = 128
+    few_jobs: int = 300_000
+    least_slices: int = 4
+    slice_price: float = 1e-3
+    near: float = 1.001
+    helps: float = 0.997
+    hopeless: float = 1.25
+    restarts: int = 24
+    restart_jobs: int = 2_000_000
+
+
+ORDER_EFFORT = OrderEffort()
+"""The usual one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one search for orders may spend, and when it ends.
+
+    Attributes:
+        until: monotonic time at which to stop.
+        segments: the number of slices, if it is given; 0 tries some.
+        seed: of the restarts.
+        effort: limits of its work.
+    """
+
     until: float = float("inf")
     segments: int = 0
     seed: int = 0
     stopped: Callable[[], bool] = field(default=lambda: False)
+    effort: OrderEffort = ORDER_EFFORT
 
     def over(self) -> bool:
         """Whether the time is up, or somebody has said stop."""
@@ -64,11 +88,12 @@ class Planned:
     order: Order
     rule: Rule
     time_us: float
+    slice_price: float
 
     @property
     def price(self) -> float:
         """The time, and a little for each doubling of the slices."""
-        return self.time_us * (1 + _SLICE_PRICE * float(np.log2(self.segments)))
+        return self.time_us * (1 + self.slice_price * float(np.log2(self.segments)))
 
     def schedule(self) -> Schedule:
         """The schedule, with what the planner knows of it."""
@@ -81,18 +106,18 @@ class Planned:
         )
 
 
-def quickest(quotients: Sequence[Quotient], message_bytes: int, effort: Effort) -> Planned:
+def quickest(quotients: Sequence[Quotient], message_bytes: int, trial: Trial) -> Planned:
     """The best plan for a message, of all packings. At least one run is made."""
     best: Planned | None = None
     for quotient in sorted(quotients, key=lambda q: _floor(q, message_bytes)):
-        if best is not None and (effort.over() or _floor(quotient, message_bytes) >= best.time_us):
+        if best is not None and (trial.over() or _floor(quotient, message_bytes) >= best.time_us):
             continue
-        found = _tried(quotient, message_bytes, effort, best)
+        found = _tried(quotient, message_bytes, trial, best)
         if best is None or found.price < best.price:
             best = found
     if best is None:
         raise ValueError("no packing to choose from")
-    return _restarted(best, message_bytes, effort)
+    return _restarted(best, message_bytes, trial)
 
 
 def _floor(quotient: Quotient, message_bytes: int) -> float:
@@ -101,24 +126,24 @@ def _floor(quotient: Quotient, message_bytes: int) -> float:
     return max(load, float(quotient.alpha.max(initial=0.0)))
 
 
-def _tried(
-    quotient: Quotient, message_bytes: int, effort: Effort, rival: Planned | None
-) -> Planned:
+def _tried(quotient: Quotient, message_bytes: int, trial: Trial, rival: Planned | None) -> Planned:
     """Two rules with more and more slices while that helps, then the others about the best."""
-    allowed = _allowed(quotient, effort)
-    search = _Search(quotient, message_bytes, effort)
-    goal = _NEAR * _floor(quotient, message_bytes)
+    allowed = _allowed(quotient, trial)
+    search = _Search(quotient, message_bytes, trial)
+    goal = trial.effort.near * _floor(quotient, message_bytes)
     before = float("inf")
     # Where nothing waits for data, whoever made the packing may have thought of the order.
     rules = FIRST if quotient.plan.hops.level.any() else (as_listed, *FIRST)
     for segments in allowed[::2]:
         found = min(search.look(rule, segments) for rule in rules)
-        if found <= goal or found > _HELPS * before:
+        if found <= goal or found > trial.effort.helps * before:
             break
         before = found
     first = search.best
     assert first is not None
-    if first.time_us <= goal or (rival is not None and first.time_us > _HOPELESS * rival.time_us):
+    if first.time_us <= goal or (
+        rival is not None and first.time_us > trial.effort.hopeless * rival.time_us
+    ):
         return first
     at = allowed.index(first.segments)
     for segments in (first.segments, *allowed[at + 1 : at + 2], *allowed[max(0, at - 1) : at]):
@@ -128,27 +153,29 @@ def _tried(
     return search.best or first
 
 
-def _allowed(quotient: Quotient, effort: Effort) -> tuple[int, ...]:
-    if effort.segments:
-        return (effort.segments,)
+def _allowed(quotient: Quotient, trial: Trial) -> tuple[int, ...]:
+    if trial.segments:
+        return (trial.segments,)
+    effort = trial.effort
     hops, transfers = max(1, len(quotient.plan.hops)), max(1, quotient.plan.transfers)
     # Where images never meet, the run of the quotient is the run of the schedule.
-    least = _LEAST_SLICES if quotient.exact and hops * _LEAST_SLICES <= effort.run_jobs else 1
+    few = effort.least_slices
+    least = few if quotient.exact and hops * few <= effort.run_jobs else 1
     most = max(least, min(effort.run_jobs // hops, effort.jobs // transfers))
-    many = min(most, max(_MANY, _FEW_JOBS // transfers))
-    return tuple(n for n in SEGMENTS if n <= many)
+    many = min(most, max(effort.many, effort.few_jobs // transfers))
+    return tuple(n for n in effort.segments if n <= many)
 
 
-def _restarted(best: Planned, message_bytes: int, effort: Effort) -> Planned:
+def _restarted(best: Planned, message_bytes: int, trial: Trial) -> Planned:
     """The winner again with tails that are a little wrong, while that is worth it."""
-    search = _Search(best.quotient, message_bytes, effort, best)
+    search = _Search(best.quotient, message_bytes, trial, best)
     floor = _floor(best.quotient, message_bytes)
-    rng = np.random.default_rng(effort.seed)
+    rng = np.random.default_rng(trial.seed)
     urgency = Urgency.of(best.quotient, message_bytes, best.segments)
     jobs = len(best.quotient.plan.hops) * best.segments
-    for noise in _noises(min(_RESTARTS, _RESTART_JOBS // max(1, jobs))):
+    for noise in _noises(min(trial.effort.restarts, trial.effort.restart_jobs // max(1, jobs))):
         now = search.best or best
-        if effort.over() or now.time_us <= _NEAR * floor:
+        if trial.over() or now.time_us <= trial.effort.near * floor:
             break
         search.run(shaken(best.rule, urgency, rng, noise), best.rule, best.segments)
     return search.best or best
@@ -165,14 +192,14 @@ class _Search:
 
     quotient: Quotient
     message_bytes: int
-    effort: Effort
+    trial: Trial
     best: Planned | None = None
     _known: dict[int, Urgency] = field(default_factory=dict)
 
     def look(self, rule: Rule, segments: int) -> float:
         """Try a rule, unless time is up and there is something already; µs, or infinite if it
         cannot win."""
-        if self.best is not None and self.effort.over():
+        if self.best is not None and self.trial.over():
             return float("inf")
         if segments not in self._known:
             self._known[segments] = Urgency.of(self.quotient, self.message_bytes, segments)
@@ -184,7 +211,8 @@ class _Search:
         took = self.quotient.time_us(
             self.message_bytes, segments, order.priority, order.stride, limit
         )
-        found = Planned(self.quotient, segments, order, rule, took)
+        price = self.trial.effort.slice_price
+        found = Planned(self.quotient, segments, order, rule, took, price)
         if self.best is None or found.price < self.best.price:
             self.best = found
         return took

@@ -19,6 +19,7 @@ from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
+from ....fabric.fabric import fabric_of
 from ..trees.model import Packing
 from .plan import Hops, Plan, plain_chunks
 
@@ -223,9 +224,7 @@ def _resource_labels(topology: Topology, link_images: Ints32) -> Ints:
 
 def _held(hops: Hops, topology: Topology, orbit: Ints) -> tuple[Ints, Ints, Ints]:
     """Columns (hop, orbit, how many of its rows the hop uses), by hop."""
-    from ....fabric.occupancy import LinkTable
-
-    position, rows = LinkTable.of(topology).rows_of(hops.links)
+    position, rows = fabric_of(topology).resources_of(hops.links)
     hop = np.repeat(np.arange(len(hops)), hops.lengths)[position]
     width = int(orbit.max(initial=0)) + 1
     keys, uses = np.unique(hop * width + orbit[rows], return_counts=True)

@@ -12,21 +12,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 
-from .exact_finish import Master, exact_weights
+from ....lp.congestion import Congestion
+from ....lp.exact_finish import SplitProgram, exact_weights
+from .effort import PATH_EFFORT, PathEffort
 from .net import Net
 from .pool import Pool, entries
 from .prices import Prices
 
-_ROUNDS = 80
-_LATER_ROUNDS = 6  # of pricing for α, once the rate is settled
-_COPIES = 3
-_NOISE = 0.05
 _SETTLED = 1e-9
 _UNIT = float(1 << 40)
 
@@ -55,6 +52,7 @@ class Task:
     count: Ints
     room: Sequence[Fraction] | None
     scale: Fraction
+    effort: PathEffort = PATH_EFFORT
 
     def capacity(self) -> Floats:
         """Uses that fit into each row orbit within ``scale``."""
@@ -78,20 +76,20 @@ def split(
 
     Where ``room`` is None, also the exact rate that they reach, in chunks per GB/s.
     """
-    answer = generate(task, pool, None, _ROUNDS, seed, until)
+    answer = generate(task, pool, None, task.effort.rounds, seed, until)
     prices = Prices(answer.row_price / task.capacity(), answer.excess * float(task.scale))
     if task.room is not None:
         if answer.excess > _SETTLED:
             return None
-        answer = generate(task, pool, 1e-9, _LATER_ROUNDS, seed, until)
+        answer = generate(task, pool, 1e-9, task.effort.later_rounds, seed, until)
     uses = pool.uses()
     load = uses @ answer.x
     capacity = task.capacity()
     room = (
         capacity * answer.excess if task.room is None else np.array([float(r) for r in task.room])
     )
-    master = Master(uses, pool.pair, task.count, task.net.width, task.room)
-    found = exact_weights(master, answer.x, (room - load) / capacity)
+    program = SplitProgram(uses, pool.pair, task.count, task.net.width, task.room)
+    found = exact_weights(program, answer.x, (room - load) / capacity)
     if found is None:
         return None
     kept = [i for i, w in enumerate(found[: len(pool.pair)]) if w]
@@ -121,39 +119,29 @@ def _cost(task: Task, excess: float | None) -> Floats:
 
 
 def _solve(task: Task, pool: Pool, excess: float | None, seconds: float) -> Answer:
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array, csr_array, hstack
+    from scipy.sparse import csr_array  # takes 100 ms to load
 
     n, groups = len(pool.pair), len(task.count)
     column, links = entries(pool.links, pool.length)
-    alpha = np.bincount(column, _cost(task, excess)[links], n)
+    alpha = np.asarray(np.bincount(column, _cost(task, excess)[links], n), np.float64)
     scale = 1.0 / task.capacity()
-    by_row = csr_array(pool.uses().astype(float).multiply(scale[:, None]))
-    over = csr_array(-np.ones((task.net.rows, 1)))
-    room = np.zeros(task.net.rows)
+    room = None
     if task.room is not None:
         room = np.array([float(r) for r in task.room]) * scale
-    sums = coo_array((np.ones(n), (pool.pair, np.arange(n))), shape=(groups, n + 1)).tocsr()
-    bounds = np.zeros((n + 1, 2))
-    bounds[:, 1] = np.inf
-    if excess is not None:
-        bounds[n] = excess if task.room is None else 0.0
-    solve: Any = linprog
-    result = solve(
-        np.append(alpha, 1.0 if excess is None else 0.0),
-        A_ub=hstack([by_row, over]).tocsr(),
-        b_ub=room,
-        A_eq=sums,
-        b_eq=task.count.astype(float),
-        bounds=bounds,
-        method="highs",
-        options={"time_limit": seconds},
+    program = Congestion(
+        csr_array(pool.uses().astype(float).multiply(scale[:, None])),
+        pool.pair,
+        task.count.astype(float),
+        room=room,
     )
-    if result.x is None:
+    if excess is None:
+        found = program.least(alpha, seconds=seconds)
+    else:
+        over = excess if task.room is None else 0.0
+        found = program.least(alpha, price=0.0, fixed=over, seconds=seconds)
+    if found.x is None:
         return Answer(np.zeros(n), np.zeros(groups), np.zeros(task.net.rows), np.inf)
-    return Answer(
-        result.x[:n], result.eqlin.marginals, -result.ineqlin.marginals, float(result.x[n])
-    )
+    return Answer(found.x[:n], found.eq_prices, -found.ub_prices, float(found.x[n]))
 
 
 def _price(
@@ -173,8 +161,8 @@ def _price(
     nothing = np.zeros(len(net.tail), np.int64)
     no_price = np.zeros(net.rows, np.int64)
     added = 0
-    for copy in range(_COPIES):
-        noise = 1.0 if not copy else 1.0 + _NOISE * rng.random(len(full))
+    for copy in range(task.effort.copies):
+        noise = 1.0 if not copy else 1.0 + task.effort.noise * rng.random(len(full))
         soft = np.rint(full * noise * unit).astype(np.int64) + 1
         _, links, length = trees(
             net.graph, net.tail, nothing, soft, no_price, task.src, task.dst, net.longest

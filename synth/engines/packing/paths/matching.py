@@ -17,24 +17,15 @@ from fractions import Fraction
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
-from ....fabric.occupancy import LinkTable
+from ....fabric.fabric import fabric_of
 from ..order.plan_quick import Group, as_tree, load_us_per_byte
 from ..trees.demands import pairs_of
 from ..trees.model import Packing, Tree
+from .effort import PATH_EFFORT, PathEffort
 
 Way = tuple[int, ...]
-
-_PIECES = (1, 2, 3, 4, 6, 8)  # a chunk is cut into as few as make a whole number of rounds
-_ROUNDED = Fraction(101, 100)  # a whole number of rounds may cost this much
-_WORTH = Fraction(11, 10)  # rounds that are so much longer than the packing do not win
-_MOST_JOBS = 5_000
-_MOST_WAYS = 16  # of one pair
-_TRIES = 4
-_ROUTE_STEPS, _MOVE_STEPS = 200, 1_000  # per transfer and try
-_MOST_WORK = 100_000_000  # steps · choices of each, of one try
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,14 +48,14 @@ class Rounds:
     meetings: int
 
 
-def in_rounds(packing: Packing, seed: int = 0) -> Packing | None:
+def in_rounds(packing: Packing, seed: int = 0, effort: PathEffort = PATH_EFFORT) -> Packing | None:
     """The same messages without relays, in rounds: its trees are listed round by round.
 
     None where ranks have no ways through switches alone, there are too many messages, or such ways
     load some row by a tenth more than the packing does.
     """
-    table = _Ways.of(packing) if packing.us_per_byte else None
-    rounds = None if table is None else _settled(packing, table, seed)
+    table = _Ways.of(packing, effort) if packing.us_per_byte else None
+    rounds = None if table is None else _settled(packing, table, seed, effort)
     if rounds is None:
         return None
     ends = packing.topology.links
@@ -83,7 +74,7 @@ def in_rounds(packing: Packing, seed: int = 0) -> Packing | None:
         remark="messages in rounds in which no two meet" if not rounds.meetings else "",
     )
     made = replace(made, us_per_byte=load_us_per_byte(made))
-    return made if made.us_per_byte <= _WORTH * packing.us_per_byte else None
+    return made if made.us_per_byte <= effort.worth * packing.us_per_byte else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +94,12 @@ class _Ways:
     hold: tuple[Fraction, ...]
 
     @staticmethod
-    def of(packing: Packing) -> _Ways | None:
+    def of(packing: Packing, effort: PathEffort) -> _Ways | None:
         """None where some pair has no direct way, or there are too many messages."""
         pairs = pairs_of(packing.collective)
-        if not 0 < len(pairs.chunks) <= _MOST_JOBS:
+        if not 0 < len(pairs.chunks) <= effort.most_messages:
             return None
-        finder = _Finder.of(packing.topology)
+        finder = _Finder.of(packing.topology, effort.most_ways)
         ends = zip(pairs.src.tolist(), pairs.dst.tolist(), strict=True)
         each = [finder.ways(src, dst) for src, dst in ends]
         if not all(ways for ways, _ in each):
@@ -131,19 +122,16 @@ class _Finder:
     ranks: int
     out: tuple[tuple[tuple[int, int], ...], ...]
     slowness: tuple[Fraction, ...]
+    most: int
 
     @staticmethod
-    def of(topology: Topology) -> _Finder:
+    def of(topology: Topology, most: int) -> _Finder:
         out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
         for i, link in enumerate(topology.links):
             out[link.src].append((i, link.dst))
-        slowness = [1 / (x * BYTES_PER_US_PER_GBPS) for x in topology.capacities()]
-        rows = LinkTable.of(topology)
-        at, row = rows.rows_of(np.arange(len(topology.links)))
-        worst = [Fraction(0)] * len(topology.links)
-        for i, r in zip(at.tolist(), row.tolist(), strict=True):
-            worst[i] = max(worst[i], slowness[r])
-        return _Finder(topology.ranks, tuple(map(tuple, out)), tuple(worst))
+        fabric = fabric_of(topology)
+        worst = tuple(max(fabric.us_per_byte[r] for r in held) for held in fabric.loaded)
+        return _Finder(topology.ranks, tuple(map(tuple, out)), worst, most)
 
     def ways(self, src: int, dst: int) -> tuple[tuple[Way, ...], Fraction]:
         """Those of fewest links, of these the widest, and µs per byte there."""
@@ -152,13 +140,13 @@ class _Finder:
         seen = {src}
         while front and not found:
             found = [(*way, i) for way, at in front for i, to in self.out[at] if to == dst]
-            front = list(self._further(front, seen))[: _MOST_WAYS * _MOST_WAYS]
+            front = list(self._further(front, seen))[: self.most * self.most]
             seen.update(at for _, at in front)
         if not found:
             return (), Fraction(0)
         slow = [max(self.slowness[i] for i in way) for way in found]
         kept = [way for way, s in zip(found, slow, strict=True) if s == min(slow)]
-        return tuple(kept[:_MOST_WAYS]), min(slow)
+        return tuple(kept[: self.most]), min(slow)
 
     def _further(self, front: list[tuple[Way, int]], seen: set[int]) -> Iterator[tuple[Way, int]]:
         for way, at in front:
@@ -167,19 +155,20 @@ class _Finder:
                     yield (*way, i), to
 
 
-def _settled(packing: Packing, table: _Ways, seed: int) -> Rounds | None:
+def _settled(packing: Packing, table: _Ways, seed: int, effort: PathEffort) -> Rounds | None:
     """As few rounds as the packing's rate asks for, and those with the fewest meetings."""
     longest = max(table.hold)
-    pieces = next((p for p in _PIECES if _rounded(packing, longest / p) <= _ROUNDED), None)
+    fitting = (p for p in effort.pieces if _rounded(packing, longest / p) <= effort.rounded)
+    pieces = next(fitting, None)
     if pieces is None:
         return None
     heavy = np.flatnonzero([2 * hold > longest for hold in table.hold])
     jobs = np.repeat(heavy, pieces)
-    if len(jobs) > _MOST_JOBS:
+    if len(jobs) > effort.most_messages:
         return None
     busiest = max(np.bincount(table.src[jobs]).max(), np.bincount(table.dst[jobs]).max())
     least = max(int(busiest), -(-packing.us_per_byte * pieces // longest))
-    colour, way, meetings = _coloured(packing.topology, table, jobs, int(least), seed)
+    colour, way, meetings = _coloured(packing.topology, table, jobs, int(least), seed, effort)
     light = np.repeat(np.setdiff1d(np.arange(len(table.chunk)), heavy), pieces)
     ways = [table.ways[j][w] for j, w in zip(jobs.tolist(), way.tolist(), strict=True)]
     ways += [table.ways[j][k % len(table.ways[j])] for k, j in enumerate(light.tolist())]
@@ -199,7 +188,7 @@ def _rounded(packing: Packing, length: Fraction) -> Fraction:
 
 
 def _coloured(
-    topology: Topology, table: _Ways, jobs: Ints, rounds: int, seed: int
+    topology: Topology, table: _Ways, jobs: Ints, rounds: int, seed: int, effort: PathEffort
 ) -> tuple[Ints, Ints, int]:
     """A round and a way for each job, and how often two meet."""
     from .matching_kernel import Choices, edge_colouring, settle
@@ -208,13 +197,13 @@ def _coloured(
     first = np.cumsum([0, *map(len, options)])
     flat = [way for ways in options for way in ways]
     links = np.array([i for way in flat for i in way], np.int64)
-    position, rows = LinkTable.of(topology).rows_of(links)
+    fabric = fabric_of(topology)
+    position, rows = fabric.resources_of(links)
     of_way = np.repeat(np.arange(len(flat)), [len(way) for way in flat])[position]
     first_row = np.searchsorted(of_way, np.arange(len(flat) + 1))
-    count = len(topology.links) + len(topology.resources)
-    choices = Choices(first, first_row, rows.astype(np.int64), count)
+    choices = Choices(first, first_row, rows.astype(np.int64), fabric.resources)
     best: tuple[Ints, Ints, int] | None = None
-    for tried in range(_TRIES):
+    for tried in range(effort.tries):
         rng = np.random.default_rng((seed, tried))
         mixed = rng.permutation(len(jobs))
         colour = np.empty(len(jobs), np.int64)
@@ -222,9 +211,9 @@ def _coloured(
             table.src[jobs[mixed]], table.dst[jobs[mixed]], topology.ranks, rounds
         )
         route = first[:-1] + rng.integers(np.diff(first))
-        for moves, steps in ((False, _ROUTE_STEPS), (True, _MOVE_STEPS)):
+        for moves, steps in ((False, effort.route_steps), (True, effort.move_steps)):
             wide = len(flat) * (rounds if moves else 1) // len(jobs)
-            most = min(_MOST_WORK // wide, steps * len(jobs))
+            most = min(effort.most_work // wide, steps * len(jobs))
             meetings = settle(choices, rounds, colour, route, moves, most, tried)
             if not meetings:
                 return colour, route - first[:-1], 0

@@ -12,8 +12,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
-from ....fabric.occupancy import LinkTable
-from ....fabric.scaling import whole
+from ....fabric.fabric import ResourceOrbits, as_integers, fabric_of
 
 _FINE = 1 << 20  # steps of α between nothing and the longest link
 
@@ -56,23 +55,22 @@ class Net:
 def net_of(topology: Topology, *, symmetric: bool) -> Net:
     """The arrays of a topology; with ``symmetric`` per orbit of its symmetries, else as it is."""
     found = orbits_of(topology) if symmetric else without_symmetry(topology)
-    capacities, row_of = topology.capacities(), found.row_orbit.astype(np.int64)
-    first, size = np.unique(row_of, return_index=True, return_counts=True)[1:]
+    row_of, each = found.row_orbit.astype(np.int64), ResourceOrbits.of(topology, found)
     width = tuple(
-        capacities[f] * n / found.order for f, n in zip(first.tolist(), size.tolist(), strict=True)
+        bandwidth * n / found.order
+        for bandwidth, n in zip(each.bandwidth, each.size.tolist(), strict=True)
     )
-    table = LinkTable.of(topology)
-    out = np.argsort(table.src, kind="stable")
-    start = np.searchsorted(table.src[out], np.arange(len(topology.nodes) + 1))
+    fabric = fabric_of(topology)
+    start, out = fabric.leaving
     delay = _delay(topology)
     stores = np.array([node.stores for node in topology.nodes], np.int64)
-    graph = (start, out, table.dst, table.start, row_of[table.rows], delay, stores)
+    graph = (start, out, fabric.dst, fabric.first, row_of[fabric.resource], delay, stores)
     return Net(
         topology,
         found,
         width,
         tuple(np.ascontiguousarray(x, np.int64) for x in graph),
-        table.src,
+        fabric.src,
         delay,
         min(len(topology.links), len(topology.nodes)),
     )
@@ -81,6 +79,6 @@ def net_of(topology: Topology, *, symmetric: bool) -> Net:
 def _delay(topology: Topology) -> Ints:
     """α of links as integers over a fine unit, times a base that leaves room for ties."""
     base = 4 * (len(topology.nodes) + 1)
-    size, _ = whole([x.latency for x in topology.links], _FINE)
+    size, _ = as_integers(fabric_of(topology).latency, _FINE)
     into_gpu = np.array([topology.nodes[x.dst].stores for x in topology.links], np.int64)
     return np.asarray(size * base + 1 + into_gpu, np.int64)

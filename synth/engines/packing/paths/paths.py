@@ -29,23 +29,13 @@ from ....lp.certified import common_denominator
 from ..trees.demands import Pairs, pairs_of, symmetric
 from ..trees.model import Packing
 from .columns import Split, Task, split
+from .effort import PATH_EFFORT, PathEffort
 from .net import Net, net_of
 from .pool import Pool
 from .prices import Prices, prices_by_weights
 from .route import Routing, get_ready, in_parts, negotiate, room_of, shortest
 from .trees import figures, trees_of
 
-LATENCY_WEIGHT = 0.3
-"""What a detour of mean α costs, in terms of a full row, while pairs are re-routed."""
-
-_COMPROMISE = Fraction(5, 4)
-_SMALL = 1500  # pairs that a linear program takes at once
-_LARGE = 20_000  # pairs that it takes at all
-_CROWDED = 0.9
-_BETTER = Fraction(9, 10)
-_NEARLY = Fraction(201, 200)
-_FEW_PARTS = 12  # common denominators beyond this are worth looking for a smaller one
-_PARTS = (2, 3, 4, 5, 6, 8)
 _GRID, _FINEST = 1 << 24, 1 << 29  # denominators of prices that are no simple fractions
 
 
@@ -56,14 +46,14 @@ class _Job:
     net: Net
     pairs: Pairs
     pool: Pool
-    latency_weight: float
     seed: int
     until: float
+    effort: PathEffort = PATH_EFFORT
 
     def negotiated(self, begin: Routing, target: Fraction) -> tuple[Routing, bool]:
         """Re-route within ``target``, first among paths of least α, then with detours."""
         found, fits = begin, False
-        for weight in (None, self.latency_weight):
+        for weight in (None, self.effort.latency_weight):
             if not fits:
                 found, fits = negotiate(
                     self.net,
@@ -75,6 +65,7 @@ class _Job:
                     latency_weight=weight,
                     seed=self.seed,
                     until=self.until,
+                    effort=self.effort,
                 )
         return found, fits
 
@@ -85,7 +76,7 @@ def pack_paths(
     *,
     seconds: float = 30.0,
     seed: int = 0,
-    latency_weight: float = LATENCY_WEIGHT,
+    effort: PathEffort = PATH_EFFORT,
 ) -> list[Packing]:
     """Path packings of a plain collective, the best rate first, then by number of paths and α.
 
@@ -104,7 +95,7 @@ def pack_paths(
     until = time.perf_counter() + seconds
     net = net_of(topology, symmetric=symmetric(collective))
     part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
-    job = _Job(net, part, Pool.empty(net), latency_weight, seed, until)
+    job = _Job(net, part, Pool.empty(net), seed, until, effort)
     per_byte = BYTES_PER_US_PER_GBPS * collective.message_chunks
     known = found.attainable is not None
     target = (found.attainable if found.attainable is not None else found.us_per_byte) * per_byte
@@ -142,8 +133,9 @@ def _optimum(
 ) -> tuple[list[Split], Prices | None]:
     """Ways at the best rate that is found, and prices where the rate had to be sought."""
     pairs, prices = job.pairs, None
-    small = len(pairs) <= _LARGE
-    if not known and len(pairs) > _SMALL and quick.time(job.net) > target:
+    effort = job.effort
+    small = len(pairs) <= effort.large
+    if not known and len(pairs) > effort.small and quick.time(job.net) > target:
         prices = prices_by_weights(
             job.net,
             pairs.src,
@@ -151,6 +143,7 @@ def _optimum(
             pairs.count,
             job.pool if small else None,
             until=(job.until + time.perf_counter()) / 2,
+            effort=effort,
         )
         known = prices.time <= target  # then nothing speaks against the bound
     if known or quick.time(job.net) <= target:
@@ -158,8 +151,8 @@ def _optimum(
         if ways:
             return ways, prices
     if prices is not None:
-        target = max(target, Fraction(prices.time) * _NEARLY)
-    whole = quick if len(pairs) <= _SMALL else job.negotiated(quick, target)[0]
+        target = max(target, Fraction(prices.time) * effort.nearly)
+    whole = quick if len(pairs) <= effort.small else job.negotiated(quick, target)[0]
     found = _sought(job, whole) if small else None
     if found is None:
         return _any_parts(job, quick, whole), prices
@@ -171,7 +164,7 @@ def _at_rate(job: _Job, quick: Routing, target: Fraction) -> list[Split]:
     whole, fits = job.negotiated(quick, target)
     ways = [_as_split(whole)] if fits else []
     mended = None
-    if not fits or len(job.pairs) <= _SMALL:
+    if not fits or len(job.pairs) <= job.effort.small:
         mended = _repaired(job, whole, target)
     if mended is not None:
         ways.append(mended)
@@ -182,9 +175,9 @@ def _at_rate(job: _Job, quick: Routing, target: Fraction) -> list[Split]:
 def _any_parts(job: _Job, quick: Routing, whole: Routing) -> list[Split]:
     """Equal parts of every pair, as even as they get: when all else fails."""
     best = [_as_split(whole)]
-    for parts in _PARTS[:3]:
+    for parts in job.effort.parts[:3]:
         if time.perf_counter() < job.until:
-            goal = whole.time(job.net) * _BETTER
+            goal = whole.time(job.net) * job.effort.better
             best.append(_as_split(job.negotiated(in_parts(quick, parts), goal)[0]))
     return best
 
@@ -192,7 +185,7 @@ def _any_parts(job: _Job, quick: Routing, whole: Routing) -> list[Split]:
 def _sought(job: _Job, whole: Routing) -> tuple[Split, Fraction, Prices] | None:
     """The best rate by linear program, where nobody knows it."""
     pairs, scale = job.pairs, whole.time(job.net)
-    task = Task(job.net, pairs.src, pairs.dst, pairs.count, None, scale)
+    task = Task(job.net, pairs.src, pairs.dst, pairs.count, None, scale, job.effort)
     found = split(task, job.pool, seed=job.seed, until=job.until)
     return None if found is None or found[1] is None else (found[0], found[1], found[2])
 
@@ -210,7 +203,7 @@ def _repaired(job: _Job, whole: Routing, target: Fraction) -> Split | None:
         if min(room) < 0:
             continue
         at = np.flatnonzero(free)
-        task = Task(net, pairs.src[at], pairs.dst[at], pairs.count[at], room, target)
+        task = Task(net, pairs.src[at], pairs.dst[at], pairs.count[at], room, target, job.effort)
         solved = split(task, job.pool.among(free), seed=job.seed, until=job.until)
         if solved is not None:
             return _joined(whole, fixed, solved[0], at)
@@ -221,15 +214,15 @@ def _repaired(job: _Job, whole: Routing, target: Fraction) -> Split | None:
 
 def _free_pairs(job: _Job, whole: Routing, target: Fraction) -> Iterator[Bools]:
     """Sets of pairs to split, growing: over overloaded rows, over crowded ones, all."""
-    net, pairs = job.net, len(job.pairs)
-    if pairs > _SMALL:
+    net, pairs, effort = job.net, len(job.pairs), job.effort
+    if pairs > effort.small:
         room = room_of(net, target, 1)
-        for crowded in (whole.load > room, whole.load > _CROWDED * room):
+        for crowded in (whole.load > room, whole.load > effort.crowded * room):
             free = np.zeros(pairs, bool)
             free[whole.pair[_crossing(net, whole, crowded)]] = True
-            if 0 < free.sum() <= _LARGE:
+            if 0 < free.sum() <= effort.large:
                 yield free
-    if pairs <= _LARGE:
+    if pairs <= effort.large:
         yield np.ones(pairs, bool)
 
 
@@ -259,9 +252,9 @@ def _joined(whole: Routing, fixed: Bools, some: Split, at: Ints) -> Split:
 def _coarser(job: _Job, quick: Routing, target: Fraction, mended: Split) -> list[Split]:
     """Equal parts of a smaller common denominator, where the program's is large."""
     common = math.lcm(*(w.denominator for w in mended.weight))
-    if common <= _FEW_PARTS or len(job.pairs) > _SMALL:
+    if common <= job.effort.few_parts or len(job.pairs) > job.effort.small:
         return []
-    for parts in _PARTS:
+    for parts in job.effort.parts:
         if parts < common:
             found, fits = job.negotiated(in_parts(quick, parts), target)
             if fits:
@@ -271,11 +264,11 @@ def _coarser(job: _Job, quick: Routing, target: Fraction, mended: Split) -> list
 
 def _quicker(job: _Job, quick: Routing, rate: Fraction) -> list[tuple[Split, str]]:
     """Slower ways with less α: within 5/4 of the best rate, and every pair on its quickest path."""
-    ways = []
-    if quick.time(job.net) > _COMPROMISE * rate:
-        some, fits = job.negotiated(quick, _COMPROMISE * rate)
+    ways, most = [], job.effort.compromise
+    if quick.time(job.net) > most * rate:
+        some, fits = job.negotiated(quick, most * rate)
         if fits:
-            ways.append((_as_split(some), "paths of less α, within 5/4 of the best rate"))
+            ways.append((_as_split(some), f"paths of less α, within {most} of the best rate"))
     ways.append((_as_split(quick), "every pair on a path of least α"))
     return ways
 

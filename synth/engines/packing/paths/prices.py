@@ -14,12 +14,10 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 
+from .effort import PATH_EFFORT, PathEffort
 from .net import Net
 from .pool import Pool, entries
 
-_PHASES = 60
-_KEPT = 5  # phases whose paths are kept: a program over more is slow
-_STEEP = (4.0, 40.0)
 _UNIT = float(1 << 30)
 
 
@@ -32,7 +30,14 @@ class Prices:
 
 
 def prices_by_weights(
-    net: Net, src: Ints, dst: Ints, count: Ints, pool: Pool | None, *, until: float
+    net: Net,
+    src: Ints,
+    dst: Ints,
+    count: Ints,
+    pool: Pool | None,
+    *,
+    until: float,
+    effort: PathEffort = PATH_EFFORT,
 ) -> Prices:
     """The best prices of some phases; their time is a bound up to the rounding of floats.
 
@@ -41,15 +46,16 @@ def prices_by_weights(
     width = np.array([float(w) for w in net.width])
     total = np.zeros(net.rows)
     best = Prices(1.0 / width, 0.0)
-    for phase in range(_PHASES):
-        steep = _STEEP[0] * (_STEEP[1] / _STEEP[0]) ** (phase / _PHASES)
+    phases, (first, last) = effort.phases, effort.steepness
+    for phase in range(phases):
+        steep = first * (last / first) ** (phase / phases)
         use = total / width
         toll = np.exp(steep * (use / max(float(use.max()), 1e-300) - 1.0)) / width
         links, length, paid = _all_cheapest(net, src, dst, count, toll)
         if paid / float(width @ toll) > best.time:
             best = Prices(toll, paid / float(width @ toll))
         total += _load(net, links, length, count)
-        if pool is not None and phase >= _PHASES - _KEPT:
+        if pool is not None and phase >= phases - effort.kept_phases:
             pool.add(np.arange(len(src)), links, length)
         if time.perf_counter() > until:
             break

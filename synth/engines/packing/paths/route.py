@@ -15,11 +15,9 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 
+from .effort import PATH_EFFORT, PathEffort
 from .net import Net
 from .pool import Pool
-
-_ROUNDS = 60
-_PATIENCE = 12  # rounds without progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +82,7 @@ def negotiate(
     latency_weight: float | None,
     seed: int,
     until: float,
+    effort: PathEffort = PATH_EFFORT,
 ) -> tuple[Routing, bool]:
     """Re-route what crosses overloaded rows until all fits within ``target``, or patience ends.
 
@@ -100,8 +99,8 @@ def negotiate(
     rng = np.random.default_rng(seed)
     now = best = begin
     least, since = _overload(begin, room), 0
-    for _ in range(_ROUNDS):
-        if not least or since == _PATIENCE or time.perf_counter() > until:
+    for _ in range(effort.reroutes):
+        if not least or since == effort.stale or time.perf_counter() > until:
             break
         over = np.maximum(now.load - room, 0)
         past += np.where(over > 0, 0.5 + over / np.maximum(room, 1), 0.0)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools, Floats, Ints
+from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
-from ....fabric.occupancy import LinkTable
+from ....fabric.fabric import fabric_of
 
 DETOUR = 4
 """A route may have so many links more than the shortest one between the GPUs farthest apart."""
@@ -59,27 +58,6 @@ class Machine:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Row orbits: how many rows each has, and the bandwidth of one, in GB/s."""
-
-    size: Ints
-    bandwidth: tuple[Fraction, ...]
-
-    @staticmethod
-    def of(topology: Topology, orbits: Orbits) -> Rows:
-        """The row orbits of a topology (rows as in :meth:`Topology.usage`)."""
-        first = np.unique(orbits.row_orbit, return_index=True)[1]
-        capacities = topology.capacities()
-        return Rows(np.bincount(orbits.row_orbit), tuple(capacities[i] for i in first.tolist()))
-
-    @cached_property
-    def room(self) -> Floats:
-        """GB/s of all rows of an orbit together."""
-        found: Floats = self.size * np.array([float(b) for b in self.bandwidth])
-        return found
-
-
 def _turned(allowed: Bools, orbits: Orbits) -> Bools:
     """Whom the representatives may hear from: the same hops, as their heads see them."""
     k, head = np.nonzero(allowed)
@@ -93,12 +71,11 @@ def _turned(allowed: Bools, orbits: Orbits) -> Bools:
 def _net(machine: Topology, orbits: Orbits, allowed: Bools | None) -> tuple[Any, Ints]:
     from .kernels import Net
 
-    table = LinkTable.of(machine)
-    ranks, nodes = machine.ranks, len(machine.nodes)
-    out_link = np.argsort(table.src, kind="stable")
-    out_start = np.searchsorted(table.src[out_link], np.arange(nodes + 1))
+    fabric = fabric_of(machine)
+    ranks, nodes = fabric.ranks, fabric.nodes
+    out_start, out_link = fabric.leaving
     sources = orbits.representatives.astype(np.int64)
-    source, head, steps = _cells(machine, sources, out_start, out_link, table.dst)
+    source, head, steps = _cells(machine, sources, out_start, out_link, fabric.dst)
     if allowed is not None:
         kept = allowed[source, head]
         source, head, steps = source[kept], head[kept], steps[kept]
@@ -109,12 +86,12 @@ def _net(machine: Topology, orbits: Orbits, allowed: Bools | None) -> tuple[Any,
     net = Net(
         ranks,
         width,
-        table.src,
-        table.dst,
+        fabric.src,
+        fabric.dst,
         out_start,
         out_link,
-        table.start,
-        orbits.row_orbit.astype(np.int64)[table.rows],
+        fabric.first,
+        orbits.row_orbit.astype(np.int64)[fabric.resource],
         sources,
         cell_start,
         source,

@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Floats, Ints
+from weft.dsl.base.errors import NothingFound
 
+from ....lp.congestion import Congestion
+from ....lp.highs import OPTIMAL
 from .machine import Machine
 
 
@@ -130,3 +133,69 @@ class Columns:
     def take(self, index: Any) -> Columns:
         """Some of the columns."""
         return Columns(self.trees.take(index), self.family[index], self.height[index])
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A float solution: weights of the columns, congestion, prices of resources and families."""
+
+    x: Floats
+    congestion: float
+    prices: Floats
+    worth: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Master:
+    """The master program of trees (:mod:`weft.synth.lp.congestion`), in units of the bound.
+
+    For allreduce the shares w of the roots are variables: both families of a root carry w, all w
+    sum to 1.
+
+    Attributes:
+        families: the families that are served; allreduce: both halves, equally many.
+        joint: the shares are free.
+        inc: congestion per use of each row orbit.
+    """
+
+    families: Ints
+    joint: bool
+    inc: Floats
+
+    def best(self, columns: Columns) -> Weights:
+        """The least congestion that these trees attain; prices of resources sum to 1.
+
+        Raises:
+            NothingFound: the solver gave up, or a family has no tree.
+        """
+        found = self._program(columns).least(method="highs-ds")
+        if found.status != OPTIMAL or found.x is None:
+            raise NothingFound(f"packing trees: the linear program was not solved: {found.message}")
+        prices = np.maximum(-found.ub_prices, 0)
+        order = self._order
+        worth = np.zeros(int(order.max()) + 1)
+        worth[order] = found.eq_prices[: len(order)]
+        return Weights(found.x[: len(columns)], found.value, prices / prices.sum(), worth)
+
+    def cheapest(self, columns: Columns, cost: Floats, congestion: float) -> Floats | None:
+        """Weights of the least total cost within a congestion, a vertex; None if there are none."""
+        found = self._program(columns).cheapest(cost, congestion)
+        if found.status != OPTIMAL or found.x is None:
+            return None
+        return found.x[: len(columns)]
+
+    @property
+    def _order(self) -> Ints:
+        return np.unique(self.families)
+
+    def _program(self, columns: Columns) -> Congestion:
+        from scipy.sparse import csr_array  # takes 100 ms to load
+
+        used = csr_array(columns.trees.loads.T.astype(float))
+        used.data *= np.repeat(self.inc, np.diff(used.indptr))
+        order = self._order
+        family = np.searchsorted(order, columns.family)
+        if self.joint:
+            share = np.arange(len(order)) % (len(order) // 2)
+            return Congestion(used, family, np.zeros(len(order)), share=share)
+        return Congestion(used, family, np.bincount(self.families)[order].astype(float))

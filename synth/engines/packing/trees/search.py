@@ -15,38 +15,69 @@ import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 
-from .exact_finish import Shape, finish, rounded
+from ....lp.exact_finish import FamilyProgram, finish, rounded
 from .machine import Machine
-from .master import Master, Weights
-from .pool import Batch, Columns, Pool
+from .pool import Batch, Columns, Master, Pool, Weights
 from .task import Task
 
 MET = 1e-9
 """A congestion this near 1 is taken for 1 and then proved, or not, in rationals."""
 
-PHASES = 15
-"""How often multiplicative weights serve the demand."""
 
-STEPS = 16
-"""Trees of all roots together that serve it once, at least: few roots take small steps."""
+@dataclass(frozen=True, slots=True)
+class TreeEffort:
+    """Limits of the search for trees; work is counted in steps (arcs, links and ranks looked at).
 
-VARIANTS = 24
-"""Trees that a pricing round grows, about; a few roots are priced with noise, several times."""
+    Options:
+        phases: times that multiplicative weights serve the demand at first; time grows with it.
+        steps: trees of all roots together that serve it once, at least: few roots take small steps.
+        first_work: steps of growing the first trees, about; fewer phases where it would be more.
+        first_part: the part of the first trees after which it is seen whether they suffice.
+        steepness: how fast the price of a row grows with its congestion meanwhile.
+        rounds: pricing rounds, at most; each solves a linear program.
+        variants: trees that a pricing round grows, about; few roots are priced with noise, several
+            times.
+        hopeless: trees so low that they take this many times the bound are not improved.
+        reweightings: programs solved to find a sparse answer.
+        large: entries (trees times row orbits) of a program that is not solved again and again.
+        run: steps of one run of ripping up equal trees, about: rounds are cut to fit.
+        least_rounds, most_rounds: of ripping up; machines that cannot afford the former get none.
+        schedules: first and last steepness of the prices; which one works depends on the machine.
+        slacks: parts of the rate given up for fewer trees.
+        useful: lower trees are kept up to this many times the best time.
+        equal: equal trees per root are tried up to this number, and at the number that fits the
+            bound, but not beyond ``most_equal``.
+        taller: hops that equal trees may have more than those of the best rate.
+        alone_ranks, alone_trees, alone_rounds: up to so many ranks, equal trees per root and
+            rounds, limits are also kept without symmetry.
+    """
 
-FIRST_WORK = 200_000_000
-"""Steps of growing the first trees, about; fewer phases where it would be more."""
+    phases: int = 15
+    steps: int = 16
+    first_work: int = 200_000_000
+    first_part: float = 0.25
+    steepness: float = 8.0
+    rounds: int = 60
+    variants: int = 24
+    hopeless: float = 2.0
+    reweightings: int = 10
+    large: int = 300_000
+    run: int = 1_500_000
+    least_rounds: int = 6
+    most_rounds: int = 60
+    schedules: tuple[tuple[float, float], ...] = ((3.0, 15.0), (10.0, 60.0), (20.0, 200.0))
+    slacks: tuple[float, ...] = (0.002, 0.015, 0.03)
+    useful: float = 3.0
+    equal: int = 4
+    most_equal: int = 8
+    taller: tuple[int, ...] = (0, 1, 4)
+    alone_ranks: int = 64
+    alone_trees: int = 2
+    alone_rounds: int = 120
 
-HOPELESS = 2.0
-"""Trees so low that they take this much longer than the bound are not improved."""
 
-QUICK = 0.25
-"""The part of the first trees after which it is seen whether they suffice."""
-
-STEEPNESS = 8.0
-"""How fast the price of a row grows with its congestion."""
-
-ROUNDS = 60
-"""Pricing rounds, at most."""
+TREE_EFFORT = TreeEffort()
+"""The usual one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,18 +112,19 @@ class Found:
 
 @dataclass(eq=False)
 class Search:
-    """One search: the task, its programs, when to stop."""
+    """One search: the task, its programs, when to stop, and how much to try until then."""
 
     task: Task
     deadline: float
     seed: int
+    effort: TreeEffort = TREE_EFFORT
     master: Master = field(init=False)
-    shape: Shape = field(init=False)
+    shape: FamilyProgram = field(init=False)
 
     def __post_init__(self) -> None:
         task = self.task
         self.master = Master(task.families, task.joint, task.increments)
-        self.shape = Shape(task.rows, task.copies, task.families, task.joint)
+        self.shape = FamilyProgram(task.room, task.families, task.joint)
 
     @property
     def late(self) -> bool:
@@ -112,13 +144,13 @@ class Search:
         """
         pool = Pool(self.task.machines, len(self.task.rows.size))
         fill = self._fill_pairs if self.task.joint else self._fill
-        for share in (QUICK, 1.0):
+        for share in (self.effort.first_part, 1.0):
             fill(pool, limit, share)
             found = Found(limit, pool.columns(), self.master.best(pool.columns()))
-            hopeless = not last and found.weights.congestion > HOPELESS
+            hopeless = not last and found.weights.congestion > self.effort.hopeless
             if found.met or hopeless or self.late:
                 return found
-        for _ in range(ROUNDS):
+        for _ in range(self.effort.rounds):
             if not self._price(pool, found.weights, limit):
                 break
             found = Found(limit, pool.columns(), self.master.best(pool.columns()))
@@ -147,14 +179,14 @@ class Search:
 
         task, machine = self.task, self.task.machines[0]
         roots = task.roots_of(task.families)
-        step = min(1.0, len(roots) / STEPS)
+        step = min(1.0, len(roots) / self.effort.steps)
         phases = max(round(self._phases(len(roots)) * share), 2)
         batch = Batch.empty(machine, phases * len(roots), pool.rows)
         fill(
             machine.net,
             roots,
             limit,
-            STEEPNESS,
+            self.effort.steepness,
             self.seed + phases,
             task.increments * step,
             batch.arcs,
@@ -175,8 +207,8 @@ class Search:
             back.net,
             roots,
             limit,
-            STEEPNESS,
-            self.task.increments / STEPS,
+            self.effort.steepness,
+            self.task.increments / self.effort.steps,
             out.arcs,
             out.links,
             out.loads,
@@ -189,8 +221,9 @@ class Search:
 
     def _phases(self, roots: int) -> int:
         """How many trees per root to start with."""
-        phases = max(PHASES, PHASES * STEPS // roots)
-        affordable = FIRST_WORK // (roots * self.steps_per_tree)
+        effort = self.effort
+        phases = max(effort.phases, effort.phases * effort.steps // roots)
+        affordable = effort.first_work // (roots * self.steps_per_tree)
         return int(min(phases, max(affordable, 3)))
 
     def _price(self, pool: Pool, weights: Weights, limit: int) -> int:
@@ -201,7 +234,8 @@ class Search:
         inc = self.task.increments
         families = np.unique(self.task.families)
         half = len(self.task.orbits.representatives)
-        variants = int(np.clip(VARIANTS // len(families), 2, VARIANTS // 2))
+        most = self.effort.variants
+        variants = int(np.clip(most // len(families), 2, most // 2))
         rng = np.random.default_rng(self.seed)
         new = 0
         for i in range(variants):

@@ -13,24 +13,8 @@ from math import lcm
 
 import numpy as np
 
-from .master import Weights
-from .pool import Batch, Columns
+from .pool import Batch, Columns, Weights
 from .search import MET, Found, Search
-
-REWEIGHTINGS = 10
-"""Rounds of the reweighted program."""
-
-RUN = 1_500_000
-"""Steps of one run of ripping up, about: rounds are cut to fit."""
-
-LEAST_ROUNDS = 6
-MOST_ROUNDS = 60
-
-LARGE = 300_000
-"""Entries of a program that is not solved again and again."""
-
-SCHEDULES = ((3.0, 15.0), (10.0, 60.0), (20.0, 200.0))
-"""First and last steepness of the prices; which one works depends on the machine."""
 
 
 def sparser(search: Search, found: Found, slack: float) -> Found:
@@ -41,7 +25,8 @@ def sparser(search: Search, found: Found, slack: float) -> Found:
     x = found.weights.x
     best, fewest = x, int((x > MET).sum())
     mean = 1 / max(len(columns), 1)
-    rounds = REWEIGHTINGS if columns.trees.loads.size <= LARGE else 2
+    few = columns.trees.loads.size > search.effort.large
+    rounds = 2 if few else search.effort.reweightings
     for i in range(rounds):
         eps = mean * 10 ** (1 - 2 * i / rounds)
         cost = low / (x + eps)
@@ -58,7 +43,7 @@ def sparser(search: Search, found: Found, slack: float) -> Found:
 def natural_copies(search: Search, weights: Weights) -> int:
     """Equal trees per root that can meet the bound: the room in rows that are full is whole."""
     tight = np.flatnonzero(weights.prices > 1e-7)
-    room = search.shape.room()
+    room = search.shape.room
     return lcm(*((room[o] * search.task.bound).denominator for o in tight.tolist()))
 
 
@@ -78,7 +63,7 @@ class Equal:
 def rounds_of(search: Search, copies: int) -> int:
     """Rounds that one run of :func:`equal_trees` can afford."""
     trees = copies * len(search.task.families)
-    return min(RUN // (trees * search.steps_per_tree), MOST_ROUNDS)
+    return min(search.effort.run // (trees * search.steps_per_tree), search.effort.most_rounds)
 
 
 def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds: int = 0) -> Equal:
@@ -100,11 +85,11 @@ def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds:
     inc = task.increments * float(weight)
     whole = np.floor(1 / inc * (1 + MET))
     capped = np.where(whole > 0, 1 / np.maximum(whole, 1), 2.0)
-    rounds = rounds or max(rounds_of(search, copies), LEAST_ROUNDS)
+    rounds = rounds or max(rounds_of(search, copies), search.effort.least_rounds)
     runs = [
         (seed, steep, increment, mu)
         for seed in range(seeds)
-        for steep in SCHEDULES
+        for steep in search.effort.schedules
         for increment, mu in ((capped, 0.02), (inc, 0.02), (capped, 0.0))
     ]
     best: Equal | None = None

@@ -14,7 +14,8 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
 from ....base.engine import Certificate
-from .machine import Machine, Rows
+from ....fabric.fabric import ResourceOrbits
+from .machine import Machine
 from .peers import few_peers
 
 REDUCING = frozenset({Kind.REDUCE, Kind.REDUCE_SCATTER})
@@ -57,7 +58,7 @@ class Task:
     collective: Collective
     orbits: Orbits
     machines: tuple[Machine, ...]
-    rows: Rows
+    rows: ResourceOrbits
     families: Ints
     chunks: Ints
     joint: bool
@@ -108,7 +109,7 @@ class Task:
             collective,
             orbits,
             machines,
-            Rows.of(topology, orbits),
+            ResourceOrbits.of(topology, orbits),
             families,
             chunks,
             joint,
@@ -121,6 +122,12 @@ class Task:
     def copies(self) -> int:
         """Images of one template that load the machine, per unit of a family's weight."""
         return 1 if self.joint else self.orbits.order
+
+    @property
+    def room(self) -> tuple[Fraction, ...]:
+        """Uses of each row orbit per unit of weight and of time (chunks per GB/s)."""
+        each = zip(self.rows.size, self.rows.bandwidth, strict=True)
+        return tuple(int(size) * bandwidth / self.copies for size, bandwidth in each)
 
     @property
     def increments(self) -> Floats:

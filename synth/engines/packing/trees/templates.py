@@ -12,7 +12,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
-from ....fabric.occupancy import LinkTable
+from ....fabric.fabric import ResourceOrbits, fabric_of
 from .machine import Machine
 from .model import Packing, Tree
 from .pool import Columns
@@ -149,20 +149,17 @@ def busiest(topology: Topology, orbits: Orbits, trees: tuple[Tree, ...]) -> Frac
     The images of a tree load the rows of an orbit alike: so many uses, times the order of the
     group, over the rows of the orbit.
     """
-    table = LinkTable.of(topology)
-    size = np.bincount(orbits.row_orbit)
-    first = np.unique(orbits.row_orbit, return_index=True)[1]
-    capacities = topology.capacities()
+    fabric, found = fabric_of(topology), ResourceOrbits.of(topology, orbits)
     unit = lcm(*(t.weight.denominator for t in trees)) if trees else 1
-    total = np.zeros(len(size), object)
+    total = np.zeros(len(found.size), object)
     for tree in trees:
-        rows = table.rows_of(tree.route_links.astype(np.int64))[1]
-        uses = np.bincount(orbits.row_orbit[rows], minlength=len(size))
+        rows = fabric.resources_of(tree.route_links.astype(np.int64))[1]
+        uses = np.bincount(orbits.row_orbit[rows], minlength=len(found.size))
         total += uses.astype(object) * int(tree.weight * unit)
     return max(
         (
-            Fraction(int(uses) * orbits.order, unit * int(s)) / capacities[i]
-            for uses, s, i in zip(total, size, first.tolist(), strict=True)
+            Fraction(int(uses) * orbits.order, unit * int(s)) / bandwidth
+            for uses, s, bandwidth in zip(total, found.size, found.bandwidth, strict=True)
         ),
         default=Fraction(0),
     )

@@ -19,28 +19,10 @@ from ....base.engine import Observer, Silent
 from .model import Packing, tree_limits, trees_per_root
 from .pool import Columns
 from .prove import proved
-from .search import MET, Found, Search
-from .sparse import LARGE, LEAST_ROUNDS, equal_trees, natural_copies, rounds_of, sparser
+from .search import MET, TREE_EFFORT, Found, Search, TreeEffort
+from .sparse import equal_trees, natural_copies, rounds_of, sparser
 from .task import Task, Under
 from .templates import packing_of
-
-SLACKS = (0.002, 0.015, 0.03)
-"""Rates given up for fewer trees."""
-
-USEFUL = 3.0
-"""Lower trees are kept up to this many times the best time."""
-
-FEW = 4
-"""Equal trees per root are tried up to this number, and at the number that fits the bound."""
-
-MOST = 8
-"""The largest such number."""
-
-TALLER = (0, 1, 4)
-"""Hops that equal trees may have more than those of the best rate."""
-
-ALONE_RANKS, ALONE_TREES, ALONE_ROUNDS = 64, 2, 120
-"""Up to so many ranks, equal trees per root and rounds, budgets are also kept without symmetry."""
 
 
 def pack(
@@ -54,6 +36,7 @@ def pack(
     seconds: float = 30,
     seed: int = 0,
     observer: Observer | None = None,
+    effort: TreeEffort = TREE_EFFORT,
 ) -> list[Packing]:
     """Packings of trees for a plain collective, the best rate first.
 
@@ -75,7 +58,7 @@ def pack(
     observer.stage("bounds")
     task = Task.of(problem_topology, collective, peers, under=under)
     observer.stage("trees")
-    search = Search(task, clock.monotonic() + seconds, seed)
+    search = Search(task, clock.monotonic() + seconds, seed, effort)
     rungs = []
     for found in _ladder(search, height):
         rungs.append(found)
@@ -107,7 +90,11 @@ def _with_proof(
     if scale == 1:
         return search, rungs, best
     better = [one.scaled(scale) for one in rungs]
-    return Search(task, search.deadline, search.seed), better, better[rungs.index(best)]
+    return (
+        Search(task, search.deadline, search.seed, search.effort),
+        better,
+        better[rungs.index(best)],
+    )
 
 
 def _ladder(search: Search, height: int) -> Iterator[Found]:
@@ -145,22 +132,23 @@ def _alternatives(search: Search, rungs: list[Found], best: Found, trees: int) -
     """Fewer and lower trees."""
     # The shares of an allreduce's roots are free, so that no number of trees is natural.
     fitting = 1 if search.task.joint else natural_copies(search, best.weights)
-    numbers = {*range(1, FEW + 1), fitting, *range(1, trees + 1)}
-    for copies in sorted(n for n in numbers if n <= MOST):
+    effort = search.effort
+    numbers = {*range(1, effort.equal + 1), fitting, *range(1, trees + 1)}
+    for copies in sorted(n for n in numbers if n <= effort.most_equal):
         yield from _equal(search, copies, best.limit)
     if trees and not search.task.narrowed:
-        for copies in range(1, min(trees, ALONE_TREES) + 1):
+        for copies in range(1, min(trees, effort.alone_trees) + 1):
             yield from _alone(search, copies, best.limit)
-    if best.columns.trees.loads.size > LARGE:
+    if best.columns.trees.loads.size > effort.large:
         return
     least = best.weights.congestion
     for rung in rungs:
-        if rung.weights.congestion <= USEFUL * least:
-            slacks = [s for s in SLACKS if rung.weights.congestion <= least * (1 + s)]
-            for slack in slacks or SLACKS[:1]:
+        if rung.weights.congestion <= effort.useful * least:
+            slacks = [s for s in effort.slacks if rung.weights.congestion <= least * (1 + s)]
+            for slack in slacks or effort.slacks[:1]:
                 yield _finished(search, *search.exact(sparser(search, rung, slack)))
     slack = 0.06
-    while trees and slack < USEFUL:
+    while trees and slack < effort.useful:
         thin = _finished(search, *search.exact(sparser(search, best, slack)))
         yield thin
         if trees_per_root(thin)[0] <= trees:
@@ -170,10 +158,10 @@ def _alternatives(search: Search, rungs: list[Found], best: Found, trees: int) -
 
 def _equal(search: Search, copies: int, limit: int) -> Iterator[Packing]:
     """So many equal trees per root, where the machine is small enough to try."""
-    if rounds_of(search, copies) < LEAST_ROUNDS:
+    if rounds_of(search, copies) < search.effort.least_rounds:
         return
     tallest = search.task.machines[0].net.ranks - 1
-    for height in sorted({min(limit + more, tallest) for more in TALLER}):
+    for height in sorted({min(limit + more, tallest) for more in search.effort.taller}):
         found = equal_trees(search, copies, height)
         yield _finished(search, found.columns, found.weights())
         if found.congestion <= 1 + MET:
@@ -186,16 +174,15 @@ def _alone(search: Search, copies: int, limit: int) -> Iterator[Packing]:
     On two boxes of MI250 a NIC carries two trees or one; a symmetry would make all NICs alike.
     """
     task = search.task
-    if task.orbits.order == 1 or task.topology.ranks > ALONE_RANKS:
+    if task.orbits.order == 1 or task.topology.ranks > search.effort.alone_ranks:
         return
-    lone = Search(
-        Task.of(task.topology, task.collective, alike=False), search.deadline, search.seed
-    )
+    apart = Task.of(task.topology, task.collective, alike=False)
+    lone = Search(apart, search.deadline, search.seed, search.effort)
     tallest = task.machines[0].net.ranks - 1
     for height in sorted({min(x, tallest) for x in (limit, limit + 4, 2 * limit)}):
         if lone.late:
             return
-        found = equal_trees(lone, copies, height, rounds=ALONE_ROUNDS)
+        found = equal_trees(lone, copies, height, rounds=search.effort.alone_rounds)
         yield _finished(lone, found.columns, found.weights())
 
 
@@ -227,7 +214,7 @@ def front(
     """
     found = {
         (packing.bound / packing.us_per_byte, trees_per_root(packing)[0], max(packing.heights))
-        for trees in (0, *range(1, ALONE_TREES + 1))
+        for trees in (0, *range(1, TREE_EFFORT.alone_trees + 1))
         for packing in pack(topology, collective, trees=trees, seconds=seconds, seed=seed)
     }
     return [

@@ -13,10 +13,10 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.flow.epochs import Epochs
-from weft.synth.engines.flow.solve import solve
 from weft.synth.engines.flow.unrounded import unrounded
 from weft.synth.engines.sketched.field import Field
 from weft.synth.judge.verify import verify
+from weft.synth.lp.solver import solve
 from weft.synth.time.schedule_time import simulate
 
 SIZE = 400_000

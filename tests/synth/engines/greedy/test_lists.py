@@ -11,7 +11,7 @@ import pytest
 from weft.dsl.nouns.topology import Topology, gpu, link, switch
 from weft.synth.engines.greedy import lists_kernel
 from weft.synth.engines.greedy.lists import Jobs, Queues, jobs_of
-from weft.synth.fabric.greedy_machine import machine_of
+from weft.synth.fabric.hop_table import hop_table_of
 
 
 def test_few_jobs_over_long_routes_on_a_machine_of_short_ones(
@@ -22,7 +22,7 @@ def test_few_jobs_over_long_routes_on_a_machine_of_short_ones(
     nodes = (gpu(0), gpu(1), *(switch(f"s{i}") for i in range(2, 2 + far)))
     chain = [0, *range(2, 2 + far), 1]
     links = [link(1, 0, 25)] * 40 + [link(a, b, 25) for a, b in pairwise(chain)]
-    machine = machine_of(Topology("long", nodes, tuple(links)), Fraction(1 << 20))
+    machine = hop_table_of(Topology("long", nodes, tuple(links)), Fraction(1 << 20))
     longest = int(np.diff(machine.route).argmax())
     assert np.diff(machine.route)[longest] == far + 1
     jobs: Jobs = jobs_of(machine, [longest], [0], [False], [])

@@ -13,7 +13,7 @@ from packings import named, quick
 
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
-from weft.synth.engines.packing.order.order_search import Effort, quickest
+from weft.synth.engines.packing.order.order_search import Trial, quickest
 from weft.synth.engines.packing.order.plan import Plan
 from weft.synth.engines.packing.order.plan_quotient import Quotient
 from weft.synth.engines.packing.paths.matching import in_rounds
@@ -63,7 +63,7 @@ def test_a_fat_tree_with_narrow_uplinks_is_kept_full() -> None:
     made = in_rounds(packing)
     assert made is not None
     assert made.us_per_byte == Fraction(70, 10**6)
-    best = quickest([Quotient.of(Plan.of(made))], 64_000_000, Effort())
+    best = quickest([Quotient.of(Plan.of(made))], 64_000_000, Trial())
     assert best.order.rule == "listed"
     schedule = best.schedule()
     assert verify(schedule).ok

@@ -15,7 +15,8 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget, Outcome, Point, Silent, Status
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.packing.engine import LADDER, Packer
+from weft.synth.engines.packing.effort import PACKING_EFFORT
+from weft.synth.engines.packing.engine import Packer
 from weft.synth.time.schedule_time import simulate
 
 QUICK = Budget(seconds=20)
@@ -90,7 +91,7 @@ def test_the_frontier_is_of_sizes() -> None:
     machine = topology("torus:4x4")
     problem = Problem(machine, make("allgather", 16))
     outcome = synthesize(problem, "packing", QUICK)
-    assert 1 <= len(outcome.points) <= len(LADDER)
+    assert 1 <= len(outcome.points) <= len(PACKING_EFFORT.sizes)
     small = min(simulate(p.schedule, 1000).time_us for p in outcome.points)
     known = bounds(machine, problem.collective)
     assert small <= 1.05 * float(known.latency_us)
@@ -192,7 +193,7 @@ def test_a_loss_of_the_grid_is_not_one_of_the_trees() -> None:
 def test_every_size_of_the_frontier_has_its_point() -> None:
     machine = topology("dgx1")
     outcome = synthesize(Problem(machine, make("allgather", 8)), "packing", QUICK)
-    assert sorted(s for p in outcome.points for s in p.sizes) == sorted(LADDER)
+    assert sorted(s for p in outcome.points for s in p.sizes) == sorted(PACKING_EFFORT.sizes)
     for point in outcome.points:
         assert f" {point.schedule.segments} segment" in point.words
 

@@ -20,6 +20,7 @@ from weft.dsl.nouns.collective import Collective, custom, make
 from weft.dsl.nouns.hops import hop_distances
 from weft.dsl.nouns.topology import Resource, Topology, gpu, link, switch
 from weft.synth.bounds import bounds
+from weft.synth.engines.packing.paths.effort import PATH_EFFORT, PathEffort
 from weft.synth.engines.packing.paths.paths import pack_paths
 from weft.synth.engines.packing.trees.demands import moves_pairs, pairs_of
 from weft.synth.engines.packing.trees.model import Packing
@@ -47,9 +48,9 @@ MACHINES = (
 )
 
 
-def best(machine: Topology, collective: Collective) -> Packing:
+def best(machine: Topology, collective: Collective, effort: PathEffort = PATH_EFFORT) -> Packing:
     """The first candidate, after checking all of them."""
-    found = pack_paths(machine, collective)
+    found = pack_paths(machine, collective, effort=effort)
     for one in found:
         check_paths(one)
     rates = [one.us_per_byte for one in found]
@@ -201,13 +202,12 @@ def test_many_pairs_without_a_known_rate(monkeypatch: pytest.MonkeyPatch) -> Non
     machine = topology("torus:4x4,dead=0-1")
     collective = make("alltoall", 16)
     truth = bounds(machine, collective)
-    monkeypatch.setattr("weft.synth.engines.packing.paths.paths._SMALL", 50)
     for weaker in (1, 2):
         weak = replace(truth, us_per_byte=truth.us_per_byte / weaker, attainable=None)
         monkeypatch.setattr(
             "weft.synth.engines.packing.paths.paths.bounds", lambda *_, weak=weak: weak
         )
-        packing = best(machine, collective)
+        packing = best(machine, collective, PathEffort(small=50))
         assert packing.us_per_byte == packing.bound == truth.us_per_byte
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +12,7 @@ from strategies import topologies
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.synth.engines.packing.order.order import FIRST, OTHERS, Urgency, as_listed, shaken
-from weft.synth.engines.packing.order.order_search import Effort, quickest
+from weft.synth.engines.packing.order.order_search import OrderEffort, Trial, quickest
 from weft.synth.engines.packing.order.plan import Plan
 from weft.synth.engines.packing.order.plan_quotient import Quotient, unfolded
 from weft.synth.engines.packing.trees.trees import pack
@@ -88,12 +86,12 @@ def test_of_two_packings_the_quicker_wins_and_effort_is_kept() -> None:
     fair = named("torus:4x4", "alltoall")
     crowded = named("torus:4x4", "alltoall", symmetric=False)
     quotients = [Quotient.of(Plan.of(p)) for p in (crowded, fair)]
-    best = quickest(quotients, 10**9, Effort())
+    best = quickest(quotients, 10**9, Trial())
     assert best.quotient is quotients[fair.us_per_byte <= crowded.us_per_byte]
-    assert quickest(quotients, 10**9, Effort(segments=4)).segments == 4
-    small = replace(Effort(), jobs=fair.images.shape[0] * sum(map(len, fair.trees)) * 2)
+    assert quickest(quotients, 10**9, Trial(segments=4)).segments == 4
+    small = Trial(effort=OrderEffort(jobs=fair.images.shape[0] * sum(map(len, fair.trees)) * 2))
     assert quickest([quotients[1]], 10**6, small).segments <= 2
-    hurried = quickest(quotients, 10**9, Effort(until=0.0))
+    hurried = quickest(quotients, 10**9, Trial(until=0.0))
     assert verify(hurried.schedule()).ok
 
 
@@ -102,17 +100,17 @@ def test_long_chains_are_cut_into_many_slices_while_that_makes_few_jobs() -> Non
     machine = topology("mi250")
     (packing, *_) = pack(machine, make("allgather", machine.ranks), trees=1, seconds=5, seed=0)
     quotient = Quotient.of(Plan.of(packing))
-    best = quickest([quotient], 10**9, Effort())
+    best = quickest([quotient], 10**9, Trial())
     assert best.segments > 128
     schedule = best.schedule()
     assert verify(schedule).ok
     assert simulate(schedule, 10**9).time_us <= 3760
-    few = replace(Effort(), jobs=128 * quotient.plan.transfers)
+    few = Trial(effort=OrderEffort(jobs=128 * quotient.plan.transfers))
     assert quickest([quotient], 10**9, few).segments <= 128
 
 
 def test_the_same_seed_finds_the_same() -> None:
     quotient = Quotient.of(Plan.of(named("dgx1", "allreduce")))
-    one, two = (quickest([quotient], 10**6, Effort(seed=3)) for _ in range(2))
+    one, two = (quickest([quotient], 10**6, Trial(seed=3)) for _ in range(2))
     assert one.time_us == two.time_us
     assert np.array_equal(one.order.priority, two.order.priority)

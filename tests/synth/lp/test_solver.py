@@ -13,7 +13,7 @@ from weft.backends.jobs.processes import descendants
 
 HARD = """
 import pulp
-from weft.synth.engines.flow.solve import solve
+from weft.synth.lp.solver import solve
 value = lambda i, j: (i * i * 37 + j * j * 91 + i * j * 13 + i * i * j) % 997 + 1
 values = [[value(i, j) for i in range(200)] for j in range(31)]
 model = pulp.LpProblem("hard", pulp.LpMaximize)

@@ -1,4 +1,4 @@
-"""A process that solves one model and can be killed: ``python -m weft.synth.engines.flow.child``.
+"""A process that solves one model and can be killed: ``python -m weft.synth.lp.solver_child``.
 
 It reads the folder, the solver, seconds and threads from its arguments, and ``model.json`` (PuLP's
 own form) from the folder; it leaves ``answer.json`` there. When its standard input ends, whoever

@@ -1,4 +1,4 @@
-"""A machine in arrays: hops, what they occupy and for how long, in whole ticks."""
+"""Hops of a machine in columns: what each occupies for one chunk, and how long, in whole ticks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
-from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.topology import Hop, Topology
+
+from .fabric import fabric_of
 
 ROUTES = 4
 """Ways that are looked at between two GPUs, where nodes that only forward lie between."""
@@ -24,7 +25,7 @@ shortest."""
 
 
 @dataclass(frozen=True, eq=False)
-class Machine:
+class HopTable:
     """Hops with what they occupy for one chunk; rows are links, then shared resources.
 
     Hop h goes from ``src[h]`` to ``dst[h]`` over the links ``links[route[h]:route[h+1]]``. It holds
@@ -74,8 +75,8 @@ class Machine:
         return float(Fraction(ticks) / self.unit)
 
 
-def machine_of(topology: Topology, chunk_bytes: Fraction) -> Machine:
-    """The machine for chunks of a size.
+def hop_table_of(topology: Topology, chunk_bytes: Fraction) -> HopTable:
+    """The hops of a topology for chunks of a size.
 
     Hops are the links where all nodes are GPUs, else the quickest ``ROUTES`` routes of each pair.
     """
@@ -83,11 +84,15 @@ def machine_of(topology: Topology, chunk_bytes: Fraction) -> Machine:
         routes: Sequence[tuple[int, ...]] = [(i,) for i in range(len(topology.links))]
     else:
         routes = [hop.route for hop in find_hops(topology, routes_per_pair=ROUTES).hops]
-    times = [chunk_bytes / (b * BYTES_PER_US_PER_GBPS) for b in topology.capacities()]
-    alphas = [link.latency for link in topology.links]
-    unit = ticks_per_us(times, alphas)
+    fabric = fabric_of(topology)
+    times = [chunk_bytes * slow for slow in fabric.us_per_byte]
+    unit = ticks_per_us(times, fabric.latency)
     return _tables(
-        topology, routes, [_up(t, unit) for t in times], [_up(a, unit) for a in alphas], unit
+        topology,
+        routes,
+        [_up(t, unit) for t in times],
+        [_up(a, unit) for a in fabric.latency],
+        unit,
     )
 
 
@@ -111,19 +116,13 @@ def _tables(
     times: Sequence[int],
     alphas: Sequence[int],
     unit: int,
-) -> Machine:
-    shared: dict[int, list[int]] = {}
-    for number, resource in enumerate(topology.resources, len(topology.links)):
-        for i in resource.links:
-            shared.setdefault(i, []).append(number)
+) -> HopTable:
+    fabric = fabric_of(topology)
     first, alpha, arrives = [0], [], []
     row: list[int] = []
     hold: list[int] = []
     for route in routes:
-        held: dict[int, int] = {}
-        for i in route:
-            for r in (i, *shared.get(i, ())):  # a row that holds two links is held for both
-                held[r] = held.get(r, 0) + times[r]
+        held = {r: n * times[r] for r, n in fabric.times_held(route).items()}
         row += held
         hold += held.values()
         first.append(len(row))
@@ -136,9 +135,9 @@ def _tables(
         )
     ends = [(topology.links[r[0]].src, topology.links[r[-1]].dst) for r in routes]
     src, dst = np.array(ends, np.int64).reshape(-1, 2).T
-    return Machine(
+    return HopTable(
         topology.ranks,
-        len(times),
+        fabric.resources,
         np.ascontiguousarray(src),
         np.ascontiguousarray(dst),
         np.cumsum([0, *map(len, routes)], dtype=np.int64),
@@ -150,10 +149,3 @@ def _tables(
         np.array(arrives, np.int64),
         unit,
     )
-
-
-def grouped(keys: Ints, groups: int) -> tuple[Ints, Ints]:
-    """(first, order): ``order[first[k]:first[k+1]]`` are the places of key k, ascending."""
-    first = np.zeros(groups + 1, np.int64)
-    np.cumsum(np.bincount(keys, minlength=groups), out=first[1:])
-    return first, np.argsort(keys, kind="stable").astype(np.int64)

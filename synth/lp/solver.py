@@ -44,7 +44,7 @@ def solve(
     """
     with tempfile.TemporaryDirectory(prefix="weft-flow-") as folder:
         model.toJson(str(Path(folder, "model.json")))
-        command = [sys.executable, "-m", "weft.synth.engines.flow.child"]
+        command = [sys.executable, "-m", "weft.synth.lp.solver_child"]
         with Path(folder, "errors").open("wb") as errors:
             child = subprocess.Popen(
                 [*command, folder, solver, str(seconds), str(threads)],

@@ -1,0 +1,125 @@
+"""The master of every packing: the least congestion at which columns carry what is asked.
+
+A column (a tree, a path) belongs to a *family* (a root, a pair of ranks) and loads resources.
+
+    min  cost·x + U:   sum of x over family k = demand[k],
+                       loads x <= width · U + room    in every resource,   x, U >= 0
+
+Where the parts of families are free (allreduce: it is open how much goes over which root), each
+family carries a *share* that is a variable, and all shares add up to 1. The prices of the
+resources bound U from below by the cheapest column of every family (Lagrange), whatever they are;
+finding cheaper columns is left to the callers (Ford and Fulkerson 1958).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats, Ints
+
+from .highs import Solved, solve_lp
+
+
+@dataclass(frozen=True, eq=False)
+class Congestion:
+    """The program. Rows and columns keep the order in which they are given here.
+
+    Attributes:
+        loads: sparse, shape (resources, columns).
+        family: of each column.
+        demand: of each family. With shares: 0 everywhere.
+        width: of each resource; None: 1.
+        room: of each resource; None: 0. Negative where something is loaded anyway.
+        share: which free share each family carries; None: demands are given.
+    """
+
+    loads: Any
+    family: Ints
+    demand: Floats
+    width: Floats | None = None
+    room: Floats | None = None
+    share: Ints | None = None
+
+    @property
+    def columns(self) -> int:
+        """Number of columns, without shares and U."""
+        return len(self.family)
+
+    @property
+    def shares(self) -> int:
+        """Number of free shares."""
+        return 0 if self.share is None else int(self.share.max()) + 1
+
+    def least(
+        self,
+        cost: Floats | None = None,
+        *,
+        price: float = 1.0,
+        fixed: float | None = None,
+        method: str = "highs",
+        seconds: float | None = None,
+    ) -> Solved:
+        """The least ``cost·x + price · U``: columns x, then shares, then U.
+
+        Without ``cost`` columns are free; with ``fixed`` that is U.
+        """
+        from scipy.sparse import csr_array, hstack
+
+        n, shares, resources = self.columns, self.shares, self.loads.shape[0]
+        width = np.ones(resources) if self.width is None else self.width
+        blocks = [self.loads, csr_array((resources, shares)), csr_array(-width[:, None])]
+        a_ub: Any = hstack(blocks).tocsr()
+        a_eq, b_eq = self._demands(1)
+        objective = np.zeros(n + shares + 1)
+        objective[:n] = 0.0 if cost is None else cost
+        objective[-1] = price
+        bounds = np.zeros((n + shares + 1, 2))
+        bounds[:, 1] = np.inf
+        if fixed is not None:
+            bounds[-1] = fixed
+        return solve_lp(
+            objective,
+            a_ub=a_ub,
+            b_ub=np.zeros(resources) if self.room is None else self.room,
+            a_eq=a_eq,
+            b_eq=b_eq,
+            bounds=bounds,
+            method=method,
+            seconds=seconds,
+        )
+
+    def cheapest(self, cost: Floats, congestion: float) -> Solved:
+        """The least ``cost·x`` at a congestion, a vertex: columns x, then shares. Width 1 only."""
+        from scipy.sparse import csr_array, hstack
+
+        assert self.width is None
+        assert self.room is None
+        resources = self.loads.shape[0]
+        a_ub: Any = hstack([self.loads, csr_array((resources, self.shares))]).tocsr()
+        a_eq, b_eq = self._demands(0)
+        return solve_lp(
+            np.concatenate([cost, np.zeros(self.shares)]),
+            a_ub=a_ub,
+            b_ub=np.full(resources, congestion),
+            a_eq=a_eq,
+            b_eq=b_eq,
+            method="highs-ds",
+        )
+
+    def _demands(self, free: int) -> tuple[Any, Floats]:
+        """Rows of the families, then that of the shares; ``free`` empty columns at the end."""
+        from scipy.sparse import coo_array
+
+        n, shares, families = self.columns, self.shares, len(self.demand)
+        row, column, value = [self.family], [np.arange(n)], [np.ones(n)]
+        right = self.demand
+        if self.share is not None:
+            row += [np.arange(families), np.full(shares, families)]
+            column += [n + self.share, n + np.arange(shares)]
+            value += [-np.ones(families), np.ones(shares)]
+            right = np.append(right, 1.0)
+        cells = (np.concatenate(value), (np.concatenate(row), np.concatenate(column)))
+        return coo_array(cells, shape=(len(right), n + shares + free)).tocsr(), right

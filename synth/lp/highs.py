@@ -1,0 +1,71 @@
+"""The one door to SciPy's HiGHS: a linear program in floats, with its prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats
+
+OPTIMAL, INFEASIBLE = 0, 2
+"""SciPy's numbers for these ends of a solver."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """How a solver ended; without a solution ``x`` is None and there are no prices.
+
+    ``ub_prices`` are at most 0: what the optimum loses by a unit more of a right-hand side.
+    """
+
+    status: int
+    message: str
+    x: Floats | None
+    value: float
+    ub_prices: Floats
+    eq_prices: Floats
+
+
+def solve_lp(
+    cost: Floats,
+    *,
+    a_ub: Any = None,
+    b_ub: Floats | None = None,
+    a_eq: Any = None,
+    b_eq: Floats | None = None,
+    bounds: Any = (0, None),
+    method: str = "highs",
+    seconds: float | None = None,
+) -> Solved:
+    """Minimise cost·x subject to a_ub x <= b_ub, a_eq x = b_eq and bounds on x.
+
+    ``bounds`` is one pair for all columns, or one for each; ``method`` is ``highs`` (HiGHS picks),
+    ``highs-ds`` (dual simplex: the answer is a vertex) or ``highs-ipm``. Which of several optima
+    is found depends on the order of rows and columns: callers that keep it keep their answers.
+    """
+    from scipy import optimize  # takes 100 ms to load
+
+    linprog: Any = optimize.linprog  # its stubs know no variable method
+    found = linprog(
+        cost,
+        A_ub=a_ub,
+        b_ub=b_ub,
+        A_eq=a_eq,
+        b_eq=b_eq,
+        bounds=bounds,
+        method=method,
+        options={} if seconds is None else {"time_limit": seconds},
+    )
+    if found.x is None:
+        nothing = np.zeros(0)
+        return Solved(found.status, found.message, None, np.inf, nothing, nothing)
+    return Solved(
+        found.status,
+        found.message,
+        found.x,
+        float(found.fun),
+        found.ineqlin.marginals,
+        found.eqlin.marginals,
+    )
