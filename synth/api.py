@@ -27,7 +27,6 @@ from weft.dsl.base.json_text import compact
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import format_spec
 from weft.dsl.base.version import version
-from weft.dsl.nouns import collective_json
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 
@@ -116,7 +115,7 @@ def problem_digest(problem: Problem) -> str:
     """A digest of topology, collective, sketch and objective."""
     parts = {
         "topology": problem.topology.digest(),
-        "collective": collective_json.described(problem.collective),
+        "collective": problem.collective.described(),
         "sketch": None if problem.sketch is None else [r.label for r in problem.sketch.rules],
         "objective": str(problem.objective),
         "bytes": problem.bytes,

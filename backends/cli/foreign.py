@@ -187,7 +187,6 @@ def _check_outputs(args: argparse.Namespace, console: Console) -> None:
 
 
 def _write_machine(machine: Topology, args: argparse.Namespace, console: Console) -> None:
-    from weft.dsl.nouns.topology_json import dump
 
-    write_text(args.machine, json.dumps(dump(machine), indent=1) + "\n", force=args.force)
+    write_text(args.machine, json.dumps(machine.to_json(), indent=1) + "\n", force=args.force)
     console.say("Wrote", args.machine)

@@ -357,7 +357,6 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
         BadFile, SyntaxProblem, UserError: it holds none, or none that makes sense.
     """
     from weft.dsl.base.files import parse_json, read_text
-    from weft.dsl.nouns.collective_json import load
 
     if _PYTHON.fullmatch(path):
         from weft.dsl.author.recipe import load_collective
@@ -369,7 +368,7 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
     data = parse_json(read_text(path), where)
     if ranks is not None and looks_like_teccl(data):
         return read_teccl_input(data, where).collective(ranks)
-    return load(data, where)
+    return Collective.from_json(data, where)
 
 
 _PYTHON = re.compile(r".+\.py(?::\w*)?(?:\{.*\})?", re.DOTALL)

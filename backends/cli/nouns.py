@@ -105,9 +105,13 @@ class Subject:
 
     def collective(self) -> Any:
         """The collective in it; a Python file describes one."""
-        from weft.dsl.nouns.collective_json import load
+        from weft.dsl.nouns.collective import Collective
 
-        return collective_from(self.where) if self.data is None else load(self.data, self.where)
+        return (
+            collective_from(self.where)
+            if self.data is None
+            else Collective.from_json(self.data, self.where)
+        )
 
     def library(self) -> Any:
         """The library in it; the files that it names are beside it."""

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.dsl.nouns import collective_json
 from weft.dsl.nouns.collective import Collective
 
 from ..formats.p2p.data import Exam, type_named, units_of
@@ -82,7 +81,7 @@ class Job:
         pieces = []
         for number, piece in enumerate(self.pieces):
             (folder / f"piece_{number}.py").write_text(piece.text, "utf-8")
-            units = collective_json.dump(piece.units)
+            units = piece.units.to_json()
             pieces.append({"function": piece.function, "units": units})
         data = {
             "pieces": pieces,
@@ -100,7 +99,7 @@ class Job:
             Piece(
                 (folder / f"piece_{number}.py").read_text("utf-8"),
                 piece["function"],
-                collective_json.load(piece["units"]),
+                Collective.from_json(piece["units"]),
             )
             for number, piece in enumerate(data["pieces"])
         ]

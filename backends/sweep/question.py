@@ -9,8 +9,9 @@ from typing import Any
 
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.base.spec import format_spec, options_of, text_of
-from weft.dsl.nouns import collective_json, topology_json
+from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.topology import Topology
 
 from ..jobs.fingerprint import source_of
 from ..jobs.job import canonical, digest
@@ -95,8 +96,8 @@ class Question:
             problem.topology.ranks,
             canonical(
                 {
-                    "topology": topology_json.dump(problem.topology),
-                    "collective": collective_json.dump(problem.collective),
+                    "topology": problem.topology.to_json(),
+                    "collective": problem.collective.to_json(),
                     "sketch": None if sketch is None else asdict(sketch),
                     "engine": format_spec(chosen),
                     "options": options,
@@ -134,8 +135,8 @@ def problem_of(data: dict[str, Any]) -> Problem:
     Raises:
         UserError: it makes no sense.
     """
-    topology = topology_json.load(data["topology"])
-    collective = collective_json.load(data["collective"])
+    topology = Topology.from_json(data["topology"])
+    collective = Collective.from_json(data["collective"])
     sketch = None
     if data["sketch"] is not None:
         from weft.dsl.language.elaborate import elaborate

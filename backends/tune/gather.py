@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.dsl.nouns import collective_json, topology_json
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule, load
 from weft.dsl.nouns.topology import Topology
@@ -60,8 +59,8 @@ def gather(
         questions = again(questions, topology.ranks, options.sizes, options.engines)
         old = [warm.schedule for warm in options.warm.values()]
         questions = [q for q in questions if not _answered(q, topology, old)]
-    machine = topology_json.dump(topology)
-    wanted = collective_json.dump(collective)
+    machine = topology.to_json()
+    wanted = collective.to_json()
     answers = jobs(
         "searching",
         f"{__package__}.work:solve",

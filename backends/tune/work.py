@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.dsl.base.errors import NothingFound, UserError
-from weft.dsl.nouns import collective_json, topology_json
-from weft.dsl.nouns.collective import make
+from weft.dsl.nouns.collective import Collective, make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.schedule import Schedule, dump, load
+from weft.dsl.nouns.topology import Topology
 from weft.synth.time.programs import ProgramClock, RuntimeModel, model_of
 
 from ..compile.compile import compile_schedule
@@ -89,8 +89,8 @@ def _one_shot(gather: Schedule) -> Schedule:
 
 
 def _problem(given: Mapping[str, Any]) -> Problem:
-    topology = topology_json.load(given["topology"])
-    collective = collective_json.load(given["collective"])
+    topology = Topology.from_json(given["topology"])
+    collective = Collective.from_json(given["collective"])
     size = given["bytes"]
     if given["one_shot"]:
         collective, size = make("allgather", collective.ranks), size * collective.ranks

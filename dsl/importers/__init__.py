@@ -17,7 +17,6 @@ from ..machines.host_file import looks_like_box, read_box
 from ..machines.hosts import build
 from ..machines.spec import Spec
 from ..nouns.topology import Topology
-from ..nouns.topology_json import load
 from .edge_list import read_edge_list
 from .graph_file import looks_like_gml, looks_like_graphml, read_gml, read_graphml
 from .nccl_tests import looks_like_nccl_tests, read_nccl_tests
@@ -98,7 +97,7 @@ def _read_json(text: str, where: str, options: Spec) -> Topology:
     data = parse_json(text.lstrip("\ufeff"), where)
     if isinstance(data, dict):
         if "weft" in data:
-            return load(data, where)
+            return Topology.from_json(data, where)
         if "edges" in data or options.has("entry"):
             return read_edge_list(data, where, options)
         if "gpus_per_node" in data:

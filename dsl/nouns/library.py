@@ -21,7 +21,6 @@ from ..base.errors import BadFile, UserError
 from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind
 from ..base.json_text import compact
 from ..base.units import format_bytes
-from . import collective_json, topology_json
 from .collective import Collective
 from .program import protocol_of
 from .topology import Topology
@@ -232,7 +231,7 @@ def dump(library: Library) -> dict[str, Any]:
         "weft": "library",
         "schema": SCHEMA,
         "name": library.name,
-        "topology": topology_json.dump(library.topology),
+        "topology": library.topology.to_json(),
         "low": library.low,
         "high": library.high,
         "timing": dict(library.timing),
@@ -243,7 +242,7 @@ def dump(library: Library) -> dict[str, Any]:
 
 def _tuned(one: Tuned) -> dict[str, Any]:
     return {
-        "collective": collective_json.dump(one.collective),
+        "collective": one.collective.to_json(),
         "bound": dict(one.bound),
         "grid": list(one.grid),
         "bound_us": list(one.bound_us),
@@ -292,7 +291,7 @@ def load(data: Any, where: str = "library") -> Library:
     fields = Fields(data, where)
     library = Library(
         fields.get("name", str),
-        topology_json.load(fields.get("topology", dict), f"{where}: topology"),
+        Topology.from_json(fields.get("topology", dict), f"{where}: topology"),
         fields.get("low", int),
         fields.get("high", int),
         fields.get("timing", dict),
@@ -306,7 +305,7 @@ def load(data: Any, where: str = "library") -> Library:
 def _load_tuned(data: Any, where: str) -> Tuned:
     fields = Fields(data, where)
     found = Tuned(
-        collective_json.load(fields.get("collective", dict), f"{where}: collective"),
+        Collective.from_json(fields.get("collective", dict), f"{where}: collective"),
         fields.get("bound", dict),
         tuple(fields.integers("grid")),
         _known(_times(fields, "bound_us", where), where),

@@ -33,7 +33,6 @@ from ..base.arrays import Ints
 from ..base.errors import BadFile, CheckFailed, UnknownName
 from ..base.files import SCHEMA, Fields, require_kind
 from ..base.unique_rows import packed, pick, rows_of, same_rows
-from . import collective_json
 from .collective import Collective
 
 
@@ -572,7 +571,7 @@ def dump(program: Program) -> dict[str, Any]:
         "weft": "program",
         "schema": SCHEMA,
         "name": program.name,
-        "collective": collective_json.dump(program.collective),
+        "collective": program.collective.to_json(),
         "message_chunks": program.message_chunks,
         "in_place": program.in_place,
         "protocol": str(program.protocol),
@@ -624,7 +623,7 @@ def load(data: Any, where: str = "program") -> Program:
     if protocol not in set(Protocol):
         raise UnknownName("protocol", protocol, Protocol, where=where)
     name = fields.get("name", str)
-    collective = collective_json.load(fields.get("collective", dict), f"{where}: collective")
+    collective = Collective.from_json(fields.get("collective", dict), f"{where}: collective")
     rows = _Rows()
     for r, rank in enumerate(fields.get("ranks", list)):
         rows.rank(rank, r, f"{where}: rank {r}")

@@ -27,7 +27,6 @@ from ..base.errors import BadFile, UserError
 from ..base.files import SCHEMA, Fields, only, parse_json, read_text, require_kind, write_text
 from ..base.json_text import Rows, compact, plain
 from ..base.unique_rows import rows_of
-from . import collective_json, topology_json
 from .collective import Collective
 from .topology import Topology
 
@@ -251,8 +250,8 @@ def _described(schedule: Schedule) -> dict[str, Any]:
     return {
         "weft": "schedule",
         "schema": SCHEMA,
-        "topology": topology_json.dump(schedule.topology),
-        "collective": collective_json.described(schedule.collective),
+        "topology": schedule.topology.to_json(),
+        "collective": schedule.collective.described(),
         "bytes": schedule.bytes,
         "segments": schedule.segments,
         "rounds": list(schedule.rounds),
@@ -295,8 +294,8 @@ def load(data: Any, where: str = "schedule") -> Schedule:
     """
     require_kind(data, "schedule", where)
     fields = Fields(data, where)
-    topology = topology_json.load(fields.get("topology", dict), f"{where}: topology")
-    collective = collective_json.load(fields.get("collective", dict), f"{where}: collective")
+    topology = Topology.from_json(fields.get("topology", dict), f"{where}: topology")
+    collective = Collective.from_json(fields.get("collective", dict), f"{where}: collective")
     transfers = fields.get("transfers", dict)
     table = Fields(transfers, f"{where}: transfers")
     columns = {

@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..base.arrays import Ints
-from ..base.errors import BadTopology, UnknownName
+from ..base.errors import BadFile, BadTopology, UnknownName, UserError
+from ..base.files import SCHEMA, Fields, require_kind
 from ..base.units import exact
 from .graph import graph_of, json_list, parts_of
 from .parts import Link as Link
@@ -219,10 +220,45 @@ class Topology:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The versioned file form (``docs/formats.md``)."""
-        from .topology_json import dump
+        """The versioned file form (``docs/formats.md``); fractions are texts such as ``"7/6"``."""
+        return {
+            "weft": "topology",
+            "schema": SCHEMA,
+            "name": self.name,
+            "nodes": [_node(n) for n in self.nodes],
+            "links": [
+                [x.src, x.dst, _number(x.bandwidth), _number(x.latency), x.lanes]
+                for x in self.links
+            ],
+            "resources": [
+                {"name": r.name, "links": list(r.links), "bandwidth_GBps": _number(r.bandwidth)}
+                for r in self.resources
+            ],
+            "symmetries": [list(s) for s in self.symmetries],
+            "notes": list(self.notes),
+        }
 
-        return dump(self)
+    @classmethod
+    def from_json(cls, data: Any, where: str = "topology") -> Topology:
+        """Read the object that :meth:`to_json` writes.
+
+        Raises:
+            BadFile: not such an object. BadTopology: an impossible machine.
+        """
+        require_kind(data, "topology", where)
+        fields = Fields(data, where)
+        nodes, links = fields.get("nodes", list), fields.get("links", list)
+        resources = fields.get("resources", list, [])
+        topology = cls(
+            fields.get("name", str),
+            tuple(_read_node(x, f"{where}: node {i}") for i, x in enumerate(nodes)),
+            tuple(_read_link(x, f"{where}: link {i}") for i, x in enumerate(links)),
+            tuple(_read_resource(x, f"{where}: resource {i}") for i, x in enumerate(resources)),
+            tuple(_permutation(x, where) for x in fields.get("symmetries", list, [])),
+            tuple(str(x) for x in fields.get("notes", list, [])),
+        )
+        fields.finish()
+        return topology
 
     def to_networkx(self) -> Any:
         """Return a ``networkx.MultiDiGraph``; :mod:`.graph` lists the attributes."""
@@ -375,3 +411,66 @@ def _check_group(topology: Topology, ranks: tuple[int, ...]) -> None:
             )
         if count > 1:
             raise BadTopology(f"rank {rank} is twice in the process group")
+
+
+# --- the file form --------------------------------------------------------------------------------
+
+
+def _number(value: Fraction) -> int | str:
+    return value.numerator if value.denominator == 1 else str(value)
+
+
+def _node(node: Node) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": node.name, "kind": str(node.kind)}
+    if node.host is not None:
+        data["host"] = node.host
+    if node.multicast:
+        data["multicast"] = True
+    if node.reduces:
+        data["reduces"] = True
+    return data
+
+
+def _read_node(data: Any, where: str) -> Node:
+    fields = Fields(data, where)
+    kind = fields.get("kind", str)
+    if kind not in set(NodeKind):
+        raise BadFile(f"unknown kind of node {kind!r}", where=where, hint=", ".join(NodeKind))
+    node = Node(
+        fields.get("name", str),
+        NodeKind(kind),
+        fields.get("host", (int, type(None)), None),
+        fields.get("multicast", bool, False),
+        fields.get("reduces", bool, False),
+    )
+    fields.finish()
+    return node
+
+
+def _read_link(data: Any, where: str) -> Link:
+    if not isinstance(data, list) or len(data) != 5:
+        raise BadFile("a link is [src, dst, GB/s, µs, lanes]", where=where)
+    src, dst, bandwidth, latency, lanes = data
+    if not all(type(x) is int for x in (src, dst, lanes)):
+        raise BadFile("src, dst and lanes of a link are integers", where=where)
+    try:
+        return Link(src, dst, exact(bandwidth, "bandwidth"), exact(latency, "latency"), lanes)
+    except UserError as error:
+        raise BadFile(error.message, where=where) from None
+
+
+def _read_resource(data: Any, where: str) -> Resource:
+    fields = Fields(data, where)
+    resource = Resource(
+        fields.get("name", str),
+        tuple(fields.integers("links")),
+        exact(fields.get("bandwidth_GBps", (int, float, str)), f"{where}: bandwidth_GBps"),
+    )
+    fields.finish()
+    return resource
+
+
+def _permutation(data: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(data, list) or not all(type(x) is int for x in data):
+        raise BadFile("a symmetry is a list of node indices", where=where)
+    return tuple(data)

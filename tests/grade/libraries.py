@@ -30,7 +30,6 @@ from weft.backends.tune.asks import asks
 from weft.backends.tune.variants import COPIES, SHAPES, Variant
 from weft.backends.tune.work import clock, solve
 from weft.dsl.base.units import SizeRange, format_bytes
-from weft.dsl.nouns import collective_json, topology_json
 from weft.dsl.nouns.library import Library, Tuned, read
 from weft.dsl.nouns.program import Protocol
 from weft.synth.bounds import bounds, lower_bound_us
@@ -74,10 +73,10 @@ def times_of_baselines(library: Library, one: Tuned, sizes: list[int]) -> np.nda
     named = {c.name for c in one.candidates if c.baseline}
     found = np.full(len(sizes), np.inf)
     given = {
-        "topology": topology_json.dump(library.topology),
+        "topology": library.topology.to_json(),
         "bytes": None,
         "sketch": None,
-        "collective": collective_json.dump(one.collective),
+        "collective": one.collective.to_json(),
         "one_shot": False,
         "seconds": 10.0,
         "seed": 0,

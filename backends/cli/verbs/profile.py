@@ -117,9 +117,9 @@ def _as_rank(args: argparse.Namespace, console: Console, effort: Any, started: f
 
 def _told(found: dict[str, Any], args: argparse.Namespace, console: Console, started: float) -> int:
     from weft.dsl.base.files import write_text
-    from weft.dsl.nouns.topology_json import load
+    from weft.dsl.nouns.topology import Topology
 
-    topology = load(found.pop("topology"))
+    topology = Topology.from_json(found.pop("topology"))
     write_text(args.output, json.dumps(topology.to_json(), indent=1) + "\n", force=args.force)
     spent = time.monotonic() - started
     console.say("Measured", f"{machine_line(topology)}, in {spent:.0f}s")

@@ -82,9 +82,8 @@ def _show(topology: Topology, console: Console) -> int:
 
 def _import(topology: Topology, args: argparse.Namespace, console: Console) -> int:
     from weft.dsl.base.files import write_text
-    from weft.dsl.nouns.topology_json import dump
 
-    write_text(args.output, json.dumps(dump(topology), indent=1) + "\n", force=args.force)
+    write_text(args.output, json.dumps(topology.to_json(), indent=1) + "\n", force=args.force)
     console.say("Read", machine_line(topology))
     for note in topology.notes:
         console.say("Assumed", note)

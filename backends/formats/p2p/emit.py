@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.dsl.base.files import SCHEMA
-from weft.dsl.nouns import collective_json
 from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.placement import Placement
 
@@ -194,7 +193,7 @@ def header(script: Script) -> dict[str, Any]:
         "roots": c.roots,
     }
     if c.kind is Kind.CUSTOM:
-        said["definition"] = collective_json.dump(c)
+        said["definition"] = c.to_json()
     return said
 
 

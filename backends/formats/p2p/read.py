@@ -9,7 +9,6 @@ from typing import Any
 
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import require_kind
-from weft.dsl.nouns import collective_json
 from weft.dsl.nouns.collective import Collective, Kind, make
 
 from .model import Script
@@ -184,7 +183,7 @@ def _evaluated(formulas: ast.FunctionDef, ranks: int) -> list[list[str]]:
 def _collective(header: dict[str, Any], ranks: int, unit: int) -> Collective:
     kind = Kind(header["collective"])
     if kind is Kind.CUSTOM:
-        return collective_json.load(header["definition"], "HEADER")
+        return Collective.from_json(header["definition"], "HEADER")
     return make(kind, ranks, roots=tuple(header["roots"])).split(unit)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from weft.dsl.nouns import collective_json
 from weft.dsl.nouns.collective import Collective
 
 from ...formats.p2p.data import Exam, type_named
@@ -54,7 +53,7 @@ class Bench:
         data = {name: getattr(self, name) for name in self.__slots__}
         return data | {
             "contestants": [asdict(one) for one in self.contestants],
-            "units": collective_json.dump(self.units),
+            "units": self.units.to_json(),
         }
 
     @staticmethod
@@ -64,7 +63,7 @@ class Bench:
             **data
             | {
                 "contestants": tuple(Contestant(**one) for one in data["contestants"]),
-                "units": collective_json.load(data["units"]),
+                "units": Collective.from_json(data["units"]),
                 "lengths": tuple(data["lengths"]),
             }
         )

@@ -30,8 +30,6 @@ import numpy as np
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.base.files import SCHEMA, write_text
 from weft.dsl.nouns.topology import Topology
-from weft.dsl.nouns.topology_json import dump as dump_topology
-from weft.dsl.nouns.topology_json import load as load_topology
 
 from ...fabric.hop_table import HopTable, hop_table_of
 from .check import StreamCheck
@@ -239,7 +237,7 @@ def _write_header(folder: Path, source: Stream, report: Report) -> None:
     header = {
         "weft": "stream",
         "schema": SCHEMA,
-        "topology": dump_topology(source.topology),
+        "topology": source.topology.to_json(),
         "pieces": source.pieces,
         "chunk_bytes": str(source.chunk_bytes),
         "unit": source.machine.unit,
@@ -287,7 +285,7 @@ def read_header(folder: str | Path) -> Header:
         if data.get("weft") != "stream" or data.get("schema") != SCHEMA:
             raise BadFile("no stream, or one of another version", where=str(folder))
         return Header(
-            load_topology(data["topology"], str(folder)),
+            Topology.from_json(data["topology"], str(folder)),
             int(data["pieces"]),
             int(data["unit"]),
             Fraction(data["chunk_bytes"]),

@@ -197,9 +197,8 @@ def test_xml_is_shown_as_a_listing(weft: Weft, triangle: Path, tmp_path: Path) -
 
 def test_a_collective_is_shown(weft: Weft, tmp_path: Path) -> None:
     from weft.dsl.nouns.collective import make
-    from weft.dsl.nouns.collective_json import dump
 
-    (tmp_path / "c.json").write_text(json.dumps(dump(make("gather", 3, roots=[1]))))
+    (tmp_path / "c.json").write_text(json.dumps(make("gather", 3, roots=[1]).to_json()))
     out = weft("show", tmp_path / "c.json").out
     assert re.search(r"^ +2 +2 +1$", out, re.M)  # chunk 2: from rank 2 to the root 1
 

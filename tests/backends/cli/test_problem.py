@@ -11,7 +11,6 @@ from command import Weft
 from weft.backends.cli.inputs import ranks, seconds, whole
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import make
-from weft.dsl.nouns.collective_json import dump
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,7 @@ def test_a_bad_value_names_its_flag(weft: Weft, flag: str, value: str, message: 
 
 def test_a_custom_collective_from_json(weft: Weft, tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
-    file.write_text(json.dumps(dump(make("alltoall", 8))))
+    file.write_text(json.dumps(make("alltoall", 8).to_json()))
     found = bound(weft, "-c", file)["bound"]
     assert isinstance(found, dict)
     assert found["algbw_GBps"] == "75"  # G02 of the grade cases

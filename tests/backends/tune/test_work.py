@@ -8,7 +8,6 @@ from weft.backends.compile.passes.channels import Spread
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import Stand, clock, explore, solve
 from weft.dsl.catalogue import topology
-from weft.dsl.nouns import collective_json, topology_json
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.schedule import load
@@ -17,8 +16,8 @@ from weft.dsl.nouns.schedule import load
 def ask(machine: str, kind: str, engine: str, **more: object) -> dict[str, object]:
     there = topology(machine)
     return {
-        "topology": topology_json.dump(there),
-        "collective": collective_json.dump(make(kind, there.ranks)),
+        "topology": there.to_json(),
+        "collective": make(kind, there.ranks).to_json(),
         "engine": engine,
         "objective": "time",
         "bytes": 1 << 20,

@@ -12,19 +12,18 @@ from strategies import collectives, custom_collectives
 
 from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.nouns.collective import Collective, make, one_shot_allreduce
-from weft.dsl.nouns.collective_json import dump, load
 
 
 @given(st.integers(2, 5).flatmap(lambda n: collectives(n) | custom_collectives(n)))
 def test_there_and_back(c: Collective) -> None:
-    assert load(dump(c)) == c
+    assert Collective.from_json(c.to_json()) == c
 
 
 def test_the_order_of_rows_and_sets_is_free() -> None:
-    data = dump(make("allgather", 3))
+    data = make("allgather", 3).to_json()
     data["post"] = {k: column[::-1] for k, column in data["post"].items()}
     data["contributions"].append([0, 2])
-    assert load(data).post.ranks.tolist() == [2, 1, 0] * 3
+    assert Collective.from_json(data).post.ranks.tolist() == [2, 1, 0] * 3
 
 
 def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -57,20 +56,20 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_hostile_files(edit: Callable[[dict[str, Any]], None], why: str) -> None:
-    data = dump(make("allgather", 3))
+    data = make("allgather", 3).to_json()
     edit(data)
     with pytest.raises(UserError) as caught:
-        load(data)
+        Collective.from_json(data)
     assert why in caught.value.render()
 
 
 def test_a_weaker_collective_may_not_call_itself_by_a_standard_name() -> None:
     """Else a schedule that does less than an allgather would verify as one."""
-    data = dump(make("allgather", 3))
+    data = make("allgather", 3).to_json()
     data["post"] = {k: column[:-1] for k, column in data["post"].items()}
     with pytest.raises(WeftError, match="this is no allgather of factor 1"):
-        load(data)
-    shot = dump(one_shot_allreduce(3))
+        Collective.from_json(data)
+    shot = one_shot_allreduce(3).to_json()
     shot["local_reduce"] = []
     with pytest.raises(WeftError, match="share output offset 0"):
-        load(shot)
+        Collective.from_json(shot)

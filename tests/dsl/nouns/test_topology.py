@@ -13,7 +13,6 @@ from strategies import topologies
 from weft.dsl.base.errors import BadTopology
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, link, switch
-from weft.dsl.nouns.topology_json import load
 
 PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, 25, "0.7"))
 
@@ -92,7 +91,7 @@ def test_reversed_twice_is_the_machine_itself(machine):
 
 @given(topologies())
 def test_the_file_form_says_everything(machine):
-    again = load(machine.to_json(), "text")
+    again = Topology.from_json(machine.to_json(), "text")
     assert again == machine
     assert again.digest() == machine.digest()
 
