@@ -46,7 +46,9 @@ def _dispatch(arguments: list[str], console: Console) -> int:
         args = parser.parse_args(arguments)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
-    return verb_of(args.verb).run(args, console)
+    verb = verb_of(args.verb)
+    flags = getattr(verb, "FLAGS", None)
+    return verb.run(flags.of(args) if flags else args, console)
 
 
 def _ending(error: BaseException, arguments: list[str], console: Console) -> int:

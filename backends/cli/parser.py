@@ -41,14 +41,15 @@ NESTED = ("topo", "sketch", "cache")
 
 
 class Verb(Protocol):
-    """What the module of a verb offers."""
+    """The module of a verb: its flags as a class ``FLAGS`` (:mod:`~weft.backends.cli.flags`), or a
+    function that adds them."""
 
     EXAMPLES: str
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments."""
+        """Add the arguments, where there is no ``FLAGS``."""
 
-    def run(self, args: argparse.Namespace, console: Console) -> int:
+    def run(self, args: Any, console: Console) -> int:
         """Do it and return the exit code."""
         ...
 
@@ -126,10 +127,15 @@ class VerbParser(Parser):
             self._configured = True
             verb = verb_of(self._name)
             self.epilog = verb.EXAMPLES
-            # A verb with verbs of its own (`weft topo show`) takes the common flags there.
-            if self._name not in NESTED:
-                add_output(self)
-            verb.configure(self)
+            if flags := getattr(verb, "FLAGS", None):
+                from .flags import add_flags  # units and fractions: not for --help
+
+                add_flags(self, flags)
+            else:
+                # A verb with verbs of its own (`weft topo show`) takes the common flags there.
+                if self._name not in NESTED:
+                    add_output(self)
+                verb.configure(self)
         return super().parse_known_args(args, namespace)
 
 
@@ -161,10 +167,9 @@ def common() -> Parser:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the flags of every verb."""
-    group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary lines")
-    group.add_argument("-v", "--verbose", action="count", default=0, help="more of both")
+    from .flags import Flags, add_flags  # units and fractions: not for --help
+
+    add_flags(parser, Flags)
 
 
 class _Version(argparse.Action):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.tables import exact, facts, microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
 
+from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_down, add_problem, read_problem, size_flag
+from ..flags import DownFlags, MaybeProblemFlags, flag
+from ..inputs import read_problem
 from ..nouns import Kind
 from ..subjects import read_subject
 
@@ -27,20 +29,22 @@ EXAMPLES = """examples:
   weft bound allgather.json"""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "file",
+@dataclass(frozen=True)
+class BoundFlags(DownFlags, MaybeProblemFlags):
+    """Flags of ``weft bound``."""
+
+    file: str | None = flag(
         metavar="SCHEDULE",
         nargs="?",
         help="a schedule, for its machine, collective and size (instead of -t and -c)",
     )
-    add_problem(parser, required=False)
-    add_down(parser)
-    parser.add_argument("--size", **size_flag())
+    size: SizeRange | None = flags.size()
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+FLAGS = BoundFlags
+
+
+def run(args: BoundFlags, console: Console) -> int:
     """Print the bounds and why they hold."""
     from weft.dsl.nouns.problem import check_connected
     from weft.synth.bounds import bounds
@@ -64,7 +68,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return Exit.DONE
 
 
-def _problem(args: argparse.Namespace) -> tuple[Topology, Collective, SizeRange | None]:
+def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
     """The machine, the collective and the sizes that the options state, or a schedule.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
@@ -10,9 +10,11 @@ from weft.dsl.base.units import SizeRange
 
 from ...report.binding import binding_json, binding_text
 from ...report.rules import conflict_json, conflict_text, cost_json, cost_text
+from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_problem, read_problem, seconds, size_flag, valued
+from ..flags import MaybeProblemFlags, flag
+from ..inputs import read_problem
 from ..nouns import Kind
 from ..sketches import read_sketch
 from ..subjects import read_subject
@@ -31,30 +33,31 @@ EXAMPLES = """examples:
 DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "file", metavar="SCHEDULE", nargs="?", help="a schedule (instead of -t, -c and -s)"
+@dataclass(frozen=True)
+class ExplainFlags(MaybeProblemFlags):
+    """Flags of ``weft explain``."""
+
+    file: str | None = flag(
+        metavar="SCHEDULE", nargs="?", help="a schedule (instead of -t, -c and -s)"
     )
-    add_problem(parser, required=False)
-    parser.add_argument(
+    sketch: str | None = flag(
         "-s",
         "--sketch",
         metavar="SKETCH",
         help="the sketch to explain: a name or a file, with parameters: dgx2_relay:nodes=2",
     )
-    parser.add_argument("--size", **size_flag())
-    parser.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=10.0,
-        help="for the proof that no schedule obeys a sketch, where rules one by "
-        "one do not tell (default: 10s)",
+    size: SizeRange | None = flags.size()
+    time: float = flags.time(
+        "for the proof that no schedule obeys a sketch, where rules one by one do not tell "
+        "(default: 10s)",
+        10.0,
     )
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+FLAGS = ExplainFlags
+
+
+def run(args: ExplainFlags, console: Console) -> int:
     """Explain a sketch or a schedule."""
     given = (args.topology, args.group, args.collective, args.root, args.roots, args.sketch)
     if args.file is not None:
@@ -64,7 +67,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 where=args.file,
                 hint="leave out -t, -c, -s, --group and --root",
             )
-        return _schedule(args, console)
+        return _schedule(args.file, args, console)
     missing = [
         flag
         for flag, value in (
@@ -74,7 +77,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         )
         if value is None
     ]
-    if missing:
+    if missing or args.sketch is None:
         raise UserError(
             f"the following arguments are required: {', '.join(missing)}",
             hint="or the file of a schedule",
@@ -90,7 +93,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _sketch(
-    args: argparse.Namespace,
+    args: ExplainFlags,
     console: Console,
     topology: Topology,
     collective: Collective,
@@ -135,12 +138,12 @@ def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
 # --- schedules ------------------------------------------------------------------------------------
 
 
-def _schedule(args: argparse.Namespace, console: Console) -> int:
+def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
     from weft.synth.bounds import bounds
     from weft.synth.explain.critical import what_binds
     from weft.synth.judge.verify import require_valid
 
-    subject = read_subject(args.file)
+    subject = read_subject(file)
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(
             f"a schedule is needed, not {an(subject.kind)}",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count, exact, microseconds, number, rational, table
-from weft.dsl.base.units import format_bytes
+from weft.dsl.base.units import SizeRange, format_bytes
 
+from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_down, add_problem, read_problem, seconds, size_flag, valued, whole
+from ..flags import DownFlags, ProblemFlags, flag
+from ..inputs import read_problem
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -32,50 +34,42 @@ _SHOWN = 8
 """Ranks that are cut off, and failures that are alike, of which a line names so many."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    add_problem(parser)
-    add_down(parser)
-    what = parser.add_argument_group("what if")
-    what.add_argument("--size", **size_flag())
-    what.add_argument(
+@dataclass(frozen=True)
+class FailuresFlags(DownFlags, ProblemFlags):
+    """Flags of ``weft failures``."""
+
+    size: SizeRange | None = flags.size(group="what if")
+    directions: bool = flag(
         "--directions",
         action="store_true",
+        group="what if",
         help="links one by one, not both ways of a cable at once",
     )
-    what.add_argument(
-        "--synth", action="store_true", help="also find schedules for the worst that cut nobody off"
+    synth: bool = flag(
+        "--synth",
+        action="store_true",
+        group="what if",
+        help="also find schedules for the worst that cut nobody off",
     )
-    what.add_argument(
-        "--worst",
-        metavar="K",
-        type=valued("--worst", whole(1, 1000)),
-        help=f"how many of them (default: {WORST})",
+    worst: int | None = flags.count(
+        "--worst", 1000, f"how many of them (default: {WORST})", metavar="K", group="what if"
     )
-    what.add_argument(
+    engine: str = flag(
         "-e",
         "--engine",
         metavar="ENGINE",
         default="portfolio",
+        group="what if",
         help="who searches (default: portfolio)",
     )
-    what.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=20.0,
-        help="wall time of each search (default: 20s)",
-    )
-    what.add_argument(
-        "--seed",
-        metavar="N",
-        type=valued("--seed", whole(0)),
-        default=0,
-        help="of every random choice (default: 0)",
-    )
+    time: float = flags.time("wall time of each search (default: 20s)", 20.0, group="what if")
+    seed: int = flags.seed("of every random choice", group="what if")
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+FLAGS = FailuresFlags
+
+
+def run(args: FailuresFlags, console: Console) -> int:
     """Rank the failures, print the table."""
     from weft.synth.repair.failures import what_if
 
@@ -117,7 +111,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _searched(
-    args: argparse.Namespace,
+    args: FailuresFlags,
     collective: Collective,
     losses: tuple[Loss, ...],
     size: int | None,

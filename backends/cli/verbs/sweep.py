@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,11 @@ from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_bytes
 
+from .. import flags
 from ..console import Console, columns
 from ..exit_codes import Exit
-from ..inputs import seconds, several_sizes, valued, whole
+from ..flags import Flags, flag
+from ..inputs import seconds, several_sizes, whole
 from ..progress import finishing, interruptible, live_line
 from ..sweep_axes import OBJECTIVES, Plan, plan_of, questions_of
 from ..sweep_progress import SweepProgress
@@ -32,82 +34,90 @@ EXAMPLES = """examples:
   weft sweep jobs.toml -o out/                  again: goes on where it was stopped
   weft sweep jobs.toml -o out/ --cluster tcp://head:8786"""
 
+AXES = "axes, each of them as often as you like"
+
+Texts = tuple[str, ...]
+
 ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", nargs="?", help="a TOML file that lists the jobs")
-    axes = parser.add_argument_group("axes, each of them as often as you like")
-    axes.add_argument("-t", "--topology", metavar="TOPO", action="append")
-    axes.add_argument("-c", "--collective", metavar="COLL", action="append")
-    axes.add_argument(
-        "-s", "--sketch", metavar="SKETCH", action="append", help="'' for none, beside others"
+@dataclass(frozen=True)
+class SweepFlags(Flags):
+    """Flags of ``weft sweep``."""
+
+    file: str | None = flag(metavar="FILE", nargs="?", help="a TOML file that lists the jobs")
+    topology: Texts = flags.topology(group=AXES, action="append", help=None)
+    collective: Texts = flag("-c", "--collective", metavar="COLL", group=AXES, action="append")
+    sketch: Texts = flag(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        group=AXES,
+        action="append",
+        help="'' for none, beside others",
     )
-    axes.add_argument(
+    engine: Texts = flag(
         "-e",
         "--engine",
         metavar="ENGINE",
+        group=AXES,
         action="append",
         help="default: the sketch's, or portfolio",
     )
-    axes.add_argument(
+    size: tuple[tuple[int, ...], ...] = flag(
         "--size",
         metavar="SIZE",
+        group=AXES,
         action="append",
-        type=valued("--size", several_sizes),
+        parse=several_sizes,
         help="sizes, or ranges by powers of two: 64KiB,1MiB:1GiB",
     )
-    axes.add_argument("--seed", metavar="N", action="append", type=valued("--seed", whole(0)))
-    each = parser.add_argument_group("each job")
-    each.add_argument(
-        "--objective", choices=OBJECTIVES, help="default: time where there are sizes, else frontier"
+    seed: tuple[int, ...] = flag("--seed", metavar="N", group=AXES, action="append", parse=whole(0))
+    objective: str | None = flag(
+        "--objective",
+        choices=OBJECTIVES,
+        group="each job",
+        help="default: time where there are sizes, else frontier",
     )
-    each.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        help="budget of wall time (default: 60s)",
+    time: float | None = flags.time("budget of wall time (default: 60s)", group="each job")
+    threads: int | None = flags.count(
+        "--threads", 1024, "solver threads (default: 2)", group="each job"
     )
-    each.add_argument(
-        "--threads",
-        metavar="N",
-        type=valued("--threads", whole(1, 1024)),
-        help="solver threads (default: 2)",
-    )
-    each.add_argument(
+    deadline: float | None = flag(
         "--deadline",
         metavar="TIME",
-        type=valued("--deadline", seconds),
+        parse=seconds,
+        group="each job",
         help="when it is killed (default: twice --time, and a minute)",
     )
-    where = parser.add_argument_group("where")
-    where.add_argument(
-        "--jobs",
-        metavar="N",
-        type=valued("--jobs", whole(1, 4096)),
-        help="at a time, on this machine (default: one per core)",
+    jobs: int | None = flags.count(
+        "--jobs", 4096, "at a time, on this machine (default: one per core)", group="where"
     )
-    where.add_argument(
-        "--cluster", metavar="ADDRESS", help="the scheduler of a Dask cluster: tcp://host:8786"
+    cluster: str | None = flag(
+        "--cluster",
+        metavar="ADDRESS",
+        group="where",
+        help="the scheduler of a Dask cluster: tcp://host:8786",
     )
-    out = parser.add_argument_group("files")
-    out.add_argument(
-        "-o",
-        "--output",
-        metavar="DIR",
-        help="a folder: sweep.json, schedules, a journal (default: none)",
+    output: str | None = flags.output(
+        "a folder: sweep.json, schedules, a journal (default: none)", "DIR", group="files"
     )
-    out.add_argument("-f", "--force", action="store_true", help="replace another sweep in DIR")
-    out.add_argument(
+    force: bool = flags.force("replace another sweep in DIR", group="files")
+    cache: str | None = flag(
         "--cache",
         metavar="DIR",
+        group="files",
         help="answers by what they depend on (default: $WEFT_CACHE, or weft in the user's cache)",
     )
-    out.add_argument("--no-cache", action="store_true", help="neither read nor write it")
+    no_cache: bool = flag(
+        "--no-cache", action="store_true", group="files", help="neither read nor write it"
+    )
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+FLAGS = SweepFlags
+
+
+def run(args: SweepFlags, console: Console) -> int:
     """Read the list, answer what is open, write what comes, print the table."""
     if args.cluster and args.jobs:
         raise UserError(
@@ -141,7 +151,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _tell(args, result, progress, console)
 
 
-def _cache(args: argparse.Namespace, code: str) -> Cache | None:
+def _cache(args: SweepFlags, code: str) -> Cache | None:
     from ...sweep.cache import Cache, default_folder
 
     if args.no_cache:
@@ -154,7 +164,7 @@ def _cache(args: argparse.Namespace, code: str) -> Cache | None:
     return Cache(folder, code)
 
 
-def _executor(args: argparse.Namespace, plan: Plan, code: str) -> Callable[[], Executor]:
+def _executor(args: SweepFlags, plan: Plan, code: str) -> Callable[[], Executor]:
     def made() -> Executor:
         if args.cluster:
             from ...jobs.cluster import cluster
@@ -170,9 +180,7 @@ def _executor(args: argparse.Namespace, plan: Plan, code: str) -> Callable[[], E
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _tell(
-    args: argparse.Namespace, result: Result, progress: SweepProgress, console: Console
-) -> int:
+def _tell(args: SweepFlags, result: Result, progress: SweepProgress, console: Console) -> int:
     """Print the table, and what is missing; the exit code."""
     answered = [row for row in result.rows if row["status"] in ANSWERS]
     if result.pending and not answered:
@@ -214,7 +222,7 @@ def _tell(
     return _ending(args, result, len(answered), console)
 
 
-def _ending(args: argparse.Namespace, result: Result, answered: int, console: Console) -> int:
+def _ending(args: SweepFlags, result: Result, answered: int, console: Console) -> int:
     """Say what has no answer; the exit code."""
     if result.pending:
         lost = args.no_cache and not args.output

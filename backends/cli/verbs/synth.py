@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import NothingFound, UserError, WeftError
 from weft.dsl.base.tables import count, table
+from weft.dsl.base.units import SizeRange
 
 from ...report.points import Figures, file_names, point_json
 from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
+from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import (
-    add_down,
-    add_problem,
-    make_problem,
-    read_problem,
-    seconds,
-    size_flag,
-    valued,
-    whole,
-)
+from ..flags import DownFlags, ProblemFlags, flag
+from ..inputs import make_problem, read_problem, sizes
 from ..outputs import check_file_output, check_folder_output, check_log
 from ..progress import Progress, finishing, watching
 from ..search_log import SearchLog
 from ..sketches import conflicting, read_sketch
-from ..streams import add_stream, require_holdable, synth_stream
+from ..streams import require_holdable, synth_stream
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.problem import Problem
@@ -48,74 +42,72 @@ NEARLY = 1 + Fraction(1, 10**6)
 OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    add_problem(parser)
-    add_down(parser)
-    search = parser.add_argument_group("search")
-    search.add_argument(
+@dataclass(frozen=True)
+class SynthFlags(DownFlags, ProblemFlags):
+    """Flags of ``weft synth``."""
+
+    sketch: str | None = flag(
         "-s",
         "--sketch",
         metavar="SKETCH",
+        group="search",
         help="a name or a file, with parameters: dgx2_relay:nodes=2; or TACCL's or TE-CCL's JSON",
     )
-    search.add_argument(
+    engine: str | None = flag(
         "-e",
         "--engine",
         metavar="ENGINE",
+        group="search",
         help="portfolio (the best of all), exact, packing, greedy, classic, "
         "exact{option=value} … (default: the sketch's, or portfolio)",
     )
-    search.add_argument(
+    objective: str = flag(
         "--objective",
         choices=OBJECTIVES,
         default="frontier",
+        group="search",
         help="default: frontier; time needs --size",
     )
-    search.add_argument("--size", **size_flag())
-    search.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=60.0,
-        help="budget of wall time (default: 60s)",
-    )
-    search.add_argument(
-        "--threads",
-        metavar="N",
-        type=valued("--threads", whole(1, 1024)),
-        default=2,
-        help="solver threads (default: 2)",
-    )
-    search.add_argument(
-        "--seed",
-        metavar="N",
-        type=valued("--seed", whole(0)),
-        default=0,
-        help="of every random choice (default: 0)",
-    )
-    search.add_argument(
+    size: SizeRange | None = flags.size(group="search")
+    time: float = flags.time("budget of wall time (default: 60s)", 60.0, group="search")
+    threads: int = flags.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
+    seed: int = flags.seed("of every random choice", group="search")
+    require_optimal: bool = flag(
         "--require-optimal",
         action="store_true",
+        group="search",
         help="exit with 3 unless the answer is proved best",
     )
-    add_stream(search)
-    out = parser.add_argument_group("files")
-    out.add_argument(
-        "-o",
-        "--output",
-        metavar="OUT",
-        help="a folder (frontier), a file, or - (default: write nothing)",
+    stream: bool = flag(
+        "--stream",
+        action="store_true",
+        group="search",
+        help="allgather for very many ranks, with -e greedy: written to the folder "
+        "OUT as it is made",
     )
-    out.add_argument("-f", "--force", action="store_true", help="overwrite OUT and LOG")
-    out.add_argument(
+    memory: SizeRange | None = flag(
+        "--memory",
+        metavar="SIZE",
+        parse=sizes,
+        group="search",
+        help="what --stream may use (default: 8GiB)",
+    )
+    output: str | None = flags.output(
+        "a folder (frontier), a file, or - (default: write nothing)", group="files"
+    )
+    force: bool = flags.force("overwrite OUT and LOG", group="files")
+    log: str | None = flag(
         "--log",
         metavar="LOG",
+        group="files",
         help="a line of JSON for every schedule found, for weft show --format html",
     )
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+FLAGS = SynthFlags
+
+
+def run(args: SynthFlags, console: Console) -> int:
     """Solve, verify, print the table, write the files."""
     if args.stream:
         return synth_stream(args, console)
@@ -123,7 +115,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise UserError("--memory is for --stream", hint="greedy{memory=8}")
     _check_output(args, console)
     problem, proposed = _read(args, console)
-    args.engine = args.engine or proposed or "portfolio"
+    args = replace(args, engine=args.engine or proposed or "portfolio")
     # Loaded when the question is known to be right: they take a second.
     from weft.synth.api import synthesize
     from weft.synth.base.engine import Budget
@@ -135,17 +127,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 problem, engine=args.engine, objective=args.objective, seed=args.seed
             )
         try:
-            outcome = synthesize(problem, args.engine, budget, progress)
+            outcome = synthesize(problem, args.engine or "", budget, progress)
         except UserError as error:
             raise _blamed(problem, error) from error
-    if progress.log is not None:
+    if progress.log is not None and args.log is not None:
         progress.log.write(args.log, progress, str(outcome.status), force=args.force)
     with finishing(progress, console):  # to tell of a large schedule takes seconds, too
         return _tell(args, problem, outcome, progress, console)
 
 
 def _tell(
-    args: argparse.Namespace,
+    args: SynthFlags,
     problem: Problem,
     outcome: Outcome,
     progress: Progress,
@@ -194,7 +186,7 @@ def _tell(
     return Exit.DONE
 
 
-def _check_output(args: argparse.Namespace, console: Console) -> None:
+def _check_output(args: SynthFlags, console: Console) -> None:
     """Before a long search."""
     if args.log is not None:
         check_log(args)
@@ -204,7 +196,7 @@ def _check_output(args: argparse.Namespace, console: Console) -> None:
         check_file_output(args, console)
 
 
-def _read(args: argparse.Namespace, console: Console) -> tuple[Problem, str]:
+def _read(args: SynthFlags, console: Console) -> tuple[Problem, str]:
     """The problem, and the engine that its sketch proposes (empty: none)."""
     from ..machines import machine_line
 
@@ -323,7 +315,7 @@ def _proof(point: Point) -> str:
 
 
 def _write(
-    args: argparse.Namespace, problem: Problem, points: tuple[Point, ...], console: Console
+    args: SynthFlags, problem: Problem, points: tuple[Point, ...], console: Console
 ) -> list[str | None]:
     """Write the schedules; the path of each point's file."""
     from pathlib import Path

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange, parse_size_range
 
+from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_down, ranks, read_problem, seconds, sizes, takes_root, valued, whole
+from ..flags import DownFlags, Flags, ProblemFlags, flag
+from ..inputs import ranks, read_problem, sizes, takes_root
 from ..libraries import library_facts, tables
 from ..progress import finishing
 from ..sketches import split_arguments
@@ -38,138 +40,6 @@ SECONDS = 10.0
 PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    problem = parser.add_argument_group("problem")
-    problem.add_argument(
-        "-t",
-        "--topology",
-        metavar="TOPO",
-        required=True,
-        help="a catalogue name (dgx1, torus:4x4), a file, or -",
-    )
-    problem.add_argument(
-        "-c",
-        "--collective",
-        metavar="COLL",
-        required=True,
-        action="append",
-        help="allreduce, allgather …, or a file; may be given more than once",
-    )
-    problem.add_argument(
-        "--group",
-        metavar="R,R",
-        type=valued("--group", ranks),
-        help="process group: ranks of the topology",
-    )
-    problem.add_argument(
-        "--root",
-        metavar="R",
-        type=valued("--root", ranks),
-        help="root of rooted collectives (default: 0)",
-    )
-    problem.add_argument(
-        "--roots",
-        metavar="R,R",
-        type=valued("--roots", ranks),
-        help="roots of multiroot collectives (default: all)",
-    )
-    problem.add_argument(
-        "--sizes",
-        metavar="LOW:HIGH",
-        type=valued("--sizes", sizes),
-        default=parse_size_range(DEFAULT_SIZES),
-        help=f"messages that it is for (default: {DEFAULT_SIZES})",
-    )
-    add_down(parser)
-    add_tuning(parser, SECONDS)
-
-
-def add_tuning(parser: argparse.ArgumentParser, per_question: float) -> None:
-    """The flags that tuning has wherever it is done; ``per_question``: seconds by default."""
-    race = parser.add_argument_group("race")
-    race.add_argument(
-        "-s",
-        "--sketch",
-        metavar="SKETCH",
-        action="append",
-        default=[],
-        help="joins those of the shelf that fit; may be given more than once",
-    )
-    race.add_argument(
-        "-e",
-        "--engine",
-        metavar="ENGINE",
-        action="append",
-        default=[],
-        help="ask this engine at every size, instead of the usual ones",
-    )
-    race.add_argument(
-        "--within",
-        metavar="PERCENT",
-        type=valued("--within", percent),
-        default=0.03,
-        help="what a plan may lose against the best at a size, so that "
-        "there are few; never against the baseline (default: 3%%)",
-    )
-    race.add_argument(
-        "--protocols",
-        metavar="P,P",
-        type=valued("--protocols", _protocols),
-        default=(),
-        help="Simple, LL, LL128 (default: the runtime's)",
-    )
-    race.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=per_question,
-        help=f"of each question to an engine (default: {per_question:g}s)",
-    )
-    race.add_argument(
-        "--seed",
-        metavar="N",
-        type=valued("--seed", whole(0)),
-        default=0,
-        help="of every random choice (default: 0)",
-    )
-    race.add_argument(
-        "--measure",
-        choices=("mpi", "torch", "nccl"),
-        metavar="RUNTIME",
-        help="run the schedules on mpi, torch or nccl, instead of simulating their programs",
-    )
-    race.add_argument(
-        "--jobs",
-        metavar="N",
-        type=valued("--jobs", whole(1, 1024)),
-        help="processes (default: one per core)",
-    )
-    files = parser.add_argument_group("files")
-    files.add_argument(
-        "--to",
-        metavar="BACKEND,…",
-        help="formats of the plans; `weft list backends` (default: msccl-xml, or "
-        "that of --measure)",
-    )
-    files.add_argument(
-        "--target",
-        choices=("msccl", "rccl", "executor"),
-        default="msccl",
-        help="the runtime of MSCCL XML (default: msccl)",
-    )
-    files.add_argument(
-        "--placement",
-        choices=tuple(PLACES),
-        default="both",
-        help="plans for separate buffers, for one that is both, or a file for each (default: both)",
-    )
-    files.add_argument(
-        "-o", "--output", metavar="DIR", help="the library's folder (default: write nothing)"
-    )
-    files.add_argument("-f", "--force", action="store_true", help="replace the library in DIR")
-
-
 def percent(text: str) -> float:
     """``3%`` or ``0.03`` as a share.
 
@@ -192,7 +62,154 @@ def _protocols(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(protocol_of(word.strip())) for word in text.split(",")))
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+def within(default: float) -> Any:
+    """``--within``: the flag with its default."""
+    return flag(
+        "--within",
+        metavar="PERCENT",
+        group="race",
+        parse=percent,
+        default=default,
+        help="what a plan may lose against the best at a size, so that "
+        "there are few; never against the baseline (default: 3%%)",
+    )
+
+
+def per_question(default: float) -> Any:
+    """``--time``: the flag with its default."""
+    return flags.time(
+        f"of each question to an engine (default: {default:g}s)", default, group="race"
+    )
+
+
+@dataclass(frozen=True)
+class SeveralProblemsFlags(Flags):
+    """A machine, collectives on it and message sizes."""
+
+    topology: str = flags.topology(group="problem", required=True)
+    collective: tuple[str, ...] = flag(
+        "-c",
+        "--collective",
+        metavar="COLL",
+        group="problem",
+        required=True,
+        action="append",
+        help="allreduce, allgather …, or a file; may be given more than once",
+    )
+    group: flags.Ranks | None = flag(
+        "--group",
+        metavar="R,R",
+        group="problem",
+        parse=ranks,
+        help="process group: ranks of the topology",
+    )
+    root: flags.Ranks | None = flag(
+        "--root",
+        metavar="R",
+        group="problem",
+        parse=ranks,
+        help="root of rooted collectives (default: 0)",
+    )
+    roots: flags.Ranks | None = flag(
+        "--roots",
+        metavar="R,R",
+        group="problem",
+        parse=ranks,
+        help="roots of multiroot collectives (default: all)",
+    )
+    sizes: SizeRange = flag(
+        "--sizes",
+        metavar="LOW:HIGH",
+        group="problem",
+        parse=sizes,
+        default=parse_size_range(DEFAULT_SIZES),
+        help=f"messages that it is for (default: {DEFAULT_SIZES})",
+    )
+
+
+@dataclass(frozen=True)
+class TuningFlags(DownFlags):
+    """Flags of tuning wherever it is done."""
+
+    sketch: tuple[str, ...] = flag(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        group="race",
+        action="append",
+        help="joins those of the shelf that fit; may be given more than once",
+    )
+    engine: tuple[str, ...] = flag(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        group="race",
+        action="append",
+        help="ask this engine at every size, instead of the usual ones",
+    )
+    within: float = within(0.03)
+    protocols: tuple[str, ...] = flag(
+        "--protocols",
+        metavar="P,P",
+        group="race",
+        parse=_protocols,
+        default=(),
+        help="Simple, LL, LL128 (default: the runtime's)",
+    )
+    time: float = per_question(SECONDS)
+    seed: int = flags.seed("of every random choice", group="race")
+    measure: str | None = flag(
+        "--measure",
+        choices=("mpi", "torch", "nccl"),
+        metavar="RUNTIME",
+        group="race",
+        help="run the schedules on mpi, torch or nccl, instead of simulating their programs",
+    )
+    jobs: int | None = flags.count(
+        "--jobs", 1024, "processes (default: one per core)", group="race"
+    )
+    to: str | None = flag(
+        "--to",
+        metavar="BACKEND,…",
+        group="files",
+        help="formats of the plans; `weft list backends` (default: msccl-xml, or "
+        "that of --measure)",
+    )
+    target: str | None = flag(
+        "--target",
+        choices=("msccl", "rccl", "executor"),
+        default="msccl",
+        group="files",
+        help="the runtime of MSCCL XML (default: msccl)",
+    )
+    placement: str | None = flag(
+        "--placement",
+        choices=tuple(PLACES),
+        default="both",
+        group="files",
+        help="plans for separate buffers, for one that is both, or a file for each (default: both)",
+    )
+    output: str | None = flags.output(
+        "the library's folder (default: write nothing)", "DIR", group="files"
+    )
+    force: bool = flags.force("replace the library in DIR", group="files")
+
+
+def unset(name: str) -> Any:
+    """A flag of tuning without its default: what was not given is found elsewhere."""
+    (one,) = [x for x in fields(TuningFlags) if x.name == name]
+    return field(default=None, metadata=one.metadata)
+
+
+@dataclass(frozen=True)
+class TuneFlags(TuningFlags, SeveralProblemsFlags):
+    """Flags of ``weft tune``."""
+
+
+FLAGS = TuneFlags
+
+
+def run(args: TuneFlags, console: Console) -> int:
     """Tune every collective, print the plans, write the library."""
     check_library_output(args)
     topology, collectives = _read(args, console)
@@ -229,7 +246,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return finish(library, [m.files for m in made], args, console, pool)
 
 
-def _read(args: argparse.Namespace, console: Console) -> tuple[Topology, list[Collective]]:
+@dataclass(frozen=True)
+class _Asked(DownFlags, ProblemFlags):
+    """One of the collectives."""
+
+
+def _read(args: TuneFlags, console: Console) -> tuple[Topology, list[Collective]]:
     from ...tune.names import stem_of
     from ..machines import machine_line
 
@@ -238,8 +260,16 @@ def _read(args: argparse.Namespace, console: Console) -> tuple[Topology, list[Co
     for text in texts:
         # Roots are for those that have any; where none has, one is told so.
         for_others = not takes_root(text) and any(map(takes_root, texts))
-        roots = {"root": None, "roots": None} if for_others else {}
-        asked = argparse.Namespace(**{**vars(args), "collective": text, "sketch": None, **roots})
+        asked = _Asked(
+            topology=args.topology,
+            group=args.group,
+            collective=text,
+            root=None if for_others else args.root,
+            roots=None if for_others else args.roots,
+            down=args.down,
+            down_nic=args.down_nic,
+            down_rank=args.down_rank,
+        )
         topology, collective = read_problem(asked)
         found.append(collective)
     if len(set(map(stem_of, found))) < len(found):
@@ -249,7 +279,7 @@ def _read(args: argparse.Namespace, console: Console) -> tuple[Topology, list[Co
 
 
 def options_of(
-    args: argparse.Namespace, topology: Topology, collectives: Sequence[Collective]
+    args: TuningFlags, topology: Topology, collectives: Sequence[Collective]
 ) -> TuneOptions:
     """What the flags ask of tuning.
 
@@ -268,6 +298,8 @@ def options_of(
     measuring = Measuring(args.measure) if args.measure else None
     usual = measuring.format if measuring else "msccl-xml"
     formats = require_formats(_formats(usual if args.to is None else args.to))
+    assert args.target is not None
+    assert args.placement is not None
     wanted = Wanted(formats, args.target, PLACES[args.placement])
     for one in collectives if measuring is None else ():
         require_expressible(wanted, one)
@@ -275,7 +307,7 @@ def options_of(
         raise UserError("MSCCL++ plans have no LL128", where="--protocols", hint="Simple,LL")
     named = tuple(_sketch(text, topology) for text in args.sketch)
     return TuneOptions(
-        getattr(args, "sizes", None) or SizeRange(1, 1),
+        args.sizes if isinstance(args, TuneFlags) else SizeRange(1, 1),
         wanted,
         args.within,
         args.time,
@@ -323,7 +355,7 @@ def timing_of(options: TuneOptions) -> dict[str, Any]:
     }
 
 
-def provenance(args: argparse.Namespace) -> dict[str, Any]:
+def provenance(args: TuningFlags) -> dict[str, Any]:
     """What is needed to make the library again."""
     from weft.dsl.base.version import version
 
@@ -339,7 +371,7 @@ def provenance(args: argparse.Namespace) -> dict[str, Any]:
 def finish(
     library: Library,
     files: Sequence[Any],
-    args: argparse.Namespace,
+    args: TuningFlags,
     console: Console,
     pool: Pool,
     more: str = "",
