@@ -861,9 +861,9 @@ class LibraryNoun(Noun):
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
         """Judge every file that it names, and its claims."""
-        from .library_check import check_library
+        from ..tune.judge import judge
 
-        return check_library(subject, args.target)
+        return judge(subject.library(), Path(subject.where).parent, args.target)
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
         """Its plans by size."""

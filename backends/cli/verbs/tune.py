@@ -18,7 +18,7 @@ from ..inputs import ranks, read_problem, sizes, takes_root
 from ..libraries import library_facts, tables
 from ..progress import finishing
 from ..sketches import split_arguments
-from ..tuning import Pool, check_library_output, library_texts, replaceable
+from ..tuning import REPORT, Pool, check_library_output, page_of, replaceable
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -252,7 +252,7 @@ class _Asked(DownFlags, ProblemFlags):
 
 
 def _read(args: TuneFlags, console: Console) -> tuple[Topology, list[Collective]]:
-    from ...tune.names import stem_of
+    from ...tune.manifest import stem_of
     from ..machines import machine_line
 
     found = []
@@ -381,10 +381,13 @@ def finish(
     has been found."""
     from weft.dsl.base.files import write_folder
 
+    from ...tune.folder import texts_of
+
     taken = pool.seconds
     plans = sum(len(t.plans) for t in library.tuned)
     with finishing(pool, console):
-        texts = library_texts(library, files)
+        texts = texts_of(library, files)
+        texts[REPORT] = page_of(library, texts)
         console.say("Tuned", f"{count(plans, 'plan')} in {taken:.1f}s, each checked and executed")
         if args.output:
             write_folder(args.output, texts, force=args.force, replaces=replaceable(args.output))
