@@ -468,9 +468,7 @@ class CodeNoun(Noun):
         held = self.held(subject, Asked(may_hang=True), "shown")
         machine = _machine_of(args, len(held.program.ranks)) or self.machine(subject)
         if args.log is not None:
-            raise UserError(
-                "--log is of a search, and nobody searched for a program", where=args.log
-            )
+            raise UserError("--log draws a search, and a program comes from none", where=args.log)
         valid = ""
         if held.low is not None or held.high is not None:
             valid = (

@@ -208,7 +208,7 @@ def _check_folder(args: argparse.Namespace) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise UserError("a file, where the output is a folder", where=args.output)
+        raise UserError("expected a folder for the output, got a file", where=args.output)
     held = {file.name for file in folder.iterdir()}
     if held and not args.force:
         raise UserError(

@@ -108,7 +108,7 @@ def check_library_output(args: argparse.Namespace) -> None:
     require_writable(path, args.output)
     if path.exists() and not path.is_dir():
         raise UserError(
-            "a file, where the library's folder should be", where=args.output, hint="name a folder"
+            "expected a folder for the library, got a file", where=args.output, hint="name a folder"
         )
     check_replaceable(path, args.output, force=args.force, replaces=replaceable(args.output))
 

@@ -1,4 +1,4 @@
-"""``weft explain``: why a sketch cannot hold, what its rules cost, what binds a schedule."""
+"""``weft explain``: why a sketch is infeasible, what its rules cost, what limits a schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``weft failures``: what every single cable and NIC of a machine costs when it is down."""
+"""``weft failures``: bandwidth lost when one link or NIC of a machine fails."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FailuresFlags(DownFlags, ProblemFlags):
         "--synth",
         action="store_true",
         group="what if",
-        help="also find schedules for the worst that cut nobody off",
+        help="also find schedules for the worst failures that disconnect no rank",
     )
     worst: int | None = flags.count(
         "--worst", 1000, f"how many of them (default: {WORST})", metavar="K", group="what if"
@@ -60,7 +60,7 @@ class FailuresFlags(DownFlags, ProblemFlags):
         metavar="ENGINE",
         default="portfolio",
         group="what if",
-        help="who searches (default: portfolio)",
+        help="engine of these searches (default: portfolio)",
     )
     time: float = flags.time("wall time of each search (default: 20s)", 20.0, group="what if")
     seed: int = flags.seed("of every random choice", group="what if")

@@ -1,4 +1,4 @@
-"""``weft resynth``: a library again, for what is left of its machine."""
+"""``weft resynth``: re-synthesize a library for a degraded machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``weft sweep``: many questions to the search as one list of jobs, here or on a cluster."""
+"""``weft sweep``: many searches as one list of jobs, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _cache(args: SweepFlags, code: str) -> Cache | None:
         return None
     folder = Path(args.cache) if args.cache else default_folder()
     if folder.exists() and not folder.is_dir():
-        raise UserError("a file, where the cache's folder should be", where=str(folder))
+        raise UserError("expected a folder for the cache, got a file", where=str(folder))
     return Cache(folder, code)
 
 

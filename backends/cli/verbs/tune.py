@@ -50,7 +50,7 @@ def percent(text: str) -> float:
     try:
         share = float(digits) / (100 if text.strip().endswith("%") else 1)
     except ValueError:
-        raise UserError(f"{text[:40]!r} is no share", hint="write for example 3%") from None
+        raise UserError(f"{text[:40]!r} is not a percentage", hint="write for example 3%") from None
     if not 0 <= share < 1:
         raise UserError(f"{text[:40]!r} is outside 0% … 100%", hint="write for example 3%")
     return share
