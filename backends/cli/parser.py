@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from weft.dsl.base.errors import UserError, suggest
 
 from .console import Console
+
+if TYPE_CHECKING:
+    from .flags.shared import Flags
 
 VERBS = {
     "synth": "find schedules for a topology and a collective",
@@ -41,17 +44,37 @@ NESTED = ("topo", "sketch", "cache")
 
 
 class Verb(Protocol):
-    """The module of a verb: its flags as a class ``FLAGS`` (:mod:`~weft.backends.cli.flags`), or a
-    function that adds them."""
+    """The module of a verb, which adds its flags unless :data:`FLAGS` names their class."""
 
     EXAMPLES: str
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments, where there is no ``FLAGS``."""
+        """Add the arguments."""
 
     def run(self, args: Any, console: Console) -> int:
         """Do it and return the exit code."""
         ...
+
+
+FLAGS = {
+    "synth": "search:SynthFlags",
+    "sweep": "search:SweepFlags",
+    "bound": "search:BoundFlags",
+    "resynth": "search:ResynthFlags",
+    "failures": "search:FailuresFlags",
+    "explain": "search:ExplainFlags",
+    "tune": "search:TuneFlags",
+}
+"""Where the flags of a verb are a class, which is all that its help needs."""
+
+
+def flags_of(name: str) -> type[Flags] | None:
+    """The class of a verb's flags, where it has one."""
+    if name not in FLAGS:
+        return None
+    module, _, cls = FLAGS[name].partition(":")
+    found: type[Flags] = getattr(import_module(f"{__package__}.flags.{module}"), cls)
+    return found
 
 
 def verb_of(name: str) -> Verb:
@@ -125,17 +148,18 @@ class VerbParser(Parser):
         """As argparse."""
         if not self._configured:
             self._configured = True
+            if flags := flags_of(self._name):
+                from .flags.shared import add_flags  # units and fractions: not for --help
+
+                self.epilog = flags.EXAMPLES
+                add_flags(self, flags)
+                return super().parse_known_args(args, namespace)
             verb = verb_of(self._name)
             self.epilog = verb.EXAMPLES
-            if flags := getattr(verb, "FLAGS", None):
-                from .flags import add_flags  # units and fractions: not for --help
-
-                add_flags(self, flags)
-            else:
-                # A verb with verbs of its own (`weft topo show`) takes the common flags there.
-                if self._name not in NESTED:
-                    add_output(self)
-                verb.configure(self)
+            # A verb with verbs of its own (`weft topo show`) takes the common flags there.
+            if self._name not in NESTED:
+                add_output(self)
+            verb.configure(self)
         return super().parse_known_args(args, namespace)
 
 
@@ -167,7 +191,7 @@ def common() -> Parser:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the flags of every verb."""
-    from .flags import Flags, add_flags  # units and fractions: not for --help
+    from .flags.shared import Flags, add_flags  # units and fractions: not for --help
 
     add_flags(parser, Flags)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.tables import exact, facts, microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
 
-from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..flags import DownFlags, MaybeProblemFlags, flag
+from ..flags.search import BoundFlags
 from ..inputs import read_problem
 from ..nouns import Kind
 from ..subjects import read_subject
@@ -22,26 +20,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.topology import Topology
     from weft.synth.bounds import Bounds
-
-EXAMPLES = """examples:
-  weft bound -t dgx1 -c allgather
-  weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
-  weft bound allgather.json"""
-
-
-@dataclass(frozen=True)
-class BoundFlags(DownFlags, MaybeProblemFlags):
-    """Flags of ``weft bound``."""
-
-    file: str | None = flag(
-        metavar="SCHEDULE",
-        nargs="?",
-        help="a schedule, for its machine, collective and size (instead of -t and -c)",
-    )
-    size: SizeRange | None = flags.size()
-
-
-FLAGS = BoundFlags
 
 
 def run(args: BoundFlags, console: Console) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
@@ -10,10 +9,9 @@ from weft.dsl.base.units import SizeRange
 
 from ...report.binding import binding_json, binding_text
 from ...report.rules import conflict_json, conflict_text, cost_json, cost_text
-from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..flags import MaybeProblemFlags, flag
+from ..flags.search import ExplainFlags
 from ..inputs import read_problem
 from ..nouns import Kind
 from ..sketches import read_sketch
@@ -25,36 +23,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.sketch import Sketch
     from weft.dsl.nouns.topology import Topology
 
-EXAMPLES = """examples:
-  weft explain -t dgx1 -c allgather -s mine.sketch      which rules exclude each other, or cost what
-  weft explain -t ndv2:nodes=2 -c allgather -s ndv2_relay --size 1KiB:1GiB
-  weft explain allgather.json --size 1MiB               what binds the schedule"""
-
 DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
-
-
-@dataclass(frozen=True)
-class ExplainFlags(MaybeProblemFlags):
-    """Flags of ``weft explain``."""
-
-    file: str | None = flag(
-        metavar="SCHEDULE", nargs="?", help="a schedule (instead of -t, -c and -s)"
-    )
-    sketch: str | None = flag(
-        "-s",
-        "--sketch",
-        metavar="SKETCH",
-        help="the sketch to explain: a name or a file, with parameters: dgx2_relay:nodes=2",
-    )
-    size: SizeRange | None = flags.size()
-    time: float = flags.time(
-        "for the proof that no schedule obeys a sketch, where rules one by one do not tell "
-        "(default: 10s)",
-        10.0,
-    )
-
-
-FLAGS = ExplainFlags
 
 
 def run(args: ExplainFlags, console: Console) -> int:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count, exact, microseconds, number, rational, table
-from weft.dsl.base.units import SizeRange, format_bytes
+from weft.dsl.base.units import format_bytes
 
-from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..flags import DownFlags, ProblemFlags, flag
+from ..flags.search import WORST, FailuresFlags
 from ..inputs import read_problem
 
 if TYPE_CHECKING:
@@ -21,52 +19,8 @@ if TYPE_CHECKING:
     from weft.synth.bounds import Bounds
     from weft.synth.repair.failures import Loss
 
-EXAMPLES = """examples:
-  weft failures -t dgx1 -c allgather
-  weft failures -t ndv2:nodes=2 -c allreduce --size 1MiB
-  weft failures -t dgx1 -c allreduce --down gpu0-gpu1     what the next one would cost
-  weft failures -t dgx1 -c allgather --synth --worst 2    what schedules attain then"""
-
-WORST = 3
-"""Failures for which schedules are found, if nothing else is said."""
-
 _SHOWN = 8
 """Ranks that are cut off, and failures that are alike, of which a line names so many."""
-
-
-@dataclass(frozen=True)
-class FailuresFlags(DownFlags, ProblemFlags):
-    """Flags of ``weft failures``."""
-
-    size: SizeRange | None = flags.size(group="what if")
-    directions: bool = flag(
-        "--directions",
-        action="store_true",
-        group="what if",
-        help="links one by one, not both ways of a cable at once",
-    )
-    synth: bool = flag(
-        "--synth",
-        action="store_true",
-        group="what if",
-        help="also find schedules for the worst failures that disconnect no rank",
-    )
-    worst: int | None = flags.count(
-        "--worst", 1000, f"how many of them (default: {WORST})", metavar="K", group="what if"
-    )
-    engine: str = flag(
-        "-e",
-        "--engine",
-        metavar="ENGINE",
-        default="portfolio",
-        group="what if",
-        help="engine of these searches (default: portfolio)",
-    )
-    time: float = flags.time("wall time of each search (default: 20s)", 20.0, group="what if")
-    seed: int = flags.seed("of every random choice", group="what if")
-
-
-FLAGS = FailuresFlags
 
 
 def run(args: FailuresFlags, console: Console) -> int:

@@ -11,20 +11,10 @@ from weft.dsl.base.tables import count, microseconds, table
 from weft.dsl.base.units import SizeRange, format_bytes
 
 from ..console import Console
-from ..flags import flag
+from ..flags.search import PLACES, ResynthFlags
 from ..inputs import named_down
 from ..tuning import Pool, check_library_output
-from .tune import (
-    PLACES,
-    TuningFlags,
-    finish,
-    options_of,
-    per_question,
-    provenance,
-    timing_of,
-    unset,
-    within,
-)
+from .tune import finish, options_of, provenance, timing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,40 +28,11 @@ if TYPE_CHECKING:
     from ...tune.options import TuneOptions, Warm
     from ...tune.variants import Variant
 
-SECONDS = 3.0
-"""Of each question to an engine: the old answer is most of the new one."""
-
-WITHIN = 0.01
-"""What a plan may lose for the sake of few: the machine has lost enough."""
-
 FARTHER = 1.1
 """So much farther from the bound than the old plans, new ones are worth a longer search."""
 
 MOST_ORDERED = 2
 """Schedules of so many times the old one's transfers race in one order only: they take longer."""
-
-EXAMPLES = """examples:
-  weft resynth library --down gpu0-gpu3 -o mended
-  weft resynth library --down-nic host0.nic3 --time 5s -o mended
-  weft resynth library --down-rank 5 -o smaller"""
-
-
-@dataclass(frozen=True)
-class ResynthFlags(TuningFlags):
-    """Flags of ``weft resynth``."""
-
-    library: str = flag(
-        metavar="LIBRARY",
-        help="the folder that weft tune wrote; --to, --target, --placement and "
-        "--protocols are as they were for it, unless they are given",
-    )
-    within: float = within(WITHIN)
-    time: float = per_question(SECONDS)
-    target: str | None = unset("target")
-    placement: str | None = unset("placement")
-
-
-FLAGS = ResynthFlags
 
 
 def run(args: ResynthFlags, console: Console) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +10,11 @@ from weft.dsl.base.errors import UserError, WeftError
 from weft.dsl.base.tables import count, table
 from weft.dsl.base.units import format_bytes
 
-from .. import flags
 from ..console import Console, columns
 from ..exit_codes import Exit
-from ..flags import Flags, flag
-from ..inputs import seconds, several_sizes, whole
+from ..flags.search import SweepFlags
 from ..progress import finishing, interruptible, live_line
-from ..sweep_axes import OBJECTIVES, Plan, plan_of, questions_of
+from ..sweep_axes import Plan, plan_of, questions_of
 from ..sweep_progress import SweepProgress
 
 if TYPE_CHECKING:
@@ -27,94 +24,7 @@ if TYPE_CHECKING:
     from ...sweep.cache import Cache
     from ...sweep.run import Result
 
-EXAMPLES = """examples:
-  weft sweep -t ring:8 -t torus:4x4 -c allgather -c allreduce --size 1KiB:1GiB -o out/
-  weft sweep -t dgx1 -c allreduce -e packing -e classic -e exact --size 64KiB --jobs 4
-  weft sweep jobs.toml -o out/                  the axes, jobs by themselves, what is left out
-  weft sweep jobs.toml -o out/                  again: goes on where it was stopped
-  weft sweep jobs.toml -o out/ --cluster tcp://head:8786"""
-
-AXES = "axes, each of them as often as you like"
-
-Texts = tuple[str, ...]
-
 ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
-
-
-@dataclass(frozen=True)
-class SweepFlags(Flags):
-    """Flags of ``weft sweep``."""
-
-    file: str | None = flag(metavar="FILE", nargs="?", help="a TOML file that lists the jobs")
-    topology: Texts = flags.topology(group=AXES, action="append", help=None)
-    collective: Texts = flag("-c", "--collective", metavar="COLL", group=AXES, action="append")
-    sketch: Texts = flag(
-        "-s",
-        "--sketch",
-        metavar="SKETCH",
-        group=AXES,
-        action="append",
-        help="'' for none, beside others",
-    )
-    engine: Texts = flag(
-        "-e",
-        "--engine",
-        metavar="ENGINE",
-        group=AXES,
-        action="append",
-        help="default: the sketch's, or portfolio",
-    )
-    size: tuple[tuple[int, ...], ...] = flag(
-        "--size",
-        metavar="SIZE",
-        group=AXES,
-        action="append",
-        parse=several_sizes,
-        help="sizes, or ranges by powers of two: 64KiB,1MiB:1GiB",
-    )
-    seed: tuple[int, ...] = flag("--seed", metavar="N", group=AXES, action="append", parse=whole(0))
-    objective: str | None = flag(
-        "--objective",
-        choices=OBJECTIVES,
-        group="each job",
-        help="default: time where there are sizes, else frontier",
-    )
-    time: float | None = flags.time("budget of wall time (default: 60s)", group="each job")
-    threads: int | None = flags.count(
-        "--threads", 1024, "solver threads (default: 2)", group="each job"
-    )
-    deadline: float | None = flag(
-        "--deadline",
-        metavar="TIME",
-        parse=seconds,
-        group="each job",
-        help="when it is killed (default: twice --time, and a minute)",
-    )
-    jobs: int | None = flags.count(
-        "--jobs", 4096, "at a time, on this machine (default: one per core)", group="where"
-    )
-    cluster: str | None = flag(
-        "--cluster",
-        metavar="ADDRESS",
-        group="where",
-        help="the scheduler of a Dask cluster: tcp://host:8786",
-    )
-    output: str | None = flags.output(
-        "a folder: sweep.json, schedules, a journal (default: none)", "DIR", group="files"
-    )
-    force: bool = flags.force("replace another sweep in DIR", group="files")
-    cache: str | None = flag(
-        "--cache",
-        metavar="DIR",
-        group="files",
-        help="answers by what they depend on (default: $WEFT_CACHE, or weft in the user's cache)",
-    )
-    no_cache: bool = flag(
-        "--no-cache", action="store_true", group="files", help="neither read nor write it"
-    )
-
-
-FLAGS = SweepFlags
 
 
 def run(args: SweepFlags, console: Console) -> int:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import NothingFound, UserError, WeftError
 from weft.dsl.base.tables import count, table
-from weft.dsl.base.units import SizeRange
 
 from ...report.points import Figures, file_names, point_json
 from ...report.points import best as _best
 from ...report.points import measure as _measure
 from ...report.points import standing as _standing
-from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..flags import DownFlags, ProblemFlags, flag
-from ..inputs import make_problem, read_problem, sizes
+from ..flags.search import SynthFlags
+from ..inputs import make_problem, read_problem
 from ..outputs import check_file_output, check_folder_output, check_log
 from ..progress import Progress, finishing, watching
 from ..search_log import SearchLog
@@ -29,82 +27,8 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.problem import Problem
     from weft.synth.base.engine import Outcome, Point
 
-EXAMPLES = """examples:
-  weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
-  weft synth -t dgx1 -c allgather --objective latency -o fast.json
-  weft synth -t dgx-a100:nodes=16 -c allreduce --objective time --size 256MiB -o ar.json
-  weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/
-  weft synth -t torus:100x100 -c allgather -e greedy --stream -o stream/"""
-
 NEARLY = 1 + Fraction(1, 10**6)
 """A load of at most this many times its bound differs from it by rounding only."""
-
-OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
-
-
-@dataclass(frozen=True)
-class SynthFlags(DownFlags, ProblemFlags):
-    """Flags of ``weft synth``."""
-
-    sketch: str | None = flag(
-        "-s",
-        "--sketch",
-        metavar="SKETCH",
-        group="search",
-        help="a name or a file, with parameters: dgx2_relay:nodes=2; or TACCL's or TE-CCL's JSON",
-    )
-    engine: str | None = flag(
-        "-e",
-        "--engine",
-        metavar="ENGINE",
-        group="search",
-        help="portfolio (the best of all), exact, packing, greedy, classic, "
-        "exact{option=value} … (default: the sketch's, or portfolio)",
-    )
-    objective: str = flag(
-        "--objective",
-        choices=OBJECTIVES,
-        default="frontier",
-        group="search",
-        help="default: frontier; time needs --size",
-    )
-    size: SizeRange | None = flags.size(group="search")
-    time: float = flags.time("budget of wall time (default: 60s)", 60.0, group="search")
-    threads: int = flags.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
-    seed: int = flags.seed("of every random choice", group="search")
-    require_optimal: bool = flag(
-        "--require-optimal",
-        action="store_true",
-        group="search",
-        help="exit with 3 unless the answer is proved best",
-    )
-    stream: bool = flag(
-        "--stream",
-        action="store_true",
-        group="search",
-        help="allgather for very many ranks, with -e greedy: written to the folder "
-        "OUT as it is made",
-    )
-    memory: SizeRange | None = flag(
-        "--memory",
-        metavar="SIZE",
-        parse=sizes,
-        group="search",
-        help="what --stream may use (default: 8GiB)",
-    )
-    output: str | None = flags.output(
-        "a folder (frontier), a file, or - (default: write nothing)", group="files"
-    )
-    force: bool = flags.force("overwrite OUT and LOG", group="files")
-    log: str | None = flag(
-        "--log",
-        metavar="LOG",
-        group="files",
-        help="a line of JSON for every schedule found, for weft show --format html",
-    )
-
-
-FLAGS = SynthFlags
 
 
 def run(args: SynthFlags, console: Console) -> int:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
-from weft.dsl.base.units import SizeRange, parse_size_range
+from weft.dsl.base.units import SizeRange
 
-from .. import flags
 from ..console import Console
 from ..exit_codes import Exit
-from ..flags import DownFlags, Flags, ProblemFlags, flag
-from ..inputs import ranks, read_problem, sizes, takes_root
+from ..flags.search import PLACES, TuneFlags, TuningFlags
+from ..flags.shared import DownFlags, ProblemFlags
+from ..inputs import read_problem, takes_root
 from ..libraries import library_facts, tables
 from ..progress import finishing
 from ..sketches import split_arguments
@@ -27,186 +27,6 @@ if TYPE_CHECKING:
 
     from ...tune.asks import Named
     from ...tune.options import TuneOptions
-
-EXAMPLES = """examples:
-  weft tune -t dgx1 -c allgather -o dgx1-library
-  weft tune -t ndv2:nodes=2 -c allreduce -c alltoall --sizes 1KiB:1GiB -o library
-  weft tune -t measured.json -c allreduce --target rccl --to msccl-xml,mpi -o library
-  weft tune -t machine.json -c allreduce --measure mpi -o library"""
-
-DEFAULT_SIZES = "1KiB:1GiB"
-SECONDS = 10.0
-"""Of each question to an engine."""
-PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
-
-
-def percent(text: str) -> float:
-    """``3%`` or ``0.03`` as a share.
-
-    Raises:
-        UserError: something else, or 100 % and more.
-    """
-    digits = text.strip().removesuffix("%")
-    try:
-        share = float(digits) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        raise UserError(f"{text[:40]!r} is not a percentage", hint="write for example 3%") from None
-    if not 0 <= share < 1:
-        raise UserError(f"{text[:40]!r} is outside 0% … 100%", hint="write for example 3%")
-    return share
-
-
-def _protocols(text: str) -> tuple[str, ...]:
-    from weft.dsl.nouns.program import protocol_of
-
-    return tuple(dict.fromkeys(str(protocol_of(word.strip())) for word in text.split(",")))
-
-
-def within(default: float) -> Any:
-    """``--within``: the flag with its default."""
-    return flag(
-        "--within",
-        metavar="PERCENT",
-        group="race",
-        parse=percent,
-        default=default,
-        help="what a plan may lose against the best at a size, so that "
-        "there are few; never against the baseline (default: 3%%)",
-    )
-
-
-def per_question(default: float) -> Any:
-    """``--time``: the flag with its default."""
-    return flags.time(
-        f"of each question to an engine (default: {default:g}s)", default, group="race"
-    )
-
-
-@dataclass(frozen=True)
-class SeveralProblemsFlags(Flags):
-    """A machine, collectives on it and message sizes."""
-
-    topology: str = flags.topology(group="problem", required=True)
-    collective: tuple[str, ...] = flag(
-        "-c",
-        "--collective",
-        metavar="COLL",
-        group="problem",
-        required=True,
-        action="append",
-        help="allreduce, allgather …, or a file; may be given more than once",
-    )
-    group: flags.Ranks | None = flag(
-        "--group",
-        metavar="R,R",
-        group="problem",
-        parse=ranks,
-        help="process group: ranks of the topology",
-    )
-    root: flags.Ranks | None = flag(
-        "--root",
-        metavar="R",
-        group="problem",
-        parse=ranks,
-        help="root of rooted collectives (default: 0)",
-    )
-    roots: flags.Ranks | None = flag(
-        "--roots",
-        metavar="R,R",
-        group="problem",
-        parse=ranks,
-        help="roots of multiroot collectives (default: all)",
-    )
-    sizes: SizeRange = flag(
-        "--sizes",
-        metavar="LOW:HIGH",
-        group="problem",
-        parse=sizes,
-        default=parse_size_range(DEFAULT_SIZES),
-        help=f"messages that it is for (default: {DEFAULT_SIZES})",
-    )
-
-
-@dataclass(frozen=True)
-class TuningFlags(DownFlags):
-    """Flags of tuning wherever it is done."""
-
-    sketch: tuple[str, ...] = flag(
-        "-s",
-        "--sketch",
-        metavar="SKETCH",
-        group="race",
-        action="append",
-        help="joins those of the shelf that fit; may be given more than once",
-    )
-    engine: tuple[str, ...] = flag(
-        "-e",
-        "--engine",
-        metavar="ENGINE",
-        group="race",
-        action="append",
-        help="ask this engine at every size, instead of the usual ones",
-    )
-    within: float = within(0.03)
-    protocols: tuple[str, ...] = flag(
-        "--protocols",
-        metavar="P,P",
-        group="race",
-        parse=_protocols,
-        default=(),
-        help="Simple, LL, LL128 (default: the runtime's)",
-    )
-    time: float = per_question(SECONDS)
-    seed: int = flags.seed("of every random choice", group="race")
-    measure: str | None = flag(
-        "--measure",
-        choices=("mpi", "torch", "nccl"),
-        metavar="RUNTIME",
-        group="race",
-        help="run the schedules on mpi, torch or nccl, instead of simulating their programs",
-    )
-    jobs: int | None = flags.count(
-        "--jobs", 1024, "processes (default: one per core)", group="race"
-    )
-    to: str | None = flag(
-        "--to",
-        metavar="BACKEND,…",
-        group="files",
-        help="formats of the plans; `weft list backends` (default: msccl-xml, or "
-        "that of --measure)",
-    )
-    target: str | None = flag(
-        "--target",
-        choices=("msccl", "rccl", "executor"),
-        default="msccl",
-        group="files",
-        help="the runtime of MSCCL XML (default: msccl)",
-    )
-    placement: str | None = flag(
-        "--placement",
-        choices=tuple(PLACES),
-        default="both",
-        group="files",
-        help="plans for separate buffers, for one that is both, or a file for each (default: both)",
-    )
-    output: str | None = flags.output(
-        "the library's folder (default: write nothing)", "DIR", group="files"
-    )
-    force: bool = flags.force("replace the library in DIR", group="files")
-
-
-def unset(name: str) -> Any:
-    """A flag of tuning without its default: what was not given is found elsewhere."""
-    (one,) = [x for x in fields(TuningFlags) if x.name == name]
-    return field(default=None, metadata=one.metadata)
-
-
-@dataclass(frozen=True)
-class TuneFlags(TuningFlags, SeveralProblemsFlags):
-    """Flags of ``weft tune``."""
-
-
-FLAGS = TuneFlags
 
 
 def run(args: TuneFlags, console: Console) -> int:

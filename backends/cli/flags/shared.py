@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from .inputs import Once, ranks, seconds, sizes, valued, whole
+from ..inputs import Once, ranks, seconds, sizes, valued, whole
 
 DESCRIPTIONS = {"failures": "what is left of the machine; may be given several times"}
 """What the help says below the title of a group."""
 
 SEVERAL = ("append", "extend")
+
+OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 
 
 def flag(
@@ -42,6 +44,8 @@ def flag(
 @dataclass(frozen=True)
 class Flags(argparse.Namespace):
     """Flags of every verb. A namespace too, for what serves several verbs and asks for a few."""
+
+    EXAMPLES: ClassVar[str] = ""
 
     json: bool = flag(
         "--json", group="output", action="store_true", help="one JSON object on stdout"
