@@ -13,7 +13,7 @@ from weft.dsl.base.errors import AnswerIsNo, Infeasible, NothingFound, UserError
 
 from .console import Console, stdout_errors
 from .exit_codes import Exit
-from .parser import build_parser, verb_of
+from .parser import build_parser, flags_of, verb_of
 from .signals import final, leave, terminable
 
 
@@ -46,7 +46,8 @@ def _dispatch(arguments: list[str], console: Console) -> int:
         args = parser.parse_args(arguments)
     except SystemExit as end:  # --help and --version
         return int(end.code or 0)
-    return verb_of(args.verb).run(args, console)
+    flags = flags_of(args.verb)
+    return verb_of(args.verb).run(flags.of(args) if flags else args, console)
 
 
 def _ending(error: BaseException, arguments: list[str], console: Console) -> int:

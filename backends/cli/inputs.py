@@ -209,7 +209,7 @@ def ranks(text: str) -> tuple[int, ...]:
     for part in filter(None, (p.strip() for p in text.split(","))):
         if part.replace("-", "", 1).isdecimal() and "-" in part[1:]:
             raise UserError(
-                f"{part[:40]!r} is no rank",
+                f"{part[:40]!r} is not a rank",
                 hint=f"a range is written {part[:40].replace('-', '..')}",
             )
         first, dots, last = part.partition("..")

@@ -9,20 +9,32 @@ from typing import TYPE_CHECKING
 from weft.dsl.base.errors import UnknownName, UserError, an
 from weft.dsl.base.progress import Telling
 from weft.dsl.base.registry import PASSES
+from weft.dsl.base.version import version
 
 from ..formats.format import DEFAULT
 from .inputs import valued, whole
 from .nouns import FormatNoun, Kind, Subject, asked_of, not_whole
 
 if TYPE_CHECKING:
-    from weft.dsl.base.units import SizeRange
     from weft.dsl.nouns.program import Program
 
     from ..compile.compile import CompileOptions
-    from ..compile.source import Emitter, Source
+    from ..compile.source import Source
 
 AUTO = "auto"
 """The number of instances that is chosen by simulation."""
+
+DEFAULTS = {
+    "instances": None,
+    "lanes": 0,
+    "protocol": None,
+    "passes": None,
+    "print_after": "",
+    "name": "",
+    "segments": 1,
+    "target": "msccl",
+}
+"""The flags that say how something becomes a program, with their defaults."""
 
 RUNTIMES = ("msccl", "rccl", "executor", "portable")
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -134,27 +146,28 @@ def _artefact(subject: Subject, args: argparse.Namespace) -> Source:
     return of_program(program, sizes)
 
 
+def given_flags(args: argparse.Namespace) -> list[str]:
+    """The flags of lowering that were given, in their order."""
+    return [name for name, value in DEFAULTS.items() if getattr(args, name) != value]
+
+
+def provenance_of(subject: Subject, source: Source) -> tuple[str, ...]:
+    """Where something is from, in lines for people."""
+    lines = [f"Made by weft {version()} from {subject.named or subject.where}."]
+    if source.topology is not None:
+        lines.append(f"Machine: {source.topology.name}, digest {source.topology.digest()[:16]}.")
+    if source.schedule is not None:
+        known = source.schedule.provenance
+        keys = ("engine", "found_by", "seed", "problem", "cites")
+        lines += [f"{key}: {known[key]}" for key in keys if known.get(key) is not None]
+    return tuple(lines)
+
+
 def compiled_as(subject: Subject) -> str | None:
     """What something that can be compiled is to the passes; None: it cannot be."""
     if subject.format is not None:
         return "program" if subject.format.compiled else None
     return str(subject.kind) if subject.kind in (Kind.SCHEDULE, Kind.ALGORITHM) else None
-
-
-def lower_and_emit(
-    source: Source, backend: Emitter, options: CompileOptions, sizes: SizeRange | None
-) -> tuple[Program, str]:
-    """The program of something to compile, and its artefact, both found good by the checkers.
-
-    Raises:
-        CheckFailed: a checker rejects a program on the way, or the text.
-        UserError: the target cannot express it, or an option makes no sense.
-    """
-    from ..compile.prepare import emitted
-
-    found = emitted(source, backend, options, sizes)
-    require_listed(options)
-    return found
 
 
 def require_listed(options: CompileOptions) -> None:

@@ -472,9 +472,7 @@ class CodeNoun(Noun):
         held = self.held(subject, Asked(may_hang=True), "shown")
         machine = _machine_of(args, len(held.program.ranks)) or self.machine(subject)
         if args.log is not None:
-            raise UserError(
-                "--log is of a search, and nobody searched for a program", where=args.log
-            )
+            raise UserError("--log draws a search, and a program comes from none", where=args.log)
         valid = ""
         if held.low is not None or held.high is not None:
             valid = (
@@ -865,9 +863,9 @@ class LibraryNoun(Noun):
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
         """Judge every file that it names, and its claims."""
-        from .library_check import check_library
+        from ..tune.judge import judge
 
-        return check_library(subject, args.target)
+        return judge(subject.library(), Path(subject.where).parent, args.target)
 
     def show(self, subject: Subject) -> tuple[str, dict[str, Any]]:
         """Its plans by size."""

@@ -100,7 +100,7 @@ def check_folder_output(args: argparse.Namespace) -> None:
         return
     if not path.is_dir():
         raise UserError(
-            "a file, where the frontier's folder should be",
+            "expected a folder for the frontier, got a file",
             where=args.output,
             hint="name a folder, or choose one --objective",
         )

@@ -5,19 +5,22 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from weft.dsl.base.errors import UserError, suggest
 
 from .console import Console
 
+if TYPE_CHECKING:
+    from .flags.shared import Flags
+
 VERBS = {
     "synth": "find schedules for a topology and a collective",
-    "sweep": "many questions to the search at once, here or on a cluster",
+    "sweep": "run many searches at once, here or on a cluster",
     "bound": "lower bounds, with their certificates",
-    "resynth": "a library again, for what is left of its machine",
-    "failures": "what every single cable and NIC costs when it is down",
-    "explain": "why a sketch cannot hold, what its rules cost, what binds a schedule",
+    "resynth": "re-synthesize a library for a degraded machine",
+    "failures": "bandwidth lost when one link or NIC fails",
+    "explain": "why a sketch is infeasible, what its rules cost, what limits a schedule",
     "check": "prove a schedule, algorithm, program, XML or plan; lint the rest",
     "compile": "make a runnable artefact of a schedule, an algorithm or a program",
     "simulate": "predicted time and bandwidth of a schedule, an algorithm or a program",
@@ -25,11 +28,11 @@ VERBS = {
     "profile": "measure a machine, and write its topology",
     "bench": "time plans against the runtime's own collective",
     "tune": "the best plan for every message size, as a library",
-    "show": "look at anything",
-    "diff": "what is different between two files of one kind",
+    "show": "print or draw any file",
+    "diff": "compare two files of one kind",
     "topo": "topologies: list, show, import",
     "sketch": "sketches: list, show, fmt, import",
-    "cache": "answers that sweeps keep: list, clear",
+    "cache": "cached answers of sweeps: list, clear",
     "list": "engines, backends, passes and algorithms",
     "doctor": "what is installed, and what to install",
 }
@@ -41,16 +44,37 @@ NESTED = ("topo", "sketch", "cache")
 
 
 class Verb(Protocol):
-    """What the module of a verb offers."""
+    """The module of a verb, which adds its flags unless :data:`FLAGS` names their class."""
 
     EXAMPLES: str
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments."""
 
-    def run(self, args: argparse.Namespace, console: Console) -> int:
+    def run(self, args: Any, console: Console) -> int:
         """Do it and return the exit code."""
         ...
+
+
+FLAGS = {
+    "synth": "search:SynthFlags",
+    "sweep": "search:SweepFlags",
+    "bound": "search:BoundFlags",
+    "resynth": "search:ResynthFlags",
+    "failures": "search:FailuresFlags",
+    "explain": "search:ExplainFlags",
+    "tune": "search:TuneFlags",
+}
+"""Where the flags of a verb are a class, which is all that its help needs."""
+
+
+def flags_of(name: str) -> type[Flags] | None:
+    """The class of a verb's flags, where it has one."""
+    if name not in FLAGS:
+        return None
+    module, _, cls = FLAGS[name].partition(":")
+    found: type[Flags] = getattr(import_module(f"{__package__}.flags.{module}"), cls)
+    return found
 
 
 def verb_of(name: str) -> Verb:
@@ -124,6 +148,12 @@ class VerbParser(Parser):
         """As argparse."""
         if not self._configured:
             self._configured = True
+            if flags := flags_of(self._name):
+                from .flags.shared import add_flags  # units and fractions: not for --help
+
+                self.epilog = flags.EXAMPLES
+                add_flags(self, flags)
+                return super().parse_known_args(args, namespace)
             verb = verb_of(self._name)
             self.epilog = verb.EXAMPLES
             # A verb with verbs of its own (`weft topo show`) takes the common flags there.
@@ -161,10 +191,9 @@ def common() -> Parser:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the flags of every verb."""
-    group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress, no summary lines")
-    group.add_argument("-v", "--verbose", action="count", default=0, help="more of both")
+    from .flags.shared import Flags, add_flags  # units and fractions: not for --help
+
+    add_flags(parser, Flags)
 
 
 class _Version(argparse.Action):

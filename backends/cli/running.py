@@ -17,22 +17,23 @@ from weft.dsl.base.units import format_bytes
 
 from ..check import require_good
 from ..check.checks import Check, checks_text
+from ..compile.request import Request
 from ..formats.format import of_runtime
 from ..formats.p2p.format import GOOD, ScriptFile
 from .console import Console
 from .exit_codes import Exit
 from .inputs import seconds, valued, whole
-from .lowering import compiled_as, source_of
+from .lowering import compiled_as, given_flags, source_of
 from .machines import on_machine
 from .nouns import Subject
 from .outputs import check_file
-from .scripts import refuse_thread_blocks, script_of_source
 from .stages import telling
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.schedule import Schedule
 
+    from ..compile.source import Source
     from ..ranks.job import Case, Job, Piece, Report
     from ..ranks.verdict import Result
 
@@ -167,8 +168,8 @@ def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
     """
     from ..ranks.job import Piece
 
-    refuse_thread_blocks(args, f"--on {args.on}")
     format = format_on(args.on)
+    format.refuse_flags(given_flags(args), f"--on {args.on}")
     for name in ("collective", "root", "roots"):
         asks = subject.noun.asks_collective and compiled_as(subject) is not None
         if not asks and getattr(args, name) is not None:
@@ -183,7 +184,7 @@ def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
         in_place, args.in_place = args.in_place, None  # the function takes one buffer or two
         source = source_of(subject, args)
         schedule = source.schedule
-        text = format.write(script_of_source(subject, source, args))
+        text = script_text(format, subject, source, args)
         args.in_place = in_place
     require_good(format.findings(text, subject.where), subject.where)
     piece = Piece.of(text, subject.where)
@@ -197,6 +198,20 @@ def format_on(on: str) -> ScriptFile:
     found = of_runtime(THREADS if on == "numpy" else on)
     assert isinstance(found, ScriptFile)
     return found
+
+
+def script_text(
+    format: ScriptFile, subject: Subject, source: Source, args: argparse.Namespace
+) -> str:
+    """The file of something to compile, for the processes of a runtime."""
+    request = Request(
+        source.noun,
+        name=args.name,
+        in_place=bool(args.in_place),
+        segments=args.segments or 1,
+        where=subject.where,
+    )
+    return format.write(format.script(request))
 
 
 def is_script(subject: Subject) -> bool:

@@ -38,7 +38,7 @@ def split_arguments(text: str) -> tuple[str, dict[str, int]]:
         if one is None:
             at = text.index(part, match.start("arguments"))
             raise UserError(
-                f"{part!r} is no value of a parameter",
+                f"{part!r} is not the value of a parameter",
                 hint="write for example nodes=2",
                 where=Span(Source("--sketch", text), at, at + len(part)),
             )

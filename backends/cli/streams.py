@@ -19,7 +19,7 @@ from weft.dsl.base.units import format_bytes
 from ..check.checks import Check
 from .console import Console
 from .exit_codes import Exit
-from .inputs import canonical, read_topology, sizes, valued
+from .inputs import canonical, read_topology
 from .progress import Progress, watching
 
 if TYPE_CHECKING:
@@ -35,22 +35,6 @@ MOST_PLACES = 1 << 26
 
 PARTS = frozenset({"header.json", "ticks.i8", "counts.i4", "links.u4", "chunks.u2", "chunks.u4"})
 """The files of a stream's folder."""
-
-
-def add_stream(parser: argparse._ArgumentGroup) -> None:
-    """The flags of streams."""
-    parser.add_argument(
-        "--stream",
-        action="store_true",
-        help="allgather for very many ranks, with -e greedy: written to the folder "
-        "OUT as it is made",
-    )
-    parser.add_argument(
-        "--memory",
-        metavar="SIZE",
-        type=valued("--memory", sizes),
-        help="what --stream may use (default: 8GiB)",
-    )
 
 
 def require_holdable(args: argparse.Namespace, ranks: int) -> None:
@@ -224,7 +208,7 @@ def _check_folder(args: argparse.Namespace) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise UserError("a file, where the output is a folder", where=args.output)
+        raise UserError("expected a folder for the output, got a file", where=args.output)
     held = {file.name for file in folder.iterdir()}
     if held and not args.force:
         raise UserError(

@@ -118,7 +118,7 @@ def _folder(path: Path) -> BadFile:
         )
     files = sorted(file.name for file in path.glob("*.json"))
     hint = f"name one of its {len(files)} files, as {path / files[0]}" if files else ""
-    return BadFile("a folder, where a file is needed", where=str(path), hint=hint or "name a file")
+    return BadFile("expected a file, got a directory", where=str(path), hint=hint or "name a file")
 
 
 def _is_there(path: str) -> bool:

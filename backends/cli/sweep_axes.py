@@ -15,6 +15,7 @@ from weft.dsl.base.files import Fields, read_text
 from weft.dsl.base.units import SizeRange
 
 from .console import Console
+from .flags.shared import OBJECTIVES
 from .inputs import (
     canonical,
     is_file,
@@ -37,8 +38,6 @@ T = TypeVar("T")
 
 MOST = 100_000
 """A list of more jobs is a slip of the pen."""
-
-OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from weft.dsl.base.errors import UserError, WeftError
+from weft.dsl.base.errors import UserError
 
 from .console import Console
 from .outputs import require_writable
@@ -108,42 +108,20 @@ def check_library_output(args: argparse.Namespace) -> None:
     require_writable(path, args.output)
     if path.exists() and not path.is_dir():
         raise UserError(
-            "a file, where the library's folder should be", where=args.output, hint="name a folder"
+            "expected a folder for the library, got a file", where=args.output, hint="name a folder"
         )
     check_replaceable(path, args.output, force=args.force, replaces=replaceable(args.output))
 
 
 def replaceable(folder: str) -> frozenset[str]:
     """Files in a folder, as paths in it, that an earlier library there has written."""
-    from weft.dsl.nouns.library import MANIFEST, read
+    from ..tune.folder import files_in
 
-    from ..tune.environment import CONFIG, SCRIPT
-
-    path = Path(folder)
-    if not (path / MANIFEST).is_file():
-        return frozenset()
-    try:
-        library = read(path)
-    except WeftError:
-        return frozenset()
-    plans = [plan for one in library.tuned for plan in one.plans]
-    named = {a.file for plan in plans for a in plan.artefacts} | {p.schedule for p in plans}
-    return frozenset({MANIFEST, SCRIPT, CONFIG, REPORT, *named})
+    found = files_in(folder)
+    return found | {REPORT} if found else found
 
 
-def library_texts(library: Library, files: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """All files of a library by their path in its folder."""
-    from weft.dsl.nouns.library import MANIFEST, dumps
-
-    from ..tune.environment import environment
-
-    texts = {MANIFEST: dumps(library)}
-    for more in files:
-        texts |= more
-    return texts | environment(library) | {REPORT: _page(library, texts)}
-
-
-def _page(library: Library, texts: Mapping[str, str]) -> str:
+def page_of(library: Library, texts: Mapping[str, str]) -> str:
     """The library's report, of its texts in memory."""
     from weft.dsl.base.files import parse_json
     from weft.dsl.nouns.schedule import load

@@ -21,17 +21,27 @@ from weft.dsl.nouns.topology import Topology
 from ..check import check_program, require_good
 from .compile import AUTO, CompileOptions
 from .instances import Clock, Timing, all_instances, clock_for, quickest, timing_of
+from .request import Made, Request
 from .source import FORMAT, Emitter, Noun, Remark, Source, source_of
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A program, the text of its file, both judged; its simulated time, where that is known."""
+    """An artefact and what was written into it, both judged; its simulated time, where known."""
 
-    program: Program
-    text: str
+    made: Made
     remarks: tuple[Remark, ...] = ()
     timing: Timing | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the file."""
+        return self.made.text
+
+    @property
+    def program(self) -> Any:
+        """The ``Program`` in it; the rounds of each rank in a point-to-point program."""
+        return self.made.code
 
 
 def proved(options: CompileOptions) -> CompileOptions:
@@ -44,11 +54,16 @@ def _prove(program: Program) -> None:
 
 
 def artefact_of(
-    source: Source, backend: Emitter, options: CompileOptions, sizes: SizeRange | None = None
+    source: Source,
+    backend: Emitter,
+    options: CompileOptions,
+    sizes: SizeRange | None = None,
+    about: Request | None = None,
 ) -> Artefact:
     """Compile, emit and judge: every pass is proved, the artefact is read back and checked.
 
     ``options.instances`` may be ``"auto"``: the number is chosen by simulation at the largest size.
+    ``about``: where the source is from and goes to, for formats that write it into the file.
 
     Raises:
         CheckFailed: a checker rejects a program on the way, or the text.
@@ -58,11 +73,11 @@ def artefact_of(
     tell = options.tell or silent
     settled = _settled(source, backend, proved(options), sizes)
     clock, options = settled.clock, settled.options
-    program, text = emitted(source, backend, options, sizes)
+    made = made_of(source, backend, options, sizes, about)
     timing = None
     if not isinstance(clock, str):
-        timing = timing_of(program, source, backend, clock, options, settled.tried, tell)
-    return Artefact(program, text, source.remarks, timing)
+        timing = timing_of(made.code, source, backend, clock, options, settled.tried, tell)
+    return Artefact(made, source.remarks, timing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +101,30 @@ def _settled(
     return _Settled(options, clock, tried)
 
 
-def emitted(
-    source: Source, backend: Emitter, options: CompileOptions, sizes: SizeRange | None
-) -> tuple[Program, str]:
-    """The program and the text of its artefact, both judged; nothing is simulated.
+def made_of(
+    source: Source,
+    backend: Emitter,
+    options: CompileOptions,
+    sizes: SizeRange | None,
+    about: Request | None = None,
+) -> Made:
+    """The artefact, judged; nothing is simulated.
 
     Raises:
         CheckFailed: a checker rejects a program on the way, or the text.
         UserError: the target cannot express it, or an option makes no sense.
     """
-    program = source.compile(proved(options))
-    tell = options.tell or silent
-    tell("emit")
-    text = backend.emit(program, options.target, sizes or source.sizes)
-    tell("check artefact")
-    require_good(backend.findings(text, "the artefact", options.target.name), "artefact")
-    return program, text
+    request = replace(
+        about or Request(to=backend.name),
+        noun=source.noun,
+        program=lambda: source.compile(proved(options)),
+        target=options.target,
+        sizes=sizes or source.sizes,
+        name=options.name,
+        in_place=options.in_place,
+        segments=options.segments,
+    )
+    return backend.make(request, options.tell or silent)
 
 
 # --- the public face ------------------------------------------------------------------------------
@@ -187,7 +210,9 @@ def _program(
     topology: Topology | None,
 ) -> Program:
     if to is not None:
-        return artefact(noun, to, options, sizes=sizes, topology=topology).program
+        found = artefact(noun, to, options, sizes=sizes, topology=topology).program
+        if isinstance(found, Program):
+            return found
     o = options or CompileOptions()
     source = source_of(noun, FORMAT, o, topology)
     settled = _settled(source, _backend(FORMAT, source), proved(o), _range(sizes))
@@ -197,8 +222,7 @@ def _program(
 def _backend(to: str, source: Source) -> Emitter:
     """A format by name, for the machine of what is compiled where that makes a difference."""
     backend: Any = BACKENDS.make(to, "to")
-    on_machine = source.topology is not None and hasattr(backend, "on")
-    made: Emitter = backend.on(source.topology) if on_machine else backend
+    made: Emitter = backend.on(source.topology) if source.topology is not None else backend
     return made
 
 

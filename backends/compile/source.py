@@ -6,11 +6,12 @@ chunks of one size only, and a buffer is cut into at most so many: unequal share
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
+from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective
@@ -21,13 +22,14 @@ from weft.synth.engines.packing.trees.quantize import quantize
 from weft.synth.judge.verify import require_valid
 from weft.synth.time.programs import RuntimeModel
 
-from ..check import Finding, check_program, require_good
+from ..check import check_program, require_good
 from ..runtime.judged import target_named
 from ..runtime.target import Target
 from . import compile as passes
 from .analyses.grains import MOST_GRAINS as MOST_MOVED
 from .analyses.grains import coarsest
 from .compile import CompileOptions
+from .request import Made, Request
 
 FORMAT = "msccl-xml"
 """The format where nobody names one."""
@@ -127,7 +129,7 @@ Noun = Schedule | Algorithm | Program
 
 
 class Emitter(Protocol):
-    """What the front end asks of a format: its name, text of a program, errors in a text."""
+    """What the front end asks of a format: its name, text of a program, artefact of a request."""
 
     @property
     def name(self) -> str:
@@ -138,8 +140,8 @@ class Emitter(Protocol):
         """The text of an artefact for messages of these sizes."""
         ...
 
-    def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """Errors and warnings about an artefact, from its text alone."""
+    def make(self, request: Request, tell: Telling = silent) -> Made:
+        """The artefact of something to compile, judged from its text."""
         ...
 
     def runtime_model(self, target: str) -> RuntimeModel | None:

@@ -12,13 +12,15 @@ are loaded to recognize one file, and their tools only when they are used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from weft.dsl.base.errors import Missing, UserError, an
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.tables import count
+
+from ..compile.request import Made, Request
 
 if TYPE_CHECKING:
     from weft.dsl.base.units import SizeRange
@@ -93,38 +95,6 @@ class Held:
     high: int | None = None
     remarks: tuple[str, ...] = ()
     facts: tuple[tuple[str, object], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Something to compile: the noun itself, or its program for a target, compiled on demand.
-
-    ``to``: the format as it was asked for; ``module``: the Python name of the file to be written.
-    """
-
-    noun: Any
-    program: Callable[[], Program] | None = None
-    target: Target | None = None
-    sizes: SizeRange | None = None
-    to: str = ""
-    name: str = ""
-    in_place: bool = False
-    segments: int = 1
-    where: str = ""
-    module: str = ""
-    provenance: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """An artefact, proved: its text, what was written (a program or a script), words about it."""
-
-    text: str
-    code: Any
-    lowered: str
-    checked: str
-    check: Check
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 class Format:
@@ -312,7 +282,7 @@ class Format:
         """
         raise self.lacks("written")
 
-    def make(self, job: Job, tell: Telling = silent) -> Made:
+    def make(self, request: Request, tell: Telling = silent) -> Made:
         """Compile something to this format; the artefact is judged from its text.
 
         Raises:
@@ -322,14 +292,14 @@ class Format:
         from ..check import require_good
         from ..check.checks import Check
 
-        assert job.program is not None
-        assert job.target is not None
-        program = job.program()
+        assert request.program is not None
+        assert request.target is not None
+        program = request.program()
         tell("emit")
-        text = self.emit(program, job.target, job.sizes)
+        text = self.emit(program, request.target, request.sizes)
         tell("check artefact")
         if self._has("findings"):
-            require_good(self.findings(text, "the artefact", job.target.name), "artefact")
+            require_good(self.findings(text, "the artefact", request.target.name), "artefact")
         blocks = max(len(rank.blocks) for rank in program.ranks)
         lowered = (
             f"{count(program.instructions, 'instruction')}, "
@@ -340,8 +310,8 @@ class Format:
         facts = {
             "collective": collective.name or str(collective.kind),
             "ranks": collective.ranks,
-            "to": job.to,
-            "target": job.target.name,
+            "to": request.to,
+            "target": request.target.name,
             "protocol": str(program.protocol),
             "in_place": program.in_place,
             "chunks": program.message_chunks,
@@ -350,7 +320,7 @@ class Format:
             "instructions": program.instructions,
         }
         check = Check("program", True, "no error found")
-        return Made(text, program, lowered, self.checked(job.target.name), check, facts)
+        return Made(text, program, lowered, self.checked(request.target.name), check, facts)
 
 
 class ProgramFormat(Format):

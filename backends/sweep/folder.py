@@ -169,7 +169,7 @@ def _lock(journal: int, path: Path) -> None:
 def _require_ours(path: Path) -> None:
     """Raise if a folder holds anything but a sweep."""
     if path.exists() and not path.is_dir():
-        raise UserError("a file, where the sweep's folder should be", where=str(path))
+        raise UserError("expected a folder for the sweep, got a file", where=str(path))
     if not path.absolute().parent.is_dir():
         raise UserError(
             f"the folder {path.parent} does not exist", where=str(path), hint="make it first"

@@ -16,9 +16,9 @@ from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.fabric.occupancy import us_per_byte
 
 from .asks import Ask, again, asks, fitting_sketches
+from .binary_grid import on_binary_grid
 from .options import TuneOptions
 from .race import Interrupted, MapJobs, Runner
-from .usable import usable
 
 ENOUGH = 1.03
 """An old schedule, mended, that takes so many times the bound at most is as good as a new one."""
@@ -68,7 +68,7 @@ def gather(
     )
     found: dict[str, Runner] = {}
     for name, warm in options.warm.items():
-        _join(found, Runner(name, usable(warm.schedule), form=warm.form))
+        _join(found, Runner(name, on_binary_grid(warm.schedule), form=warm.form))
     told = [(q, a) for q, a in zip(questions, answers, strict=True) if a is not None]
     for question, answer in told:
         for i, data in enumerate(answer["schedules"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,6 @@ from ..compile.source import binary
 from .artefacts import artefacts_of
 from .choose import Stretch
 from .field import Field
-from .names import plan_name
 from .options import TuneOptions
 from .race import Entry, MapJobs
 
@@ -180,3 +180,20 @@ def _own(
                 f"sizes, {format_bytes(ahead[0])} to {format_bytes(ahead[-1])}: leave those "
                 "to it"
             )
+
+
+# --- names: safe in paths, in XML and in scripts --------------------------------------------------
+
+LONGEST = 40
+"""Letters of a collective's name in that of a plan; MSCCL XML holds 63 in all."""
+
+
+def stem_of(collective: Collective) -> str:
+    """What all plans of a collective begin with: its own name may be any text."""
+    label = re.sub(r"[^\w-]+", "_", collective.name, flags=re.ASCII).strip("_-")
+    return label[:LONGEST] or str(collective.kind)
+
+
+def plan_name(collective: Collective, place: int) -> str:
+    """Of one plan and its files; plans are counted from 0 here."""
+    return f"{stem_of(collective)}-{place + 1}"

@@ -24,7 +24,7 @@ from ..compile.compile import compile_schedule
 from ..compile.source import fitted
 from ..formats.msccl.emit import require_fit
 from ..runtime.target import target as target_of
-from .usable import usable
+from .binary_grid import on_binary_grid
 from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
 
 FORMAT = "msccl-xml"
@@ -72,7 +72,7 @@ def solve(given: Mapping[str, Any]) -> dict[str, Any]:
         if given["one_shot"]:
             schedules = list(map(_one_shot, schedules))
         # Shares as the formats can express them: what is timed is what is written.
-        schedules = [usable(fitted(s, FORMAT, 1)[0]) for s in schedules]
+        schedules = [on_binary_grid(fitted(s, FORMAT, 1)[0]) for s in schedules]
     except (UserError, NothingFound) as error:
         return {"schedules": [], "why": error.message}
     why = "" if schedules else str(outcome.status)

@@ -56,9 +56,7 @@ def read_text(path: str | Path) -> str:
             return _unmarked(sys.stdin.read().encode(errors="surrogateescape").decode())
         file = Path(path)
         if file.is_dir():
-            raise BadFile(
-                "a directory, where a file is needed", where=where, hint="name a file in it"
-            )
+            raise BadFile("expected a file, got a directory", where=where, hint="name a file in it")
         if file.stat().st_size > MAX_BYTES:
             raise BadFile("the file is larger than 1 GiB", where=where)
         return _unmarked(file.read_text(encoding="utf-8"))
@@ -155,7 +153,7 @@ def write_folder(
     """
     folder = _target(path)
     if folder.exists() and not folder.is_dir():
-        raise UserError("a file, where the output is a folder", where=str(path))
+        raise UserError("expected a folder for the output, got a file", where=str(path))
     check_replaceable(folder, path, force=force, replaces=replaces)
     temporary: Path | None = None
     try:

@@ -17,9 +17,8 @@ from ...check import require_good
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import read_topology, seconds, valued, whole
-from ..lowering import source_of
-from ..running import format_on, is_script, require_runtime
-from ..scripts import script_of_source
+from ..lowering import DEFAULTS, source_of
+from ..running import format_on, is_script, require_runtime, script_text
 from ..stages import telling
 from ..subjects import read_subject
 
@@ -38,14 +37,7 @@ SIZES = "1KiB:16MiB"
 LARGEST = 1 << 30
 
 _UNSET: dict[str, Any] = {
-    "instances": None,
-    "lanes": 0,
-    "protocol": None,
-    "passes": None,
-    "print_after": "",
-    "name": "",
-    "segments": 1,
-    "target": "msccl",
+    **DEFAULTS,
     "in_place": None,
     "collective": None,
     "root": None,
@@ -188,7 +180,7 @@ def _plan(text: str, args: argparse.Namespace) -> tuple[Contestant, Script]:
                 "file": text,
             }
         )
-        code = backend.write(script_of_source(subject, source_of(subject, asked), asked))
+        code = script_text(backend, subject, source_of(subject, asked), asked)
     require_good(backend.findings(code, subject.where), subject.where)
     script = read_script(code, subject.where)
     name = Path(text).stem if Path(text).is_file() else text.removeprefix("classic:")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
@@ -11,7 +10,8 @@ from weft.dsl.base.units import SizeRange, format_bytes
 
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_down, add_problem, read_problem, size_flag
+from ..flags.search import BoundFlags
+from ..inputs import read_problem
 from ..nouns import Kind
 from ..subjects import read_subject
 
@@ -21,26 +21,8 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
     from weft.synth.bounds import Bounds
 
-EXAMPLES = """examples:
-  weft bound -t dgx1 -c allgather
-  weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
-  weft bound allgather.json"""
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "file",
-        metavar="SCHEDULE",
-        nargs="?",
-        help="a schedule, for its machine, collective and size (instead of -t and -c)",
-    )
-    add_problem(parser, required=False)
-    add_down(parser)
-    parser.add_argument("--size", **size_flag())
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: BoundFlags, console: Console) -> int:
     """Print the bounds and why they hold."""
     from weft.dsl.nouns.problem import check_connected
     from weft.synth.bounds import bounds
@@ -64,7 +46,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return Exit.DONE
 
 
-def _problem(args: argparse.Namespace) -> tuple[Topology, Collective, SizeRange | None]:
+def _problem(args: BoundFlags) -> tuple[Topology, Collective, SizeRange | None]:
     """The machine, the collective and the sizes that the options state, or a schedule.
 
     Raises:

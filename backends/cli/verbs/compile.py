@@ -4,27 +4,33 @@ before it is written."""
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
-from weft.dsl.base.progress import Telling
-from weft.dsl.base.tables import count
 
-from ...formats.format import Format, format_named
-from ...formats.p2p.format import ScriptFile
+from ...compile.request import Request
+from ...formats.format import DEFAULT, Format, format_named
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import add_problem, size_flag, valued, whole
-from ..lowering import AUTO, add_lowering, compiled_as, options_of, require_listed, source_of
+from ..lowering import (
+    AUTO,
+    add_lowering,
+    compiled_as,
+    given_flags,
+    options_of,
+    provenance_of,
+    require_listed,
+    source_of,
+)
 from ..nouns import Subject
 from ..outputs import check_file_output
-from ..scripts import compile_to_script
 from ..stages import telling
 from ..subjects import read_subject
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
-    from weft.dsl.nouns.program import Program
 
     from ...compile.instances import Timing
     from ...compile.prepare import Artefact
@@ -59,8 +65,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         metavar="BACKEND",
-        default="msccl-xml",
-        help="the artefact; `weft list backends` (default: msccl-xml)",
+        default=DEFAULT,
+        help=f"the artefact; `weft list backends` (default: {DEFAULT})",
     )
     add_lowering(parser, auto=True)
     add_problem(parser, topology=False, required=False)
@@ -101,45 +107,31 @@ def run(args: argparse.Namespace, console: Console) -> int:
             hint="leave them out: other files say it themselves",
         )
     source = source_of(subject, args)
-    if isinstance(backend, ScriptFile):
-        return compile_to_script(subject, source, backend, args, console)
     if source.topology is not None:
         backend = backend.on(source.topology)
     _tell_assumed(backend, source, console)
-    made = _compiled(subject, source, backend, args, console)
-    program, text, timing = made.program, made.text, made.timing
-    blocks = max(len(rank.blocks) for rank in program.ranks)
-    console.say(
-        "Lowered",
-        f"{count(program.instructions, 'instruction')}, "
-        f"{count(program.channels, 'channel')}, "
-        f"at most {count(blocks, 'thread block')} per rank",
-    )
+    artefact = _compiled(subject, source, backend, args, console)
+    made = artefact.made
+    console.say("Lowered", made.lowered)
     for remark in source.remarks:
-        console.say(remark.label, remark.text(program))
+        console.say(remark.label, remark.text(made.code))
     plain = source.collective.message_chunks // source.collective.factor
-    if told := backend.sizes_remark(program, plain):
+    if told := backend.sizes_remark(made.code, plain):
         console.say("Sizes", told)
-    if timing:
-        _tell_time(timing, args, console)
-    checks = [{"name": "program", "ok": True, "detail": "no error found"}]
-    console.say("Checked", backend.checked(args.target))
-    ranks = source.collective.ranks
-    if not args.no_run and args.interleavings is None and ranks > MOST_EXECUTED:
-        console.say("Executed", f"not: {ranks} ranks are proved only; --interleavings N insists")
-    elif not args.no_run:
-        with telling(console, "Executing") as tell:
-            detail = _execute(text, source.collective, backend, args, tell)
-        checks.append({"name": "execution", "ok": True, "detail": detail})
-        console.say("Executed", detail)
-    write_text(args.output, text, force=args.force)
+    if artefact.timing:
+        _tell_time(artefact.timing, args, console)
+    checks = [made.check.to_json()]
+    console.say("Checked", made.checked)
+    if not args.no_run:
+        checks += _executed(made.text, source.collective, backend, args, console)
+    write_text(args.output, made.text, force=args.force)
     if args.output != "-":
         console.say("Wrote", args.output)
-        facts = _facts(program, blocks, args)
+        facts: dict[str, Any] = {"status": "ok", **made.facts, "file": args.output}
         for remark in source.remarks:
-            facts |= {**remark.facts, remark.label.lower(): remark.text(program)}
-        if timing:
-            facts["time"] = timing.to_json()
+            facts |= {**remark.facts, remark.label.lower(): remark.text(made.code)}
+        if artefact.timing:
+            facts["time"] = artefact.timing.to_json()
         console.result("", facts | {"checks": checks})
     return Exit.DONE
 
@@ -151,14 +143,21 @@ def _compiled(
     args: argparse.Namespace,
     console: Console,
 ) -> Artefact:
-    """The program, its artefact, and what it takes where that is known."""
+    """The artefact, and what it takes where that is known."""
     from ...compile.prepare import artefact_of
 
+    backend.refuse_flags(given_flags(args), f"--to {backend.name}")
+    about = Request(
+        to=args.to,
+        where=subject.where,
+        module="" if args.output == "-" else Path(args.output).stem,
+        provenance=provenance_of(subject, source),
+    )
     with telling(console, "Compiling") as tell:
         options = options_of(args, subject, tell)
-        made = artefact_of(source, backend, options, args.size)
+        found = artefact_of(source, backend, options, args.size, about)
         require_listed(options)
-        return made
+        return found
 
 
 def _tell_time(timing: Timing, args: argparse.Namespace, console: Console) -> None:
@@ -177,38 +176,32 @@ def _tell_assumed(backend: Format, source: Source, console: Console) -> None:
         (console.warn if ranks > USUAL_NODE else console.detail)(told)
 
 
-def _execute(
-    text: str, wanted: Collective, backend: Format, args: argparse.Namespace, tell: Telling
-) -> str:
-    done = backend.execute(
-        text,
-        "the artefact",
-        wanted,
-        interleavings=args.interleavings or ORDERS,
-        seed=args.seed,
-        tell=tell,
-    )
+def _executed(
+    text: str, wanted: Collective, backend: Format, args: argparse.Namespace, console: Console
+) -> list[dict[str, Any]]:
+    """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``.
+
+    Raises:
+        CheckFailed: it computes something else.
+    """
+    insists = "" if backend.most_executed else "; --interleavings N insists"
+    most = backend.most_executed or (MOST_EXECUTED if args.interleavings is None else wanted.ranks)
+    if wanted.ranks > most:
+        console.say("Executed", f"not: {wanted.ranks} ranks are proved only{insists}")
+        return []
+    with telling(console, "Executing") as tell:
+        done = backend.execute(
+            text,
+            "the artefact",
+            wanted,
+            interleavings=args.interleavings or ORDERS,
+            seed=args.seed,
+            tell=tell,
+        )
     if not done.ok:
         raise CheckFailed(
             f"the artefact computes something else: {done.detail}",
             hint="nothing was written; this is a bug in weft, please report it",
         )
-    return done.detail
-
-
-def _facts(program: Program, blocks: int, args: argparse.Namespace) -> dict[str, Any]:
-    collective = program.collective
-    return {
-        "status": "ok",
-        "collective": collective.name or str(collective.kind),
-        "ranks": collective.ranks,
-        "to": args.to,
-        "target": args.target,
-        "protocol": str(program.protocol),
-        "in_place": program.in_place,
-        "chunks": program.message_chunks,
-        "channels": program.channels,
-        "thread_blocks": blocks,
-        "instructions": program.instructions,
-        "file": args.output,
-    }
+    console.say("Executed", done.detail)
+    return [{"name": "execution", "ok": True, "detail": done.detail}]

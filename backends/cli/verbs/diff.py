@@ -1,4 +1,4 @@
-"""``weft diff``: what is different between two files of one kind."""
+"""``weft diff``: compare two files of one kind."""
 
 from __future__ import annotations
 

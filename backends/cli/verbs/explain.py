@@ -1,8 +1,7 @@
-"""``weft explain``: why a sketch cannot hold, what its rules cost, what binds a schedule."""
+"""``weft explain``: why a sketch is infeasible, what its rules cost, what limits a schedule."""
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError, an
@@ -12,7 +11,8 @@ from ...report.binding import binding_json, binding_text
 from ...report.rules import conflict_json, conflict_text, cost_json, cost_text
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_problem, read_problem, seconds, size_flag, valued
+from ..flags.search import ExplainFlags
+from ..inputs import read_problem
 from ..nouns import Kind
 from ..sketches import read_sketch
 from ..subjects import read_subject
@@ -23,38 +23,10 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.sketch import Sketch
     from weft.dsl.nouns.topology import Topology
 
-EXAMPLES = """examples:
-  weft explain -t dgx1 -c allgather -s mine.sketch      which rules exclude each other, or cost what
-  weft explain -t ndv2:nodes=2 -c allgather -s ndv2_relay --size 1KiB:1GiB
-  weft explain allgather.json --size 1MiB               what binds the schedule"""
-
 DEFAULT_SIZE = SizeRange(1 << 20, 1 << 20)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "file", metavar="SCHEDULE", nargs="?", help="a schedule (instead of -t, -c and -s)"
-    )
-    add_problem(parser, required=False)
-    parser.add_argument(
-        "-s",
-        "--sketch",
-        metavar="SKETCH",
-        help="the sketch to explain: a name or a file, with parameters: dgx2_relay:nodes=2",
-    )
-    parser.add_argument("--size", **size_flag())
-    parser.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=10.0,
-        help="for the proof that no schedule obeys a sketch, where rules one by "
-        "one do not tell (default: 10s)",
-    )
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: ExplainFlags, console: Console) -> int:
     """Explain a sketch or a schedule."""
     given = (args.topology, args.group, args.collective, args.root, args.roots, args.sketch)
     if args.file is not None:
@@ -64,7 +36,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 where=args.file,
                 hint="leave out -t, -c, -s, --group and --root",
             )
-        return _schedule(args, console)
+        return _schedule(args.file, args, console)
     missing = [
         flag
         for flag, value in (
@@ -74,7 +46,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         )
         if value is None
     ]
-    if missing:
+    if missing or args.sketch is None:
         raise UserError(
             f"the following arguments are required: {', '.join(missing)}",
             hint="or the file of a schedule",
@@ -90,7 +62,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _sketch(
-    args: argparse.Namespace,
+    args: ExplainFlags,
     console: Console,
     topology: Topology,
     collective: Collective,
@@ -135,12 +107,12 @@ def _sizes_of(sketch: Sketch) -> tuple[int, ...]:
 # --- schedules ------------------------------------------------------------------------------------
 
 
-def _schedule(args: argparse.Namespace, console: Console) -> int:
+def _schedule(file: str, args: ExplainFlags, console: Console) -> int:
     from weft.synth.bounds import bounds
     from weft.synth.explain.critical import what_binds
     from weft.synth.judge.verify import require_valid
 
-    subject = read_subject(args.file)
+    subject = read_subject(file)
     if subject.kind is not Kind.SCHEDULE:
         raise UserError(
             f"a schedule is needed, not {an(subject.kind)}",

@@ -1,8 +1,7 @@
-"""``weft failures``: what every single cable and NIC of a machine costs when it is down."""
+"""``weft failures``: bandwidth lost when one link or NIC of a machine fails."""
 
 from __future__ import annotations
 
-import argparse
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -12,70 +11,19 @@ from weft.dsl.base.units import format_bytes
 
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_down, add_problem, read_problem, seconds, size_flag, valued, whole
+from ..flags.search import WORST, FailuresFlags
+from ..inputs import read_problem
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.synth.bounds import Bounds
     from weft.synth.repair.failures import Loss
 
-EXAMPLES = """examples:
-  weft failures -t dgx1 -c allgather
-  weft failures -t ndv2:nodes=2 -c allreduce --size 1MiB
-  weft failures -t dgx1 -c allreduce --down gpu0-gpu1     what the next one would cost
-  weft failures -t dgx1 -c allgather --synth --worst 2    what schedules attain then"""
-
-WORST = 3
-"""Failures for which schedules are found, if nothing else is said."""
-
 _SHOWN = 8
 """Ranks that are cut off, and failures that are alike, of which a line names so many."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    add_problem(parser)
-    add_down(parser)
-    what = parser.add_argument_group("what if")
-    what.add_argument("--size", **size_flag())
-    what.add_argument(
-        "--directions",
-        action="store_true",
-        help="links one by one, not both ways of a cable at once",
-    )
-    what.add_argument(
-        "--synth", action="store_true", help="also find schedules for the worst that cut nobody off"
-    )
-    what.add_argument(
-        "--worst",
-        metavar="K",
-        type=valued("--worst", whole(1, 1000)),
-        help=f"how many of them (default: {WORST})",
-    )
-    what.add_argument(
-        "-e",
-        "--engine",
-        metavar="ENGINE",
-        default="portfolio",
-        help="who searches (default: portfolio)",
-    )
-    what.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=20.0,
-        help="wall time of each search (default: 20s)",
-    )
-    what.add_argument(
-        "--seed",
-        metavar="N",
-        type=valued("--seed", whole(0)),
-        default=0,
-        help="of every random choice (default: 0)",
-    )
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: FailuresFlags, console: Console) -> int:
     """Rank the failures, print the table."""
     from weft.synth.repair.failures import what_if
 
@@ -117,7 +65,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
 
 
 def _searched(
-    args: argparse.Namespace,
+    args: FailuresFlags,
     collective: Collective,
     losses: tuple[Loss, ...],
     size: int | None,

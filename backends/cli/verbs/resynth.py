@@ -1,8 +1,7 @@
-"""``weft resynth``: a library again, for what is left of its machine."""
+"""``weft resynth``: re-synthesize a library for a degraded machine."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,10 @@ from weft.dsl.base.tables import count, microseconds, table
 from weft.dsl.base.units import SizeRange, format_bytes
 
 from ..console import Console
-from ..inputs import add_down, named_down
+from ..flags.search import PLACES, ResynthFlags
+from ..inputs import named_down
 from ..tuning import Pool, check_library_output
-from .tune import PLACES, add_tuning, finish, options_of, provenance, timing_of
+from .tune import finish, options_of, provenance, timing_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,38 +28,14 @@ if TYPE_CHECKING:
     from ...tune.options import TuneOptions, Warm
     from ...tune.variants import Variant
 
-SECONDS = 3.0
-"""Of each question to an engine: the old answer is most of the new one."""
-
-WITHIN = 0.01
-"""What a plan may lose for the sake of few: the machine has lost enough."""
-
 FARTHER = 1.1
 """So much farther from the bound than the old plans, new ones are worth a longer search."""
 
 MOST_ORDERED = 2
 """Schedules of so many times the old one's transfers race in one order only: they take longer."""
 
-EXAMPLES = """examples:
-  weft resynth library --down gpu0-gpu3 -o mended
-  weft resynth library --down-nic host0.nic3 --time 5s -o mended
-  weft resynth library --down-rank 5 -o smaller"""
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "library",
-        metavar="LIBRARY",
-        help="the folder that weft tune wrote; --to, --target, --placement and "
-        "--protocols are as they were for it, unless they are given",
-    )
-    add_down(parser)
-    add_tuning(parser, SECONDS)
-    parser.set_defaults(target=None, placement=None, within=WITHIN)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: ResynthFlags, console: Console) -> int:
     """Mend the old plans, tune again with them in the race, say what was lost."""
     from weft.dsl.machines.failures import degraded, require_whole
     from weft.dsl.nouns.library import read
@@ -111,31 +87,31 @@ def run(args: argparse.Namespace, console: Console) -> int:
     )
 
 
-def _as_before(asked: argparse.Namespace, old: Library) -> argparse.Namespace:
+def _as_before(args: ResynthFlags, old: Library) -> ResynthFlags:
     """What the files are for is what those of the old library are for, unless flags say it."""
     from weft.dsl.nouns.library import MANIFEST
     from weft.dsl.nouns.program import protocol_of
 
-    args = argparse.Namespace(**vars(asked))
     files = [a for one in old.tuned for plan in one.plans for a in plan.artefacts]
     if args.target is None:
-        args.target = next((a.target for a in files if a.target), "msccl")
+        args = replace(args, target=next((a.target for a in files if a.target), "msccl"))
         told = "msccl" if args.measure else old.timing.get("runtime")
         if not args.protocols and told == args.target:
             names = old.timing.get("protocols", ())
             if not isinstance(names, list | tuple):
                 raise BadFile(f"{names!r}, where protocols should be listed", where=MANIFEST)
-            args.protocols = tuple(str(protocol_of(name)) for name in names)
+            args = replace(args, protocols=tuple(str(protocol_of(name)) for name in names))
     if args.placement is None:
         places = tuple(sorted({a.in_place for a in files if a.target}))
-        args.placement = next((word for word, found in PLACES.items() if found == places), "both")
+        word = next((word for word, found in PLACES.items() if found == places), "both")
+        args = replace(args, placement=word)
     if args.to is None and not args.measure:
-        args.to = ",".join(dict.fromkeys(a.format for a in files)) or None
+        args = replace(args, to=",".join(dict.fromkeys(a.format for a in files)) or None)
     return args
 
 
 def _tuned(
-    args: argparse.Namespace,
+    args: ResynthFlags,
     old: Library,
     left: Degraded,
     asked: list[Collective],
@@ -270,7 +246,7 @@ def _require_of(old: Schedule, before: Tuned, left: Degraded, file: str) -> None
         raise BadFile(f"made for {old.topology.name}, not the library's machine", where=file)
 
 
-def _origin(args: argparse.Namespace, old: Library, left: Degraded) -> dict[str, Any]:
+def _origin(args: ResynthFlags, old: Library, left: Degraded) -> dict[str, Any]:
     """What is needed to make the library again."""
     return {
         **provenance(args),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import replace
-from typing import Any
 
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.progress import Telling
@@ -16,7 +15,7 @@ from ...formats.format import DEFAULT, Format, Order, Ran, format_named
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import add_problem, several_sizes, valued, whole
-from ..lowering import add_lowering, compiled_as, lower_and_emit, options_of, source_of
+from ..lowering import DEFAULTS, add_lowering, compiled_as, options_of, require_listed, source_of
 from ..nouns import Subject, asked_of
 from ..running import ON, add_job, is_script, refuse_job_flags, run_job
 from ..stages import telling
@@ -28,18 +27,6 @@ EXAMPLES = """examples:
   weft run allgather.json --on numpy --in-place --interleavings 200
   weft run allreduce.json --on mpi --size 1KiB:1MiB --dtype float32,bfloat16 --repeat 20
   weft run allreduce.py --on torch --size 64MiB --timeout 60s --json"""
-
-LOWERING: dict[str, Any] = {
-    "instances": None,
-    "lanes": 0,
-    "protocol": None,
-    "passes": None,
-    "print_after": "",
-    "name": "",
-    "segments": 1,
-    "target": "msccl",
-}
-"""Flags that say how something becomes a program, and what they are where it is not one yet."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_job(parser)
     add_lowering(parser)
     # None tells a flag that was given from one that was not: an XML program is lowered already.
-    parser.set_defaults(**dict.fromkeys(LOWERING))
+    parser.set_defaults(**dict.fromkeys(DEFAULTS))
     parser.add_argument(
         "--size",
         metavar="SIZE,SIZE",
@@ -118,7 +105,7 @@ def _run(subject: Subject, args: argparse.Namespace, tell: Telling) -> Ran:
     )
     format = subject.format
     if format is not None and format.interpreted:
-        given = tuple(name for name in (*LOWERING, "size") if getattr(args, name) is not None)
+        given = tuple(name for name in (*DEFAULTS, "size") if getattr(args, name) is not None)
         order = replace(order, given=given)
         return format.run(subject.text, subject.where, asked_of(args), order, tell)
     format = format_named(DEFAULT)
@@ -131,6 +118,8 @@ def _compiled(
     subject: Subject, format: Format, args: argparse.Namespace, tell: Telling
 ) -> tuple[str, Collective]:
     """The artefact of something to compile, and what it must achieve."""
+    from ...compile.prepare import made_of
+
     noun = compiled_as(subject)
     if noun is None:
         raise UserError(
@@ -147,7 +136,9 @@ def _compiled(
     with_defaults(args)
     source = source_of(subject, args)
     options = options_of(args, subject, tell)
-    return lower_and_emit(source, format, options, None)[1], source.collective
+    text = made_of(source, format, options, None).text
+    require_listed(options)
+    return text, source.collective
 
 
 def _told(console: Console, ran: Ran, started: float) -> int:
@@ -167,6 +158,6 @@ def _told(console: Console, ran: Ran, started: float) -> int:
 
 def with_defaults(args: argparse.Namespace) -> None:
     """The flags of lowering that were not given, as they are by default."""
-    for name, value in LOWERING.items():
+    for name, value in DEFAULTS.items():
         if getattr(args, name) is None:
             setattr(args, name, value)

@@ -1,4 +1,4 @@
-"""``weft show``: look at anything, as text, or as a file for another program."""
+"""``weft show``: print any file as text, or draw it as a file for another program."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""``weft sweep``: many questions to the search as one list of jobs, here or on a cluster."""
+"""``weft sweep``: many searches as one list of jobs, here or on a cluster."""
 
 from __future__ import annotations
 
-import argparse
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,9 @@ from weft.dsl.base.units import format_bytes
 
 from ..console import Console, columns
 from ..exit_codes import Exit
-from ..inputs import seconds, several_sizes, valued, whole
+from ..flags.search import SweepFlags
 from ..progress import finishing, interruptible, live_line
-from ..sweep_axes import OBJECTIVES, Plan, plan_of, questions_of
+from ..sweep_axes import Plan, plan_of, questions_of
 from ..sweep_progress import SweepProgress
 
 if TYPE_CHECKING:
@@ -25,89 +24,10 @@ if TYPE_CHECKING:
     from ...sweep.cache import Cache
     from ...sweep.run import Result
 
-EXAMPLES = """examples:
-  weft sweep -t ring:8 -t torus:4x4 -c allgather -c allreduce --size 1KiB:1GiB -o out/
-  weft sweep -t dgx1 -c allreduce -e packing -e classic -e exact --size 64KiB --jobs 4
-  weft sweep jobs.toml -o out/                  the axes, jobs by themselves, what is left out
-  weft sweep jobs.toml -o out/                  again: goes on where it was stopped
-  weft sweep jobs.toml -o out/ --cluster tcp://head:8786"""
-
 ANSWERS = ("optimal", "feasible", "infeasible", "nothing", "refused")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument("file", metavar="FILE", nargs="?", help="a TOML file that lists the jobs")
-    axes = parser.add_argument_group("axes, each of them as often as you like")
-    axes.add_argument("-t", "--topology", metavar="TOPO", action="append")
-    axes.add_argument("-c", "--collective", metavar="COLL", action="append")
-    axes.add_argument(
-        "-s", "--sketch", metavar="SKETCH", action="append", help="'' for none, beside others"
-    )
-    axes.add_argument(
-        "-e",
-        "--engine",
-        metavar="ENGINE",
-        action="append",
-        help="default: the sketch's, or portfolio",
-    )
-    axes.add_argument(
-        "--size",
-        metavar="SIZE",
-        action="append",
-        type=valued("--size", several_sizes),
-        help="sizes, or ranges by powers of two: 64KiB,1MiB:1GiB",
-    )
-    axes.add_argument("--seed", metavar="N", action="append", type=valued("--seed", whole(0)))
-    each = parser.add_argument_group("each job")
-    each.add_argument(
-        "--objective", choices=OBJECTIVES, help="default: time where there are sizes, else frontier"
-    )
-    each.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        help="budget of wall time (default: 60s)",
-    )
-    each.add_argument(
-        "--threads",
-        metavar="N",
-        type=valued("--threads", whole(1, 1024)),
-        help="solver threads (default: 2)",
-    )
-    each.add_argument(
-        "--deadline",
-        metavar="TIME",
-        type=valued("--deadline", seconds),
-        help="when it is killed (default: twice --time, and a minute)",
-    )
-    where = parser.add_argument_group("where")
-    where.add_argument(
-        "--jobs",
-        metavar="N",
-        type=valued("--jobs", whole(1, 4096)),
-        help="at a time, on this machine (default: one per core)",
-    )
-    where.add_argument(
-        "--cluster", metavar="ADDRESS", help="the scheduler of a Dask cluster: tcp://host:8786"
-    )
-    out = parser.add_argument_group("files")
-    out.add_argument(
-        "-o",
-        "--output",
-        metavar="DIR",
-        help="a folder: sweep.json, schedules, a journal (default: none)",
-    )
-    out.add_argument("-f", "--force", action="store_true", help="replace another sweep in DIR")
-    out.add_argument(
-        "--cache",
-        metavar="DIR",
-        help="answers by what they depend on (default: $WEFT_CACHE, or weft in the user's cache)",
-    )
-    out.add_argument("--no-cache", action="store_true", help="neither read nor write it")
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: SweepFlags, console: Console) -> int:
     """Read the list, answer what is open, write what comes, print the table."""
     if args.cluster and args.jobs:
         raise UserError(
@@ -141,7 +61,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return _tell(args, result, progress, console)
 
 
-def _cache(args: argparse.Namespace, code: str) -> Cache | None:
+def _cache(args: SweepFlags, code: str) -> Cache | None:
     from ...sweep.cache import Cache, default_folder
 
     if args.no_cache:
@@ -150,11 +70,11 @@ def _cache(args: argparse.Namespace, code: str) -> Cache | None:
         return None
     folder = Path(args.cache) if args.cache else default_folder()
     if folder.exists() and not folder.is_dir():
-        raise UserError("a file, where the cache's folder should be", where=str(folder))
+        raise UserError("expected a folder for the cache, got a file", where=str(folder))
     return Cache(folder, code)
 
 
-def _executor(args: argparse.Namespace, plan: Plan, code: str) -> Callable[[], Executor]:
+def _executor(args: SweepFlags, plan: Plan, code: str) -> Callable[[], Executor]:
     def made() -> Executor:
         if args.cluster:
             from ...jobs.cluster import cluster
@@ -170,9 +90,7 @@ def _executor(args: argparse.Namespace, plan: Plan, code: str) -> Callable[[], E
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _tell(
-    args: argparse.Namespace, result: Result, progress: SweepProgress, console: Console
-) -> int:
+def _tell(args: SweepFlags, result: Result, progress: SweepProgress, console: Console) -> int:
     """Print the table, and what is missing; the exit code."""
     answered = [row for row in result.rows if row["status"] in ANSWERS]
     if result.pending and not answered:
@@ -214,7 +132,7 @@ def _tell(
     return _ending(args, result, len(answered), console)
 
 
-def _ending(args: argparse.Namespace, result: Result, answered: int, console: Console) -> int:
+def _ending(args: SweepFlags, result: Result, answered: int, console: Console) -> int:
     """Say what has no answer; the exit code."""
     if result.pending:
         lost = args.no_cache and not args.output

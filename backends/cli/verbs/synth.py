@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -15,107 +15,23 @@ from ...report.points import measure as _measure
 from ...report.points import standing as _standing
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import (
-    add_down,
-    add_problem,
-    make_problem,
-    read_problem,
-    seconds,
-    size_flag,
-    valued,
-    whole,
-)
+from ..flags.search import SynthFlags
+from ..inputs import make_problem, read_problem
 from ..outputs import check_file_output, check_folder_output, check_log
 from ..progress import Progress, finishing, watching
 from ..search_log import SearchLog
 from ..sketches import conflicting, read_sketch
-from ..streams import add_stream, require_holdable, synth_stream
+from ..streams import require_holdable, synth_stream
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.problem import Problem
     from weft.synth.base.engine import Outcome, Point
 
-EXAMPLES = """examples:
-  weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
-  weft synth -t dgx1 -c allgather --objective latency -o fast.json
-  weft synth -t dgx-a100:nodes=16 -c allreduce --objective time --size 256MiB -o ar.json
-  weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/
-  weft synth -t torus:100x100 -c allgather -e greedy --stream -o stream/"""
-
 NEARLY = 1 + Fraction(1, 10**6)
 """A load of at most this many times its bound differs from it by rounding only."""
 
-OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    add_problem(parser)
-    add_down(parser)
-    search = parser.add_argument_group("search")
-    search.add_argument(
-        "-s",
-        "--sketch",
-        metavar="SKETCH",
-        help="a name or a file, with parameters: dgx2_relay:nodes=2; or TACCL's or TE-CCL's JSON",
-    )
-    search.add_argument(
-        "-e",
-        "--engine",
-        metavar="ENGINE",
-        help="portfolio (the best of all), exact, packing, greedy, classic, "
-        "exact{option=value} … (default: the sketch's, or portfolio)",
-    )
-    search.add_argument(
-        "--objective",
-        choices=OBJECTIVES,
-        default="frontier",
-        help="default: frontier; time needs --size",
-    )
-    search.add_argument("--size", **size_flag())
-    search.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=60.0,
-        help="budget of wall time (default: 60s)",
-    )
-    search.add_argument(
-        "--threads",
-        metavar="N",
-        type=valued("--threads", whole(1, 1024)),
-        default=2,
-        help="solver threads (default: 2)",
-    )
-    search.add_argument(
-        "--seed",
-        metavar="N",
-        type=valued("--seed", whole(0)),
-        default=0,
-        help="of every random choice (default: 0)",
-    )
-    search.add_argument(
-        "--require-optimal",
-        action="store_true",
-        help="exit with 3 unless the answer is proved best",
-    )
-    add_stream(search)
-    out = parser.add_argument_group("files")
-    out.add_argument(
-        "-o",
-        "--output",
-        metavar="OUT",
-        help="a folder (frontier), a file, or - (default: write nothing)",
-    )
-    out.add_argument("-f", "--force", action="store_true", help="overwrite OUT and LOG")
-    out.add_argument(
-        "--log",
-        metavar="LOG",
-        help="a line of JSON for every schedule found, for weft show --format html",
-    )
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: SynthFlags, console: Console) -> int:
     """Solve, verify, print the table, write the files."""
     if args.stream:
         return synth_stream(args, console)
@@ -123,7 +39,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         raise UserError("--memory is for --stream", hint="greedy{memory=8}")
     _check_output(args, console)
     problem, proposed = _read(args, console)
-    args.engine = args.engine or proposed or "portfolio"
+    args = replace(args, engine=args.engine or proposed or "portfolio")
     # Loaded when the question is known to be right: they take a second.
     from weft.synth.api import synthesize
     from weft.synth.base.engine import Budget
@@ -135,17 +51,17 @@ def run(args: argparse.Namespace, console: Console) -> int:
                 problem, engine=args.engine, objective=args.objective, seed=args.seed
             )
         try:
-            outcome = synthesize(problem, args.engine, budget, progress)
+            outcome = synthesize(problem, args.engine or "", budget, progress)
         except UserError as error:
             raise _blamed(problem, error) from error
-    if progress.log is not None:
+    if progress.log is not None and args.log is not None:
         progress.log.write(args.log, progress, str(outcome.status), force=args.force)
     with finishing(progress, console):  # to tell of a large schedule takes seconds, too
         return _tell(args, problem, outcome, progress, console)
 
 
 def _tell(
-    args: argparse.Namespace,
+    args: SynthFlags,
     problem: Problem,
     outcome: Outcome,
     progress: Progress,
@@ -194,7 +110,7 @@ def _tell(
     return Exit.DONE
 
 
-def _check_output(args: argparse.Namespace, console: Console) -> None:
+def _check_output(args: SynthFlags, console: Console) -> None:
     """Before a long search."""
     if args.log is not None:
         check_log(args)
@@ -204,7 +120,7 @@ def _check_output(args: argparse.Namespace, console: Console) -> None:
         check_file_output(args, console)
 
 
-def _read(args: argparse.Namespace, console: Console) -> tuple[Problem, str]:
+def _read(args: SynthFlags, console: Console) -> tuple[Problem, str]:
     """The problem, and the engine that its sketch proposes (empty: none)."""
     from ..machines import machine_line
 
@@ -323,7 +239,7 @@ def _proof(point: Point) -> str:
 
 
 def _write(
-    args: argparse.Namespace, problem: Problem, points: tuple[Point, ...], console: Console
+    args: SynthFlags, problem: Problem, points: tuple[Point, ...], console: Console
 ) -> list[str | None]:
     """Write the schedules; the path of each point's file."""
     from pathlib import Path

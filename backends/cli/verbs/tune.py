@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
-from weft.dsl.base.units import SizeRange, parse_size_range
+from weft.dsl.base.units import SizeRange
 
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_down, ranks, read_problem, seconds, sizes, takes_root, valued, whole
+from ..flags.search import PLACES, TuneFlags, TuningFlags
+from ..flags.shared import DownFlags, ProblemFlags
+from ..inputs import read_problem, takes_root
 from ..libraries import library_facts, tables
 from ..progress import finishing
 from ..sketches import split_arguments
-from ..tuning import Pool, check_library_output, library_texts, replaceable
+from ..tuning import REPORT, Pool, check_library_output, page_of, replaceable
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -26,173 +28,8 @@ if TYPE_CHECKING:
     from ...tune.asks import Named
     from ...tune.options import TuneOptions
 
-EXAMPLES = """examples:
-  weft tune -t dgx1 -c allgather -o dgx1-library
-  weft tune -t ndv2:nodes=2 -c allreduce -c alltoall --sizes 1KiB:1GiB -o library
-  weft tune -t measured.json -c allreduce --target rccl --to msccl-xml,mpi -o library
-  weft tune -t machine.json -c allreduce --measure mpi -o library"""
 
-DEFAULT_SIZES = "1KiB:1GiB"
-SECONDS = 10.0
-"""Of each question to an engine."""
-PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    problem = parser.add_argument_group("problem")
-    problem.add_argument(
-        "-t",
-        "--topology",
-        metavar="TOPO",
-        required=True,
-        help="a catalogue name (dgx1, torus:4x4), a file, or -",
-    )
-    problem.add_argument(
-        "-c",
-        "--collective",
-        metavar="COLL",
-        required=True,
-        action="append",
-        help="allreduce, allgather …, or a file; may be given more than once",
-    )
-    problem.add_argument(
-        "--group",
-        metavar="R,R",
-        type=valued("--group", ranks),
-        help="process group: ranks of the topology",
-    )
-    problem.add_argument(
-        "--root",
-        metavar="R",
-        type=valued("--root", ranks),
-        help="root of rooted collectives (default: 0)",
-    )
-    problem.add_argument(
-        "--roots",
-        metavar="R,R",
-        type=valued("--roots", ranks),
-        help="roots of multiroot collectives (default: all)",
-    )
-    problem.add_argument(
-        "--sizes",
-        metavar="LOW:HIGH",
-        type=valued("--sizes", sizes),
-        default=parse_size_range(DEFAULT_SIZES),
-        help=f"messages that it is for (default: {DEFAULT_SIZES})",
-    )
-    add_down(parser)
-    add_tuning(parser, SECONDS)
-
-
-def add_tuning(parser: argparse.ArgumentParser, per_question: float) -> None:
-    """The flags that tuning has wherever it is done; ``per_question``: seconds by default."""
-    race = parser.add_argument_group("race")
-    race.add_argument(
-        "-s",
-        "--sketch",
-        metavar="SKETCH",
-        action="append",
-        default=[],
-        help="joins those of the shelf that fit; may be given more than once",
-    )
-    race.add_argument(
-        "-e",
-        "--engine",
-        metavar="ENGINE",
-        action="append",
-        default=[],
-        help="ask this engine at every size, instead of the usual ones",
-    )
-    race.add_argument(
-        "--within",
-        metavar="PERCENT",
-        type=valued("--within", percent),
-        default=0.03,
-        help="what a plan may lose against the best at a size, so that "
-        "there are few; never against the baseline (default: 3%%)",
-    )
-    race.add_argument(
-        "--protocols",
-        metavar="P,P",
-        type=valued("--protocols", _protocols),
-        default=(),
-        help="Simple, LL, LL128 (default: the runtime's)",
-    )
-    race.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=per_question,
-        help=f"of each question to an engine (default: {per_question:g}s)",
-    )
-    race.add_argument(
-        "--seed",
-        metavar="N",
-        type=valued("--seed", whole(0)),
-        default=0,
-        help="of every random choice (default: 0)",
-    )
-    race.add_argument(
-        "--measure",
-        choices=("mpi", "torch", "nccl"),
-        metavar="RUNTIME",
-        help="run the schedules on mpi, torch or nccl, instead of simulating their programs",
-    )
-    race.add_argument(
-        "--jobs",
-        metavar="N",
-        type=valued("--jobs", whole(1, 1024)),
-        help="processes (default: one per core)",
-    )
-    files = parser.add_argument_group("files")
-    files.add_argument(
-        "--to",
-        metavar="BACKEND,…",
-        help="formats of the plans; `weft list backends` (default: msccl-xml, or "
-        "that of --measure)",
-    )
-    files.add_argument(
-        "--target",
-        choices=("msccl", "rccl", "executor"),
-        default="msccl",
-        help="the runtime of MSCCL XML (default: msccl)",
-    )
-    files.add_argument(
-        "--placement",
-        choices=tuple(PLACES),
-        default="both",
-        help="plans for separate buffers, for one that is both, or a file for each (default: both)",
-    )
-    files.add_argument(
-        "-o", "--output", metavar="DIR", help="the library's folder (default: write nothing)"
-    )
-    files.add_argument("-f", "--force", action="store_true", help="replace the library in DIR")
-
-
-def percent(text: str) -> float:
-    """``3%`` or ``0.03`` as a share.
-
-    Raises:
-        UserError: something else, or 100 % and more.
-    """
-    digits = text.strip().removesuffix("%")
-    try:
-        share = float(digits) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        raise UserError(f"{text[:40]!r} is no share", hint="write for example 3%") from None
-    if not 0 <= share < 1:
-        raise UserError(f"{text[:40]!r} is outside 0% … 100%", hint="write for example 3%")
-    return share
-
-
-def _protocols(text: str) -> tuple[str, ...]:
-    from weft.dsl.nouns.program import protocol_of
-
-    return tuple(dict.fromkeys(str(protocol_of(word.strip())) for word in text.split(",")))
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: TuneFlags, console: Console) -> int:
     """Tune every collective, print the plans, write the library."""
     check_library_output(args)
     topology, collectives = _read(args, console)
@@ -229,8 +66,13 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return finish(library, [m.files for m in made], args, console, pool)
 
 
-def _read(args: argparse.Namespace, console: Console) -> tuple[Topology, list[Collective]]:
-    from ...tune.names import stem_of
+@dataclass(frozen=True)
+class _Asked(DownFlags, ProblemFlags):
+    """One of the collectives."""
+
+
+def _read(args: TuneFlags, console: Console) -> tuple[Topology, list[Collective]]:
+    from ...tune.manifest import stem_of
     from ..machines import machine_line
 
     found = []
@@ -238,8 +80,16 @@ def _read(args: argparse.Namespace, console: Console) -> tuple[Topology, list[Co
     for text in texts:
         # Roots are for those that have any; where none has, one is told so.
         for_others = not takes_root(text) and any(map(takes_root, texts))
-        roots = {"root": None, "roots": None} if for_others else {}
-        asked = argparse.Namespace(**{**vars(args), "collective": text, "sketch": None, **roots})
+        asked = _Asked(
+            topology=args.topology,
+            group=args.group,
+            collective=text,
+            root=None if for_others else args.root,
+            roots=None if for_others else args.roots,
+            down=args.down,
+            down_nic=args.down_nic,
+            down_rank=args.down_rank,
+        )
         topology, collective = read_problem(asked)
         found.append(collective)
     if len(set(map(stem_of, found))) < len(found):
@@ -249,7 +99,7 @@ def _read(args: argparse.Namespace, console: Console) -> tuple[Topology, list[Co
 
 
 def options_of(
-    args: argparse.Namespace, topology: Topology, collectives: Sequence[Collective]
+    args: TuningFlags, topology: Topology, collectives: Sequence[Collective]
 ) -> TuneOptions:
     """What the flags ask of tuning.
 
@@ -268,6 +118,8 @@ def options_of(
     measuring = Measuring(args.measure) if args.measure else None
     usual = measuring.format if measuring else "msccl-xml"
     formats = require_formats(_formats(usual if args.to is None else args.to))
+    assert args.target is not None
+    assert args.placement is not None
     wanted = Wanted(formats, args.target, PLACES[args.placement])
     for one in collectives if measuring is None else ():
         require_expressible(wanted, one)
@@ -275,7 +127,7 @@ def options_of(
         raise UserError("MSCCL++ plans have no LL128", where="--protocols", hint="Simple,LL")
     named = tuple(_sketch(text, topology) for text in args.sketch)
     return TuneOptions(
-        getattr(args, "sizes", None) or SizeRange(1, 1),
+        args.sizes if isinstance(args, TuneFlags) else SizeRange(1, 1),
         wanted,
         args.within,
         args.time,
@@ -323,7 +175,7 @@ def timing_of(options: TuneOptions) -> dict[str, Any]:
     }
 
 
-def provenance(args: argparse.Namespace) -> dict[str, Any]:
+def provenance(args: TuningFlags) -> dict[str, Any]:
     """What is needed to make the library again."""
     from weft.dsl.base.version import version
 
@@ -339,7 +191,7 @@ def provenance(args: argparse.Namespace) -> dict[str, Any]:
 def finish(
     library: Library,
     files: Sequence[Any],
-    args: argparse.Namespace,
+    args: TuningFlags,
     console: Console,
     pool: Pool,
     more: str = "",
@@ -349,10 +201,13 @@ def finish(
     has been found."""
     from weft.dsl.base.files import write_folder
 
+    from ...tune.folder import texts_of
+
     taken = pool.seconds
     plans = sum(len(t.plans) for t in library.tuned)
     with finishing(pool, console):
-        texts = library_texts(library, files)
+        texts = texts_of(library, files)
+        texts[REPORT] = page_of(library, texts)
         console.say("Tuned", f"{count(plans, 'plan')} in {taken:.1f}s, each checked and executed")
         if args.output:
             write_folder(args.output, texts, force=args.force, replaces=replaceable(args.output))

@@ -11,7 +11,8 @@ from weft.dsl.base.progress import Telling, silent
 from weft.dsl.base.tables import count
 from weft.dsl.base.units import SizeRange
 
-from ..format import Asked, Format, Job, Made
+from ...compile.request import Made, Request
+from ..format import Asked, Format
 from .model import Script
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class ScriptFile(Format):
 
         return emit(script, self.name, provenance, module)
 
-    def script(self, job: Job) -> Script:
+    def script(self, request: Request) -> Script:
         """The script of something to compile.
 
         Raises:
@@ -154,16 +155,18 @@ class ScriptFile(Format):
         """
         from .compile import compile_script
 
-        script = compile_script(job.noun, job.name, in_place=job.in_place, segments=job.segments)
-        if job.in_place and not script.in_place:
+        script = compile_script(
+            request.noun, request.name, in_place=request.in_place, segments=request.segments
+        )
+        if request.in_place and not script.in_place:
             raise UserError(
                 "it is written for separate buffers",
-                where=job.where,
+                where=request.where,
                 hint="leave --in-place out: the file's function takes one buffer as well",
             )
         return script
 
-    def make(self, job: Job, tell: Telling = silent) -> Made:
+    def make(self, request: Request, tell: Telling = silent) -> Made:
         """Make and prove the file, from what is compiled: a program's thread blocks are not needed.
 
         Raises:
@@ -173,8 +176,8 @@ class ScriptFile(Format):
         from ...check.checks import Check
 
         tell("rounds")
-        script = self.script(job)
-        text = self.write(script, job.provenance, job.module)
+        script = self.script(request)
+        text = self.write(script, request.provenance, request.module)
         tell("prove")
         require_good(self.findings(text, "the file"), "the file")
         facts = {**facts_of(script), "to": self.name}

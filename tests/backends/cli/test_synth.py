@@ -211,7 +211,7 @@ def test_what_is_in_the_way_is_told_before_the_search(weft: Weft, tmp_path: Path
     assert "which weft did not write" in ran.err
     assert (tmp_path / "out/notes.txt").read_text() == "mine"
     ran = weft(*RING, "-o", tmp_path / "out/notes.txt")
-    assert "a file, where the frontier's folder should be" in ran.err
+    assert "expected a folder for the frontier, got a file" in ran.err
     ran = weft(*RING, "--objective", "latency", "-o", tmp_path / "out/notes.txt")
     assert "the file exists" in ran.err
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from weft.backends.tune.names import plan_name, stem_of
+from weft.backends.tune.manifest import plan_name, stem_of
 from weft.dsl.nouns.collective import custom, make
 
 

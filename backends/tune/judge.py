@@ -1,4 +1,4 @@
-"""A library is judged by its files alone, and what its manifest claims by what they are."""
+"""Judge of libraries: every file by its text alone, and the manifest's claims by the files."""
 
 from __future__ import annotations
 
@@ -6,20 +6,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from weft.dsl.base.errors import WeftError
+from weft.dsl.base.errors import CheckFailed, WeftError
+from weft.dsl.base.files import parse_json, read_text
 from weft.dsl.base.tables import count, microseconds
 from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.library import Artefact, Library, Tuned, TunedPlan
+from weft.dsl.nouns.program import load as load_program
+from weft.dsl.nouns.schedule import read as read_schedule
+from weft.synth.bounds import bounds, lower_bound_us
+from weft.synth.judge.verify import verify
+from weft.synth.time.programs import ProgramClock, model_of
 
+from ..check import RUNTIMES, Finding, check_program, check_xml, errors, sizes_of, target_named
 from ..check.checks import Check
-
-if TYPE_CHECKING:
-    from weft.dsl.nouns.collective import Collective
-    from weft.dsl.nouns.library import Artefact, Library, Tuned, TunedPlan
-
-    from ..check import Finding
-    from .nouns import Subject
+from ..compile.analyses.grains import coarsest, same_question
+from ..formats.msccl.read import program_of, read_msccl_xml
+from ..formats.msccl.read.collective import NAMES, fit
+from ..formats.mscclpp.check import check_plan
+from ..formats.mscclpp.interpret import run_plan
+from ..formats.mscclpp.plan.read import read_plan
+from ..formats.p2p.judge import judge as judge_script
 
 XML = "msccl-xml"
 
@@ -30,15 +38,14 @@ SLACK = 1.001
 """What a claim may be better than what is found: of times in parts of a µs, rounded."""
 
 
-def check_library(subject: Subject, target: str | None = None) -> list[Check]:
-    """Judge every file that a library names, and whether the sizes in them leave gaps.
+def judge(library: Library, folder: Path, target: str | None = None) -> list[Check]:
+    """Return a check for every file that a library in a folder names, for gaps between the sizes
+    in them, and for the claims of its manifest.
 
     What the manifest says of a file counts for nothing: collective, placement and sizes are read
     from the file itself, and times and bounds found again. ``target``: the runtime that MSCCL XML
     is judged for, if another than it was made for.
     """
-    library: Library = subject.library()
-    folder = Path(subject.where).parent
     plans = [plan for one in library.tuned for plan in one.plans]
     size = f"{count(len(plans), 'plan')} on {library.topology.name}"
     checks = [Check("form", True, f"{size}, no gap and no overlap in the manifest")]
@@ -53,8 +60,6 @@ def check_library(subject: Subject, target: str | None = None) -> list[Check]:
 
 def _strangers(plans: Sequence[TunedPlan], folder: Path) -> Iterator[Check]:
     """Files beside those of runtimes that load all that is in a folder, and fail on any of it."""
-    from ..check import RUNTIMES
-
     named = {a.file for plan in plans for a in plan.artefacts}
     loaded = {
         (folder / a.file).parent
@@ -76,13 +81,8 @@ def _strangers(plans: Sequence[TunedPlan], folder: Path) -> Iterator[Check]:
 def _plan(
     library: Library, one: Tuned, plan: TunedPlan, folder: Path, target: str | None
 ) -> Iterator[Check]:
-    from weft.dsl.nouns.schedule import read
-    from weft.synth.judge.verify import verify
-
-    from ..compile.analyses.grains import same_question
-
     try:
-        schedule = read(folder / plan.schedule)
+        schedule = read_schedule(folder / plan.schedule)
         problems = [str(p) for p in verify(schedule).problems]
         if not same_question(schedule.collective, one.collective):
             problems.append(f"it is {schedule.collective}, not {one.collective}")
@@ -98,10 +98,6 @@ def _plan(
 
 
 def _artefact(folder: Path, artefact: Artefact, collective: Collective) -> Check:
-    from weft.dsl.base.files import read_text
-
-    from ..check import errors
-
     name, format = artefact.file, artefact.format
     try:
         text = read_text(folder / name)
@@ -119,26 +115,15 @@ def _own_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
     Raises:
         WeftError: it is for another collective, or another placement.
     """
-    from weft.dsl.base.errors import CheckFailed
-
-    from ..compile.analyses.grains import same_question
-
     where = artefact.file
     if artefact.format == "mscclpp-json":
         return _plan_findings(text, artefact, collective)
     if artefact.format == "program":
-        from weft.dsl.base.files import parse_json
-        from weft.dsl.nouns.program import load
-
-        from ..check import check_program
-
-        program = load(parse_json(text, where), where)
+        program = load_program(parse_json(text, where), where)
         asked, in_place = program.collective, program.in_place
         found: Sequence[Finding] = check_program(program, artefact.target or None)
     else:
-        from ..formats.p2p.judge import judge
-
-        script, found = judge(text, where)
+        script, found = judge_script(text, where)
         asked, in_place = script.collective, False
     if not same_question(asked, collective):
         raise CheckFailed(f"it is {asked}, not {collective}")
@@ -153,14 +138,6 @@ def _plan_findings(text: str, artefact: Artefact, collective: Collective) -> Seq
     Raises:
         WeftError: it computes something else, or is for another placement.
     """
-    from weft.dsl.base.errors import CheckFailed
-
-    from ..check import errors
-    from ..compile.analyses.grains import coarsest
-    from ..formats.mscclpp.check import check_plan
-    from ..formats.mscclpp.interpret import run_plan
-    from ..formats.mscclpp.plan.read import read_plan
-
     plan = read_plan(text, artefact.file)
     if plan.in_place != artefact.in_place:
         raise CheckFailed(f"it is not for buffers {_place(artefact)}")
@@ -183,12 +160,6 @@ def _xml_findings(text: str, artefact: Artefact, collective: Collective) -> Sequ
     Raises:
         WeftError: it is for another collective, or another placement.
     """
-    from weft.dsl.base.errors import CheckFailed
-
-    from ..check import check_xml
-    from ..formats.msccl.read import read_msccl_xml
-    from ..formats.msccl.read.collective import NAMES, fit
-
     algo = read_msccl_xml(text, artefact.file)
     if NAMES.get(algo.coll, collective.kind) is not collective.kind:
         raise CheckFailed(f"it is {algo.coll}, not {collective.kind}")
@@ -234,28 +205,17 @@ def _divisible(files: Sequence[Path], format: str) -> str:
     """Of what messages must be multiples: a runtime passes a file over at others."""
     if format != XML:
         return ""
-    from weft.dsl.base.files import read_text
-
-    from ..formats.msccl.read import read_msccl_xml
-
     chunks = {read_msccl_xml(read_text(file), str(file)).message_chunks for file in files}
     return f", multiples of {' and '.join(map(str, sorted(chunks)))} elements"
 
 
 def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
     """The least and the largest message that a runtime takes a file for; None: it does not say."""
-    from weft.dsl.base.files import read_text
-
     text = read_text(path)
     if format == XML:
-        from ..check import sizes_of, target_named
-        from ..formats.msccl.read import read_msccl_xml
-
         sizes = sizes_of(read_msccl_xml(text, str(path)), target_named(target))
         return sizes.low, sizes.high or 0
     if format == "mscclpp-json":
-        from ..formats.mscclpp.plan.read import read_plan
-
         plan = read_plan(text, str(path))
         return plan.min_bytes, plan.max_bytes
     return None
@@ -266,7 +226,6 @@ def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
 
 def _claims(library: Library, one: Tuned, folder: Path) -> Iterator[Check]:
     """Whether the bounds are bounds, and plans as quick as is said, at both ends of their sizes."""
-    from weft.synth.bounds import bounds, lower_bound_us
 
     simulated = library.timing.get("by") == "simulation"
     known = bounds(library.topology, one.collective)
@@ -299,12 +258,6 @@ def _late(
     library: Library, one: Tuned, folder: Path, file: Artefact, places: Sequence[int]
 ) -> Iterator[str]:
     """Sizes, by their places in the grid, at which a file takes longer than the manifest says."""
-    from weft.dsl.base.files import read_text
-    from weft.synth.time.programs import ProgramClock, model_of
-
-    from ..formats.msccl.read import program_of, read_msccl_xml
-    from ..formats.msccl.read.collective import fit
-
     algo = read_msccl_xml(read_text(folder / file.file), file.file)
     program = program_of(algo, fit(one.collective, algo))
     model = model_of(str(library.timing.get("runtime")))

@@ -11,7 +11,7 @@ import defusedxml.ElementTree as ET
 import pytest
 
 from weft.backends.tune.artefacts import written_sizes
-from weft.backends.tune.environment import environment
+from weft.backends.tune.folder import environment
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make

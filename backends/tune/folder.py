@@ -1,12 +1,18 @@
-"""What makes a runtime use a library: a file to source, and a list of files where one is needed.
+"""The folder of a library: its files, and those that make a runtime use it.
+
+A script is to be sourced; where a runtime takes few names of files, it makes a list of them.
 
 Sources: microsoft/msccl 0.7.4 (``topo.cc``, ``tuning.cc``), ROCm/rccl (``msccl_lifecycle.cc``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from weft.dsl.base.errors import WeftError
 from weft.dsl.nouns.collective import Kind
-from weft.dsl.nouns.library import Library, TunedPlan
+from weft.dsl.nouns.library import MANIFEST, Library, TunedPlan, dumps, read
 
 MOST_NAMED = 4
 """So many files of ``MSCCL_XML_FILES`` microsoft/msccl loads; more need a ``MSCCL_CONFIG``."""
@@ -23,6 +29,29 @@ if [ ! -f "$WEFT_LIBRARY/library.json" ]; then
   return 1
 fi
 """
+
+
+def texts_of(library: Library, files: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """All files of a library by their path in its folder, but for its page."""
+    texts = {MANIFEST: dumps(library)}
+    for more in files:
+        texts |= more
+    return texts | environment(library)
+
+
+def files_in(folder: str) -> frozenset[str]:
+    """Files in a folder, as paths in it, that an earlier library there has written, but for its
+    page."""
+    path = Path(folder)
+    if not (path / MANIFEST).is_file():
+        return frozenset()
+    try:
+        library = read(path)
+    except WeftError:
+        return frozenset()
+    plans = [plan for one in library.tuned for plan in one.plans]
+    named = {a.file for plan in plans for a in plan.artefacts} | {p.schedule for p in plans}
+    return frozenset({MANIFEST, SCRIPT, CONFIG, *named})
 
 
 def environment(library: Library) -> dict[str, str]:

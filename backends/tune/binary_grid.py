@@ -20,7 +20,7 @@ WORTH = (Fraction(101, 100), Fraction(21, 20))
 row needs at most so many times as long, else so many."""
 
 
-def usable(schedule: Schedule) -> Schedule:
+def on_binary_grid(schedule: Schedule) -> Schedule:
     """The schedule on a grid of a power of two of grains a chunk, where it loses little by that."""
     collective = coarsest(schedule.collective)
     if binary(collective.message_chunks // collective.factor, collective.message_chunks):

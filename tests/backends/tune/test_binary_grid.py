@@ -7,8 +7,8 @@ import pytest
 from shares import in_pieces
 
 from weft.backends.compile.source import MOST_GRAINS, binary, fitted
+from weft.backends.tune.binary_grid import on_binary_grid
 from weft.backends.tune.manifest import _odd
-from weft.backends.tune.usable import usable
 from weft.backends.tune.variants import Variant
 from weft.backends.tune.work import clock
 from weft.dsl.catalogue import topology
@@ -25,7 +25,7 @@ from weft.synth.judge.verify import verify
 @pytest.mark.parametrize("shares", [[1, 1, 1], [5, 2], [1, 2, 4, 5]])
 def test_odd_shares_become_grains_of_a_power_of_two(shares: list[int]) -> None:
     schedule = in_pieces(patterns.ring_allgather(4, 1), [shares] * 4)
-    found = usable(schedule)
+    found = on_binary_grid(schedule)
     assert verify(found).ok
     assert binary(4, found.collective.message_chunks)
     assert us_per_byte(found) <= us_per_byte(schedule) * 21 / 20
@@ -36,7 +36,7 @@ def test_shares_that_are_round_stay() -> None:
         patterns.ring_allgather(3, 1),
         in_pieces(patterns.ring_allgather(4, 1), [[1, 3]] * 4),
     ):
-        assert usable(schedule) is schedule
+        assert on_binary_grid(schedule) is schedule
     assert binary(3, 12)
     assert not binary(3, 9)
 
@@ -54,7 +54,7 @@ def sixths() -> Schedule:
 @pytest.mark.parametrize("segments", [1, 2, 4, 8])
 def test_sixths_that_were_rounded_stay_so_in_segments(sixths: Schedule, segments: int) -> None:
     """Sixths themselves are a coarser grid, and a better one, that no such message divides into."""
-    round_ones = usable(sixths)
+    round_ones = on_binary_grid(sixths)
     assert us_per_byte(round_ones) <= us_per_byte(sixths) * 21 / 20
     cut, _ = fitted(round_ones, "msccl-xml", segments)
     assert binary(8, cut.collective.message_chunks * segments)

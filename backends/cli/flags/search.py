@@ -1,0 +1,457 @@
+"""Flags of the verbs that search: synth, sweep, bound, failures, explain, tune, resynth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.units import SizeRange, parse_size_range
+
+from ..inputs import ranks, seconds, several_sizes, sizes, whole
+from . import shared
+from .shared import OBJECTIVES, DownFlags, Flags, MaybeProblemFlags, ProblemFlags, flag
+
+
+@dataclass(frozen=True)
+class SynthFlags(DownFlags, ProblemFlags):
+    """Flags of ``weft synth``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft synth -t dgx1 -c allgather -o frontier/          every Pareto point, one file each
+  weft synth -t dgx1 -c allgather --objective latency -o fast.json
+  weft synth -t dgx-a100:nodes=16 -c allreduce --objective time --size 256MiB -o ar.json
+  weft synth -t ring:8 -c broadcast --root 3 -e 'exact{solver=z3}' --time 5min -o out/
+  weft synth -t torus:100x100 -c allgather -e greedy --stream -o stream/"""
+
+    sketch: str | None = flag(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        group="search",
+        help="a name or a file, with parameters: dgx2_relay:nodes=2; or TACCL's or TE-CCL's JSON",
+    )
+    engine: str | None = flag(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        group="search",
+        help="portfolio (the best of all), exact, packing, greedy, classic, "
+        "exact{option=value} … (default: the sketch's, or portfolio)",
+    )
+    objective: str = flag(
+        "--objective",
+        choices=OBJECTIVES,
+        default="frontier",
+        group="search",
+        help="default: frontier; time needs --size",
+    )
+    size: SizeRange | None = shared.size(group="search")
+    time: float = shared.time("budget of wall time (default: 60s)", 60.0, group="search")
+    threads: int = shared.count("--threads", 1024, "solver threads (default: 2)", 2, group="search")
+    seed: int = shared.seed("of every random choice", group="search")
+    require_optimal: bool = flag(
+        "--require-optimal",
+        action="store_true",
+        group="search",
+        help="exit with 3 unless the answer is proved best",
+    )
+    stream: bool = flag(
+        "--stream",
+        action="store_true",
+        group="search",
+        help="allgather for very many ranks, with -e greedy: written to the folder "
+        "OUT as it is made",
+    )
+    memory: SizeRange | None = flag(
+        "--memory",
+        metavar="SIZE",
+        parse=sizes,
+        group="search",
+        help="what --stream may use (default: 8GiB)",
+    )
+    output: str | None = shared.output(
+        "a folder (frontier), a file, or - (default: write nothing)", group="files"
+    )
+    force: bool = shared.force("overwrite OUT and LOG", group="files")
+    log: str | None = flag(
+        "--log",
+        metavar="LOG",
+        group="files",
+        help="a line of JSON for every schedule found, for weft show --format html",
+    )
+
+
+AXES = "axes, each of them as often as you like"
+
+Texts = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SweepFlags(Flags):
+    """Flags of ``weft sweep``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft sweep -t ring:8 -t torus:4x4 -c allgather -c allreduce --size 1KiB:1GiB -o out/
+  weft sweep -t dgx1 -c allreduce -e packing -e classic -e exact --size 64KiB --jobs 4
+  weft sweep jobs.toml -o out/                  the axes, jobs by themselves, what is left out
+  weft sweep jobs.toml -o out/                  again: goes on where it was stopped
+  weft sweep jobs.toml -o out/ --cluster tcp://head:8786"""
+
+    file: str | None = flag(metavar="FILE", nargs="?", help="a TOML file that lists the jobs")
+    topology: Texts = shared.topology(group=AXES, action="append", help=None)
+    collective: Texts = flag("-c", "--collective", metavar="COLL", group=AXES, action="append")
+    sketch: Texts = flag(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        group=AXES,
+        action="append",
+        help="'' for none, beside others",
+    )
+    engine: Texts = flag(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        group=AXES,
+        action="append",
+        help="default: the sketch's, or portfolio",
+    )
+    size: tuple[tuple[int, ...], ...] = flag(
+        "--size",
+        metavar="SIZE",
+        group=AXES,
+        action="append",
+        parse=several_sizes,
+        help="sizes, or ranges by powers of two: 64KiB,1MiB:1GiB",
+    )
+    seed: tuple[int, ...] = flag("--seed", metavar="N", group=AXES, action="append", parse=whole(0))
+    objective: str | None = flag(
+        "--objective",
+        choices=OBJECTIVES,
+        group="each job",
+        help="default: time where there are sizes, else frontier",
+    )
+    time: float | None = shared.time("budget of wall time (default: 60s)", group="each job")
+    threads: int | None = shared.count(
+        "--threads", 1024, "solver threads (default: 2)", group="each job"
+    )
+    deadline: float | None = flag(
+        "--deadline",
+        metavar="TIME",
+        parse=seconds,
+        group="each job",
+        help="when it is killed (default: twice --time, and a minute)",
+    )
+    jobs: int | None = shared.count(
+        "--jobs", 4096, "at a time, on this machine (default: one per core)", group="where"
+    )
+    cluster: str | None = flag(
+        "--cluster",
+        metavar="ADDRESS",
+        group="where",
+        help="the scheduler of a Dask cluster: tcp://host:8786",
+    )
+    output: str | None = shared.output(
+        "a folder: sweep.json, schedules, a journal (default: none)", "DIR", group="files"
+    )
+    force: bool = shared.force("replace another sweep in DIR", group="files")
+    cache: str | None = flag(
+        "--cache",
+        metavar="DIR",
+        group="files",
+        help="answers by what they depend on (default: $WEFT_CACHE, or weft in the user's cache)",
+    )
+    no_cache: bool = flag(
+        "--no-cache", action="store_true", group="files", help="neither read nor write it"
+    )
+
+
+@dataclass(frozen=True)
+class BoundFlags(DownFlags, MaybeProblemFlags):
+    """Flags of ``weft bound``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft bound -t dgx1 -c allgather
+  weft bound -t dgx-a100:nodes=2 -c allreduce --size 1KiB:1GiB
+  weft bound allgather.json"""
+
+    file: str | None = flag(
+        metavar="SCHEDULE",
+        nargs="?",
+        help="a schedule, for its machine, collective and size (instead of -t and -c)",
+    )
+    size: SizeRange | None = shared.size()
+
+
+WORST = 3
+"""Failures for which schedules are found, if nothing else is said."""
+
+
+@dataclass(frozen=True)
+class FailuresFlags(DownFlags, ProblemFlags):
+    """Flags of ``weft failures``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft failures -t dgx1 -c allgather
+  weft failures -t ndv2:nodes=2 -c allreduce --size 1MiB
+  weft failures -t dgx1 -c allreduce --down gpu0-gpu1     what the next one would cost
+  weft failures -t dgx1 -c allgather --synth --worst 2    what schedules attain then"""
+
+    size: SizeRange | None = shared.size(group="what if")
+    directions: bool = flag(
+        "--directions",
+        action="store_true",
+        group="what if",
+        help="links one by one, not both ways of a cable at once",
+    )
+    synth: bool = flag(
+        "--synth",
+        action="store_true",
+        group="what if",
+        help="also find schedules for the worst failures that disconnect no rank",
+    )
+    worst: int | None = shared.count(
+        "--worst", 1000, f"how many of them (default: {WORST})", metavar="K", group="what if"
+    )
+    engine: str = flag(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        default="portfolio",
+        group="what if",
+        help="engine of these searches (default: portfolio)",
+    )
+    time: float = shared.time("wall time of each search (default: 20s)", 20.0, group="what if")
+    seed: int = shared.seed("of every random choice", group="what if")
+
+
+@dataclass(frozen=True)
+class ExplainFlags(MaybeProblemFlags):
+    """Flags of ``weft explain``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft explain -t dgx1 -c allgather -s mine.sketch      which rules exclude each other, or cost what
+  weft explain -t ndv2:nodes=2 -c allgather -s ndv2_relay --size 1KiB:1GiB
+  weft explain allgather.json --size 1MiB               what binds the schedule"""
+
+    file: str | None = flag(
+        metavar="SCHEDULE", nargs="?", help="a schedule (instead of -t, -c and -s)"
+    )
+    sketch: str | None = flag(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        help="the sketch to explain: a name or a file, with parameters: dgx2_relay:nodes=2",
+    )
+    size: SizeRange | None = shared.size()
+    time: float = shared.time(
+        "for the proof that no schedule obeys a sketch, where rules one by one do not tell "
+        "(default: 10s)",
+        10.0,
+    )
+
+
+DEFAULT_SIZES = "1KiB:1GiB"
+TUNE_SECONDS = 10.0
+"""Of each question to an engine."""
+PLACES = {"both": (False, True), "out": (False,), "in": (True,)}
+
+
+def percent(text: str) -> float:
+    """``3%`` or ``0.03`` as a share.
+
+    Raises:
+        UserError: something else, or 100 % and more.
+    """
+    digits = text.strip().removesuffix("%")
+    try:
+        share = float(digits) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        raise UserError(f"{text[:40]!r} is not a percentage", hint="write for example 3%") from None
+    if not 0 <= share < 1:
+        raise UserError(f"{text[:40]!r} is outside 0% … 100%", hint="write for example 3%")
+    return share
+
+
+def _protocols(text: str) -> tuple[str, ...]:
+    from weft.dsl.nouns.program import protocol_of  # loads NumPy
+
+    return tuple(dict.fromkeys(str(protocol_of(word.strip())) for word in text.split(",")))
+
+
+def within(default: float) -> Any:
+    """``--within``: the flag with its default."""
+    return flag(
+        "--within",
+        metavar="PERCENT",
+        group="race",
+        parse=percent,
+        default=default,
+        help="what a plan may lose against the best at a size, so that "
+        "there are few; never against the baseline (default: 3%%)",
+    )
+
+
+def per_question(default: float) -> Any:
+    """``--time``: the flag with its default."""
+    return shared.time(
+        f"of each question to an engine (default: {default:g}s)", default, group="race"
+    )
+
+
+@dataclass(frozen=True)
+class SeveralProblemsFlags(Flags):
+    """A machine, collectives on it and message sizes."""
+
+    topology: str = shared.topology(group="problem", required=True)
+    collective: tuple[str, ...] = flag(
+        "-c",
+        "--collective",
+        metavar="COLL",
+        group="problem",
+        required=True,
+        action="append",
+        help="allreduce, allgather …, or a file; may be given more than once",
+    )
+    group: shared.Ranks | None = flag(
+        "--group",
+        metavar="R,R",
+        group="problem",
+        parse=ranks,
+        help="process group: ranks of the topology",
+    )
+    root: shared.Ranks | None = flag(
+        "--root",
+        metavar="R",
+        group="problem",
+        parse=ranks,
+        help="root of rooted collectives (default: 0)",
+    )
+    roots: shared.Ranks | None = flag(
+        "--roots",
+        metavar="R,R",
+        group="problem",
+        parse=ranks,
+        help="roots of multiroot collectives (default: all)",
+    )
+    sizes: SizeRange = flag(
+        "--sizes",
+        metavar="LOW:HIGH",
+        group="problem",
+        parse=sizes,
+        default=parse_size_range(DEFAULT_SIZES),
+        help=f"messages that it is for (default: {DEFAULT_SIZES})",
+    )
+
+
+@dataclass(frozen=True)
+class TuningFlags(DownFlags):
+    """Flags of tuning wherever it is done."""
+
+    sketch: tuple[str, ...] = flag(
+        "-s",
+        "--sketch",
+        metavar="SKETCH",
+        group="race",
+        action="append",
+        help="joins those of the shelf that fit; may be given more than once",
+    )
+    engine: tuple[str, ...] = flag(
+        "-e",
+        "--engine",
+        metavar="ENGINE",
+        group="race",
+        action="append",
+        help="ask this engine at every size, instead of the usual ones",
+    )
+    within: float = within(0.03)
+    protocols: tuple[str, ...] = flag(
+        "--protocols",
+        metavar="P,P",
+        group="race",
+        parse=_protocols,
+        default=(),
+        help="Simple, LL, LL128 (default: the runtime's)",
+    )
+    time: float = per_question(TUNE_SECONDS)
+    seed: int = shared.seed("of every random choice", group="race")
+    measure: str | None = flag(
+        "--measure",
+        choices=("mpi", "torch", "nccl"),
+        metavar="RUNTIME",
+        group="race",
+        help="run the schedules on mpi, torch or nccl, instead of simulating their programs",
+    )
+    jobs: int | None = shared.count(
+        "--jobs", 1024, "processes (default: one per core)", group="race"
+    )
+    to: str | None = flag(
+        "--to",
+        metavar="BACKEND,…",
+        group="files",
+        help="formats of the plans; `weft list backends` (default: msccl-xml, or "
+        "that of --measure)",
+    )
+    target: str | None = flag(
+        "--target",
+        choices=("msccl", "rccl", "executor"),
+        default="msccl",
+        group="files",
+        help="the runtime of MSCCL XML (default: msccl)",
+    )
+    placement: str | None = flag(
+        "--placement",
+        choices=tuple(PLACES),
+        default="both",
+        group="files",
+        help="plans for separate buffers, for one that is both, or a file for each (default: both)",
+    )
+    output: str | None = shared.output(
+        "the library's folder (default: write nothing)", "DIR", group="files"
+    )
+    force: bool = shared.force("replace the library in DIR", group="files")
+
+
+def unset(name: str) -> Any:
+    """A flag of tuning without its default: what was not given is found elsewhere."""
+    (one,) = [x for x in fields(TuningFlags) if x.name == name]
+    return field(default=None, metadata=one.metadata)
+
+
+@dataclass(frozen=True)
+class TuneFlags(TuningFlags, SeveralProblemsFlags):
+    """Flags of ``weft tune``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft tune -t dgx1 -c allgather -o dgx1-library
+  weft tune -t ndv2:nodes=2 -c allreduce -c alltoall --sizes 1KiB:1GiB -o library
+  weft tune -t measured.json -c allreduce --target rccl --to msccl-xml,mpi -o library
+  weft tune -t machine.json -c allreduce --measure mpi -o library"""
+
+
+RESYNTH_SECONDS = 3.0
+"""Of each question to an engine: the old answer is most of the new one."""
+
+RESYNTH_WITHIN = 0.01
+"""What a plan may lose for the sake of few: the machine has lost enough."""
+
+
+@dataclass(frozen=True)
+class ResynthFlags(TuningFlags):
+    """Flags of ``weft resynth``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft resynth library --down gpu0-gpu3 -o mended
+  weft resynth library --down-nic host0.nic3 --time 5s -o mended
+  weft resynth library --down-rank 5 -o smaller"""
+
+    library: str = flag(
+        metavar="LIBRARY",
+        help="the folder that weft tune wrote; --to, --target, --placement and "
+        "--protocols are as they were for it, unless they are given",
+    )
+    within: float = within(RESYNTH_WITHIN)
+    time: float = per_question(RESYNTH_SECONDS)
+    target: str | None = unset("target")
+    placement: str | None = unset("placement")

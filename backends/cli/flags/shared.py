@@ -1,0 +1,234 @@
+"""Flags of the verbs: each is stated once, as a typed field of a frozen dataclass.
+
+The parser is made of the fields, and what it has read becomes an instance, which the verb is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, Self
+
+from ..inputs import Once, ranks, seconds, sizes, valued, whole
+
+DESCRIPTIONS = {"failures": "what is left of the machine; may be given several times"}
+"""What the help says below the title of a group."""
+
+SEVERAL = ("append", "extend")
+
+OBJECTIVES = ("latency", "bandwidth", "time", "frontier")
+
+
+def flag(
+    *names: str,
+    default: Any = None,
+    parse: Callable[[str], Any] | None = None,
+    group: str = "",
+    **spec: Any,
+) -> Any:
+    """A field that is a flag; without names, an argument by its place.
+
+    ``parse`` makes its value of a text, and errors name the flag. ``group``: the title in the help.
+    ``spec`` is for argparse. A flag that may be given several times is a tuple.
+    """
+    if parse is not None:
+        spec["type"] = valued(names[-1], parse)
+    if spec.get("action") in SEVERAL:
+        default = default or ()
+    elif spec.get("action") == "store_true":
+        default = False
+    return field(default=default, metadata={"names": names, "group": group, "spec": spec})
+
+
+@dataclass(frozen=True)
+class Flags(argparse.Namespace):
+    """Flags of every verb. A namespace too, for what serves several verbs and asks for a few."""
+
+    EXAMPLES: ClassVar[str] = ""
+
+    json: bool = flag(
+        "--json", group="output", action="store_true", help="one JSON object on stdout"
+    )
+    quiet: bool = flag(
+        "-q", "--quiet", group="output", action="store_true", help="no progress, no summary lines"
+    )
+    verbose: int = flag(
+        "-v", "--verbose", default=0, group="output", action="count", help="more of both"
+    )
+
+    @classmethod
+    def of(cls, read: argparse.Namespace) -> Self:
+        """What the parser has read."""
+        values = {one.name: getattr(read, one.name) for one in fields(cls)}
+        for one in fields(cls):
+            if one.metadata["spec"].get("action") in SEVERAL:
+                values[one.name] = tuple(values[one.name] or ())
+        return cls(**values)
+
+
+def add_flags(parser: argparse.ArgumentParser, flags: type[Flags]) -> None:
+    """Add all fields of a class, in their order."""
+    groups: dict[str, argparse._ActionsContainer] = {"": parser}
+    for one in fields(flags):
+        names, title = one.metadata["names"], one.metadata["group"]
+        spec = dict(one.metadata["spec"])
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title, DESCRIPTIONS.get(title))
+        if names:
+            spec["dest"] = one.name
+        if one.default is not MISSING and spec.get("action") not in SEVERAL:
+            spec["default"] = one.default
+        if spec.get("action") == "store_true":
+            del spec["default"]
+        groups[title].add_argument(*(names or (one.name,)), **spec)
+
+
+# --- flags of several verbs -----------------------------------------------------------------------
+
+
+def topology(**spec: Any) -> Any:
+    """``-t``: a machine."""
+    spec = {"help": "a catalogue name (dgx1, torus:4x4), a file, or -", **spec}
+    return flag("-t", "--topology", metavar="TOPO", **spec)
+
+
+def size(**spec: Any) -> Any:
+    """``--size``: one message size, or a range."""
+    spec = {"help": "message size or range: 1MiB, 1KiB:1GiB", **spec}
+    return flag("--size", metavar="SIZE", parse=sizes, **spec)
+
+
+def seed(of: str, **spec: Any) -> Any:
+    """``--seed``: where random choices start."""
+    return flag("--seed", metavar="N", parse=whole(0), default=0, help=f"{of} (default: 0)", **spec)
+
+
+def time(help: str, default: float | None = None, **spec: Any) -> Any:
+    """``--time``: a budget in seconds."""
+    return flag("--time", metavar="TIME", parse=seconds, default=default, help=help, **spec)
+
+
+def count(name: str, most: int, help: str, default: int | None = None, **spec: Any) -> Any:
+    """A flag that takes a whole number from 1 on."""
+    spec = {"metavar": "N", "parse": whole(1, most), "default": default, "help": help, **spec}
+    return flag(name, **spec)
+
+
+def output(help: str, metavar: str = "OUT", **spec: Any) -> Any:
+    """``-o``: where to write."""
+    return flag("-o", "--output", metavar=metavar, help=help, **spec)
+
+
+def force(help: str = "overwrite OUT", **spec: Any) -> Any:
+    """``-f``: existing files are replaced."""
+    return flag("-f", "--force", action="store_true", help=help, **spec)
+
+
+def collective(group: str, required: bool = False) -> Any:
+    """``-c``: one collective."""
+    return flag(
+        "-c",
+        "--collective",
+        metavar="COLL",
+        group=group,
+        required=required,
+        action=Once,
+        help="allgather, allreduce, broadcast …; or a custom one: a .json or .py file, "
+        "also that of an algorithm",
+    )
+
+
+def root(group: str) -> Any:
+    """``--root``: where rooted collectives begin or end."""
+    return flag(
+        "--root",
+        metavar="R",
+        group=group,
+        parse=ranks,
+        help="root of broadcast, reduce, scatter, gather: a rank of the topology (default 0)",
+    )
+
+
+def roots(group: str) -> Any:
+    """``--roots``: those of multiroot collectives."""
+    return flag(
+        "--roots",
+        metavar="R,R",
+        group=group,
+        parse=ranks,
+        help="roots of the multiroot collectives (default: all)",
+    )
+
+
+def process_group() -> Any:
+    """``--group``: the ranks that take part."""
+    return flag(
+        "--group",
+        metavar="R,R",
+        group="problem",
+        parse=ranks,
+        help="process group: ranks of the topology, in the order of the group (0,1,4..7)",
+    )
+
+
+Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CollectiveFlags(Flags):
+    """A collective, if one is named; the machine is known otherwise."""
+
+    collective: str | None = collective("collective")
+    root: Ranks | None = root("collective")
+    roots: Ranks | None = roots("collective")
+
+
+@dataclass(frozen=True)
+class MaybeProblemFlags(Flags):
+    """A machine and a collective on it, where a file does not state them."""
+
+    topology: str | None = topology(group="problem", action=Once)
+    group: Ranks | None = process_group()
+    collective: str | None = collective("problem")
+    root: Ranks | None = root("problem")
+    roots: Ranks | None = roots("problem")
+
+
+@dataclass(frozen=True)
+class ProblemFlags(MaybeProblemFlags):
+    """A machine and a collective on it."""
+
+    topology: str = topology(group="problem", action=Once, required=True)
+    collective: str = collective("problem", required=True)
+
+
+@dataclass(frozen=True)
+class DownFlags(Flags):
+    """What of a machine is down."""
+
+    down: tuple[str, ...] = flag(
+        "--down",
+        metavar="WHAT",
+        group="failures",
+        nargs="+",
+        action="extend",
+        help="cables (gpu0-gpu3; one way: gpu0->gpu3; one of several: gpu0-gpu3#2), NICs, "
+        "switches, hosts (host2)",
+    )
+    down_nic: tuple[str, ...] = flag(
+        "--down-nic",
+        metavar="NIC",
+        group="failures",
+        nargs="+",
+        action="extend",
+        help="NICs: nic0.3, host0.nic3, or the GPU that has only this one",
+    )
+    down_rank: Ranks = flag(
+        "--down-rank",
+        metavar="R,R",
+        group="failures",
+        parse=ranks,
+        action="extend",
+        help="GPUs that leave the collective; the others are numbered anew",
+    )

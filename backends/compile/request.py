@@ -1,0 +1,50 @@
+"""What the compiler's front end asks of a format, and what the format makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.dsl.base.units import SizeRange
+    from weft.dsl.nouns.program import Program
+
+    from ..check.checks import Check
+    from ..runtime.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Something to compile: the noun itself, or its program for a target, compiled on demand.
+
+    ``to``: the format as it was asked for. ``where``: the file, for errors. ``module``: the Python
+    name of the file to be written. ``provenance``: lines for people.
+    """
+
+    noun: Any = None
+    program: Callable[[], Program] | None = None
+    target: Target | None = None
+    sizes: SizeRange | None = None
+    to: str = ""
+    name: str = ""
+    in_place: bool = False
+    segments: int = 1
+    where: str = ""
+    module: str = ""
+    provenance: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An artefact, proved: its text, what was written (a program or a script), words about it.
+
+    ``lowered``: its size. ``checked``: what was judged, and ``check`` the entry of ``checks``.
+    """
+
+    text: str
+    code: Any
+    lowered: str
+    checked: str
+    check: Check
+    facts: dict[str, Any] = field(default_factory=dict)
