@@ -223,17 +223,16 @@ def build(spec: Spec, cls: type[T]) -> T:
         UserError: a value of the wrong type, or a required option left out.
     """
     known = _known(cls)
-    values: dict[str, Any] = {}
-    grouped: dict[str, dict[str, Any]] = {}
+    values: dict[str, Any] = {}  # of a group: a dict of its own
     for option in spec.options:
         key = option.key.replace("_", "-")
         if key not in known:
             raise UnknownName(f"option of {spec.name}", option.key, known, where=option.key_span)
-        group, owner, field = known[key]
-        into = grouped.setdefault(group, {}) if group else values
+        groups, owner, field = known[key]
+        into = values
+        for name in groups:
+            into = into.setdefault(name, {})
         into[field.name] = _given(spec, option, get_type_hints(owner)[field.name])
-    for name, given in grouped.items():
-        values[name] = _made(groups_of(cls)[name], given, spec)
     for name, field in options_of(cls).items():
         if field.name not in values and not _has_default(field):
             raise UserError(
@@ -244,12 +243,14 @@ def build(spec: Spec, cls: type[T]) -> T:
     return _made(cls, values, spec)
 
 
-def _known(cls: type[Any]) -> dict[str, tuple[str, type[Any], dataclasses.Field[Any]]]:
-    """All options by the names they are written with: their group ("" for none), class, field."""
-    found = {key: ("", cls, field) for key, field in options_of(cls).items()}
+def _known(cls: type[Any]) -> dict[str, tuple[tuple[str, ...], type[Any], dataclasses.Field[Any]]]:
+    """All options by the names they are written with: the groups they are in, class, field."""
+    found: dict[str, tuple[tuple[str, ...], type[Any], dataclasses.Field[Any]]] = {
+        key: ((), cls, field) for key, field in options_of(cls).items()
+    }
     for name, group in groups_of(cls).items():
-        for key, field in options_of(group).items():
-            found[f"{name.replace('_', '-')}.{key}"] = (name, group, field)
+        for key, (inner, owner, field) in _known(group).items():
+            found[f"{name.replace('_', '-')}.{key}"] = ((name, *inner), owner, field)
     return found
 
 
@@ -265,6 +266,8 @@ def _given(spec: Spec, option: Option, kind: Any) -> Any:
 
 
 def _made(cls: type[T], values: dict[str, Any], spec: Spec) -> T:
+    groups = groups_of(cls)
+    values = {k: _made(groups[k], v, spec) if k in groups else v for k, v in values.items()}
     try:
         return cls(**values)
     except UserError as error:
@@ -275,19 +278,20 @@ def _made(cls: type[T], values: dict[str, Any], spec: Spec) -> T:
 def format_spec(instance: Any, name: str | None = None) -> str:
     """The text that :func:`build` reads back: options that differ from their default."""
     parts = _changed(instance)
-    for group in groups_of(type(instance)):
-        parts += [f"{group}.{part}" for part in _changed(getattr(instance, group))]
     label = name or str(instance.name)
     return f"{label}{{{','.join(parts)}}}" if parts else label
 
 
 def _changed(instance: Any) -> list[str]:
-    """``key=value`` of every option that differs from its default."""
-    return [
+    """``key=value`` of every option that differs from its default, those of groups last."""
+    parts = [
         f"{key}={text_of(getattr(instance, field.name))}"
         for key, field in options_of(type(instance)).items()
         if not _has_default(field) or getattr(instance, field.name) != _default(field)
     ]
+    for group in groups_of(type(instance)):
+        parts += [f"{group}.{part}" for part in _changed(getattr(instance, group))]
+    return parts
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:

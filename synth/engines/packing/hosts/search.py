@@ -11,6 +11,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 from weft.dsl.base.errors import NothingFound
 
+from ....base.effort import Effort, setting
 from ....lp.congestion import Congestion
 from ....lp.exact_finish import near
 from ....lp.highs import OPTIMAL
@@ -20,50 +21,58 @@ MET = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class HostEffort:
-    """Limits of the search for trees over hosts and inside them.
+class HostEffort(Effort):
+    """Limits of the search for trees over hosts and inside them."""
 
-    Options:
-        passes: of re-routing all trees, at most; time grows with it.
-        steepness: how fast prices grow with congestion, in the first pass and in the last.
-        largest_program: trees that the linear program chooses from, at most.
-        trees: over hosts that chunks are cut into, unless there are more chunks.
-        parts: numbers of equal shares that a chunk may be cut into, ascending.
-        change: shares of the few chunks that are cut fine, so that loads come out even.
-        enough: a congestion below this is not improved (1 is the bound).
-        close: a congestion below this is not worth trying hosts that send on.
-        close_free: the same for pairs with free roots, each of which costs several trees.
-        coarse: a tree that takes a larger part of a busy row than this is grown in waves.
-        waves: turns in which the hosts join such a tree.
-        many: more narrow hosts than this get no finer trees.
-        few: hosts up to which a program chooses among the trees that were tried.
-        fixed_root_passes: of pairs from given roots, where only the rails are to be chosen.
-        other_roots: that a tree of an allreduce tries in every pass.
-        counts: numbers of equal trees for each GPU of a host that are tried, ascending.
-        most_inside: trees within a host, at most, unless there are few for each GPU (up to 8).
-        alike: what enters hosts is compared in steps of one over this of the most that enters any.
-        pieces: shares are not cut into more pieces than this, or twice as many as there are shares.
-    """
-
-    passes: int = 14
-    steepness: tuple[float, float] = (4.0, 300.0)
-    largest_program: int = 12_000
-    trees: int = 1024
-    parts: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192)
-    change: int = 28
-    enough: float = 1.0002
-    close: float = 1.02
-    close_free: float = 1.05
-    coarse: float = 0.1
-    waves: int = 64
-    many: int = 8
-    few: int = 24
-    fixed_root_passes: int = 28
-    other_roots: int = 2
-    counts: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 24, 48)
-    most_inside: int = 128
-    alike: int = 32
-    pieces: int = 2048
+    passes: int = setting(14, "of re-routing all trees, at most; time grows with it")
+    steepness: tuple[float, float] = setting(
+        (4.0, 300.0),
+        "how fast prices grow with congestion, in the first pass and in the last",
+    )
+    largest_program: int = setting(12_000, "trees that the linear program chooses from, at most")
+    trees: int = setting(1024, "over hosts that chunks are cut into, unless there are more chunks")
+    parts: tuple[int, ...] = setting(
+        (1, 2, 3, 4, 6, 8, 12, 24, 48, 96, 192),
+        "numbers of equal shares that a chunk may be cut into, ascending",
+    )
+    change: int = setting(
+        28,
+        "shares of the few chunks that are cut fine, so that loads come out even",
+    )
+    enough: float = setting(1.0002, "a congestion below this is not improved (1 is the bound)")
+    close: float = setting(1.02, "a congestion below this is not worth trying hosts that send on")
+    close_free: float = setting(
+        1.05,
+        "the same for pairs with free roots, each of which costs several trees",
+    )
+    coarse: float = setting(
+        0.1,
+        "a tree that takes a larger part of a busy row than this is grown in waves",
+    )
+    waves: int = setting(64, "turns in which the hosts join such a tree")
+    many: int = setting(8, "more narrow hosts than this get no finer trees")
+    few: int = setting(24, "hosts up to which a program chooses among the trees that were tried")
+    fixed_root_passes: int = setting(
+        28,
+        "of pairs from given roots, where only the rails are to be chosen",
+    )
+    other_roots: int = setting(2, "that a tree of an allreduce tries in every pass")
+    counts: tuple[int, ...] = setting(
+        (1, 2, 3, 4, 6, 8, 12, 24, 48),
+        "numbers of equal trees for each GPU of a host that are tried, ascending",
+    )
+    most_inside: int = setting(
+        128,
+        "trees within a host, at most, unless there are few for each GPU (up to 8)",
+    )
+    alike: int = setting(
+        32,
+        "what enters hosts is compared in steps of one over this of the most that enters any",
+    )
+    pieces: int = setting(
+        2048,
+        "shares are not cut into more pieces than this, or twice as many as there are shares",
+    )
 
 
 HOST_EFFORT = HostEffort()

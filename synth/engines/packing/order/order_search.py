@@ -15,42 +15,42 @@ import numpy as np
 
 from weft.dsl.nouns.schedule import Schedule
 
+from ....base.effort import Effort, setting
 from .order import FIRST, OTHERS, Order, Rule, Urgency, as_listed, shaken
 from .plan_quotient import Quotient
 
 
 @dataclass(frozen=True, slots=True)
-class OrderEffort:
-    """Limits of the search for slices and orders; a job is one hop of one slice.
+class OrderEffort(Effort):
+    """Limits of the search for slices and orders; a job is one hop of one slice."""
 
-    Options:
-        run_jobs: slices · hops of one run of the quotient.
-        jobs: slices · transfers of the schedule that comes out.
-        segments: numbers of slices that are tried, ascending.
-        many: more slices than this only where that makes few jobs.
-        few_jobs: slices · transfers that are few.
-        least_slices: always tried where no run of all transfers is needed to know their time.
-        slice_price: twice as many slices must be worth this part of the time: they are messages.
-        near: this near to the floor (1: at it) nothing more is tried.
-        helps: four times as many slices help if they bring the time below this share of it.
-        hopeless: so many times slower than another packing's best with two rules, others do not
-            save it.
-        restarts: orders of the winner with noise, at most.
-        restart_jobs: of all restarts together.
-    """
-
-    run_jobs: int = 2_000_000
-    jobs: int = 1_500_000
-    segments: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-    many: int = 128
-    few_jobs: int = 300_000
-    least_slices: int = 4
-    slice_price: float = 1e-3
-    near: float = 1.001
-    helps: float = 0.997
-    hopeless: float = 1.25
-    restarts: int = 24
-    restart_jobs: int = 2_000_000
+    run_jobs: int = setting(2_000_000, "slices · hops of one run of the quotient")
+    jobs: int = setting(1_500_000, "slices · transfers of the schedule that comes out")
+    segments: tuple[int, ...] = setting(
+        (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+        "numbers of slices that are tried, ascending",
+    )
+    many: int = setting(128, "more slices than this only where that makes few jobs")
+    few_jobs: int = setting(300_000, "slices · transfers that are few")
+    least_slices: int = setting(
+        4,
+        "always tried where no run of all transfers is needed to know their time",
+    )
+    slice_price: float = setting(
+        1e-3,
+        "twice as many slices must be worth this part of the time: they are messages",
+    )
+    near: float = setting(1.001, "this near to the floor (1: at it) nothing more is tried")
+    helps: float = setting(
+        0.997,
+        "four times as many slices help if they bring the time below this share of it",
+    )
+    hopeless: float = setting(
+        1.25,
+        "so many times slower than another packing's best with two rules, others do not save it",
+    )
+    restarts: int = setting(24, "orders of the winner with noise, at most")
+    restart_jobs: int = setting(2_000_000, "of all restarts together")
 
 
 ORDER_EFFORT = OrderEffort()

@@ -2,71 +2,76 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+
+from ....base.effort import Effort, setting
 
 
 @dataclass(frozen=True, slots=True)
-class PathEffort:
-    """Limits of the search for paths and for messages in rounds.
+class PathEffort(Effort):
+    """Limits of the search for paths and for messages in rounds."""
 
-    Options:
-        latency_weight: what a detour of mean α costs, in terms of a full row, while pairs are
-            re-routed.
-        compromise: paths of less α may take this many times the best rate's time.
-        small: pairs that a linear program takes at once.
-        large: pairs that it takes at all; memory grows with it.
-        crowded: rows loaded by more than this part of their room are split in a second try.
-        better: equal parts aim at this part of the time of whole paths.
-        nearly: the time that prices prove is aimed at with so much slack.
-        few_parts: common denominators beyond this are worth looking for a smaller one.
-        parts: numbers of equal parts that are tried.
-        reroutes: rounds of re-routing, at most.
-        stale: rounds without progress that end it.
-        rounds: of pricing paths, at most; each solves a linear program.
-        later_rounds: of pricing for α, once the rate is settled.
-        copies: of each path that is missing, with prices that differ by ``noise``.
-        noise: part of a price.
-        phases: of multiplicative weights, where nobody knows the best rate.
-        kept_phases: whose paths are kept: a program over more is slow.
-        steepness: how fast prices grow with congestion in the first phase and in the last.
-        pieces: numbers of equal cuts of a chunk that may make a whole number of rounds, ascending.
-        rounded: a whole number of rounds may take this many times the packing's time.
-        worth: rounds that take this many times the packing's time do not win.
-        most_messages: that are put in rounds.
-        most_ways: of one pair that are looked at.
-        tries: colourings, each from other random numbers.
-        route_steps, move_steps: for each message and try: ways alone, then rounds as well.
-        most_work: steps · choices of each, of one try.
-    """
-
-    latency_weight: float = 0.3
-    compromise: Fraction = Fraction(5, 4)
-    small: int = 1500
-    large: int = 20_000
-    crowded: float = 0.9
-    better: Fraction = Fraction(9, 10)
-    nearly: Fraction = Fraction(201, 200)
-    few_parts: int = 12
-    parts: tuple[int, ...] = (2, 3, 4, 5, 6, 8)
-    reroutes: int = 60
-    stale: int = 12
-    rounds: int = 80
-    later_rounds: int = 6
-    copies: int = 3
-    noise: float = 0.05
-    phases: int = 60
-    kept_phases: int = 5
-    steepness: tuple[float, float] = (4.0, 40.0)
-    pieces: tuple[int, ...] = (1, 2, 3, 4, 6, 8)
-    rounded: Fraction = Fraction(101, 100)
-    worth: Fraction = Fraction(11, 10)
-    most_messages: int = 5_000
-    most_ways: int = 16
-    tries: int = 4
-    route_steps: int = 200
-    move_steps: int = 1_000
-    most_work: int = 100_000_000
+    latency_weight: float = setting(
+        0.3,
+        "what a detour of mean α costs, in terms of a full row, while pairs are re-routed",
+    )
+    compromise: Fraction = field(
+        default=Fraction(5, 4),
+        metadata={"doc": "paths of less α may take this many times the best rate's time"},
+    )
+    small: int = setting(1500, "pairs that a linear program takes at once")
+    large: int = setting(20_000, "pairs that it takes at all; memory grows with it")
+    crowded: float = setting(
+        0.9,
+        "rows loaded by more than this part of their room are split in a second try",
+    )
+    better: Fraction = field(
+        default=Fraction(9, 10),
+        metadata={"doc": "equal parts aim at this part of the time of whole paths"},
+    )
+    nearly: Fraction = field(
+        default=Fraction(201, 200),
+        metadata={"doc": "the time that prices prove is aimed at with so much slack"},
+    )
+    few_parts: int = setting(
+        12,
+        "common denominators beyond this are worth looking for a smaller one",
+    )
+    parts: tuple[int, ...] = setting((2, 3, 4, 5, 6, 8), "numbers of equal parts that are tried")
+    reroutes: int = setting(60, "rounds of re-routing, at most")
+    stale: int = setting(12, "rounds without progress that end it")
+    rounds: int = setting(80, "of pricing paths, at most; each solves a linear program")
+    later_rounds: int = setting(6, "of pricing for α, once the rate is settled")
+    copies: int = setting(3, "of each path that is missing, with prices that differ by noise")
+    noise: float = setting(0.05, "part of a price")
+    phases: int = setting(60, "of multiplicative weights, where nobody knows the best rate")
+    kept_phases: int = setting(5, "whose paths are kept: a program over more is slow")
+    steepness: tuple[float, float] = setting(
+        (4.0, 40.0),
+        "how fast prices grow with congestion in the first phase and in the last",
+    )
+    pieces: tuple[int, ...] = setting(
+        (1, 2, 3, 4, 6, 8),
+        "numbers of equal cuts of a chunk that may make a whole number of rounds, ascending",
+    )
+    rounded: Fraction = field(
+        default=Fraction(101, 100),
+        metadata={"doc": "a whole number of rounds may take this many times the packing's time"},
+    )
+    worth: Fraction = field(
+        default=Fraction(11, 10),
+        metadata={"doc": "rounds that take this many times the packing's time do not win"},
+    )
+    most_messages: int = setting(5_000, "that are put in rounds")
+    most_ways: int = setting(16, "of one pair that are looked at")
+    tries: int = setting(4, "colourings, each from other random numbers")
+    route_steps: int = setting(200, "steps for each message and try in which only ways change")
+    move_steps: int = setting(
+        1_000,
+        "steps for each message and try in which rounds change as well",
+    )
+    most_work: int = setting(100_000_000, "steps · choices of each, of one try")
 
 
 PATH_EFFORT = PathEffort()

@@ -89,7 +89,7 @@ def equal_trees(search: Search, copies: int, limit: int, seeds: int = 1, rounds:
     runs = [
         (seed, steep, increment, mu)
         for seed in range(seeds)
-        for steep in search.effort.schedules
+        for steep in zip(search.effort.first_steepness, search.effort.last_steepness, strict=True)
         for increment, mu in ((capped, 0.02), (inc, 0.02), (capped, 0.0))
     ]
     best: Equal | None = None
