@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -15,13 +17,35 @@ OURS = tuple(ENGINES.builtin)
 STEERED = [name for name in OURS if groups_of(ENGINES.load(name))]
 
 
+def settings(effort: Effort, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All settings of an effort and of its parts: names from the outside in, the field."""
+    for one in fields(effort):
+        value = getattr(effort, one.name)
+        if isinstance(value, Effort):
+            yield from settings(value, (*path, one.name))
+        else:
+            yield (*path, one.name), one
+
+
+def changed(effort: Effort, path: tuple[str, ...], value: object) -> Effort:
+    """The effort with one setting of it, or of a part, changed."""
+    name, *inner = path
+    return replace(
+        effort, **{name: changed(getattr(effort, name), tuple(inner), value) if inner else value}
+    )
+
+
+def written(path: tuple[str, ...]) -> str:
+    return ".".join(("effort", *path)).replace("_", "-")
+
+
 @pytest.mark.parametrize("name", STEERED)
 def test_every_number_of_an_effort_is_documented(name: str) -> None:
     effort = ENGINES.make(name).effort
     assert isinstance(effort, Effort)
-    assert all(one.metadata["doc"] for one in fields(effort))
+    assert all(one.metadata["doc"] for _, one in settings(effort))
     texts = {o.name: o for o in option_texts(ENGINES.load(name))}
-    assert {f"effort.{one.name.replace('_', '-')}" for one in fields(effort)} <= set(texts)
+    assert {written(path) for path, _ in settings(effort)} <= set(texts)
     assert all(o.doc and o.default is not None for o in texts.values())
 
 
@@ -29,12 +53,12 @@ def test_every_number_of_an_effort_is_documented(name: str) -> None:
 def test_what_is_changed_is_told_and_read_back(name: str) -> None:
     engine = ENGINES.make(name)
     assert format_spec(engine) == name
-    for one in fields(engine.effort):
-        value = getattr(engine.effort, one.name)
+    for path, one in settings(engine.effort):
+        value = one.default
         if isinstance(value, int | float) and not isinstance(value, bool):
-            changed = replace(engine, effort=replace(engine.effort, **{one.name: value + 1}))
-            text = f"{name}{{effort.{one.name.replace('_', '-')}={value + 1}}}"
-            assert format_spec(changed) == text
-            assert ENGINES.make(text) == changed
+            other = replace(engine, effort=changed(engine.effort, path, value + 1))
+            text = f"{name}{{{written(path)}={value + 1}}}"
+            assert format_spec(other) == text
+            assert ENGINES.make(text) == other
             with pytest.raises(UserError, match="it must be 0 or more"):
-                replace(engine.effort, **{one.name: -1})
+                changed(engine.effort, path, -1)
