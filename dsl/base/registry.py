@@ -110,7 +110,7 @@ ENGINES = Registry(
         "portfolio": "weft.synth.engines.portfolio.engine:Portfolio",
     },
 )
-"""What finds schedules: frozen dataclasses that follow ``weft.synth.base.engine.Engine``."""
+"""Engines: frozen dataclasses that follow ``weft.synth.base.engine.Engine``."""
 
 PASSES = Registry(
     "pass",

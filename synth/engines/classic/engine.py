@@ -21,6 +21,7 @@ from ...fabric.occupancy import rounds_per_chunk
 from ...frontier.objective import pareto
 from ...judge.verify import verify
 from ...time.schedule_time import simulate
+from .effort import ClassicEffort
 from .levels import grid_of_phases
 from .model import Flat
 from .place import Known, Site, named, names_for
@@ -28,27 +29,6 @@ from .schedule import to_schedule
 
 LARGE = 1 << 30
 """Bytes of the message that the objective bandwidth looks at."""
-
-PIPELINES = {
-    Objective.LATENCY: (1,),
-    Objective.BANDWIDTH: (1, 4, 16, 64),
-    Objective.TIME: (1, 2, 4, 8, 16, 32),
-    Objective.FRONTIER: (1, 4, 16),
-}
-"""Pieces that are tried where an algorithm sends a pipeline of them."""
-
-SLICES = (2, 4, 8, 16, 32, 64)
-"""Slices of the message that are tried where phases follow each other: those of one slice overlap
-with those of the next."""
-
-SLICED = 100_000
-"""Finer slices are not tried where they make more transfers."""
-
-BETTER = 0.99
-"""Finer slices are not tried where the last did not come below this share of the time."""
-
-MOST_TRANSFERS = 400_000
-"""``auto`` passes over schedules that are larger: to simulate one takes minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +51,7 @@ class Classic:
     algorithm: str = "auto"
     chunks: int = 0
     shape: tuple[int, ...] = ()
+    effort: ClassicEffort = field(default_factory=ClassicEffort)
 
     def __post_init__(self) -> None:
         if self.chunks < 0:
@@ -120,7 +101,7 @@ class Classic:
         sites = [Site(problem.topology, self.shape)]
         if not self.shape and (grid := grid_of_phases(problem)) is not None:
             sites.append(Site(problem.topology, grid=grid))
-        judge = _Judge(problem, bounds(problem.topology, problem.collective), observer)
+        judge = _Judge(problem, bounds(problem.topology, problem.collective), observer, self.effort)
         why: list[UserError] = []
         for site in sites:
             if judge.points:  # the machine's own levels are those of the sketch
@@ -160,7 +141,7 @@ class Classic:
     def _pieces(self, one: Known, objective: Objective) -> tuple[int, ...]:
         if self.chunks:
             return (self.chunks,)
-        return PIPELINES[objective] if one.pipelined else (1,)
+        return self.effort.pieces(objective) if one.pipelined else (1,)
 
     def _schedule(self, site: Site, one: Known, chunks: int, problem: Problem) -> Schedule:
         """The schedule of an algorithm; its ranks in the order that fits, else in their own."""
@@ -172,7 +153,7 @@ class Classic:
             algorithm = site.algorithm(
                 one.name, collective.kind, chunks=pieces, root=root, own_order=own_order
             )
-            if self.algorithm == "auto" and len(algorithm.moves) > MOST_TRANSFERS:
+            if self.algorithm == "auto" and len(algorithm.moves) > self.effort.most_transfers:
                 raise UserError(f"{one.name} has {len(algorithm.moves)} transfers")
             message = size / algorithm.collective.message_chunks
             try:
@@ -214,6 +195,7 @@ class _Judge:
     problem: Problem
     bound: Bounds
     observer: Observer
+    effort: ClassicEffort
     points: list[Point] = field(default_factory=list)
     value: float = float("inf")
 
@@ -238,13 +220,13 @@ class _Judge:
         if self.problem.objective is not Objective.TIME or _counted(self.problem.sketch):
             return
         least = self._value(schedule)
-        for slices in SLICES:
+        for slices in self.effort.slices:
             late = self.observer.cancelled() or time.monotonic() > deadline
-            if late or slices * len(schedule) > SLICED:
+            if late or slices * len(schedule) > self.effort.most_sliced:
                 return
             sliced = replace(schedule, segments=slices)
             self.look_at(name, sliced)
-            took, least = self._value(sliced), BETTER * least
+            took, least = self._value(sliced), self.effort.better * least
             if took > least:
                 return
             least = took

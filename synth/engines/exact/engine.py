@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from weft.dsl.base.errors import UserError
@@ -13,13 +13,10 @@ from ...base.engine import Budget, Observer, Outcome, Status
 from ...frontier.objective import meets_bound
 from . import paper, realize, rules
 from .demands import demands
+from .effort import ExactEffort
 from .ending import how_it_ended, never_ends
 from .frontier import Clock, Solver, any_point, first_at_best, walk
 from .prepare import Prepared, prepare
-
-SEARCH_SHARE = 0.8
-COLUMNS = 1_500_000
-"""Flow LPs larger than this are not attempted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,7 @@ class Exact:
     max_chunks: int = 64
     max_steps: int = 0
     symmetry: bool = True
+    effort: ExactEffort = field(default_factory=ExactEffort)
 
     def __post_init__(self) -> None:
         for option in ("chunks", "max_steps"):
@@ -69,9 +67,10 @@ class Exact:
         if targets == 0:
             return "nothing has to move: every rank holds already what it wants"
         columns = targets * len(problem.topology.links) * 2
-        if columns > COLUMNS and not problem.topology.symmetries:
+        most = self.effort.most_columns
+        if columns > most and not problem.topology.symmetries:
             return (
-                f"the flow problem would have about {columns:,} columns, more than {COLUMNS:,}: "
+                f"the flow problem would have about {columns:,} columns, more than {most:,}: "
                 "exact is for machines of up to some 32 ranks (more with declared symmetries)"
             )
         return None
@@ -79,11 +78,11 @@ class Exact:
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
         """The frontier, or the part of it that the objective asks for."""
         # The rest is kept for any schedule at all, should the search find none.
-        clock = Clock.start(replace(budget, seconds=budget.seconds * SEARCH_SHARE))
+        clock = Clock.start(replace(budget, seconds=budget.seconds * self.effort.search_share))
         # The paper's encoding cannot say that two sends are one decision.
         symmetric = self.symmetry and self.solver == "cp-sat"
         solver = _SOLVERS[self.solver]
-        prepared = prepare(problem, solver, self.chunks, self.max_chunks, symmetric)
+        prepared = prepare(problem, solver, self.chunks, self.max_chunks, symmetric, self.effort)
         first, last = prepared.least_steps, prepared.last_steps(self.max_steps)
         if prepared.rules:
             fitting = prepared.first_feasible(prepared.most_steps, clock, observer)
@@ -98,7 +97,8 @@ class Exact:
         outcome = _answer(prepared, problem, first, last, clock, observer)
         if outcome.points or observer.cancelled():
             return outcome
-        spare = Clock.start(replace(budget, seconds=budget.seconds * (1 - SEARCH_SHARE)))
+        spare_seconds = budget.seconds * (1 - self.effort.search_share)
+        spare = Clock.start(replace(budget, seconds=spare_seconds))
         point = any_point(prepared.search, range(first, last + 1), spare, observer)
         if point is None:
             return outcome

@@ -25,23 +25,13 @@ from ...judge.prune import prune
 from . import realize as cp_sat
 from .certificate import price_certificate, search_certificate
 from .demands import Demand, Reach
+from .effort import ExactEffort
 from .flow_bound import FlowBound, flow_bound
 from .instance import Question, Space
 from .orbits import Orbits
 from .realize import Answer, Verdict
 
 Solver = Callable[[Space, Question, Budget, Observer], Answer]
-
-RETRIES = 3
-"""Multiples of the LP's chunk count that are tried."""
-HARD_SHARE = 0.25
-"""Share of the time left that one question may take."""
-FEW_CHUNKS = (1, 2, 3, 4)
-"""Chunk counts tried where the flow LP's own is too hard."""
-INVARIANT_SECONDS = 5.0
-"""Wall seconds for a schedule that a symmetry maps to itself, before any schedule is sought."""
-NEXT_BEST = 12
-"""Largest chunk count for the ratios tried where the LP's value itself is not found."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +60,7 @@ class Search:
     factor: int | None
     max_chunks: int
     least_steps: int
+    effort: ExactEffort
 
     def bound(self, steps: int, seconds: float) -> FlowBound | None:
         """The flow LP of S steps; None if S steps are too few for any schedule.
@@ -124,9 +115,9 @@ def candidates(search: Search, steps: int, lower: Fraction) -> Iterator[tuple[in
         if k * lower.numerator >= steps:
             yield k * lower.denominator, k * lower.numerator
             exact += 1
-            if exact == RETRIES:
+            if exact == search.effort.multiples:
                 break
-    chunks = range(1, min(search.max_chunks, NEXT_BEST) + 1)
+    chunks = range(1, min(search.max_chunks, search.effort.next_best) + 1)
     ratios: dict[Fraction, int] = {}
     for c in chunks:
         least = max(steps, -(-lower.numerator * c // lower.denominator))
@@ -170,7 +161,8 @@ def realize(
             if clock.left() <= 0 or observer.cancelled():
                 return Realized(None, 0, False)
             complete = i == len(search.spaces) - 1
-            budget = clock.share(HARD_SHARE, float("inf") if complete else INVARIANT_SECONDS)
+            ceiling = float("inf") if complete else search.effort.invariant_seconds
+            budget = clock.share(search.effort.question_share, ceiling)
             observer.stage(f"{steps} steps: {rounds} rounds for {chunks} chunks")
             answer = search.solver(space, Question(chunks, steps, rounds), budget, observer)
             if answer.verdict is Verdict.YES:
@@ -195,7 +187,8 @@ def _fewest(
     CP-SAT minimises; z3's paper encoding does not, and finds nothing here.
     """
     best = Realized(None, 0, False)
-    for chunks in (search.factor,) if search.factor is not None else FEW_CHUNKS:
+    counts = search.effort.few_chunks if search.factor is None else (search.factor,)
+    for chunks in counts:
         most = 4 * steps + 4 * int(lower * chunks)
         if worst is not None:
             most = -(-worst.numerator * chunks // worst.denominator) - 1
@@ -206,7 +199,8 @@ def _fewest(
                 return best
             observer.stage(f"{steps} steps: fewest rounds for {chunks} chunks")
             question = Question(chunks, steps, most, fewest=True)
-            answer = search.solver(space, question, clock.share(HARD_SHARE / 2), observer)
+            budget = clock.share(search.effort.question_share / 2)
+            answer = search.solver(space, question, budget, observer)
             if answer.verdict is Verdict.YES:
                 value = Fraction(sum(answer.rounds), chunks)
                 if worst is None or value < worst:

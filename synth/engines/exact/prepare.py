@@ -17,6 +17,7 @@ from ...base.engine import Observer
 from ...bounds import bounds
 from . import realize, rules
 from .demands import Demand, demands, reach
+from .effort import ExactEffort
 from .frontier import Clock, Search, Solver
 from .instance import Question, Space, build_space, with_symmetry
 from .orbits import demand_image, find_orbits
@@ -90,7 +91,12 @@ class Prepared:
 
 
 def prepare(
-    problem: Problem, solver: Solver, chunks: int, max_chunks: int, symmetric: bool
+    problem: Problem,
+    solver: Solver,
+    chunks: int,
+    max_chunks: int,
+    symmetric: bool,
+    effort: ExactEffort,
 ) -> Prepared:
     """Arrays, bounds and spaces of a problem; ``symmetric``: use the machine's symmetries."""
     topology, collective = problem.topology, problem.collective
@@ -121,6 +127,7 @@ def prepare(
         _fixed(rules.fixed_factor(ruled) or chunks or None, collective),
         max(1, max_chunks // collective.factor),
         least,
+        effort,
     )
     return Prepared(problem, plain, tuple(ruled), search)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from weft.dsl.base.errors import NothingFound, Refusal, UserError
+from weft.dsl.base.errors import Missing, NothingFound, Refusal, UserError
 from weft.dsl.base.registry import ENGINES
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.problem import Objective, Problem
@@ -115,6 +115,8 @@ class Portfolio:
     def _runners(self, problem: Problem) -> list[Engine]:
         names = self.engines or tuple(_likely(problem, self.effort))
         made: list[Engine] = [ENGINES.make(name) for name in names]
+        if not self.engines:
+            made += _plugins()
         if phases_of(problem) is not None:  # one engine per phase: whoever is best at it
             made = [*(e for e in made if e.refuses(problem) is None), InPhases(self)]
         return [engine for engine in made if engine.availability() is None]
@@ -170,6 +172,15 @@ def _likely(problem: Problem, effort: PortfolioEffort) -> Iterator[str]:
         yield "greedy"
     if custom and ranks > effort.exact_ranks:
         yield "exact"
+
+
+def _plugins() -> Iterator[Engine]:
+    """The engines of other packages, after our own; those that cannot be imported stay out."""
+    for name in ENGINES.plugins():
+        try:
+            yield ENGINES.make(name)
+        except Missing:
+            continue
 
 
 def _flows(problem: Problem, effort: PortfolioEffort) -> bool:

@@ -1,0 +1,50 @@
+"""What steers the engine ``classic`` where it tries several cuts of an algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.dsl.nouns.problem import Objective
+
+from ...base.effort import Effort, setting
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicEffort(Effort):
+    """Cuts that are tried, and when finer ones are not."""
+
+    time_pieces: tuple[int, ...] = setting(
+        (1, 2, 4, 8, 16, 32), "pieces of a pipeline that are tried for one message size"
+    )
+    bandwidth_pieces: tuple[int, ...] = setting(
+        (1, 4, 16, 64), "pieces of a pipeline that are tried for bandwidth"
+    )
+    frontier_pieces: tuple[int, ...] = setting(
+        (1, 4, 16), "pieces of a pipeline that are tried for the frontier"
+    )
+    slices: tuple[int, ...] = setting(
+        (2, 4, 8, 16, 32, 64),
+        "slices of the message that are tried where phases follow each other: phases of one slice "
+        "overlap with those of the next",
+    )
+    most_sliced: int = setting(
+        100_000, "transfers times slices above which no finer slices are tried"
+    )
+    better: float = setting(
+        0.99, "finer slices are tried while the last ones took less than this part of the time"
+    )
+    most_transfers: int = setting(
+        400_000, "transfers above which auto passes over an algorithm: to simulate it takes minutes"
+    )
+
+    def pieces(self, objective: Objective) -> tuple[int, ...]:
+        """Pieces of a pipeline that are tried for an objective; one for latency."""
+        match objective:
+            case Objective.LATENCY:
+                return (1,)
+            case Objective.BANDWIDTH:
+                return self.bandwidth_pieces
+            case Objective.TIME:
+                return self.time_pieces
+            case _:
+                return self.frontier_pieces

@@ -1,0 +1,35 @@
+"""What steers the search of the engine ``exact``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...base.effort import Effort, setting
+
+
+@dataclass(frozen=True, slots=True)
+class ExactEffort(Effort):
+    """Chunk counts that are tried, and shares of the budget."""
+
+    search_share: float = setting(
+        0.8,
+        "part of the budget for the search with proofs; the rest is for any schedule at all, if "
+        "that finds none",
+    )
+    question_share: float = setting(
+        0.25, "part of the time left that one question to the solver may take"
+    )
+    invariant_seconds: float = setting(
+        5.0,
+        "wall seconds for a schedule that a symmetry maps to itself, before any other is sought",
+    )
+    multiples: int = setting(3, "multiples of the flow LP's chunk count that are tried")
+    few_chunks: tuple[int, ...] = setting(
+        (1, 2, 3, 4), "chunk counts that are tried where the flow LP's own is too hard"
+    )
+    next_best: int = setting(
+        12, "largest chunk count for the ratios tried where the LP's value itself is not found"
+    )
+    most_columns: int = setting(
+        1_500_000, "columns of the flow LP above which a machine without symmetries is refused"
+    )

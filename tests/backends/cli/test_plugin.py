@@ -1,0 +1,105 @@
+"""An engine of another package: found by its entry point; listed, run, raced, judged like ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command import Weft
+
+from weft.dsl.base.registry import ENGINES
+from weft.dsl.nouns.schedule import read
+from weft.synth.judge.verify import verify
+
+TOY = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from weft.dsl.nouns.hops import find_hops
+from weft.dsl.nouns.schedule import Schedule, Transfer
+from weft.synth.base.engine import Outcome, Point, Status
+from weft.synth.bounds import bounds
+from weft.synth.fabric.occupancy import rounds_per_chunk
+
+
+@dataclass(frozen=True)
+class Toy:
+    """Every block straight to every rank."""
+
+    name: ClassVar[str] = "toy"
+    cites: ClassVar[str] = "the back of an envelope"
+    forgets: int = 0
+
+    @classmethod
+    def availability(cls):
+        return None
+
+    def refuses(self, problem):
+        return None if str(problem.collective.kind) == "allgather" else "allgather only"
+
+    def solve(self, problem, budget, observer):
+        straight = {(h.src, h.dst): h.route for h in reversed(find_hops(problem.topology).hops)}
+        moves = [Transfer(u, u, v, route) for (u, v), route in straight.items()][self.forgets:]
+        schedule = Schedule.of(problem.topology, problem.collective, moves)
+        limit = bounds(problem.topology, problem.collective)
+        point = Point(schedule, schedule.steps, 0, 1, limit.rounds_per_chunk, limit.certificate,
+                      rate=rounds_per_chunk(schedule))
+        observer.incumbent(point)
+        return Outcome(Status.FEASIBLE, (point,), ("straight",))
+'''
+
+METADATA = "Metadata-Version: 2.1\nName: weft-toy\nVersion: 1.0\n"
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A distribution on the path with one engine; the folder to write to."""
+    site = tmp_path / "site"
+    about = site / "weft_toy-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / "weft_toy_engine.py").write_text(TOY)
+    (about / "METADATA").write_text(METADATA)
+    (about / "entry_points.txt").write_text("[weft.engines]\ntoy = weft_toy_engine:Toy\n")
+    monkeypatch.syspath_prepend(str(site))
+    return tmp_path / "out"
+
+
+@pytest.mark.usefixtures("toy")
+def test_it_is_listed_with_its_options(weft: Weft) -> None:
+    assert ENGINES.plugins() == ("toy",)
+    found = {e["name"]: e for e in weft("list", "engines", "--json").json["engines"]}
+    assert found["toy"]["available"]
+    assert found["toy"]["summary"] == "Every block straight to every rank."
+    options = weft("list", "engines", "--options", "--json").json["options"]
+    assert [o for o in options if o["engine"] == "toy"] == [
+        {"engine": "toy", "option": "forgets", "default": "0", "doc": ""}
+    ]
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
+@pytest.mark.parametrize("engine", ["toy", "portfolio{engines=toy}"])
+def test_it_solves_also_through_reductions(
+    toy: Path, weft: Weft, collective: str, engine: str
+) -> None:
+    weft("synth", "-t", "full:4", "-c", collective, "-e", engine, "-o", str(toy))
+    for path in toy.iterdir():
+        schedule = read(path)
+        assert verify(schedule).ok
+        assert schedule.provenance["engine"] == engine
+        assert schedule.provenance.get("found_by", "toy") == "toy"
+
+
+def test_it_takes_part_in_every_race(
+    toy: Path, weft: Weft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody names it: here none of our own engines is thought likely."""
+    monkeypatch.setattr("weft.synth.engines.portfolio.engine._likely", lambda *_: iter(()))
+    weft("synth", "-t", "full:4", "-c", "allgather", "-o", str(toy))
+    assert {read(path).provenance["found_by"] for path in toy.iterdir()} == {"toy"}
+
+
+def test_it_is_judged(toy: Path, weft: Weft) -> None:
+    ran = weft("synth", "-t", "full:4", "-c", "allgather", "-e", "toy{forgets=1}", "-o", str(toy))
+    assert ran.code != 0
+    assert "a bug in the engine toy: its schedule is wrong" in ran.err
+    assert not toy.exists()
