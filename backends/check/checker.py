@@ -17,8 +17,7 @@ from ..formats.msccl.read.model import Remark, XmlAlgo
 from ..runtime.judged import MAX_COUNT, RUNTIMES, Target, target_named
 from .bounds import buffers_of_program, buffers_of_xml, consistent
 from .deadlock import Hang
-from .fates import fate
-from .findings import Finding, Severity, at_transfers, errors
+from .findings import Finding, Severity, at_transfers, errors, fate
 from .header import header, notes, portable, sizes_of
 from .limits import Steps, limits, steps_of_listing, steps_of_xml
 from .prove import Claim, Proof, prove

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Code
+
+from ..runtime.judged import RUNTIMES, Target
 
 MOST = 20
 """Findings of one kind that are listed one by one; the rest is a number."""
@@ -131,3 +134,52 @@ def _rest(
         return []
     last = _say(message, count - 1)
     return [Finding(check, severity, f"… and {count - MOST} more like: {last}", kind=kind)]
+
+
+FATES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "refused": {"*": "rejected"},
+        "launch": {"*": "refused at launch"},
+        "no-blocks": {"*": "fails at launch on this rank, and its peers hang"},
+        "ignored": {"*": "never selected"},
+        "crashes": {"*": "accepted, then crashes"},
+        "channels": {"M": "accepted with a warning, then crashes", "*": "skipped"},
+        "peer-beyond": {"M": "rejected", "*": "accepted, then crashes"},
+        "offset-rejected": {"*": "rejected"},
+        "offset-beyond": {"*": "accepted, then addresses memory outside the buffer"},
+        "offset-wraps": {"*": "accepted, then addresses another chunk"},
+        "overlap": {"*": "accepted; small and large messages give different data"},
+        "shared": {"*": "accepted; the FIFO is corrupted: wrong data or a hang"},
+        "one-sided": {"*": "accepted, then hangs in connection setup"},
+        "unconnected": {"*": "accepted, then crashes or hangs at the first use"},
+        "message-number": {"*": "accepted, then hangs"},
+        "message-count": {"*": "accepted; data is shifted, or it hangs"},
+        "wait-nowhere": {"*": "accepted, then hangs or reads beyond the flags"},
+        "wait": {"*": "accepted, then hangs"},
+        "deadlock": {"*": "accepted, then hangs"},
+        "race": {"*": "accepted; the data is wrong now and then"},
+        "result": {"*": "accepted, computes something else"},
+        "fused": {"*": "accepted, computes wrong data"},
+        "memory": {"*": "out of memory when the communicator is made"},
+        "late-wait": {"*": "accepted, does not wait for the rest: wrong data"},
+        "intercepted": {"*": "never interpreted"},
+        "portable": {},
+    }
+)
+"""What each runtime does with a mistake: by the ``kind`` of a finding and the letter of the runtime
+(``*``: all others)."""
+
+
+def fate(kind: str, targets: Iterable[Target]) -> str:
+    """``msccl: rejected; rccl, executor: accepted, then crashes``; '' if nothing is known.
+
+    A table by the ``kind`` of a finding and the runtime's letter; ``*`` stands for all others.
+    """
+    known = FATES.get(kind, {})
+    concerned = {runtime.name for t in targets for runtime in t.runtimes}
+    does: dict[str, list[str]] = {}
+    for name, runtime in RUNTIMES.items():
+        what = known.get(runtime.letters, known.get("*", ""))
+        if what and name in concerned:
+            does.setdefault(what, []).append(name)
+    return "; ".join(f"{', '.join(names)}: {what}" for what, names in does.items())

@@ -185,8 +185,7 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
     from weft.dsl.nouns.program import Protocol
 
     from ..compile.compile import CompileOptions
-    from ..compile.pass_text import parse_passes, require_applicable
-    from ..compile.pipeline import DEFAULT_PASSES
+    from ..compile.pipeline import DEFAULT_PASSES, parse_passes, require_applicable
     from ..runtime.target import target
 
     passes = DEFAULT_PASSES

@@ -23,12 +23,10 @@ from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import XmlAlgo
 from ..formats.msccl.read.msccl_xml import read_msccl_xml
 from ..runtime.judged import RUNTIMES
-from .guard import unfit
-from .interleave import POLICIES, Run, explain, interleave, unread
-from .layout import Data, Layout, data, layout, number_type
+from .interleave import POLICIES, Run, Traces, explain, interleave, unread
+from .layout import Data, Layout, data, layout, number_type, unfit
 from .machine import Machine, Shape, assemble
 from .memory import Memory, carried
-from .traces import Traces
 
 MOST_OPERATIONS = 20_000_000
 """A program with more operations in one run is refused."""
@@ -59,7 +57,7 @@ def execute(
     """Run a code in many orders and compare with the collective's postcondition.
 
     ``collective`` is in chunks of the code; ``padded`` as in :func:`layout`. Every order is
-    run on every data type, unless one of the same trace was (see :mod:`.traces`). Stops at the
+    run on every data type, unless one of the same trace was (see :class:`.Traces`). Stops at the
     first failure. ``tell`` hears the number of every order, from 1.
 
     Raises:

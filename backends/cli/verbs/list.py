@@ -82,8 +82,7 @@ def _options(registry: Registry, console: Console) -> int:
 
 def _staged(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The passes in the order in which they run, with what each takes and gives."""
-    from ...compile.pass_text import ORDER, managed
-    from ...compile.pipeline import form
+    from ...compile.pipeline import ORDER, form, managed
 
     for e in entries:
         e["stage"] = " -> ".join(form(PASSES.load(e["name"]))) if e["available"] else ""

@@ -1,6 +1,14 @@
-"""Which messages bring what another one sends on: the pairs that fusion may join."""
+"""Which messages bring what another one sends on: the pairs that fusion may join.
+
+From these follows when each message could go at the earliest, and how much depends on it:
+MSCCLang's step and priority (longest distance from the start, and to the end), on messages. They
+say what the steps of a schedule do not: a schedule may let a message wait though nothing holds it.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -69,3 +77,108 @@ def lone(m: Messages, connection: Ints, depth: int) -> Bools:
     np.maximum.at(most, inverse, base)
     result: Bools = (total <= max(1, depth - 1)) & (least == most)[inverse]
     return result
+
+
+def urgency(m: Messages) -> Ints:
+    """The number of hops that must still follow each message; 0: nothing depends on it."""
+    after = np.zeros(len(m), np.int64)
+    incoming, outgoing = forwarded(m)
+    order = np.argsort(-m.step[outgoing], kind="stable")
+    incoming, outgoing = incoming[order], outgoing[order]
+    for rows in _runs(m.step[outgoing]):
+        np.maximum.at(after, incoming[rows], after[outgoing[rows]] + 1)
+    return after
+
+
+def earliest(m: Messages, connection: Ints) -> tuple[Ints, Ints]:
+    """When each message begins and ends at the earliest; a chunk takes a unit of time per hop.
+
+    A message follows all that came earlier for its chunk, and the earlier steps of its connection.
+    Those of one step and connection go as one, which they often do in the end.
+    """
+    wide = np.int64(m.chunk.max(initial=0)) + 1
+    source, place = m.src * wide + m.chunk, m.dst * wide + m.chunk
+    names, ids = np.unique(np.concatenate([source, place]), return_inverse=True)
+    source, place = ids[: len(m)], ids[len(m) :]
+    there = np.zeros(len(names), np.int64)  # when a chunk is complete on a rank
+    busy = np.zeros(int(connection.max(initial=-1)) + 1, np.int64)
+    begin, end = np.zeros(len(m), np.int64), np.zeros(len(m), np.int64)
+    _, length = places_in_step(m, connection)
+    order = np.argsort(m.step, kind="stable")
+    for run in _runs(m.step[order]):
+        rows = order[run]
+        on = connection[rows]
+        np.maximum.at(busy, on, there[source[rows]])
+        begin[rows] = busy[on]
+        end[rows] = begin[rows] + length[rows]
+        busy[on] = end[rows]
+        np.maximum.at(there, place[rows], end[rows])
+    return begin, end
+
+
+def held_up(
+    receiving: Ints,
+    sending: Ints,
+    m: Messages,
+    connection: Ints,
+    level: Ints,
+    times: tuple[Ints, Ints],
+) -> Ints:
+    """How long two connections in one block, one each way, make each other wait at most.
+
+    Shape (pairs,). The block runs in the order of steps and levels, sends first; a send should not
+    come after a receive that is late for it, nor a receive after a send that is. ``times`` are the
+    earliest.
+    """
+    order = np.lexsort((level, m.step, connection))
+    moment = m.step * (int(level.max(initial=0)) + 1) + level
+    size = np.bincount(connection, minlength=int(connection.max(initial=-1)) + 1)
+    start = np.cumsum(size) - size
+    worst = np.zeros(len(receiving), np.int64)
+    events = np.cumsum(size[receiving] + size[sending])
+    batch = events // BATCH
+    for rows in _runs(batch):
+        worst[rows] = _held(receiving[rows], sending[rows], order, start, size, moment, times)
+    return worst
+
+
+BATCH = 4_000_000
+"""Messages that are compared at a time: bounds the memory."""
+
+
+def _held(
+    receiving: Ints,
+    sending: Ints,
+    order: Ints,
+    start: Ints,
+    size: Ints,
+    moment: Ints,
+    times: tuple[Ints, Ints],
+) -> Ints:
+    ends = np.concatenate([sending, receiving])
+    count = size[ends]
+    at = np.repeat(np.arange(len(ends)), count)
+    message = order[start[ends][at] + np.arange(len(at)) - (np.cumsum(count) - count)[at]]
+    pair, late = at % len(sending), at >= len(sending)
+    rows = np.lexsort((late, moment[message], pair))
+    pair, late, message = pair[rows], late[rows], message[rows]
+    begin, end = (x[message] for x in times)
+    wide = int(end.max(initial=0)) + 1
+
+    def latest(of: Bools) -> Ints:
+        """The latest end so far in the pair among some of its events."""
+        seen: Ints = np.maximum.accumulate(pair * wide + np.where(of, end, 0))
+        return seen - pair * wide
+
+    waits = np.where(late, latest(~late) - end, latest(late) - begin)
+    worst = np.zeros(len(sending), np.int64)
+    np.maximum.at(worst, pair, waits)
+    return worst
+
+
+def _runs(column: Ints) -> Iterator[slice]:
+    """Where a sorted column has one value."""
+    cuts = [0, *(np.flatnonzero(np.diff(column)) + 1).tolist(), len(column)]
+    for start, end in pairwise(cuts):
+        if start < end:
+            yield slice(start, end)

@@ -11,16 +11,24 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from weft.dsl.base.arrays import Bools
-from weft.dsl.nouns.program import READS_SRC, WRITES_DST, Program, offsets
+from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.nouns.program import (
+    BUFFER_NUMBER,
+    NOBODY,
+    NOP,
+    READS_SRC,
+    WRITES_DST,
+    Buffer,
+    Program,
+    offsets,
+)
 
 from ...runtime.target import Target
-from ..analyses.renumber import SCRATCH, renumbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +65,54 @@ def _used(program: Program) -> Bools:
         inside = slot < sizes[program.rank[row]]
         used[(first[program.rank[row]] + slot)[inside]] = True
     return used
+
+
+SCRATCH = BUFFER_NUMBER[Buffer.SCRATCH]
+
+
+def renumbered(program: Program, place: Ints, sizes: Ints) -> Program:
+    """The program with scratch slots elsewhere.
+
+    ``place`` is the new offset of every scratch slot, rank after rank (-1: no instruction of the
+    rank uses it); ``sizes`` are the new scratch sizes. Slots that one instruction takes together
+    must stay together. The program itself if nothing moves.
+    """
+    old = program.chunks[:, 2]
+    within = np.arange(len(place)) - np.repeat(offsets(old)[:-1], old)
+    if np.array_equal(sizes, old) and np.array_equal(place, within):
+        return program
+    op, block = program.op, program.block
+    # A side that is not read or written names, by convention, the slice of the peer.
+    src_rank = np.where(READS_SRC[op], program.rank, program.block_recv[block])
+    dst_rank = np.where(WRITES_DST[op], program.rank, program.block_send[block])
+    src, src_there = _moved(program, program.src_buffer, program.src_offset, src_rank, place)
+    dst, dst_there = _moved(program, program.dst_buffer, program.dst_offset, dst_rank, place)
+    # Where the peer's slot is gone, the other side stands for it.
+    by_dst = ~src_there & dst_there & (op != NOP)
+    by_src = ~dst_there & src_there & (op != NOP)
+    chunks = program.chunks.copy()
+    chunks[:, 2] = sizes
+    return replace(
+        program,
+        chunks=chunks,
+        src_buffer=np.where(by_dst, program.dst_buffer, program.src_buffer),
+        src_offset=np.where(by_dst, dst, src),
+        dst_buffer=np.where(by_src, program.src_buffer, program.dst_buffer),
+        dst_offset=np.where(by_src, src, dst),
+    )
+
+
+def _moved(
+    program: Program, buffer: Ints, offset: Ints, rank: Ints, place: Ints
+) -> tuple[Ints, Bools]:
+    """The new offsets of one side, and whether its slots are still there."""
+    moved, there = offset.copy(), np.ones(len(offset), bool)
+    at = np.flatnonzero((buffer == SCRATCH) & (rank != NOBODY) & (program.op != NOP))
+    sizes, first = program.chunks[:, 2], offsets(program.chunks[:, 2])
+    known = offset[at] < sizes[rank[at]]
+    there[at[~known]] = False
+    at = at[known]
+    new = place[first[rank[at]] + offset[at]]
+    there[at[new < 0]] = False
+    moved[at[new >= 0]] = new[new >= 0]
+    return moved, there

@@ -40,9 +40,8 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import Protocol
 
 from ...runtime.target import Target
-from ..analyses.criticality import earliest, held_up, urgency
 from ..analyses.flow import NONE, Blocks, Flow, Messages
-from ..analyses.forwarding import circular, forwarded, lone
+from ..analyses.forwarding import circular, earliest, forwarded, held_up, lone, urgency
 from ..analyses.hints import HintedEnds, hinted_ends
 from .aggregate import runs
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from operations import topological_order
 from wait_programs import programs
 
-from weft.backends.check import check_program, errors, local_order
+from weft.backends.check import check_program, errors, races
 from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
-from weft.backends.check.local_order import ordered_locally
+from weft.backends.check.races import ordered_locally
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 
@@ -47,7 +47,7 @@ def test_clocks_know_exactly_what_a_search_finds(program: Program, cells: int) -
     first, second = np.array(pairs, np.int64).reshape(-1, 2).T
     after = [reached(graph, a) for a in range(graph.size)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_order, "MOST_CELLS", cells)  # also rank by rank
+        patch.setattr(races, "MOST_CELLS", cells)  # also rank by rank
         assert ordered_locally(graph, first, second).tolist() == [b in after[a] for a, b in pairs]
 
 

@@ -16,7 +16,7 @@ from wrong import mistakes
 from weft.backends.check import RUNTIMES, Severity, check_xml, errors, report_program, report_xml
 from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import hang, waits
-from weft.backends.check.fates import FATES
+from weft.backends.check.findings import FATES
 from weft.backends.check.graph import expand, find_cycle
 from weft.backends.cli import main
 from weft.backends.execute import run_xml

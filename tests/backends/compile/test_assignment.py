@@ -16,7 +16,7 @@ from msccl_rules import published
 from proof import prove, steps
 
 from weft.backends.check import check_program, errors
-from weft.backends.compile.analyses.criticality import earliest, urgency
+from weft.backends.compile.analyses.forwarding import earliest, urgency
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.channels import Channels, Spread
 from weft.backends.compile.passes.lower import Lower

@@ -16,14 +16,13 @@ from random_moves import moves, random_algorithm
 
 from weft.backends.check import check_program, check_xml
 from weft.backends.check.findings import errors
-from weft.backends.compile.analyses.fold import folded
 from weft.backends.compile.compile import (
     CompileOptions,
     compile_algorithm,
     compile_program,
     compile_schedule,
 )
-from weft.backends.compile.passes.lift import Lift
+from weft.backends.compile.passes.lift import Lift, folded
 from weft.backends.compile.passes.trace import Trace
 from weft.backends.execute import collective_of, run_xml
 from weft.backends.formats.msccl.emit import emit

@@ -19,8 +19,7 @@ from weft.backends.compile.compile import (
     compile_program,
     compile_schedule,
 )
-from weft.backends.compile.pass_text import ORDER, parse_passes, require_applicable
-from weft.backends.compile.pipeline import form
+from weft.backends.compile.pipeline import ORDER, form, parse_passes, require_applicable
 from weft.backends.runtime.target import MSCCL, Target
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.registry import PASSES

@@ -12,7 +12,7 @@ from shares import in_pieces
 
 import weft
 from weft.backends.cli import main
-from weft.backends.compile.pass_text import parse_passes
+from weft.backends.compile.pipeline import parse_passes
 from weft.backends.runtime.target import MSCCL
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.registry import BACKENDS

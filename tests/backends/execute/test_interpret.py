@@ -22,12 +22,10 @@ from msccl_files import (
 from networks import networks
 
 from weft.backends.execute import Shape, collective_of, execute, run_program, run_xml
-from weft.backends.execute.guard import unfit
-from weft.backends.execute.interleave import POLICIES, interleave
-from weft.backends.execute.layout import data, layout
+from weft.backends.execute.interleave import POLICIES, Traces, interleave
+from weft.backends.execute.layout import data, layout, unfit
 from weft.backends.execute.machine import assemble
 from weft.backends.execute.memory import Memory
-from weft.backends.execute.traces import Traces
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
 from weft.dsl.base.errors import UserError

@@ -16,11 +16,9 @@ from weft.dsl.base.errors import suggest
 from weft.dsl.base.spans import Source
 from weft.dsl.nouns.program import Buffer, Op, Protocol
 
-from .elements import MAX_ATTRIBUTES, MAX_VALUE, Element, Elements, Tag, fail
-from .model import ALL, XmlAlgo, XmlBlock, XmlRank
-from .numbers import integer
+from .elements import MAX_ATTRIBUTES, MAX_VALUE, Element, Elements, Tag, fail, integer
+from .model import ALL, Remarks, XmlAlgo, XmlBlock, XmlRank
 from .plain import PlainBlocks
-from .remarks import Remarks
 from .transfers import RawStep, transfers_of
 
 COLLECTIVES = {

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from weft.dsl.nouns.program import Buffer, Op, Slice
 
-from .model import ALL, Transfer
-from .numbers import wrap
-from .remarks import Remarks
+from .elements import wrap
+from .model import ALL, Remarks, Transfer
 
 COUNTS = 72
 """MSCCL_MAX_COUNT of the parsers: the first ``cnt`` that they refuse, so 71 is the most."""

@@ -2,7 +2,7 @@
 
 Two-sided steps become ``put`` / ``signal`` / ``wait``: see :mod:`.lower` for
 the table, :mod:`~weft.backends.formats.mscclpp.lower.landing` for where messages land, and
-:mod:`.phases` for nops and the cut at 64 operations. What the program orders,
+:func:`.arrange` for nops and the cut at 64 operations. What the program orders,
 the plan orders, by the same messages and by one semaphore per pair of blocks that wait.
 
 A connection of the program is a channel of its own. Forward go data signals; backward the
@@ -30,8 +30,7 @@ from ..plan.model import Channel, Channels, Gpu, Operation, Plan, RemoteBuffer, 
 from ..plan.order import Order
 from ..plan.write import write_plan
 from .landing import Landing, land
-from .lower import End, Incoming, Lowering, Outgoing, chained
-from .phases import Group, arrange
+from .lower import End, Group, Incoming, Lowering, Outgoing, arrange, chained
 
 ALIGNMENT = 16
 ADDRESSABLE = 1 << 32

@@ -13,7 +13,7 @@ from msccl_files import Gpu, Tb, algo, exchange, pairs_allreduce, ring_allreduce
 from weft.backends.check import check_program, check_xml
 from weft.backends.execute import collective_of, run_algo, run_program
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
-from weft.backends.formats.msccl.read.numbers import integer, wrap
+from weft.backends.formats.msccl.read.elements import integer, wrap
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.nouns.program import Op, Slice
 
