@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from weft.synth.base.engine import Budget, Outcome, Point, Status
     from weft.synth.bounds import Bounds, bounds
     from weft.synth.judge.verify import verify
-    from weft.synth.time.programs import simulate_program
+    from weft.synth.time.program_time import simulate_program
     from weft.synth.time.schedule_time import simulate
 
 # To add a public name: put it into this table, into __all__, and, for type checkers, into the
@@ -129,7 +129,7 @@ _HOME: Final = MappingProxyType(
         "run_msccl_xml": "weft.backends.execute:run_xml",
         "run_mscclpp_json": "weft.backends.formats.mscclpp.interpret:run_plan",
         "simulate": "weft.synth.time.schedule_time:simulate",
-        "simulate_program": "weft.synth.time.programs:simulate_program",
+        "simulate_program": "weft.synth.time.program_time:simulate_program",
         "synthesize": "weft.synth.api:synthesize",
         "target": "weft.backends.runtime.target:target",
         "topology": "weft.dsl.catalogue:topology",

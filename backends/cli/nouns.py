@@ -32,7 +32,7 @@ from .sketches import lint_sketch, read_sketch, split_arguments
 if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
     from weft.dsl.nouns.topology import Topology
-    from weft.synth.time.programs import ProgramTimeline
+    from weft.synth.time.program_record import ProgramTimeline
     from weft.synth.time.timeline import Timeline
 
     from ..formats.listings import Sheets
@@ -498,7 +498,7 @@ class CodeNoun(Noun):
     def timed(self, subject: Subject, args: argparse.Namespace) -> Timed:
         """By the model of its runtime, on the machine of ``-t``."""
         from weft.dsl.nouns.program import Protocol
-        from weft.synth.time.programs import simulate_program
+        from weft.synth.time.program_time import simulate_program
 
         self.require(subject, "simulated")
         _refuse(args, RULE_FLAGS, "is for schedules; programs have one rule", subject)
@@ -565,7 +565,7 @@ class CodeNoun(Noun):
         Raises:
             UserError: none is, or there is no program.
         """
-        from weft.synth.time.programs import record_program
+        from weft.synth.time.program_record import record_program
 
         self.require(subject, done)
         machine = read_topology(args.topology) if args.topology else self.machine(subject)
@@ -581,7 +581,7 @@ class CodeNoun(Noun):
         machine = read_topology(args.topology) if args.topology else self.machine(subject)
         if machine is None:
             return {}
-        from weft.synth.time.programs import simulate_program
+        from weft.synth.time.program_time import simulate_program
 
         from ..report.sheets import times
 
@@ -620,7 +620,7 @@ def _sizes_of(held: Held) -> SizeRange:
 
 
 def _model(args: argparse.Namespace) -> Any:
-    from weft.synth.time.programs import model_of
+    from weft.synth.time.runtime_model import model_of
 
     model = replace(model_of(args.target), name=args.target or "msccl")
     local = math.inf if args.local_bandwidth is None else args.local_bandwidth
@@ -630,7 +630,7 @@ def _model(args: argparse.Namespace) -> Any:
 def _explain(topology: Topology, run: Any) -> str:
     """Where the time goes, in a line: what thread blocks do, and the busiest resource."""
     from weft.synth.fabric.occupancy import row_name
-    from weft.synth.time.programs import Activity
+    from weft.synth.time.program_machine import Activity
 
     total = float(run.spent_us.sum()) or 1.0
     shares = [(float(run.spent_us[:, a].sum()) / total, a) for a in Activity if a != Activity.DONE]

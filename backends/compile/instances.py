@@ -18,7 +18,8 @@ from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.programs import RuntimeModel, simulate_program
+from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
 from .compile import CompileOptions

@@ -20,7 +20,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.packing.trees.quantize import quantize
 from weft.synth.judge.verify import require_valid
-from weft.synth.time.programs import RuntimeModel
+from weft.synth.time.runtime_model import RuntimeModel
 
 from ..check import check_program, require_good
 from ..runtime.judged import target_named

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.topology import Topology
-    from weft.synth.time.programs import RuntimeModel
+    from weft.synth.time.runtime_model import RuntimeModel
 
     from ..check import Finding
     from ..check.checks import Check

@@ -6,7 +6,8 @@ import numpy as np
 
 from weft.dsl.base.tables import count
 from weft.synth.fabric.occupancy import row_name
-from weft.synth.time.programs import Activity, ProgramTimeline
+from weft.synth.time.program_machine import Activity
+from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
 
 from .scale import OKABE_ITO

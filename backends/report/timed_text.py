@@ -8,7 +8,8 @@ from weft.dsl.base.arrays import Floats
 from weft.dsl.base.tables import facts, microseconds, table
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.time.programs import Activity, ProgramTimeline
+from weft.synth.time.program_machine import Activity
+from weft.synth.time.program_record import ProgramTimeline
 from weft.synth.time.timeline import Timeline
 
 from .text import GANTT_RANKS, SHADES, cut_table

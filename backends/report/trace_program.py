@@ -11,7 +11,8 @@ import numpy as np
 
 from weft.dsl.nouns.program import Instr, Op
 from weft.synth.fabric.occupancy import row_name
-from weft.synth.time.programs import Activity, ProgramTimeline
+from weft.synth.time.program_machine import Activity
+from weft.synth.time.program_record import ProgramTimeline
 
 from ..formats.listings import instruction_text
 from .trace import Mark, Trace

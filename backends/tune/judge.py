@@ -17,7 +17,8 @@ from weft.dsl.nouns.program import load as load_program
 from weft.dsl.nouns.schedule import read as read_schedule
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.judge.verify import verify
-from weft.synth.time.programs import ProgramClock, model_of
+from weft.synth.time.program_time import ProgramClock
+from weft.synth.time.runtime_model import model_of
 
 from ..check import RUNTIMES, Finding, check_program, check_xml, errors, sizes_of, target_named
 from ..check.checks import Check

@@ -18,7 +18,8 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.programs import ProgramClock, RuntimeModel, model_of
+from weft.synth.time.program_time import ProgramClock
+from weft.synth.time.runtime_model import RuntimeModel, model_of
 
 from ..compile.compile import compile_schedule
 from ..compile.source import fitted

@@ -53,6 +53,16 @@ def _fast(name: str) -> SimpleNamespace:
     return SimpleNamespace(**names)
 
 
+def watched(module: ModuleType, **replaced: Callable[..., Any]) -> Any:
+    """The marked functions of a module as plain Python, where some are replaced: to watch a run."""
+    names = dict(vars(module))
+    for key, value in vars(module).items():
+        if hasattr(value, _MARK) and value.__module__ == module.__name__:
+            names[key] = FunctionType(value.__code__, names, key, value.__defaults__)
+    names.update(replaced)
+    return SimpleNamespace(**names)
+
+
 def _compiled(function: FunctionType, names: dict[str, Any]) -> Any:
     """A copy of a function that sees these globals, compiled.
 

@@ -35,11 +35,10 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ..fabric.fabric import fabric_of
 from ..judge.replay import replay
 from . import queue_kernel as q
 from . import schedule_kernel as k
-from .rates import Rates, rates_of
+from .legs import Rates, rates_of, rows_held
 
 SPARSE = 32
 """Of more places (chunks times ranks) for each transfer, only those that occur are listed."""
@@ -484,28 +483,14 @@ def routes_of(s: Schedule, one_by_one: bool) -> Routes:
     first, which = distinct_routes(s.route_start, s.route_links.astype(np.int64), grains)
     whole, at = rows_of(s.route_start, first)
     links = s.route_links[at].astype(np.int64)
-    route = np.repeat(np.arange(len(first)), np.diff(whole))
     if one_by_one:
-        link_start, leg_start, leg = np.arange(len(links) + 1), whole, np.arange(len(links))
+        link_start, leg_start = np.arange(len(links) + 1), whole
     else:
-        link_start, leg_start, leg = whole, np.arange(len(first) + 1), route
+        link_start, leg_start = whole, np.arange(len(first) + 1)
     # A row that two links of a leg load is held for both.
-    fabric = fabric_of(s.topology)
-    position, row = fabric.resources_of(links)
-    width = fabric.resources
-    key, came, times = np.unique(leg[position] * width + row, return_index=True, return_counts=True)
-    order = np.argsort(came)  # as the links of each leg come to them
-    legs, rows, times = key[order] // width, key[order] % width, times[order]
-    route_of_leg = np.repeat(np.arange(len(first)), np.diff(leg_start))
-    return Routes(
-        which,
-        leg_start,
-        link_start,
-        links,
-        np.searchsorted(legs, np.arange(int(leg_start[-1]) + 1)),
-        rows,
-        times * grains[first][route_of_leg[legs]],
-    )
+    row_start, rows, times = rows_held(s.topology, link_start, links)
+    weights = times * np.repeat(np.repeat(grains[first], np.diff(leg_start)), np.diff(row_start))
+    return Routes(which, leg_start, link_start, links, row_start, rows, weights)
 
 
 def distinct_routes(start: Ints, links: Ints, grains: Ints) -> tuple[Ints, Ints]:

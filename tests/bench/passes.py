@@ -25,7 +25,7 @@ from weft.backends.runtime.target import RCCL
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.time.programs import simulate_program
+from weft.synth.time.program_time import simulate_program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 

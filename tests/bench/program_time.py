@@ -1,4 +1,4 @@
-"""``make bench``: simulated operations of programs, compiled and in Python, in one process.
+"""``make bench``: simulated operations of programs, compiled and plain, in one process.
 
 Both machines run the same turns, with all costs in ticks before; a first run loads the compiled
 one. *prepared* is what a further size of the same program costs beside its run.
@@ -18,11 +18,9 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.catalog import classic_algorithm
-from weft.synth.time.programs import MSCCL
-from weft.synth.time.programs.compiled import CompiledMachine
-from weft.synth.time.programs.events import Machine
-from weft.synth.time.programs.precedence import precedence
-from weft.synth.time.programs.prepared import Prepared
+from weft.synth.time.program_machine import Machine
+from weft.synth.time.program_tables import PreparedProgram
+from weft.synth.time.runtime_model import MSCCL
 
 MESSAGE = 1 << 20
 CASES = (
@@ -52,7 +50,7 @@ def seconds(what: Callable[[], T]) -> tuple[T, float]:
     return found, time.perf_counter() - start
 
 
-def run(machine: Machine | CompiledMachine) -> None:
+def run(machine: Machine) -> None:
     """To the end, every operation."""
     machine.start()
     while machine.left and machine.advance():
@@ -61,22 +59,22 @@ def run(machine: Machine | CompiledMachine) -> None:
 
 def row(name: str, program: Program, machine: Topology) -> list[str]:
     """µs per operation in Python and compiled, their ratio, and ms to prepare a size."""
-    prepared, protocol = Prepared(program, machine, MSCCL), program.protocol
+    prepared, protocol = PreparedProgram(program, machine, MSCCL), program.protocol
     cut = prepared.cut(MESSAGE, protocol)
     turns, slots = cut.iterations, MSCCL.protocol(protocol).slots
-    costs, operations = prepared.costs(cut, protocol), prepared.operations(cut)
-    order = precedence(operations, costs, machine.ranks)
     layout = prepared.layout(cut)
-    slow = Machine(operations, costs, order, slots=slots, turns=turns)
+    operations = layout.operations
 
-    def make() -> CompiledMachine:
-        return CompiledMachine(layout, prepared.ticks(cut, protocol), slots=slots, turns=turns)
+    def make(compiled: bool = True) -> Machine:
+        ticks = prepared.ticks(cut, protocol)
+        return Machine(layout, ticks, slots=slots, turns=turns, compiled=compiled)
 
+    slow = make(compiled=False)
     run(make())
     quick, ready = seconds(make)
     _, compiled = seconds(lambda: run(quick))
     _, python = seconds(lambda: run(slow))
-    assert slow.finished == quick.finished.tolist()
+    assert slow.finished == quick.finished
     each = 1e6 / (operations.size * turns)
     return [
         name,

@@ -33,7 +33,7 @@ from weft.dsl.base.units import SizeRange, format_bytes
 from weft.dsl.nouns.library import Library, Tuned, read
 from weft.dsl.nouns.program import Protocol
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.time.programs import ProgramClock
+from weft.synth.time.program_time import ProgramClock
 
 MACHINES = (
     "dgx1",

@@ -16,7 +16,8 @@ from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 from weft.synth.engines.classic.catalog import classic_algorithm
 from weft.synth.engines.classic.model import Flat
-from weft.synth.time.programs import MSCCL, simulate_program
+from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import MSCCL
 
 SIZES = {Protocol.SIMPLE: 500_000, Protocol.LL: 32_000, Protocol.LL128: 500_000}
 """Messages that one turn of the runtime's loop takes: the formulas know of no second one."""

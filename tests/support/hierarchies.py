@@ -20,7 +20,8 @@ from weft.synth.engines.classic.hierarchical import Hierarchical, Shape, Structu
 from weft.synth.engines.classic.leaders import Levels
 from weft.synth.engines.classic.model import Cost
 from weft.synth.engines.classic.routes import Routes
-from weft.synth.time.programs import MSCCL, simulate_program
+from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import MSCCL
 
 
 @dataclass(frozen=True)

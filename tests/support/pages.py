@@ -15,7 +15,7 @@ from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu, switch
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.engines.classic.place import Site
 from weft.synth.engines.classic.schedule import to_schedule
-from weft.synth.time.programs import simulate_program
+from weft.synth.time.program_time import simulate_program
 from weft.synth.time.schedule_time import simulate
 
 GRID = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)

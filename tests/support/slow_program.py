@@ -14,7 +14,7 @@ from functools import cache
 from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.program import Op, Program
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.programs import RuntimeModel
+from weft.synth.time.runtime_model import RuntimeModel
 
 Operation = tuple[int, int, int, int]  # rank, block, instruction, piece
 

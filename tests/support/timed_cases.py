@@ -14,7 +14,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.programs import MSCCL
+from weft.synth.time.runtime_model import MSCCL
 
 MODELS = (MSCCL, replace(MSCCL, overhead_us=Fraction(1, 2), local_GBps=200))
 

@@ -18,7 +18,7 @@ from ..format import GOOD, Asked, Format, Held, Order, Ran
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
-    from weft.synth.time.programs import RuntimeModel
+    from weft.synth.time.runtime_model import RuntimeModel
 
     from ...check import Finding
     from ...check.checks import Check
@@ -189,7 +189,7 @@ class MscclXml(Format):
 
     def runtime_model(self, target: str) -> RuntimeModel | None:
         """The model of the runtime that reads the file."""
-        from weft.synth.time.programs import model_of
+        from weft.synth.time.runtime_model import model_of
 
         return model_of(target)
 

@@ -22,7 +22,7 @@ from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 from weft.synth.fabric.fabric import fabric_of
-from weft.synth.time.programs.routes import Route, routes_of
+from weft.synth.time.routes import Route, routes_of
 
 from .model import Script
 

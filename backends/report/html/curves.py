@@ -14,7 +14,8 @@ from weft.synth.bounds import Bounds, lower_bound_us
 from weft.synth.engines.classic.place import Site
 from weft.synth.engines.classic.schedule import to_schedule
 from weft.synth.judge.verify import verify
-from weft.synth.time.programs import MSCCL, RuntimeModel, simulate_program
+from weft.synth.time.program_time import simulate_program
+from weft.synth.time.runtime_model import MSCCL, RuntimeModel
 from weft.synth.time.schedule_time import simulate
 
 from .chart import Series, against_bound, over_size

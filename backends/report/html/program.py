@@ -10,15 +10,11 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Op, Program
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.programs import (
-    MSCCL,
-    Activity,
-    ProgramSimulation,
-    ProgramTimeline,
-    RuntimeModel,
-    record_program,
-)
-from weft.synth.time.programs.routes import routes_of
+from weft.synth.time.program_machine import Activity
+from weft.synth.time.program_record import ProgramTimeline, record_program
+from weft.synth.time.program_time import ProgramSimulation
+from weft.synth.time.routes import routes_of
+from weft.synth.time.runtime_model import MSCCL, RuntimeModel
 
 from .code import chunks_moved
 from .lanes import MOST_BARS, TICKS, Bars, Row, lane

@@ -11,7 +11,8 @@ from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.topology import Topology
 from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
-from weft.synth.time.programs import MSCCL, ProgramSimulation, simulate_program
+from weft.synth.time.program_time import ProgramSimulation, simulate_program
+from weft.synth.time.runtime_model import MSCCL
 
 from ...compile.analyses.order import Order
 from .chunks import chunk_names

@@ -10,7 +10,7 @@ from weft.dsl.nouns.hops import find_hops, gpu_neighbours, route_latency
 from weft.dsl.nouns.topology import Topology
 
 from ...fabric.fabric import fabric_of
-from ...time.programs.routes import routes_of
+from ...time.routes import routes_of
 
 Pair = tuple[int, int]
 Route = tuple[int, ...]

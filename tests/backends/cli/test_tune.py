@@ -14,7 +14,7 @@ from weft.backends.cli import main
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.collective import collective_of
 from weft.dsl.nouns.library import Library, read
-from weft.synth.time.programs import simulate_program
+from weft.synth.time.program_time import simulate_program
 
 QUICK = (
     "-t",

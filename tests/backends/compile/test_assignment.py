@@ -25,7 +25,7 @@ from weft.backends.runtime.target import EXECUTOR, MSCCL, RCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.schedule import Schedule
-from weft.synth.time.programs import simulate_program
+from weft.synth.time.program_time import simulate_program
 
 DGX1 = patterns.both(patterns.DGX1)
 

@@ -18,7 +18,7 @@ from weft.synth.engines.classic.catalog import classic, classic_algorithm
 from weft.synth.engines.classic.flat import FLAT
 from weft.synth.engines.classic.mapping import order_for
 from weft.synth.engines.classic.model import Flat
-from weft.synth.time.programs import simulate_program
+from weft.synth.time.program_time import simulate_program
 
 EACH = pytest.mark.parametrize("one", FLAT, ids=lambda c: f"{c.name}-{c.kind}")
 

@@ -25,7 +25,7 @@ from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Op, Program
 from weft.dsl.nouns.schedule import Schedule, Transfer
 from weft.synth.judge.verify import require_valid
-from weft.synth.time.programs import simulate_program
+from weft.synth.time.program_time import simulate_program
 from weft.synth.time.schedule_time import simulate
 
 DGX1 = patterns.both(patterns.DGX1)

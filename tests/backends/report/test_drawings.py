@@ -19,7 +19,7 @@ from weft.backends.report.svg import drawing, joined, machine_piece
 from weft.backends.report.svg_charts import program_chart, schedule_chart
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology
-from weft.synth.time.programs import record_program
+from weft.synth.time.program_record import record_program
 from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline
 

@@ -21,7 +21,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.schedule import Schedule, Transfer
-from weft.synth.time.programs import record_program
+from weft.synth.time.program_record import record_program
 from weft.synth.time.schedule_time import simulate
 from weft.synth.time.timeline import timeline
 

@@ -1,4 +1,4 @@
-"""The compiled machine does what the one in Python does, to the last tick; clocks of programs."""
+"""The compiled kernel does what the plain one does, to the last tick; clocks of programs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ from weft.dsl.base.errors import BadTopology, CheckFailed, UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Block, Program, Protocol
 from weft.dsl.nouns.topology import Link, Topology, both_ways, gpu
-from weft.synth.time.programs import (
-    MSCCL,
+from weft.synth.time import program_kernel
+from weft.synth.time import program_time as module
+from weft.synth.time.program_machine import Machine
+from weft.synth.time.program_tables import PreparedProgram
+from weft.synth.time.program_time import (
     ProgramClock,
     ProgramSimulation,
-    RuntimeModel,
+    simulate_prepared,
     simulate_program,
 )
-from weft.synth.time.programs import simulate as module
-from weft.synth.time.programs.prepared import Prepared
-from weft.synth.time.programs.simulate import simulate_prepared
+from weft.synth.time.runtime_model import MSCCL, RuntimeModel
 
 PYTHON, COMPILED = 1 << 62, 0
 """Operations that are done before the compiled loop is loaded."""
@@ -53,7 +54,7 @@ def assert_same(
     """Both machines, in every number."""
     slow, quick = (
         simulate_prepared(
-            Prepared(p, machine, model), size, protocol, most_operations=most, few=few
+            PreparedProgram(p, machine, model), size, protocol, most_operations=most, few=few
         )
         for few in (PYTHON, COMPILED)
     )
@@ -72,13 +73,13 @@ def assert_same(
 
 @pytest.fixture(autouse=True)
 def compiled_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which machines ran, one after the other."""
+    """The kernels that ran, one after the other."""
     ran: list[str] = []
     run = module._run
 
-    def note(machine: object, most: float) -> object:
-        ran.append(type(machine).__name__)
-        return run(machine, most)  # type: ignore[arg-type]
+    def note(machine: Machine, most: float) -> object:
+        ran.append("plain" if machine.kernel is program_kernel else "compiled")
+        return run(machine, most)
 
     monkeypatch.setattr(module, "_run", note)
     return ran
@@ -138,7 +139,7 @@ def test_random_programs(
 
 def test_no_programs_are_left_to_python(compiled_runs: list[str]) -> None:
     assert_same(ring_allreduce(6), topology("ring:6"), 1 << 26)
-    assert compiled_runs == ["Machine", "CompiledMachine"]
+    assert compiled_runs == ["plain", "compiled"]
 
 
 # --- at the edges ---------------------------------------------------------------------------------
@@ -177,9 +178,9 @@ def test_ticks_that_do_not_fit(compiled_runs: list[str]) -> None:
     p, machine = ring_allreduce(6), awkward()
     for size in (6_000_003, 80_000_033):
         exact = simulate_program(p, machine, size)
-        assert compiled_runs.pop() == "Machine"
+        assert compiled_runs.pop() == "plain"
         assert ProgramClock(p, machine).time_us(size) == pytest.approx(exact.time_us, rel=1e-9)
-        assert compiled_runs.pop() == "CompiledMachine"
+        assert compiled_runs.pop() == "compiled"
 
 
 def test_the_compiled_loop_takes_over(compiled_runs: list[str]) -> None:
@@ -196,7 +197,7 @@ def test_the_compiled_loop_takes_over(compiled_runs: list[str]) -> None:
     p = program("broadcast", ranks, 1)
     size = 6001 << 21
     run = simulate_program(p, machine, size)
-    assert compiled_runs == ["Machine", "CompiledMachine"]
+    assert compiled_runs == ["plain", "compiled"]
     assert run.exact
     assert run.time_us == pytest.approx(size / 24.93e3)
     assert_same(p, machine, size, most=300)

@@ -14,12 +14,9 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Op, Program
 from weft.dsl.nouns.topology import Topology, both_ways, gpu
-from weft.synth.time.programs import (
-    Activity,
-    ProgramTimeline,
-    record_program,
-    simulate_program,
-)
+from weft.synth.time.program_machine import Activity
+from weft.synth.time.program_record import ProgramTimeline, record_program
+from weft.synth.time.program_time import simulate_program
 
 KINDS = tuple(Op)
 PAIR = Topology("pair", (gpu(0), gpu(1)), both_ways(0, 1, "1", "5"))

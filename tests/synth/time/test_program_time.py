@@ -32,16 +32,10 @@ from weft.dsl.nouns.program import Block, Program, Protocol
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Resource, Topology, both_ways, gpu
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.time.programs import (
-    MSCCL,
-    RCCL,
-    Activity,
-    ProgramSimulation,
-    RuntimeModel,
-    simulate_program,
-)
-from weft.synth.time.programs import simulate as module
-from weft.synth.time.programs.model import ProtocolModel
+from weft.synth.time import program_time as module
+from weft.synth.time.program_machine import Activity
+from weft.synth.time.program_time import ProgramSimulation, simulate_program
+from weft.synth.time.runtime_model import MSCCL, RCCL, ProtocolModel, RuntimeModel
 
 MB = 1_000_000  # 40 µs on a cable of 25 GB/s
 ALPHA = 0.7

@@ -1,6 +1,6 @@
 """What every thread block of a program did when: a run of the program simulation, in columns.
 
-:func:`~.simulate.simulate_program` keeps totals; pictures and traces need every operation. The
+:func:`~.program_time.simulate_program` keeps totals; pictures and traces need every operation. The
 machine is the same one, watched: it costs nothing where nobody watches. Turns of the loop that
 repeat a state are passed at once here too (:mod:`.steady`), so the record has gaps, and says where.
 """
@@ -10,24 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import CheckFailed, UserError
+from weft.dsl.base.jit import watched
+from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 
-from ..schedule_tables import in_us
-from .costs import Leg
-from .events import Activity, Machine
-from .model import MSCCL, Cut, RuntimeModel
+from . import program_kernel as k
+from . import queue_kernel as q
 from .operations import Operations
-from .precedence import meeting, precedence
-from .prepared import Prepared
-from .simulate import run_to_end
+from .program_machine import Activity, Machine, leg_tables
+from .program_tables import Layout, PreparedProgram, Ticks, meeting
+from .program_time import run_to_end
+from .runtime_model import MSCCL, Cut, RuntimeModel
+from .schedule_tables import in_us
 
 MOST_RECORDED = 200_000
 """Of more operations one by one nothing is drawn: nobody could look at it."""
@@ -114,20 +115,19 @@ def record_program(
     """
     if protocol is not None:
         program = replace(program, protocol=protocol)
-    prepared = Prepared(program, topology, model)
+    prepared = PreparedProgram(program, topology, model)
     cut = prepared.cut(message_bytes, program.protocol)
-    table, costs = prepared.operations(cut), prepared.costs(cut, program.protocol)
-    order = precedence(table, costs, topology.ranks)
-    slots = model.protocol(program.protocol).slots
-    recorder = Recorder(table, costs, order, slots=slots, turns=cut.iterations)
+    layout, ticks = prepared.layout(cut), prepared.ticks(cut, program.protocol)
+    slots, size = model.protocol(program.protocol).slots, layout.operations.size
+    recorder = Recorder(layout, ticks, slots=slots, turns=cut.iterations)
     try:
-        skipped = run_to_end(recorder, most_operations) if table.size <= most_operations else None
+        skipped = run_to_end(recorder, most_operations) if size <= most_operations else None
     except CheckFailed as error:
         error.where = f"a message of {format_bytes(message_bytes)}"
         raise
     if skipped is None:
         raise UserError(
-            f"a message of {format_bytes(message_bytes)} takes {table.size * cut.iterations:,} "
+            f"a message of {format_bytes(message_bytes)} takes {size * cut.iterations:,} "
             f"operations, and a timeline holds {most_operations:,}",
             hint="a smaller size has fewer turns of the loop",
         )
@@ -138,15 +138,20 @@ class Recorder(Machine):
     """A machine that notes every operation, what its block did in it, and every message.
 
     Attributes:
-        done: (block, turn, operation, reached, done) of each operation, in ticks, as they end.
+        done: (block, turn, operation, reached, done) of each operation, in ticks.
         phases: (number in ``done``, activity, from, until).
         messages: [number in ``done``, connection, leg, start].
         gaps: (from, until) of the time that was skipped.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        blocks = len(self.at)
+    def __init__(self, layout: Layout, ticks: Ticks, *, slots: int, turns: int) -> None:
+        super().__init__(layout, ticks, slots=slots, turns=turns)
+        self.kernel = watched(k, does=self._does, complete=self._complete)
+        self.legs, self.holds = leg_tables(layout, ticks, object)
+        # The second half of the legs has the second half of the holds.
+        begin = layout.hold_begin
+        self.hold_begin = np.concatenate([begin[:-1], begin + begin[-1]])
+        blocks = self.operations.blocks
         self.done: list[tuple[int, int, int, int, int]] = []
         self.phases: list[tuple[int, int, int, int]] = []
         self.messages: list[list[int]] = []
@@ -157,32 +162,39 @@ class Recorder(Machine):
         self.parts: list[list[list[int]]] = [[] for _ in range(blocks)]
         self.sent = [-1] * blocks
 
-    def _does(self, block: int, activity: Activity) -> None:
-        if activity is not Activity.DONE:
-            self.parts[block].append([activity, self.now])
-        if activity is Activity.SENDING:
+    def _does(self, m: list[int], at: int, activity: int) -> None:
+        block, now = self.block(at), m[q.NOW]
+        if activity != Activity.DONE:
+            self.parts[block].append([activity, now])
+        if activity == Activity.SENDING:
             self.sent[block] = len(self.messages)
-            self.messages.append([-1, self.out[block], self._leg(block), self.now])
-        super()._does(block, activity)
+            self.messages.append([-1, int(self.operations.out[block]), self.leg(at), now])
+        k.does(m, at, activity)
 
-    def _leg(self, block: int) -> int:
-        last = self.turn[block] == self.turns - 1
-        leg: int = (self.costs.last_leg if last else self.costs.leg)[self.at[block]]
-        return leg
-
-    def _complete(self, block: int) -> None:
-        number, parts = len(self.done), self.parts[block]
-        self.done.append((block, self.turn[block], self.at[block], self.begun[block], self.now))
-        for (activity, start), (_, end) in pairwise([*parts, [Activity.DONE, self.now]]):
+    def _complete(self, m: list[int], at: int) -> None:
+        block, number, now = self.block(at), len(self.done), m[q.NOW]
+        parts = self.parts[block]
+        self.done.append((block, m[at + k.TURN], self.operation(at), self.begun[block], now))
+        for (activity, start), (_, end) in pairwise([*parts, [Activity.DONE, now]]):
             if end > start:
                 self.phases.append((number, activity, start, end))
         if self.sent[block] >= 0:
             self.messages[self.sent[block]][0] = number
-        self.begun[block], self.sent[block] = self.now, -1
+        self.begun[block], self.sent[block] = now, -1
         parts.clear()
-        super()._complete(block)
+        k.complete(m, at)
 
-    def shift(self, later: int, turn: list[int]) -> None:
+    def sort(self) -> None:
+        """Number operations by when they were done, those of one instant by their blocks."""
+        order = sorted(range(len(self.done)), key=lambda i: (self.done[i][4], self.done[i][0]))
+        number = {old: new for new, old in enumerate(order)}
+        self.done = [self.done[i] for i in order]
+        phases = [(number[i], what, a, b) for i, what, a, b in self.phases]
+        self.phases = sorted(phases, key=lambda phase: phase[0])
+        for message in self.messages:
+            message[0] = number[message[0]]
+
+    def repeat(self, later: int, turn: list[int], busy: list[int], spent: list[list[int]]) -> None:
         """What is under way goes on in the later turn, as if it had begun there."""
         self.gaps.append((self.now, self.now + later))
         self.begun = [t + later for t in self.begun]
@@ -191,19 +203,22 @@ class Recorder(Machine):
         for message in self.sent:
             if message >= 0:
                 self.messages[message][3] += later
-        super().shift(later, turn)
+        super().repeat(later, turn, busy, spent)
 
 
 def _timeline(
-    prepared: Prepared, cut: Cut, message_bytes: int, recorder: Recorder, skipped: int
+    prepared: PreparedProgram, cut: Cut, message_bytes: int, recorder: Recorder, skipped: int
 ) -> ProgramTimeline:
-    unit, table = recorder.costs.unit, recorder.operations
+    unit, table = recorder.unit, recorder.operations
+    recorder.sort()
     block, turn, operation, reached, done = _columns(recorder.done, 5)
     phase_of, phase, phase_start, phase_end = _columns(recorder.phases, 4)
     messages = sorted(recorder.messages, key=lambda m: m[3])
     sender, connection, leg, start = _columns(messages, 4)
-    legs = [recorder.costs.legs[i] for i in leg]
-    held_start, held_row = _rows(legs)
+    legs = recorder.legs[leg]
+    held_start, hold = rows_of(recorder.hold_begin, np.array(leg, np.int64))
+    held = recorder.holds[hold]
+    since = np.repeat(np.array(start, object), np.diff(held_start))
     at = {(t, op): i for i, (t, op) in enumerate(zip(turn, operation, strict=True))}
     meets = meeting(table)
     piece = np.where(np.array(turn) == cut.iterations - 1, float(cut.last), float(cut.piece))
@@ -230,13 +245,11 @@ def _timeline(
         received_by=_ints([at.get((turn[s], meets[operation[s]]), -1) for s in sender]),
         message_connection=_ints(connection),
         message_start_us=in_us(start, unit),
-        message_left_us=in_us((s + x.leaves for s, x in zip(start, legs, strict=True)), unit),
-        message_end_us=in_us((s + x.arrives for s, x in zip(start, legs, strict=True)), unit),
+        message_left_us=in_us(np.array(start, object) + legs[:, q.LEAVES], unit),
+        message_end_us=in_us(np.array(start, object) + legs[:, q.ARRIVES], unit),
         held_start=held_start,
-        held_row=held_row,
-        held_until_us=in_us(
-            (s + hold for s, x in zip(start, legs, strict=True) for hold in x.holds), unit
-        ),
+        held_row=held[:, q.ROW].astype(np.int64),
+        held_until_us=in_us(since + held[:, q.TICKS], unit),
         waits=_waits(table, at),
     )
 
@@ -248,11 +261,6 @@ def _columns(rows: Iterable[Iterable[int]], width: int) -> list[list[int]]:
 
 def _ints(values: Iterable[int]) -> Ints:
     return np.array(list(values), np.int64)
-
-
-def _rows(legs: list[Leg]) -> tuple[Ints, Ints]:
-    start = np.concatenate([[0], np.cumsum([len(x.rows) for x in legs], dtype=np.int64)])
-    return start, _ints(row for x in legs for row in x.rows)
 
 
 def _waits(table: Operations, at: dict[tuple[int, int], int]) -> Ints:

@@ -15,15 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
 
-from .events import Machine
-
-if TYPE_CHECKING:
-    from .compiled import CompiledMachine
+from .program_machine import Machine
 
 State = tuple[object, ...]
-Running: TypeAlias = "Machine | CompiledMachine"
 
 FEWEST_TURNS = 4
 """With fewer there is nothing to gain."""
@@ -40,16 +35,14 @@ class _Moment:
     spent: list[list[int]]
 
     @staticmethod
-    def of(machine: Running, state: State) -> _Moment:
-        return _Moment(
-            state, machine.now, machine.turn.copy(), list(machine.busy), machine.spent_so_far()
-        )
+    def of(machine: Machine, state: State) -> _Moment:
+        return _Moment(state, machine.now, machine.turn, machine.busy, machine.spent_so_far())
 
 
 class Steady:
     """Watches a run, and shortens it when it repeats itself."""
 
-    def __init__(self, machine: Running) -> None:
+    def __init__(self, machine: Machine) -> None:
         self.machine = machine
         owner = machine.operations.block_of()
         waits = machine.operations.waits.items()
@@ -105,12 +98,12 @@ class Steady:
         turns = [b + periods * (b - a) for a, b in zip(before.turn, after.turn, strict=True)]
         for block, (a, b) in enumerate(zip(after.turn, turns, strict=True)):
             self.skipped += (b - a) * (m.first[block + 1] - m.first[block])
-        for row, (a, b) in enumerate(zip(before.busy, after.busy, strict=True)):
-            m.busy[row] += periods * (b - a)
-        for kind, (old, new) in enumerate(zip(before.spent, after.spent, strict=True)):
-            for block, (a, b) in enumerate(zip(old, new, strict=True)):
-                m.spent[kind][block] += periods * (b - a)
-        m.shift(periods * (after.now - before.now), turns)
+        busy = [periods * (b - a) for a, b in zip(before.busy, after.busy, strict=True)]
+        spent = [
+            [periods * (b - a) for a, b in zip(old, new, strict=True)]
+            for old, new in zip(before.spent, after.spent, strict=True)
+        ]
+        m.repeat(periods * (after.now - before.now), turns, busy, spent)
 
     def _periods(self, before: list[int], after: list[int]) -> int:
         """How often the state can come back."""

@@ -1,4 +1,4 @@
-"""What the links and shared resources of a topology take: distinct numbers, and where each is."""
+"""What messages hold: rates of links and shared resources, and the rows of each leg of a route."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.kept import kept
 from weft.dsl.nouns.topology import Topology
 
+from ..fabric.fabric import fabric_of
+
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """Each distinct number once, so that exact arithmetic is done for few of them.
+    """What a topology takes, each distinct number once: exact arithmetic is done for few of them.
 
     Attributes:
         capacity: distinct bandwidths in GB/s; ``of_row``: the one of each row (links, then shared
@@ -39,3 +41,19 @@ def _distinct(values: Iterable[Fraction]) -> tuple[tuple[Fraction, ...], Ints]:
     index: dict[Fraction, int] = {}
     which = np.array([index.setdefault(x, len(index)) for x in values], np.int64)
     return tuple(index), which
+
+
+def rows_held(topology: Topology, start: Ints, links: Ints) -> tuple[Ints, Ints, Ints]:
+    """The rows of legs, and how many times over a message holds each: once for each of its links.
+
+    The links of leg i are ``links[start[i]:start[i+1]]``. Returns (begin, rows, times): its rows
+    are ``rows[begin[i]:begin[i+1]]``, in the order in which its links come to them.
+    """
+    leg = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    fabric = fabric_of(topology)
+    position, row = fabric.resources_of(links)
+    width = fabric.resources
+    key, came, times = np.unique(leg[position] * width + row, return_index=True, return_counts=True)
+    order = np.argsort(came)
+    legs, rows = key[order] // width, key[order] % width
+    return np.searchsorted(legs, np.arange(len(start))), rows, times[order]

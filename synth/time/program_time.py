@@ -1,7 +1,7 @@
 """How long a program takes: its thread blocks, FIFOs and loop iterations on α–β links.
 
 The rule (``docs/simulation.md`` states it in full). A message of M bytes is cut as the runtime does
-(:class:`~weft.synth.time.programs.model.RuntimeModel`): every **iteration** moves one payload of
+(:class:`~weft.synth.time.runtime_model.RuntimeModel`): every **iteration** moves one payload of
 each chunk, and an instruction of *count* chunks is ⌈count / merge⌉ **operations**. A thread block
 runs its operations in order, iteration after iteration; nothing else keeps iterations apart, so
 they overlap as they do in the runtime.
@@ -32,26 +32,19 @@ from weft.dsl.base.units import format_bytes
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology
 
-from ..schedule_time import Timing, bus_factor
-from .events import Activity, Machine
-from .layout import FITS
-from .model import MSCCL, Cut, RuntimeModel
-from .operations import Operations
-from .precedence import precedence
-from .prepared import Prepared
-from .steady import FEWEST_TURNS, Running, Steady
+from . import program_kernel as k
+from .program_machine import Activity, Machine
+from .program_tables import FEW_OPERATIONS, FITS, PreparedProgram
+from .runtime_model import MSCCL, Cut, RuntimeModel
+from .schedule_time import Timing, bus_factor
+from .steady import FEWEST_TURNS, Steady
 
 MOST_OPERATIONS = 2_000_000
 MOST_COMPILED = 16_000_000
-"""The same where the compiled loop runs."""
-
-FEW_OPERATIONS = 20_000
-"""Fewer are done before the compiled loop is loaded."""
+"""The same where the compiled kernel runs."""
 
 LEAST_TURNS = 8
 """Iterations that are always simulated, however large the program."""
-
-__all__ = ["Activity", "ProgramSimulation", "simulate_program"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,11 +86,11 @@ def simulate_program(
     ``protocol`` replaces the program's own. Rank r of the program is rank r of the topology.
     Iterations that repeat a state are skipped, exactly (:mod:`.steady`); if after
     ``most_operations`` (or 8 iterations) no state has come back, the rest is extrapolated
-    (``exact`` is false); by default these are 2 million, or 16 million in the compiled loop. That
+    (``exact`` is false); by default these are 2 million, or 16 million in the compiled kernel. That
     one takes over after :data:`FEW_OPERATIONS`, if the ticks of the run fit 64 bits. An operation
-    takes some 10 µs before that, and 1 in it; the results are the same, to the last tick.
+    takes some 20 µs before that, and 1 in it; the results are the same, to the last tick.
 
-    Many sizes of one program are quicker with a :class:`~.clock.ProgramClock`.
+    Many sizes of one program are quicker with a :class:`ProgramClock`.
 
     Raises:
         UserError: a size below one byte, or a protocol that the runtime does not have.
@@ -105,14 +98,14 @@ def simulate_program(
             joined by links and switches.
         CheckFailed: the program cannot end; says which operations are stuck, and why.
     """
-    prepared = Prepared(program, topology, model)
+    prepared = PreparedProgram(program, topology, model)
     return simulate_prepared(
         prepared, message_bytes, protocol, bound_us=bound_us, most_operations=most_operations
     )
 
 
 def simulate_prepared(
-    prepared: Prepared,
+    prepared: PreparedProgram,
     message_bytes: int,
     protocol: Protocol | None = None,
     *,
@@ -146,21 +139,76 @@ def simulate_prepared(
     )
 
 
+class ProgramClock:
+    """Times a program on a machine; what no size changes is done once.
+
+    All runs are made by the compiled kernel, if they can be.
+
+    Raises:
+        BadTopology: another number of ranks than the program's.
+    """
+
+    def __init__(self, program: Program, topology: Topology, model: RuntimeModel = MSCCL) -> None:
+        self._prepared = PreparedProgram(program, topology, model)
+
+    def time_us(self, message_bytes: int, protocol: Protocol | None = None) -> float:
+        """When the last block is done, in µs; as :func:`simulate_program`, but quick.
+
+        That is the exact time wherever exact ticks fit 64 bits. Else ticks are the finest power
+        of two of a µs that fits: what a chunk holds a link is off by half a tick, and messages
+        that are ready at the same instant may be served in another order.
+
+        Raises:
+            UserError, BadTopology, CheckFailed: as :func:`simulate_program`.
+        """
+        protocol = protocol or self._prepared.program.protocol
+        cut = self._prepared.cut(message_bytes, protocol)
+        try:
+            found = Runs(self._prepared, cut, protocol, 0, rounded=True).find(None)
+        except CheckFailed as error:
+            error.where = f"a message of {format_bytes(message_bytes)}"
+            raise
+        return float(found.finish.max(initial=0))
+
+    def simulate(
+        self,
+        message_bytes: int,
+        protocol: Protocol | None = None,
+        *,
+        bound_us: float | None = None,
+        most_operations: int | None = None,
+    ) -> ProgramSimulation:
+        """All that :func:`simulate_program` says, and the same errors."""
+        return simulate_prepared(
+            self._prepared,
+            message_bytes,
+            protocol,
+            bound_us=bound_us,
+            most_operations=most_operations,
+            few=0,
+        )
+
+
 class Runs:
-    """Runs of one cut of a message, by the machine in Python and by the compiled one.
+    """Runs of one cut of a message, by the plain kernel and by the compiled one.
 
     ``few``: operations that are worth no loading of the compiled one. ``rounded``: where exact
-    ticks do not fit 64 bits, take coarser ones, and not the machine in Python.
+    ticks do not fit 64 bits, take coarser ones, and not the plain kernel.
     """
 
     def __init__(
-        self, prepared: Prepared, cut: Cut, protocol: Protocol, few: int, *, rounded: bool = False
+        self,
+        prepared: PreparedProgram,
+        cut: Cut,
+        protocol: Protocol,
+        few: int,
+        *,
+        rounded: bool = False,
     ) -> None:
         self.prepared, self.cut, self.protocol, self.few = prepared, cut, protocol, few
         self.size, self.rounded = prepared.operations(cut).size, rounded
         self.slots = prepared.model.protocol(protocol).slots
         self.ticks = prepared.ticks(cut, protocol)
-        self._arguments: tuple[Any, ...] | None = None
 
     def find(self, most_operations: int | None) -> _Run:
         """All iterations, the last ones extrapolated if there are too many.
@@ -171,30 +219,19 @@ class Runs:
         turns, least = self.cut.iterations, LEAST_TURNS * self.size
         if least <= self.few:
             most = min(self.few, max(most_operations or self.few, least))
-            if found := _run(self._machine(turns), most):
+            if found := _run(self._machine(turns, compiled=False), most):
                 return found
         default = MOST_COMPILED if self._fits(turns) else MOST_OPERATIONS
         most = max(most_operations or default, least)
         return self._run(turns, most) or _longer(self._run, turns, most // self.size)
 
     def _run(self, turns: int, most: float) -> _Run | None:
-        if self.size * turns <= self.few or not self._fits(turns):
-            return _run(self._machine(turns), most)
-        from .compiled import CompiledMachine
+        compiled = self.size * turns > self.few and self._fits(turns)
+        return _run(self._machine(turns, compiled=compiled), most)
 
+    def _machine(self, turns: int, *, compiled: bool) -> Machine:
         layout = self.prepared.layout(self.cut)
-        try:
-            return _run(CompiledMachine(layout, self.ticks, slots=self.slots, turns=turns), most)
-        except _Stalled:
-            return _run(self._machine(turns), math.inf)  # says why
-
-    def _machine(self, turns: int) -> Machine:
-        if self._arguments is None:
-            operations = self.prepared.operations(self.cut)
-            costs = self.prepared.costs(self.cut, self.protocol)
-            order = precedence(operations, costs, self.prepared.topology.ranks)
-            self._arguments = operations, costs, order
-        return Machine(*self._arguments, slots=self.slots, turns=turns)
+        return Machine(layout, self.ticks, slots=self.slots, turns=turns, compiled=compiled)
 
     def _fits(self, turns: int) -> bool:
         """Whether ticks of 64 bits do; with ``rounded`` they do afterwards."""
@@ -219,11 +256,7 @@ class _Run:
     exact: bool = True
 
 
-class _Stalled(Exception):
-    """The compiled loop came to a halt; the machine in Python can say why."""
-
-
-def run_to_end(machine: Running, most: float) -> int | None:
+def run_to_end(machine: Machine, most: float) -> int | None:
     """Run a machine until all blocks are done; how many operations were skipped as repeating.
 
     None if more operations than ``most`` would have to be simulated.
@@ -234,21 +267,21 @@ def run_to_end(machine: Running, most: float) -> int | None:
     machine.start()
     steady = Steady(machine) if machine.turns >= FEWEST_TURNS else None
     while machine.left:
-        if steady and not isinstance(machine, Machine):
+        if steady:
             machine.watch(steady.watched, steady.seen)
         if not machine.advance():
-            raise _stuck(machine) if isinstance(machine, Machine) else _Stalled
+            raise _stuck(machine)
         if steady and steady.look() and steady.simulated > most:
             return None
     return steady.skipped if steady else 0
 
 
-def _run(machine: Running, most: float) -> _Run | None:
+def _run(machine: Machine, most: float) -> _Run | None:
     """Run to the end; None if that would take more operations than ``most``."""
     skipped = run_to_end(machine, most)
     if skipped is None:
         return None
-    unit = machine.costs.unit if isinstance(machine, Machine) else machine.unit
+    unit = machine.unit
     return _Run(
         _in_us([machine.busy], unit)[0],
         _in_us(machine.spent[: Activity.DONE], unit),
@@ -283,31 +316,36 @@ _NAMED = 6
 
 def _stuck(machine: Machine) -> CheckFailed:
     """The blocked operations, and what each waits for."""
-    o = machine.operations
-    stuck = [b for b in range(o.blocks) if machine.turn[b] < machine.turns]
-    told = [_why(machine, o, b) for b in stuck[:_NAMED]]
+    turn = machine.turn
+    stuck = [b for b in range(machine.operations.blocks) if turn[b] < machine.turns]
+    named = [_why(machine, b, turn) for b in stuck[:_NAMED]]
     if len(stuck) > _NAMED:
-        told.append(f"… {len(stuck) - _NAMED} more")
+        named.append(f"… {len(stuck) - _NAMED} more")
     return CheckFailed(
-        f"the program never ends; blocked: {'; '.join(told)}",
+        f"the program never ends; blocked: {'; '.join(named)}",
         hint="`weft check` tells which operations wait for each other",
     )
 
 
-def _why(machine: Machine, o: Operations, block: int) -> str:
-    op = machine.at[block]
-    turn = f" in iteration {machine.turn[block]}" if machine.turn[block] else ""
-    match machine.doing[block]:
+def _why(machine: Machine, block: int, turn: list[int]) -> str:
+    o, at = machine.operations, machine.at(block)
+    op = machine.operation(at)
+    when = f" in iteration {turn[block]}" if turn[block] else ""
+    match machine.m[at + k.DOING]:
         case Activity.MESSAGE:
-            need = f"a message from rank {o.connections[machine.into[block]][0]}"
+            need = f"a message from rank {o.connections[o.into[block]][0]}"
         case Activity.SLOT:
-            need = f"a free slot to rank {o.connections[machine.out[block]][1]}"
+            need = f"a free slot to rank {o.connections[o.out[block]][1]}"
         case _:
             other, done = next(
-                (b, n)
-                for b, n in machine.waits[op]
-                if not machine.reached(b, machine.turn[block], n)
+                (b, n) for b, n in o.waits[op] if not _reached(machine, b, turn, turn[block], n)
             )
             step = o.instruction[o.first[other] + done - 1]
             need = f"step {step} of tb {o.block_id[other]}"
-    return f"{o.describe(block, op)}{turn} waits for {need}"
+    return f"{o.describe(block, op)}{when} waits for {need}"
+
+
+def _reached(machine: Machine, block: int, turns: list[int], turn: int, need: int) -> bool:
+    """Whether a block has done so many operations of a turn."""
+    done = machine.operation(machine.at(block)) - machine.first[block]
+    return turns[block] > turn or (turns[block] == turn and done >= need)

@@ -1,0 +1,313 @@
+"""What of a program's simulation no run changes: its operations, routes, and costs in ticks.
+
+Operations and routes are made once for each way to merge chunks; a size and a protocol then only
+fill in ticks. These are exact rationals brought to one unit, so equal times are equal, ties do not
+depend on rounding, and a state that repeats repeats exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from weft.dsl.base.arrays import AnyArray, Ints
+from weft.dsl.base.errors import BadTopology
+from weft.dsl.base.jit import fast
+from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.program import Program, Protocol
+from weft.dsl.nouns.topology import Topology
+
+from . import program_kernel
+from .legs import rates_of, rows_held
+from .operations import Operations, operations_of
+from .routes import Route, routes_of
+from .runtime_model import Cut, RuntimeModel
+
+FEW_OPERATIONS = 20_000
+"""Of a run: fewer are done by the plain kernel. Of a turn: fewer are put in order by it."""
+
+FITS = 1 << 61
+"""Runs that take fewer ticks, all operations one after the other, fit 64 bits with all sums."""
+
+_UNIT_BITS = 192  # a finer common unit than 2^-192 µs is not worth its price
+_COARSE_UNIT = 1 << 60
+
+
+# --- ticks ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """What one chunk takes, in whole ticks of any size; pairs: a full turn, and the last one.
+
+    Attributes:
+        unit: ticks in a µs.
+        row: how long a chunk holds each row. ``alpha``: the latency of each link (Python's
+            integers).
+        local: copying or adding a chunk. ``overhead``: of any operation.
+    """
+
+    unit: int
+    row: tuple[AnyArray, AnyArray]
+    alpha: AnyArray
+    local: tuple[int, int]
+    overhead: int
+
+
+def ticks_of(
+    topology: Topology, cut: Cut, model: RuntimeModel, protocol: Protocol, unit: int = 0
+) -> Ticks:
+    """Everything in the coarsest unit in which it is exact, or in a given one, rounded."""
+    how, rates = model.protocol(protocol), rates_of(topology)
+    speed = how.efficiency * BYTES_PER_US_PER_GBPS
+    full, last = ([size / (x * speed) for x in rates.capacity] for size in (cut.piece, cut.last))
+    alpha = [x * how.alpha for x in rates.latency]
+    local = _local(cut, model)
+    overhead = Fraction(model.overhead_us)
+    if not unit:
+        unit = math.lcm(*{x.denominator for x in (*full, *last, *alpha, *local, overhead)})
+        if unit.bit_length() > _UNIT_BITS:
+            unit = _COARSE_UNIT
+    one, other = (
+        np.array([max(1, round(x * unit)) for x in times], object)[rates.of_row]
+        for times in (full, last)
+    )
+    return Ticks(
+        unit,
+        (one, other),
+        np.array([round(x * unit) for x in alpha], object)[rates.of_link],
+        (round(local[0] * unit), round(local[1] * unit)),
+        round(overhead * unit),
+    )
+
+
+def _local(cut: Cut, model: RuntimeModel) -> tuple[Fraction, Fraction]:
+    """µs of copying or adding one chunk's piece, in a full and in the last turn."""
+    if model.local_GBps == math.inf:
+        return Fraction(0), Fraction(0)
+    speed = Fraction(model.local_GBps) * BYTES_PER_US_PER_GBPS
+    return cut.piece / speed, cut.last / speed
+
+
+# --- operations and their legs --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Columns of a turn of the loop, and its distinct legs without their ticks.
+
+    A *leg* is a connection and a number of chunks.
+
+    Attributes:
+        leg: of each operation; -1: it does not send.
+        leg_chunks: of each leg. ``hold_begin``: where its holds begin, and one more.
+        hold_row, hold_chunks: the row of each hold, and how many chunks hold it for how long.
+        alpha_leg, alpha_link: pairs of a leg and a link of its route.
+        start, after: CSR of what comes after each operation. ``meets``: who receives its message.
+        order: operations, each after what it needs; those that wait for themselves are not there.
+        by_far: operations, those first whose messages go farthest round the ranks.
+        wait_begin, waits: CSR of (block, operations) that each operation waits for.
+    """
+
+    operations: Operations
+    leg: Ints
+    leg_chunks: Ints
+    hold_begin: Ints
+    hold_row: Ints
+    hold_chunks: Ints
+    alpha_leg: Ints
+    alpha_link: Ints
+    start: Ints
+    after: Ints
+    meets: Ints
+    order: Ints
+    by_far: Ints
+    wait_begin: Ints
+    waits: Ints
+
+    @staticmethod
+    def of(operations: Operations, topology: Topology, routes: list[Route]) -> Layout:
+        """The layout of operations on routes of a topology."""
+        leg, connection, chunks = _legs(operations)
+        lengths = np.array([len(x) for x in routes], np.int64)[connection]
+        links = _ints(i for c in connection.tolist() for i in routes[c])
+        begin, rows, times = rows_held(topology, np.concatenate([[0], np.cumsum(lengths)]), links)
+        start, after = successors(operations)
+        wait_begin, waits = _waits(operations)
+        return Layout(
+            operations,
+            leg,
+            chunks,
+            begin,
+            rows,
+            times * np.repeat(chunks, np.diff(begin)),
+            np.repeat(np.arange(len(lengths)), lengths),
+            links,
+            start,
+            after,
+            _ints(meeting(operations)),
+            _in_order(start, after),
+            _by_far(operations, topology.ranks),
+            wait_begin,
+            waits,
+        )
+
+    def longest(self, ticks: Ticks, turns: int) -> float:
+        """No run of so many turns takes more ticks, or holds a row for more."""
+        chunks, sends = self.operations.chunks, self.leg[self.leg >= 0]
+        alpha = np.bincount(
+            self.alpha_leg, ticks.alpha.astype(float)[self.alpha_link], len(self.leg_chunks)
+        )
+        each = self.operations.size * float(ticks.overhead)
+        each += float(max(ticks.local)) * float(chunks[self.operations.local].sum())
+        rows = np.maximum(*(row.astype(float) for row in ticks.row))
+        holds = rows[self.hold_row] * self.hold_chunks
+        leaves = np.add.reduceat(holds, self.hold_begin[:-1]) if len(holds) else holds
+        return turns * (each + float((leaves + alpha)[sends].sum()))
+
+
+def _in_order(start: Ints, after: Ints) -> Ints:
+    """Operations, each after what it needs; those that wait for themselves are not there."""
+    missing = np.bincount(after, minlength=len(start) - 1)
+    order = np.zeros(len(missing), np.int64)
+    if len(missing) > FEW_OPERATIONS:
+        return order[: fast(program_kernel).in_order(start, after, missing, order)]
+    listed = order.tolist()
+    size = program_kernel.in_order(start.tolist(), after.tolist(), missing.tolist(), listed)
+    return np.array(listed[:size], np.int64)
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, np.int64)
+
+
+def _legs(operations: Operations) -> tuple[Ints, Ints, Ints]:
+    """The leg of each operation, and the connection and chunks of each leg."""
+    sends = np.flatnonzero(operations.sends)
+    connection = operations.out[operations.block_of()[sends]]
+    most = int(operations.chunks.max(initial=0)) + 1
+    keys, which = np.unique(connection * most + operations.chunks[sends], return_inverse=True)
+    leg = np.full(operations.size, -1, np.int64)
+    leg[sends] = which
+    return leg, keys // most, keys % most
+
+
+def _by_far(operations: Operations, ranks: int) -> Ints:
+    ends = np.array(operations.connections, np.int64).reshape(-1, 3)
+    far = np.append((ends[:, 1] - ends[:, 0]) % ranks, 0)[operations.out[operations.block_of()]]
+    return np.argsort(-far, kind="stable")
+
+
+def _waits(operations: Operations) -> tuple[Ints, Ints]:
+    count = np.zeros(operations.size + 1, np.int64)
+    pairs: list[tuple[int, int]] = []
+    for op in sorted(operations.waits):
+        count[op + 1] = len(operations.waits[op])
+        pairs += operations.waits[op]
+    return np.cumsum(count), np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def meeting(operations: Operations) -> list[int]:
+    """Within a turn, for each operation that sends: the one that receives its message; -1: none."""
+    block = operations.block_of()
+    meets = np.full(operations.size, -1, np.int64)
+    sends, receives = np.flatnonzero(operations.sends), np.flatnonzero(operations.receives)
+    key = _ordinals(operations.out[block[sends]], operations.size)
+    other = _ordinals(operations.into[block[receives]], operations.size)
+    _, at, where = np.intersect1d(key, other, assume_unique=True, return_indices=True)
+    meets[sends[at]] = receives[where]
+    return meets.tolist()
+
+
+def _ordinals(connection: Ints, width: int) -> Ints:
+    """connection · width + how many of that connection come before, for each in the column."""
+    order = np.argsort(connection, kind="stable")
+    among = connection[order]
+    keys = np.empty(len(connection), np.int64)
+    keys[order] = among * width + np.arange(len(among)) - np.searchsorted(among, among)
+    return keys
+
+
+def successors(operations: Operations) -> tuple[Ints, Ints]:
+    """CSR of what must come after each operation within a turn."""
+    block = operations.block_of()
+    program = np.flatnonzero(block[1:] == block[:-1])
+    meets = np.array(meeting(operations), np.int64)
+    sends = np.flatnonzero(meets >= 0)
+    waits = np.array(
+        [(operations.first[b] + n - 1, op) for op, w in operations.waits.items() for b, n in w],
+        np.int64,
+    ).reshape(-1, 2)
+    source = np.concatenate([program, sends, waits[:, 0]])
+    target = np.concatenate([program + 1, meets[sends], waits[:, 1]])
+    order = np.argsort(source, kind="stable")
+    start = np.searchsorted(source[order], np.arange(operations.size + 1))
+    return start, target[order]
+
+
+# --- all of a program -----------------------------------------------------------------------------
+
+
+class PreparedProgram:
+    """Operations, routes and layouts, each made once and only if it is asked for.
+
+    Raises:
+        BadTopology: another number of ranks.
+    """
+
+    def __init__(self, program: Program, topology: Topology, model: RuntimeModel) -> None:
+        ranks = program.rank_count
+        if topology.ranks != ranks:
+            raise BadTopology(
+                f"the program is for {ranks} ranks, and {topology.name} has {topology.ranks}",
+                hint="name the process group" if topology.ranks > ranks else "",
+            )
+        self.program, self.topology, self.model = program, topology, model
+        self._programs = {program.protocol: program}
+        self._operations: dict[int, Operations] = {}
+        self._layouts: dict[int, Layout] = {}
+        self._routes: list[Route] | None = None
+
+    def cut(self, message_bytes: int, protocol: Protocol) -> Cut:
+        """How a message is cut under a protocol."""
+        if protocol not in self._programs:
+            self._programs[protocol] = replace(self.program, protocol=protocol)
+        return self.model.cut(self._programs[protocol], message_bytes)
+
+    def operations(self, cut: Cut) -> Operations:
+        """The operations of a turn; the same for cuts that merge all there is to merge."""
+        merge = self._merge(cut)
+        if merge not in self._operations:
+            self._operations[merge] = operations_of(self.program, merge)
+        return self._operations[merge]
+
+    def layout(self, cut: Cut) -> Layout:
+        """The columns of these operations."""
+        merge = self._merge(cut)
+        if merge not in self._layouts:
+            operations = self.operations(cut)
+            self._layouts[merge] = Layout.of(operations, self.topology, self.routes(operations))
+        return self._layouts[merge]
+
+    def routes(self, operations: Operations) -> list[Route]:
+        """The route of each connection; these do not depend on what is merged."""
+        if self._routes is None:
+            self._routes = routes_of(self.topology, operations.connections)
+        return self._routes
+
+    def ticks(self, cut: Cut, protocol: Protocol, unit: int = 0) -> Ticks:
+        """What a chunk costs; exact, or in a given unit."""
+        return ticks_of(self.topology, cut, self.model, protocol, unit)
+
+    def _merge(self, cut: Cut) -> int:
+        return min(cut.merge, self._most)
+
+    @cached_property
+    def _most(self) -> int:
+        """The chunks of the longest instruction: more are never merged."""
+        return max(1, int(self.program.count.max(initial=1)))
