@@ -13,7 +13,7 @@ from weft.dsl.base.errors import AnswerIsNo, Infeasible, NothingFound, UserError
 
 from .console import Console, stdout_errors
 from .exit_codes import Exit
-from .parser import build_parser, flags_of, verb_of
+from .parser import build_parser, flags_of, verb_of, verbs_of_others
 from .signals import final, leave, terminable
 
 
@@ -35,13 +35,13 @@ def run(argv: Sequence[str] | None) -> int:
 
 
 def _dispatch(arguments: list[str], console: Console) -> int:
-    parser = build_parser()
+    if arguments[:1] == ["help"]:  # weft help topo show
+        arguments = [*arguments[1:], "--help"]
+    parser = build_parser(verbs_of_others(arguments))
     if not arguments:
         # A wrong question: a script whose verb is missing must not go on as if all were well.
         parser.print_help(sys.stderr)
         return Exit.WRONG_QUESTION
-    if arguments[0] == "help":  # weft help topo show
-        arguments = [*arguments[1:], "--help"]
     try:
         args = parser.parse_args(arguments)
     except SystemExit as end:  # --help and --version

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
+from weft.dsl.base import registry
 from weft.dsl.base.errors import UserError, suggest
 
 from .console import Console
@@ -78,8 +79,18 @@ def flags_of(name: str) -> type[Flags] | None:
 
 
 def verb_of(name: str) -> Verb:
-    """The module of a verb."""
-    return cast(Verb, import_module(f"{__package__}.verbs.{name}"))
+    """The module of a verb; those of other packages by their entry point."""
+    if name in VERBS:
+        return cast(Verb, import_module(f"{__package__}.verbs.{name}"))
+    return cast(Verb, registry.VERBS.load(name))
+
+
+def verbs_of_others(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Names that other packages give verbs, looked up only where the verb asked for is not ours."""
+    words = [a for a in arguments if not a.startswith("-")]
+    if not words or words[0] in VERBS:
+        return ()
+    return registry.VERBS.names()
 
 
 class Parser(argparse.ArgumentParser):
@@ -163,8 +174,8 @@ class VerbParser(Parser):
         return super().parse_known_args(args, namespace)
 
 
-def build_parser() -> Parser:
-    """The whole command line."""
+def build_parser(others: Iterable[str] = ()) -> Parser:
+    """The whole command line; ``others``: verbs of other packages."""
     parser = Parser(
         prog="weft",
         description="Collective algorithms: synthesize, bound, check, compile, run.",
@@ -179,6 +190,8 @@ def build_parser() -> Parser:
     for name, help_line in VERBS.items():
         description = help_line[0].upper() + help_line[1:] + "."
         verbs.add_parser(name, help=help_line, description=description)
+    for name in others:
+        verbs.add_parser(name)
     return parser
 
 

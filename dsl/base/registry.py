@@ -69,7 +69,8 @@ class Registry:
             raise UnknownName(self.kind, name, self.names(), where=spec.span if spec else None)
         module, _, attribute = target.partition(":")
         try:
-            return getattr(import_module(module), attribute)
+            found = import_module(module)
+            return getattr(found, attribute) if attribute else found
         except ModuleNotFoundError as error:
             if str(error.name).partition(".")[0] == "weft":  # ours is never missing: a bug
                 raise
@@ -149,6 +150,9 @@ BACKENDS = Registry(
     },
 )
 """What turns a program into artefacts that a runtime reads."""
+
+VERBS = Registry("verb", "weft.verbs")
+"""Verbs that other packages add to the command line: modules like those of ``cli/verbs``."""
 
 IMPORTERS = Registry("importer", "weft.importers")
 """Formats of topology files that other packages read; ours are the table of ``dsl/importers``."""
