@@ -9,11 +9,12 @@ import threading
 import time
 from typing import Any
 
+from weft.dsl.base.processes import end_tree
+
 from . import frames
 from .answer import Answer, Ending, of_error
 from .fingerprint import fingerprint
 from .job import Job
-from .processes import end_tree
 
 CODE = "from weft.backends.jobs.child import main; main()"
 

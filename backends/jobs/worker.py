@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -15,13 +14,13 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.processes import Process, end, last_line, python, signal_name, start
 
 from . import frames
 from .answer import Answer, Ending
 from .child import CODE
 from .executor import LOOK
 from .job import Job
-from .processes import end_tree
 
 SERVES = 200
 """Jobs after which a process is replaced, so that what libraries leave behind does not pile up."""
@@ -46,7 +45,7 @@ class Worker:
     def __init__(self, threads: int, code: str) -> None:
         self._threads = threads
         self._code = code
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._reader = frames.Reader()
         self._errors: BinaryIO | None = None
         self._served = 0
@@ -94,9 +93,7 @@ class Worker:
         process, self._process = self._process, None
         if process is None:
             return
-        if process.poll() is None:
-            end_tree(process.pid)
-        process.wait()
+        end([process])
         for pipe in (process.stdin, process.stdout, self._errors):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -104,7 +101,7 @@ class Worker:
 
     # --- one process ------------------------------------------------------------------------------
 
-    def _ready(self, stopped: Callable[[], bool]) -> subprocess.Popen[bytes] | None:
+    def _ready(self, stopped: Callable[[], bool]) -> Process | None:
         """The process, made if there is none; None if it was not wanted any more meanwhile."""
         if self._process is not None and (
             self._served >= SERVES or self._process.poll() is not None
@@ -132,34 +129,27 @@ class Worker:
             )
         return process
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Process:
         limits = dict.fromkeys(_THREADS, str(self._threads))
         # As seen from here, also where a program has set its own path to modules.
         path = os.pathsep.join(sys.path)
         self._errors = tempfile.TemporaryFile(prefix="weft-job-")
         self._reader, self._served = frames.Reader(), 0
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", CODE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,
-            # A fixed seed of hashes: no answer may hang on the order of a set.
-            env={**os.environ, **limits, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
-        )
+        # A fixed seed of hashes: no answer may hang on the order of a set.
+        command = python("-c", CODE, **limits, PYTHONPATH=path, PYTHONHASHSEED="0")
+        pipe = subprocess.PIPE
+        self._process = start(command, stdin=pipe, stdout=pipe, stderr=self._errors)
         return self._process
 
-    def _send(self, process: subprocess.Popen[bytes], job: Job) -> None:
+    def _send(self, process: Process, job: Job) -> None:
         assert process.stdin is not None
         frames.write(process.stdin.fileno(), {"function": job.function, "text": job.text})
 
-    def _answer(
-        self, process: subprocess.Popen[bytes], end: float | None, stopped: Callable[[], bool]
-    ) -> Any:
+    def _answer(self, process: Process, until: float | None, stopped: Callable[[], bool]) -> Any:
         """The next value it says; None if it is too late, or nobody wants it."""
         assert process.stdout is not None
         pipe = process.stdout.fileno()
-        while not stopped() and (end is None or time.monotonic() < end):
+        while not stopped() and (until is None or time.monotonic() < until):
             if (value := self._reader.value()) is not None:
                 return value[0]
             if select.select([pipe], [], [], LOOK)[0]:
@@ -169,15 +159,14 @@ class Worker:
                 self._reader.feed(part)
         return None
 
-    def _how(self, process: subprocess.Popen[bytes]) -> str:
+    def _how(self, process: Process) -> str:
         """How a process ended by itself, and the last that it wrote."""
         try:
             code = process.wait(5.0)
         except subprocess.TimeoutExpired:  # it closed its pipe and lives on
             return "it fell silent"
         if code < 0:
-            name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
-            how = f"killed by signal {-code} {name}".rstrip()
+            how = f"killed by signal {-code} {signal_name(-code)}".rstrip()
         else:
             how = f"exit code {code}"
         return f"{how}: {last}" if (last := self._last_words()) else how
@@ -187,5 +176,4 @@ class Worker:
             return ""
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - 2000))
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1][:200] if lines else ""
+        return last_line(self._errors.read().decode(errors="replace"))

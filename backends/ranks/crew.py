@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import math
 import os
 import signal
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.dsl.base.processes import (
+    POLL,
+    STARTING,
+    STDERR,
+    Command,
+    owning,
+    running,
+    signal_name,
+    wait,
+)
+
 from .job import Job, Report
-from .launch import Start
-from .serve import ALIVE
 
-Launcher = Callable[[Path, int, float], Start]
-
-STARTING = 60.0
-"""Seconds in which all ranks must be connected, and in which a rank makes its data."""
+Launcher = Callable[[Path, int, float], Command]
 
 GRACE = 1.5
 """Seconds for the other ranks to say what they wait for, once one has given up or is lost."""
 
+TERMINATING = 1.0
+"""Seconds for what started the ranks to end them when it gets SIGTERM."""
+
 PARTING = 5.0
 """Seconds for processes that were killed to be gone."""
-
-POLL = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,54 +67,47 @@ def carry_out(job: Job, launcher: Launcher) -> Ending:
         folder = Path(name)
         job.write(folder)
         calls = sum(1 + case.repeat + 2 * case.watch for case in job.cases)
-        start = launcher(folder, job.ranks, STARTING + job.timeout * (calls + 2))
-        with (folder / ALIVE).open("wb") as alive:
-            fcntl.flock(alive, fcntl.LOCK_EX)  # ranks end themselves as soon as it is released
-            with _started(start, folder) as process:
-                silent = _watched(job, folder, process)
-                code = process.poll()
-        return _ending(job, folder, silent=silent, code=code)
+        command = launcher(folder, job.ranks, STARTING + job.timeout * (calls + 2))
+        watch = _Watch(job, folder)
+        with owning(folder):
+            try:
+                with running([command], folder, grace=TERMINATING) as (process,):
+                    wait([process], math.inf, watch.over)
+                    code = process.poll()
+            finally:
+                _end_ranks(folder)
+        return _ending(folder, silent=watch.silent, code=code)
 
 
-@contextmanager
-def _started(start: Start, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The process that starts the ranks, in a session of its own; it and they are ended."""
-    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        process = subprocess.Popen(
-            start.command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-            env={**os.environ, **start.environment},
-        )
-        try:
-            yield process
-        finally:
-            _ended(folder, process)
+class _Watch:
+    """Tells from the files of the ranks when there is nothing left to wait for."""
 
+    def __init__(self, job: Job, folder: Path) -> None:
+        self.silent = False
+        self._job, self._folder = job, folder
+        self._moved, self._newest = time.monotonic(), 0
+        self._give_up: float | None = None
 
-def _watched(job: Job, folder: Path, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until all is said; whether nobody did anything for too long."""
-    moved, before = time.monotonic(), 0
-    give_up: float | None = None
-    while process.poll() is None:
-        time.sleep(POLL)
-        now = time.monotonic()
-        reports = _reports(folder)
+    def over(self) -> bool:
+        """Return whether a rank gave up and the others had time to report, or none has moved.
+
+        In the second case ``silent`` is set.
+        """
+        now, job = time.monotonic(), self._job
+        reports = _reports(self._folder)
         failed = [r.failure for r in reports.values() if r.failure]
-        if (failed or _exits(folder)) and give_up is None:
-            give_up = now + GRACE
-        if give_up is not None and (now > give_up or len(reports) == job.ranks):
-            return False
-        states = list(folder.glob("state-*"))
-        newest = max((path.stat().st_mtime_ns for path in states), default=0) + len(reports)
-        if newest != before:
-            moved, before = now, newest
-        working = len(states) < job.ranks or _working(folder, reports)
-        if now - moved > (max(STARTING, job.timeout) if working else job.timeout + GRACE):
+        if (failed or _exits(self._folder)) and self._give_up is None:
+            self._give_up = now + GRACE
+        if self._give_up is not None and (now > self._give_up or len(reports) == job.ranks):
             return True
-    return False
+        states = list(self._folder.glob("state-*"))
+        newest = max((path.stat().st_mtime_ns for path in states), default=0) + len(reports)
+        if newest != self._newest:
+            self._moved, self._newest = now, newest
+        working = len(states) < job.ranks or _working(self._folder, reports)
+        most = max(STARTING, job.timeout) if working else job.timeout + GRACE
+        self.silent = now - self._moved > most
+        return self.silent
 
 
 def _working(folder: Path, reports: dict[int, Report]) -> bool:
@@ -118,27 +116,14 @@ def _working(folder: Path, reports: dict[int, Report]) -> bool:
     return any(not text.startswith(("is in call", "is at the barrier")) for text in states.values())
 
 
-def _ended(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """End what started the ranks, and every rank: an MPI puts each in a session of its own."""
-    if process.poll() is None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            _kill_group(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(1.0)
-                break
-    _kill_group(process.pid, signal.SIGKILL)
-    process.wait()
+def _end_ranks(folder: Path) -> None:
+    """End every rank: an MPI puts each in a session of its own."""
     end = time.monotonic() + PARTING
     while (alive := _alive(folder)) and time.monotonic() < end:
         for pid in alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(POLL)
-
-
-def _kill_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
 
 
 def _alive(folder: Path) -> list[int]:
@@ -182,14 +167,12 @@ def _how(status: int) -> str:
     """``signal 9 (SIGKILL)`` or ``exit code 3``, of a status that is negative for signals."""
     if status >= 0:
         return f"exit code {status}"
-    try:
-        return f"signal {-status} ({signal.Signals(-status).name})"
-    except ValueError:
-        return f"signal {-status}"
+    name = signal_name(-status)
+    return f"signal {-status} ({name})" if name else f"signal {-status}"
 
 
-def _ending(job: Job, folder: Path, *, silent: bool, code: int | None) -> Ending:
-    stderr = (folder / "stderr").read_text("utf-8", "replace")
+def _ending(folder: Path, *, silent: bool, code: int | None) -> Ending:
+    stderr = (folder / STDERR).read_text("utf-8", "replace")
     reports, lost = _reports(folder), _exits(folder)
     gone = {rank: how for rank, how in lost.items() if rank not in reports}
     return Ending(reports, _states(folder), gone, silent, code, stderr)

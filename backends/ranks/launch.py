@@ -5,26 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
 from weft.dsl.base.errors import Missing
+from weft.dsl.base.processes import Command, python
 
 _PACKAGE = __package__
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A command that starts all ranks."""
-
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
-
-
-def mpi(folder: Path, ranks: int, seconds: float) -> Start:
+def mpi(folder: Path, ranks: int, seconds: float) -> Command:
     """The ranks of a job under ``mpiexec``.
 
     Raises:
@@ -33,7 +25,7 @@ def mpi(folder: Path, ranks: int, seconds: float) -> Start:
     return under_mpiexec(("-m", f"{_PACKAGE}.mpi", str(folder)), ranks, seconds)
 
 
-def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Start:
+def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Command:
     """Python with these arguments, on every rank.
 
     ``mpiexec`` ends them by itself after so many seconds, should nobody else do it.
@@ -49,10 +41,10 @@ def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Start
     more = {"MPIEXEC_TIMEOUT": str(int(seconds) + 1), **_OVERSUBSCRIBED}
     if os.geteuid() == 0:
         more |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return Start((program, "-n", str(ranks), sys.executable, *arguments), more)
+    return Command((program, "-n", str(ranks), sys.executable, *arguments), more)
 
 
-def torch(folder: Path, ranks: int, seconds: float) -> Start:
+def torch(folder: Path, ranks: int, seconds: float) -> Command:
     """One process that loads torch once and forks the ranks.
 
     Raises:
@@ -60,7 +52,7 @@ def torch(folder: Path, ranks: int, seconds: float) -> Start:
     """
     if find_spec("torch") is None:
         raise Missing("torch programs need the Python package torch", hint=_HINTS["torch"])
-    return Start((sys.executable, "-m", f"{_PACKAGE}.torch", str(folder), str(ranks)), {})
+    return python("-m", f"{_PACKAGE}.torch", str(folder), str(ranks))
 
 
 def mpiexec() -> str | None:

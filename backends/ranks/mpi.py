@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.processes import end_with_owner
 
 from .rank import Loan, Spare
-from .serve import die_with_parent, serve, supervise
+from .serve import serve, supervise
 
 
 class MpiMember:
@@ -91,7 +92,7 @@ def fork_rank(place: str) -> None:
     rank = next(int(os.environ[name]) for name in names if name in os.environ)
     pid = os.fork()
     if pid:
-        die_with_parent(Path(place))
+        end_with_owner(Path(place))
         supervise(Path(place), {pid: rank})
     else:
         serve(place, MpiCrew, rank)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -13,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import WeftError
+from weft.dsl.base.processes import end_with_owner
 
 from .job import Failure, Job, Report
 from .rank import attend
-
-ALIVE = "alive"
-"""The file that whoever started the ranks keeps locked as long as it lives."""
 
 WIDTH = 240
 """Bytes of a line of state; one write replaces the line before."""
@@ -27,24 +23,10 @@ PATIENCE = 30.0
 """Seconds in which a rank that failed waits to be ended with the others."""
 
 
-def die_with_parent(folder: Path) -> None:
-    """End this process when nobody holds the lock of the folder any more, however that came."""
-
-    def watch() -> None:
-        try:
-            with (folder / ALIVE).open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH)
-        except OSError:  # the folder is gone already
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
     """Be a rank of the job in a folder; ends the process where it failed."""
     folder = Path(place)
-    die_with_parent(folder)
+    end_with_owner(folder)
     job = Job.read(folder)
     try:
         (folder / f"pid-{number}").write_text(str(os.getpid()))

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.processes import end_with_owner
 
-from .serve import die_with_parent, serve, supervise
+from .serve import serve, supervise
 
 
 class TorchLoan:
@@ -183,7 +184,7 @@ def herd(place: str, ranks: int) -> None:
             sys.stdout.flush()
             os._exit(0)
         pids[pid] = rank
-    die_with_parent(folder)
+    end_with_owner(folder)
     supervise(folder, pids)
 
 

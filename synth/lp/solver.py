@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.errors import Missing
+from weft.dsl.base.processes import STDERR, last_line, owning, python, running, wait
 
 GRACE = 2.0
 """Seconds that a solver may take beyond its time, to start and to write its answer."""
-
-_LOOK = 0.05  # seconds between two looks at the process
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,44 +36,20 @@ def solve(
     Raises:
         Missing: the solver does not run here.
     """
-    with tempfile.TemporaryDirectory(prefix="weft-flow-") as folder:
-        model.toJson(str(Path(folder, "model.json")))
-        command = [sys.executable, "-m", "weft.synth.lp.solver_child"]
-        with Path(folder, "errors").open("wb") as errors:
-            child = subprocess.Popen(
-                [*command, folder, solver, str(seconds), str(threads)],
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env={**os.environ, "TMPDIR": folder},
-                start_new_session=True,
-            )
-            try:
-                _wait(child, time.monotonic() + seconds + GRACE, cancelled)
-            finally:
-                _kill(child)
-        written = Path(folder, "answer.json")
+    with tempfile.TemporaryDirectory(prefix="weft-flow-") as place:
+        folder = Path(place)
+        model.toJson(str(folder / "model.json"))
+        arguments = (place, solver, str(seconds), str(threads))
+        command = python("-m", "weft.synth.lp.solver_child", *arguments, TMPDIR=place)
+        with owning(folder), running([command], folder, within=True) as (child,):
+            wait([child], seconds + GRACE, cancelled)
+        written = folder / "answer.json"
         if child.returncode == 0 and written.exists():
             return Answer(**json.loads(written.read_text()))
         if child.returncode > 0:
-            last = Path(folder, "errors").read_text(errors="replace").strip().splitlines()[-1:]
+            last = last_line((folder / STDERR).read_text(errors="replace"))
             raise Missing(
-                f"flow: the solver {solver!r} failed: {''.join(last)[:200]}",
+                f"flow: the solver {solver!r} failed: {last}",
                 hint="solver=highs and solver=cbc come with weft",
             )
         return Answer()
-
-
-def _wait(child: subprocess.Popen[bytes], deadline: float, cancelled: Callable[[], bool]) -> None:
-    while child.poll() is None and time.monotonic() < deadline and not cancelled():
-        time.sleep(_LOOK)
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End a process and its own children, if it has not ended."""
-    if child.poll() is None:
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    if child.stdin is not None:  # which told it that we live
-        child.stdin.close()

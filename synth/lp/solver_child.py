@@ -1,29 +1,29 @@
 """A process that solves one model and can be killed: ``python -m weft.synth.lp.solver_child``.
 
 It reads the folder, the solver, seconds and threads from its arguments, and ``model.json`` (PuLP's
-own form) from the folder; it leaves ``answer.json`` there. When its standard input ends, whoever
-started it is gone, and so is it with all that it started. HiGHS is the one inside SciPy: the
-separate package cannot live in one environment with OR-Tools' copy.
+own form) from the folder; it leaves ``answer.json`` there. It ends with the process that started
+it, and with it all solvers that it has started. HiGHS is the one inside SciPy: the separate package
+cannot live in one environment with OR-Tools' copy.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from weft.dsl.base.processes import end_with_owner
 
 
 def main(folder: str, solver: str, seconds: float, threads: int) -> None:
     """Solve the model of a folder."""
     import pulp
 
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    # Solvers run without Python's lock, so the thread that waits for this is not held up by them.
+    end_with_owner(Path(folder), tree=True)
     _, problem = pulp.LpProblem.fromJson(str(Path(folder, "model.json")))
     answer = (
         _highs(problem, seconds)
@@ -31,13 +31,6 @@ def main(folder: str, solver: str, seconds: float, threads: int) -> None:
         else _by_name(problem, pulp, solver, seconds, threads)
     )
     Path(folder, "answer.json").write_text(json.dumps(answer))
-
-
-def _die_with_parent() -> None:
-    """Wait for the end of the pipe from whoever started us; solvers run without Python's lock."""
-    while os.read(0, 1 << 10):
-        pass
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _highs(problem: Any, seconds: float) -> dict[str, Any]:

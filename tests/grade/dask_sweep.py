@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from dask_cluster import DaskCluster, dask_cluster
 
-from weft.backends.jobs.processes import descendants
+from weft.dsl.base.processes import descendants
 from weft.dsl.base.tables import table
 
 PLAN = """

@@ -18,7 +18,7 @@ import pytest
 
 import weft
 from sources import CODE_FOLDERS, DATA_FOLDERS, ROOT, code, imports
-from weft.backends.cli.verbs.doctor import NEEDED
+from weft.backends.cli.verbs.doctor import NEEDED, OPTIONAL
 
 FOLDERS = {*CODE_FOLDERS, *DATA_FOLDERS}
 
@@ -119,13 +119,16 @@ def required() -> set[str]:
 
 def test_every_dependency_is_imported_somewhere() -> None:
     modules = {imp.module.partition(".")[0] for source in code() for imp in imports(source)}
-    # z3-solver is imported as z3, python-flint as flint.
-    names = {d: d.removesuffix("-solver").removeprefix("python-") for d in required()}
+    names = {d: d.removeprefix("python-") for d in required()}  # python-flint is imported as flint
     assert {d for d, module in names.items() if module not in modules} == set()
 
 
 def test_the_doctor_looks_for_every_dependency() -> None:
     assert set(NEEDED.values()) == required()
+    extras = config()["project"]["optional-dependencies"]
+    for package, extra, _ in OPTIONAL.values():
+        listed = extras[extra.removeprefix("weft[").removesuffix("]")]
+        assert package in {re.split("[<>=]", line)[0] for line in listed}
 
 
 @pytest.mark.parametrize("folder", DATA_FOLDERS)

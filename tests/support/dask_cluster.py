@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.backends.jobs.processes import descendants, end_tree
+from weft.dsl.base.processes import descendants, end_tree
 
 
 @dataclass

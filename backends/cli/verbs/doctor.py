@@ -34,7 +34,6 @@ NEEDED = {
     "pulp": "pulp",
     "rich": "rich",
     "scipy": "scipy",
-    "z3": "z3-solver",
 }
 """Modules that weft needs, and the package that has them."""
 
@@ -43,6 +42,7 @@ OPTIONAL = {
     "torch": ("torch", "weft[torch]", "weft run --on torch, and the files of compile --to torch"),
     "distributed": ("distributed", "weft[dask]", "weft sweep --cluster, on all its hosts"),
     "cupy": ("cupy-cuda12x", "weft[cuda]", "programs on CuPy arrays, with NCCL"),
+    "z3": ("z3-solver", "weft[z3]", "-e 'exact{solver=z3}', the paper's encoding"),
 }
 """Modules that single backends need: their package, the extra that has it, what it allows."""
 

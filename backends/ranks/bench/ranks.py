@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from weft.dsl.base.arrays import AnyArray
+from weft.dsl.base.processes import end_with_owner
 
 from ...formats.p2p.data import Exam
 from ...formats.p2p.execute import arguments, loaded
 from ..profile.gpus import connected
 from ..profile.start import FOUND, PLAN, leave
 from ..rank import Loan, Spare
-from ..serve import die_with_parent
 from . import own
 from .gpus import NcclRank
 from .job import Bench
@@ -199,7 +199,7 @@ def _row(size: int, name: str, ranks: list[tuple[list[float], str | None]]) -> d
 def serve(on: str, place: str) -> None:
     """Be one of the ranks of the job in a folder."""
     folder = Path(place)
-    die_with_parent(folder)
+    end_with_owner(folder)
     bench = Bench.from_json(json.loads((folder / PLAN).read_text("utf-8")))
 
     def tell(text: str) -> None:

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from weft.dsl.base.errors import Missing
+from weft.dsl.base.processes import end_with_owner
 from weft.dsl.nouns.topology import Topology
 
 from ...formats.p2p.embedded.mpi import Mpi
 from ...formats.p2p.embedded.threads import Hub, Threads
-from ..serve import die_with_parent
 from .gpus import measure_nccl
 from .machine import topology_of
 from .model import Effort, Findings
@@ -138,7 +138,7 @@ def written(name: str, found: Findings) -> dict[str, Any]:
 def serve(on: str, place: str) -> None:
     """Be one of the ranks that :mod:`.start` started."""
     folder = Path(place)
-    die_with_parent(folder)
+    end_with_owner(folder)
     plan = json.loads((folder / PLAN).read_text("utf-8"))
     effort, seed = Effort(**plan["effort"]), plan["seed"]
 

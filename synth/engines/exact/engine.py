@@ -24,7 +24,7 @@ class Exact:
     """k-synchronous schedules with proofs (SCCL's problem), complete over all chunk counts.
 
     Options:
-        solver: ``cp-sat``, or ``z3`` with the paper's own encoding (for cross-checks).
+        solver: ``cp-sat``, or ``z3`` with the paper's own encoding (a cross-check; needs weft[z3]).
         chunks: exactly this many chunks per unit; 0 lets the flow LP name the number.
         max_chunks: the largest number of chunks per unit that is tried.
         max_steps: where the search over steps ends; 0 means four more than the least.
@@ -52,7 +52,7 @@ class Exact:
 
     @classmethod
     def availability(cls) -> str | None:
-        """OR-Tools and z3 are ordinary dependencies."""
+        """OR-Tools is an ordinary dependency; z3 is looked for when it is asked for."""
         return None
 
     def refuses(self, problem: Problem) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.errors import Missing
 from weft.dsl.nouns.schedule import Transfer
 
 from ...base.engine import Budget, Observer
@@ -27,8 +28,17 @@ def solve(space: Space, question: Question, budget: Budget, observer: Observer) 
 
     The encoding decides, it does not minimise; and it knows no symmetry, no fixed sends, no
     limits on peers or hops (the engine refuses sketches with such rules).
+
+    Raises:
+        Missing: z3 is not installed.
     """
-    import z3
+    try:
+        import z3  # an extra: only cross-checks need it
+    except ModuleNotFoundError:
+        raise Missing(
+            "exact{solver=z3} needs the Python package 'z3-solver'",
+            hint="pip install 'weft[z3]', or leave the option out: CP-SAT answers the same",
+        ) from None
 
     if observer.cancelled() or question.fewest:
         return Answer(Verdict.UNKNOWN)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+
+import numpy as np
 
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.schedule import Schedule
@@ -15,15 +19,13 @@ from ...lp.solver import Answer, solve
 from ...time.schedule_time import simulate
 from ..sketched.field import Field
 from ..sketched.search import Search
-from .epochs import MOST_STARTS, Epochs
-from .unrounded import unrounded
+from ..sketched.search_kernel import Placed, nothing_placed
+from .effort import FLOW_EFFORT, FlowEffort
+from .epochs import Epochs, Key
 
 EASE = 1e-5
 """The part by which an answer of the program must be quicker than what is known: more than the
 tolerances of the solvers."""
-
-_FIRST_TURNS = 100  # of the search, without a gain, that end the first answer
-_FIRST_SHARE = 0.2  # of the seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,7 @@ def copied(
     most_epochs: int,
     budget: Budget,
     observer: Observer,
+    effort: FlowEffort = FLOW_EFFORT,
 ) -> Copied:
     """The best schedule of chunks cut in ``pieces`` that the time suffices for.
 
@@ -56,15 +59,16 @@ def copied(
     field = Field.of(problem, collective, grain)
     known = whole_chunk_bound(problem.topology, collective, grain, field.usable)
     search = Search.of(field, budget.seed)
-    search.run(_FIRST_SHARE * budget.seconds, _FIRST_TURNS, float(known.us), observer.cancelled)
+    first = effort.first_share * budget.seconds
+    search.run(first, effort.first_turns, float(known.us), observer.cancelled)
     schedule = search.schedule()
     us = simulate(schedule, message_bytes).time_us
     made = f"{pieces} chunk{'s' * (pieces > 1)} per unit: "
     if us <= float(known.us) * (1 + 1e-9):
         return Copied(schedule, us, made + _words(us, float(known.us), known.certificate.text))
     limit = int(us * field.machine.unit)
-    epochs = Epochs.of(field, limit, most_epochs)
-    if epochs is None or len(epochs.starts) > MOST_STARTS:
+    epochs = Epochs.of(field, limit, most_epochs, effort.epoch_parts)
+    if epochs is None or len(epochs.starts) > effort.most_starts:
         what = (
             f"{most_epochs} epochs do not suffice"
             if epochs is None
@@ -100,3 +104,54 @@ def _words(us: float, least: float, why: str) -> str:
     gap = us / least - 1 if least else 0.0
     above = f"at most {gap:.3%} above" if gap > 1e-9 else "which is"
     return f"{us:,.3f} µs, {above} the least of any schedule of whole chunks of this size: {why}"
+
+
+# --- epochs made real time ------------------------------------------------------------------------
+
+
+def unrounded(field: Field, chosen: Sequence[Key]) -> Placed:
+    """The transfers of an answer in ticks, in the order of their epochs, without those that lead
+    nowhere. Inside an epoch what has most behind it goes first."""
+    kept = _useful(field, chosen)
+    hops, jobs = field.hops, field.jobs
+    behind = _behind(field, kept)
+    here = dict.fromkeys(map(tuple, np.argwhere(jobs.holds).tolist()), 0)
+    free: dict[int, int] = defaultdict(int)
+    placed = nothing_placed(len(jobs.root), jobs.holds.shape[1])
+    waiting = sorted(kept, key=lambda key: (key[2], -behind[key], key))
+    for j, h, _ in waiting:
+        rows = range(int(hops.first[h]), int(hops.first[h + 1]))
+        start = max([here[j, int(hops.src[h])], *(free[int(hops.row[i])] for i in rows)])
+        for i in rows:
+            free[int(hops.row[i])] = start + int(hops.hold[i])
+        done = start + int(hops.arrives[h])
+        here[j, int(hops.dst[h])] = done
+        n = int(placed.length[j])
+        placed.hop[j, n], placed.start[j, n], placed.length[j] = h, start, n + 1
+        if jobs.wants[j, hops.dst[h]]:
+            placed.end[j] = max(int(placed.end[j]), done)
+    return placed
+
+
+def _useful(field: Field, chosen: Sequence[Key]) -> list[Key]:
+    """Those that bring a chunk to who wants it, or on the way there."""
+    hops, needed, kept = field.hops, field.jobs.wants.copy(), []
+    for key in sorted(chosen, key=lambda key: -key[2]):
+        j, h, _ = key
+        if needed[j, hops.dst[h]]:
+            needed[j, hops.src[h]] = True
+            kept.append(key)
+    return kept
+
+
+def _behind(field: Field, kept: Sequence[Key]) -> dict[Key, int]:
+    """Ticks from the start of each until all that it leads to has arrived, if nothing waits."""
+    hops = field.hops
+    after: dict[tuple[int, int], int] = defaultdict(int)
+    found = {}
+    for key in sorted(kept, key=lambda key: -key[2]):
+        j, h, _ = key
+        found[key] = int(hops.arrives[h]) + after[j, int(hops.dst[h])]
+        place = j, int(hops.src[h])
+        after[place] = max(after[place], found[key])
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from weft.dsl.base.errors import UserError
@@ -17,26 +17,14 @@ from ...fabric.occupancy import rounds_per_chunk, us_per_byte
 from ...time.schedule_time import simulate
 from ..packing.trees.demands import moves_pairs
 from ..sketched.engine import Sketched
+from .effort import FLOW_EFFORT, FlowEffort
 
 if TYPE_CHECKING:
     from ..packing.order.order_search import Planned
     from ..packing.order.plan_quotient import Quotient
     from ..packing.trees.model import Packing
     from .copies import Copied
-    from .roads import Roads
-
-LARGE = 1 << 30
-"""Bytes of the message that the objectives bandwidth and frontier look at."""
-
-MOST_RANKS = 16
-"""Ranks up to which copies are searched in epochs."""
-
-CUTS = (1, 2, 4)
-"""Pieces that units are cut into where they are copied, and nobody says how many."""
-
-_LEAST = 0.5  # seconds of a cut that is tried
-_ROADS_SHARE, _PACKED_SHARE = 0.4, 0.2  # of the seconds; the rest is for orders
-_MOST_UNFOLDED = 20_000  # transfers
+    from .path_lp import PathFlows
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +48,7 @@ class Flow:
     solver: str = "highs"
     chunks: int = 0
     epochs: int = 24
+    effort: FlowEffort = field(default=FLOW_EFFORT, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.chunks <= 64 or not 1 <= self.epochs <= 1000:
@@ -83,23 +72,24 @@ class Flow:
             return "its chunks are all of one size"
         if moves_pairs(collective) and collective.factor == 1:
             return self._refuses_paths(problem)
-        if collective.ranks > MOST_RANKS:
-            return f"copies in epochs are for {MOST_RANKS} ranks at most, not {collective.ranks}"
+        most = self.effort.copy_ranks
+        if collective.ranks > most:
+            return f"copies in epochs are for {most} ranks at most, not {collective.ranks}"
         for rule in problem.sketch.rules if problem.sketch else ():
             if isinstance(rule, MaxHops | MaxSteps | MaxDetour):
                 return f"its program does not count how far chunks come ({rule.label!r})"
         return Sketched().refuses(problem)
 
     def _refuses_paths(self, problem: Problem) -> str | None:
-        from .roads import MOST_PAIRS, pairs_to_solve
+        from .path_lp import pairs_to_solve
 
         if problem.sketch is not None:
             return "flows of paths are for the machine as it is; a sketch guides a search"
         count = pairs_to_solve(problem.topology, problem.collective)
         if not count:
             return "nothing has to move: every rank holds already what it wants"
-        if count > MOST_PAIRS:
-            return f"its linear program takes {MOST_PAIRS} pairs, not {count}"
+        if count > self.effort.most_pairs:
+            return f"its linear program takes {self.effort.most_pairs} pairs, not {count}"
         return None
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
@@ -110,14 +100,14 @@ class Flow:
             Missing: the solver does not run here.
         """
         if moves_pairs(problem.collective) and problem.collective.factor == 1:
-            return _paths(problem, budget, observer)
+            return _paths(self.effort, problem, budget, observer)
         return _copies(self, problem, budget, observer)
 
     def cuts(self, problem: Problem) -> tuple[int, ...]:
         """Into how many pieces units that are copied may be cut."""
         rules = problem.sketch.rules if problem.sketch else ()
         said = [rule.count for rule in rules if isinstance(rule, Chunks)]
-        return (said[0],) if said else (self.chunks,) if self.chunks else CUTS
+        return (said[0],) if said else (self.chunks,) if self.chunks else self.effort.cuts
 
 
 def _known(solver: str) -> None:
@@ -131,39 +121,42 @@ def _known(solver: str) -> None:
         )
 
 
-def _size(problem: Problem) -> int:
+def _size(problem: Problem, effort: FlowEffort) -> int:
     match problem.objective:
         case Objective.LATENCY:
             return 1
         case Objective.TIME:
             return problem.bytes or 1
         case _:
-            return problem.bytes or LARGE
+            return problem.bytes or effort.size
 
 
 # --- paths ----------------------------------------------------------------------------------------
 
 
-def _paths(problem: Problem, budget: Budget, observer: Observer) -> Outcome:
+def _paths(effort: FlowEffort, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     """Flows for one size, and the quickest order of the best of them."""
     from weft.dsl.base.jit import is_cold
 
     from ..packing.order.order_search import Trial, quickest
     from ..packing.paths import kernels as path_kernels
-    from .roads import roads
+    from .path_lp import path_flows
 
     observer.stage(COMPILING if is_cold(path_kernels.search) else "linear program")
-    size, until = _size(problem), time.monotonic() + budget.seconds
-    found = roads(
+    size, until = _size(problem, effort), time.monotonic() + budget.seconds
+    found = path_flows(
         problem.topology,
         problem.collective,
         size,
-        seconds=_ROADS_SHARE * budget.seconds,
+        seconds=effort.paths_share * budget.seconds,
         seed=budget.seed,
+        effort=effort,
     )
     observer.stage("order")
     trial = Trial(until=until - 0.1 * budget.seconds, seed=budget.seed, stopped=observer.cancelled)
-    planned = quickest([_quotient(p) for p in _candidates(problem, found, budget)], size, trial)
+    packings = _candidates(effort, problem, found, budget)
+    candidates = [_quotient(p, effort.most_unfolded) for p in packings]
+    planned = quickest(candidates, size, trial)
     point = _planned_point(problem, planned)
     observer.incumbent(point)
     took = simulate(point.schedule, size).time_us
@@ -173,7 +166,9 @@ def _paths(problem: Problem, budget: Budget, observer: Observer) -> Outcome:
     return Outcome(status, (point,), (_paths_words(found, planned, took),))
 
 
-def _candidates(problem: Problem, found: Roads, budget: Budget) -> list[Packing]:
+def _candidates(
+    effort: FlowEffort, problem: Problem, found: PathFlows, budget: Budget
+) -> list[Packing]:
     """The flows of this size, those that suit every size, and messages in rounds."""
     from ..packing.paths.matching import in_rounds
     from ..packing.paths.paths import pack_paths
@@ -181,20 +176,20 @@ def _candidates(problem: Problem, found: Roads, budget: Budget) -> list[Packing]
     always = pack_paths(
         problem.topology,
         problem.collective,
-        seconds=_PACKED_SHARE * budget.seconds,
+        seconds=effort.packed_share * budget.seconds,
         seed=budget.seed,
     )
     settled = in_rounds(always[0], budget.seed)
     return [*([] if settled is None else [settled]), *found.packings, *always]
 
 
-def _quotient(packing: Packing) -> Quotient:
+def _quotient(packing: Packing, most_unfolded: int) -> Quotient:
     """The packing made ready to be run: on orbits, unless images meet at rows and are few."""
     from ..packing.order.plan import Plan
     from ..packing.order.plan_quotient import Quotient, unfolded
 
     quotient = Quotient.of(Plan.of(packing))
-    if quotient.exact or quotient.plan.transfers > _MOST_UNFOLDED:
+    if quotient.exact or quotient.plan.transfers > most_unfolded:
         return quotient
     return Quotient.of(Plan.of(unfolded(packing)))
 
@@ -220,7 +215,7 @@ def _planned_point(problem: Problem, planned: Planned) -> Point:
     )
 
 
-def _paths_words(found: Roads, planned: Planned, took: float) -> str:
+def _paths_words(found: PathFlows, planned: Planned, took: float) -> str:
     gap = took / float(found.bound_us) - 1
     above = f"at most {gap:.2%} above the least" if gap > 1e-9 else "the least"
     return (
@@ -237,7 +232,7 @@ def _copies(engine: Flow, problem: Problem, budget: Budget, observer: Observer) 
     """The best of some cuts, each by a program in epochs."""
     from .copies import copied
 
-    size, until = _size(problem), time.monotonic() + budget.seconds
+    size, until = _size(problem, engine.effort), time.monotonic() + budget.seconds
     limits = bounds(problem.topology, problem.collective)
     cuts = engine.cuts(problem)
     found: list[Copied] = []
@@ -246,8 +241,12 @@ def _copies(engine: Flow, problem: Problem, budget: Budget, observer: Observer) 
         if found and (left <= 0 or observer.cancelled()):
             break
         observer.stage(f"{pieces} chunk{'s' * (pieces > 1)} per unit")
-        share = replace(budget, seconds=max(left, _LEAST) / (len(cuts) - place))
-        cut = copied(problem, pieces, size, engine.solver, engine.epochs, share, observer)
+        share = replace(
+            budget, seconds=max(left, engine.effort.least_seconds) / (len(cuts) - place)
+        )
+        cut = copied(
+            problem, pieces, size, engine.solver, engine.epochs, share, observer, engine.effort
+        )
         found.append(cut)
         observer.incumbent(_copied_point(limits, cut))
     best = min(found, key=lambda x: x.us)

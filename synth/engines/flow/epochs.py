@@ -24,13 +24,9 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 
 from ..sketched.field import Field
+from .effort import FLOW_EFFORT
 
 Key = tuple[int, int, int]  # job, hop, epoch
-
-MOST_STARTS = 20_000
-"""Binaries of a program that is tried."""
-
-_PARTS = 4  # an epoch is some duration divided by at most so much
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +48,14 @@ class Epochs:
     starts: tuple[Key, ...]
 
     @staticmethod
-    def of(field: Field, limit: int, most_epochs: int) -> Epochs | None:
-        """The best epochs below some number; None where it does not suffice."""
-        tau = _epoch(field, limit, most_epochs)
+    def of(
+        field: Field, limit: int, most_epochs: int, parts: int = FLOW_EFFORT.epoch_parts
+    ) -> Epochs | None:
+        """The best epochs below some number; None where it does not suffice.
+
+        An epoch is some duration divided by at most ``parts``.
+        """
+        tau = _epoch(field, limit, most_epochs, parts)
         if not tau:
             return None
         first = np.array([_reach(field, j, tau) for j in range(len(field.jobs.root))])
@@ -183,13 +184,13 @@ def _windows(hold: int, tau: int, count: int) -> list[int]:
     return sorted({min(count, max(1, hold // tau)), tight})
 
 
-def _epoch(field: Field, limit: int, most: int) -> int:
+def _epoch(field: Field, limit: int, most: int, parts: int) -> int:
     """The epoch whose rounding loses least, in ticks; 0 where all would be too many."""
     arrives, hold = field.hops.arrives, field.hops.hold
     longest = int(arrives.min())
     shortest = max(1, -(-limit // most))
     kinds = {int(x) for x in (*np.unique(arrives), *np.unique(hold), longest)}
-    tries = {max(1, x // p) for x in kinds for p in range(1, _PARTS + 1)}
+    tries = {max(1, x // p) for x in kinds for p in range(1, parts + 1)}
     fits = sorted((t for t in tries if shortest <= t <= longest), reverse=True)
 
     def kept(tau: int) -> float:

@@ -35,21 +35,8 @@ from ...frontier.objective import pareto, sizes_of
 from ...time.schedule_time import simulate
 from .field import Field
 from .limits import refused
-from .search import Search
+from .search import SKETCHED_EFFORT, Search, SketchedEffort
 from .search_kernel import Placed
-
-LADDER = (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30)
-"""Message sizes in bytes that the frontier is judged at."""
-
-PIECES = (1, 2, 4, 8, 16)
-"""Cuts of every unit that are tried where the sketch does not say."""
-
-MOST_TRANSFERS = 60_000
-"""Finer cuts are not tried where they make more."""
-
-SLOWER = 1.02
-"""Two cuts in a row that are so much slower than the best are the last ones that are tried; one
-may be bad luck of a search that is cut short."""
 
 FOLLOWED = (
     Only,
@@ -85,6 +72,7 @@ class Sketched:
 
     chunks: int = 0
     patience: int = 2000
+    effort: SketchedEffort = field(default=SKETCHED_EFFORT, repr=False)
 
     def __post_init__(self) -> None:
         if self.chunks < 0 or self.patience < 1:
@@ -108,7 +96,7 @@ class Sketched:
             return "its chunks are all of one size, and no rank adds up by itself"
         if collective.combining and collective.kind is not Kind.ALLREDUCE:
             return "it copies, or adds up for everybody"
-        if _transfers(collective) > MOST_TRANSFERS:
+        if _transfers(collective) > self.effort.most_transfers:
             return f"{_transfers(collective)} transfers are too many to be searched"
         return None
 
@@ -119,7 +107,7 @@ class Sketched:
             UserError: a chunk cannot reach everybody who wants it, or the rules exclude each other.
         """
         run = _Run(self, problem, budget, observer)
-        sizes = sizes_of(problem, LADDER)
+        sizes = sizes_of(problem, self.effort.sizes)
         points = [run.best(size, budget.seconds / len(sizes)) for size in sizes]
         proved = run.met and problem.objective is Objective.TIME
         status = Status.OPTIMAL if proved else Status.FEASIBLE
@@ -132,11 +120,13 @@ class Sketched:
             return (rules[0],)
         if self.chunks:
             return (self.chunks,)
-        most = MOST_TRANSFERS // max(1, _transfers(problem.collective))
+        most = self.effort.most_transfers // max(1, _transfers(problem.collective))
         first = problem.collective.ranks if problem.collective.kind is Kind.ALLREDUCE else 1
         # No move of a symmetry leaves a piece where it is, so of a sum there is one for each rank.
         whole = () if first > 1 and _moves(problem) else (1,)
-        return (*whole, *(first * k for k in PIECES if 1 < first * k <= most)) or (first,)
+        return (*whole, *(first * k for k in self.effort.pieces if 1 < first * k <= most)) or (
+            first,
+        )
 
 
 @dataclass(slots=True)
@@ -168,7 +158,10 @@ class _Run:
             self.met = self.met or took <= goal
             found.append((took, point))
             least = min(took for took, _ in found)
-            if least <= goal or all(took > SLOWER * least for took, _ in found[-2:]):
+            slow = (
+                self.engine.effort.slower * least
+            )  # two: one may be bad luck of a search cut short
+            if least <= goal or all(took > slow for took, _ in found[-2:]):
                 break
         took, best = min(found, key=lambda x: x[0])
         if len(cuts) == 1:
@@ -204,7 +197,7 @@ class _Run:
         field = self.fields[collective.factor] = Field.of(self.problem, collective, grain)
         if not collective.combining:
             goal = max(goal, float(self._whole(collective, size).us))
-        search = Search.of(field, self.budget.seed)
+        search = Search.of(field, self.budget.seed, self.engine.effort)
 
         found: list[tuple[float, Point]] = []
 

@@ -11,31 +11,47 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.schedule import Schedule
 
+from ...base.effort import Effort, setting
 from .field import Field
 from .place_kernel import NEVER
 from .search_kernel import Placed, construct, cost, grow_together, improve, nothing_placed
 from .timeline_kernel import Rows, empty_rows
 
-STARTS = 3
-"""First answers that are improved; a search that is stuck may not be from elsewhere."""
-
-ORDERS = 5
-"""Orders in which a first answer is made: the best one counts."""
-
 FAR = 1 << 20
 """Between the seeds of two starts."""
 
-MOST_OUT = 6
-"""Chunks that are taken out at once."""
 
-HEAT = 0.002
-"""How much worse, in parts, a turn may be that is kept."""
+@dataclass(frozen=True, slots=True)
+class SketchedEffort(Effort):
+    """Limits of the search, and what it looks at."""
 
-BATCH = 50
-"""Turns between two looks at the clock; it ends the search and decides nothing else."""
+    sizes: tuple[int, ...] = setting(
+        (1 << 10, 1 << 15, 1 << 20, 1 << 25, 1 << 30),
+        "message sizes in bytes that the frontier is judged at",
+    )
+    pieces: tuple[int, ...] = setting(
+        (1, 2, 4, 8, 16), "cuts of every unit that are tried where the sketch does not say"
+    )
+    most_transfers: int = setting(60_000, "finer cuts are not tried where they make more")
+    slower: float = setting(
+        1.02, "two cuts in a row that are so many times slower than the best are the last ones"
+    )
+    starts: int = setting(
+        3, "first answers that are improved; a search that is stuck may not be from elsewhere"
+    )
+    orders: int = setting(5, "orders in which a first answer is made: the best one counts")
+    most_out: int = setting(6, "chunks that are taken out at once")
+    heat: float = setting(0.002, "how much worse, in parts, a turn may be that is kept")
+    batch: int = setting(
+        50, "turns between two looks at the clock; it ends the search and decides nothing else"
+    )
+    worth: float = setting(
+        0.995, "an answer is reported if it takes less than this share of the last reported time"
+    )
 
-WORTH = 0.995
-"""What is to be heard of takes less than this share of the time of what was heard of before."""
+
+SKETCHED_EFFORT = SketchedEffort()
+"""The usual one."""
 
 
 def _unheard(_: Placed) -> None:
@@ -50,16 +66,17 @@ class Search:
     seed: int
     best: Placed
     rows: Rows
+    effort: SketchedEffort = SKETCHED_EFFORT
     told: int = NEVER
 
     @staticmethod
-    def of(field: Field, seed: int) -> Search:
+    def of(field: Field, seed: int, effort: SketchedEffort = SKETCHED_EFFORT) -> Search:
         """The search, with nothing placed yet."""
         jobs, ranks = len(field.jobs.root), field.machine.ranks
         # A job takes each hop at most once on the way up and once on the way down.
         holders = int(np.bincount(field.hops.row).max(initial=0))
         rows = empty_rows(field.rows, 2 * jobs * min(ranks, holders) + 1)
-        return Search(field, seed, nothing_placed(jobs, ranks), rows)
+        return Search(field, seed, nothing_placed(jobs, ranks), rows, effort)
 
     def run(
         self,
@@ -85,11 +102,11 @@ class Search:
             return time.monotonic() > deadline or cancelled()
 
         def over(placed: Placed) -> bool:
-            self._tell(placed, improved, WORTH)
+            self._tell(placed, improved, self.effort.worth)
             return late() or int(placed.end.max()) <= goal
 
         found: list[Placed] = []
-        for start in range(STARTS):
+        for start in range(self.effort.starts):
             placed, self.told = self._first(start, late), NEVER
             self._improved(placed, patience, start, over)
             self._tell(placed, improved, 1)
@@ -119,8 +136,8 @@ class Search:
         turns, gained, least = 0, 0, cost(placed)
         self._turns(placed, 0, 0)  # rows as they were left
         while turns < gained + patience and not over(placed):
-            self._turns(placed, BATCH, start * FAR + turns)
-            turns += BATCH
+            self._turns(placed, self.effort.batch, start * FAR + turns)
+            turns += self.effort.batch
             if cost(placed) < least * (1 - 1e-6):
                 least, gained = cost(placed), turns
 
@@ -131,8 +148,8 @@ class Search:
             self.field.jobs,
             placed,
             turns,
-            MOST_OUT,
-            HEAT,
+            self.effort.most_out,
+            self.effort.heat,
             (self.seed + seed) % (1 << 32),
         )
 
@@ -143,7 +160,7 @@ class Search:
         rng = np.random.default_rng((self.seed, start))
         best, least = nothing_placed(count, self.field.machine.ranks), np.inf
         together = start == 0 and bool(jobs.everywhere.all() and (jobs.root < 0).all())
-        for attempt in range(ORDERS):
+        for attempt in range(self.effort.orders):
             placed = nothing_placed(count, self.field.machine.ranks)
             if together and attempt == 0:
                 done = grow_together(self.rows, hops, jobs, placed, 0, 0)

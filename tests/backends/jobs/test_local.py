@@ -16,8 +16,8 @@ from weft.backends.jobs.answer import Ending
 from weft.backends.jobs.executor import Event, Step
 from weft.backends.jobs.job import Job
 from weft.backends.jobs.local import Local, local
-from weft.backends.jobs.processes import descendants
 from weft.dsl.base.errors import Infeasible, NothingFound, Refusal, UserError, WeftError
+from weft.dsl.base.processes import descendants
 from weft.dsl.base.spans import Span
 
 BODIES = "job_bodies"

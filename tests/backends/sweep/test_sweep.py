@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from command import Weft
 
-from weft.backends.jobs.processes import descendants
+from weft.dsl.base.processes import descendants
 from weft.dsl.nouns.schedule import read
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate

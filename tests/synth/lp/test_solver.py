@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from weft.backends.jobs.processes import descendants
+from weft.dsl.base.processes import descendants
 
 HARD = """
 import pulp

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction as F
 
 import pytest
 
+from weft.dsl.base.errors import Missing
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.hops import find_hops
@@ -146,3 +148,11 @@ def test_more_steps_than_a_simple_path_has_hops_can_pay():
     outcome = synthesize(Problem(box, make("broadcast", 3)), "exact")
     found = {p.steps: p.rounds_per_chunk for p in outcome.points}
     assert found == {2: F(2), 3: F(3, 2), 4: F(4, 3), 5: F(5, 4), 6: F(6, 5)}
+
+
+def test_without_z3_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "z3", None)
+    problem = Problem(topology("ring:3"), make("allgather", 3))
+    with pytest.raises(Missing, match="needs the Python package 'z3-solver'") as caught:
+        synthesize(problem, "exact{solver=z3}")
+    assert "pip install 'weft[z3]'" in str(caught.value.hint)

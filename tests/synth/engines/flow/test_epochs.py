@@ -12,8 +12,8 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Problem
 from weft.dsl.nouns.topology import Topology
+from weft.synth.engines.flow.copies import unrounded
 from weft.synth.engines.flow.epochs import Epochs
-from weft.synth.engines.flow.unrounded import unrounded
 from weft.synth.engines.sketched.field import Field
 from weft.synth.judge.verify import verify
 from weft.synth.lp.solver import solve

@@ -36,21 +36,14 @@ from ..packing.paths.route import Routing, get_ready, negotiate, shortest
 from ..packing.paths.trees import figures, trees_of
 from ..packing.trees.demands import Pairs, pairs_of, symmetric
 from ..packing.trees.model import Packing
+from .effort import FLOW_EFFORT, FlowEffort
 
-ROOFS = tuple(Fraction(x, 100) for x in (100, 103, 110, 125, 150))
-"""Times, in terms of the least one of the linear program, that flows of least α must fit into."""
-
-MOST_PAIRS = 5_000
-"""Pairs, one source for each orbit, that the linear program takes."""
-
-_ROUNDS = 80
-_STEPS = 24  # simple parts of the time of the best rate
 _ERRORS = (1e-9, 1e-7, 1e-6)
 _GRID = 1 << 24  # denominators of prices that are no simple fractions
 
 
 @dataclass(frozen=True, eq=False)
-class Roads:
+class PathFlows:
     """Flows at one message size as packings, and what no schedule of that size beats.
 
     ``bound_us`` is a rational in µs, ``certificate`` says why; ``program_us`` is the optimum of
@@ -71,9 +64,15 @@ def pairs_to_solve(topology: Topology, collective: Collective) -> int:
     return len(pairs)
 
 
-def roads(
-    topology: Topology, collective: Collective, message_bytes: int, *, seconds: float, seed: int
-) -> Roads:
+def path_flows(
+    topology: Topology,
+    collective: Collective,
+    message_bytes: int,
+    *,
+    seconds: float,
+    seed: int,
+    effort: FlowEffort = FLOW_EFFORT,
+) -> PathFlows:
     """The flows of a plain collective from one rank to one other for a message of M bytes.
 
     Raises:
@@ -87,20 +86,22 @@ def roads(
     everything = pairs_of(collective)
     part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
     us = Fraction(message_bytes, collective.message_chunks) / BYTES_PER_US_PER_GBPS
-    atlas = _Atlas(net, part, us, _waits(net, found.latency_us), Pool.empty(net), seed, until)
-    least, prices = atlas.least()
+    programs = _Programs(
+        net, part, us, _waits(net, found.latency_us), Pool.empty(net), seed, until, effort
+    )
+    least, prices = programs.least()
     bound, certificate = binding(found, message_bytes)
     mine = _proved(topology, collective, everything, prices, found, message_bytes)
     if mine is not None and mine.at(message_bytes) > bound:
         bound, certificate = mine.at(message_bytes), mine.certificate
     roof = bound / us if float(bound / us) > least * (1 - 1e-6) else Fraction(least * (1 + 1e-6))
-    ways = atlas.ways(roof, found.us_per_byte * message_bytes / us)
+    ways = programs.ways(roof, found.us_per_byte * message_bytes / us)
     packings = tuple(_packing(net, collective, part, way, found) for way in ways)
-    return Roads(packings, bound, certificate, max(least * float(us), float(found.latency_us)))
+    return PathFlows(packings, bound, certificate, max(least * float(us), float(found.latency_us)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Atlas:
+class _Programs:
     """The programs of one size; times in chunks per GB/s, of which one is ``us`` µs."""
 
     net: Net
@@ -110,6 +111,7 @@ class _Atlas:
     pool: Pool
     seed: int
     until: float
+    effort: FlowEffort
 
     def task(self, roof: Fraction, grid: Fraction | None = None) -> Task:
         """Pairs in the room that a time leaves: after the α, in every row orbit; with ``grid`` in
@@ -133,7 +135,7 @@ class _Atlas:
         quick = self.quick
         self.pool.add(quick.pair, quick.links, quick.length)
         task = self.task(Fraction(0))
-        answer = generate(task, self.pool, None, _ROUNDS, self.seed, self.until)
+        answer = generate(task, self.pool, None, self.effort.rounds, self.seed, self.until)
         if not np.isfinite(answer.excess):
             return 0.0, np.zeros(self.net.rows)
         return answer.excess * float(task.scale), answer.row_price / task.capacity()
@@ -145,14 +147,16 @@ class _Atlas:
         """
         quick = self.quick
         found = [_as_split(quick)]
-        for factor in ROOFS:
+        for factor in self.effort.roofs:
             if time.perf_counter() > self.until:
                 break
             roof = least * factor
             whole, fits = self._whole(quick, roof)
             if fits:
                 found.append(_as_split(whole))
-            solved = self._split(self.task(roof, rate / _STEPS)) or self._split(self.task(roof))
+            solved = self._split(self.task(roof, rate / self.effort.steps)) or self._split(
+                self.task(roof)
+            )
             found += [] if solved is None else [solved]
             if quick.time(self.net) <= roof - max(self.waits) / self.us:
                 break

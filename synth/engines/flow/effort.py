@@ -1,0 +1,42 @@
+"""Limits of the engine ``flow``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ...base.effort import Effort, setting
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEffort(Effort):
+    """Limits of the search for flows of paths, and for copies in epochs."""
+
+    size: int = setting(1 << 30, "bytes of the message that bandwidth and frontier look at")
+    paths_share: float = setting(0.4, "part of the seconds for the linear program over paths")
+    packed_share: float = setting(0.2, "part of the seconds for paths that suit every size")
+    most_unfolded: int = setting(
+        20_000, "transfers up to which a packing is looked at without its symmetry"
+    )
+    most_pairs: int = setting(
+        5_000, "pairs, one source for each orbit, that the linear program over paths takes"
+    )
+    rounds: int = setting(80, "rounds of pricing paths, at most; each solves a linear program")
+    roofs: tuple[Fraction, ...] = setting(
+        tuple(Fraction(x, 100) for x in (100, 103, 110, 125, 150)),
+        "times, in terms of the least one, that flows of least α must fit into, ascending",
+    )
+    steps: int = setting(24, "the room of rows is cut to so many parts of the best rate's time")
+    copy_ranks: int = setting(16, "ranks up to which copies are searched in epochs")
+    cuts: tuple[int, ...] = setting(
+        (1, 2, 4), "pieces that copied units are cut into where nothing says how many"
+    )
+    least_seconds: float = setting(0.5, "seconds of a cut that is tried, at least")
+    first_share: float = setting(0.2, "part of the seconds for the first answer of a cut")
+    first_turns: int = setting(100, "turns without a gain that end the first answer")
+    most_starts: int = setting(20_000, "binaries of a program in epochs that is tried")
+    epoch_parts: int = setting(4, "an epoch is some duration divided by at most so much")
+
+
+FLOW_EFFORT = FlowEffort()
+"""The usual one."""
