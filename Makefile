@@ -59,7 +59,7 @@ mutants: $(STAMP) ## mutate right programs at random; what the checker accepts m
 house: $(STAMP) ## figures of the structure (BASE=revision to compare, HOUSE_ARGS='--walks --cpu')
 	$(BIN)/python tests/house/figures.py $(if $(BASE),--base $(BASE)) $(HOUSE_ARGS)
 
-replay: $(STAMP) ## 173 whole commands with the weft of BASE=HEAD and with this one: what differs?
+replay: $(STAMP) ## whole commands with the weft of BASE=HEAD and of this tree: what differs?
 	$(BIN)/python tests/replay/replay.py $(or $(BASE),HEAD) --jobs $(JOBS) $(REPLAY_ARGS)
 
 lint: $(STAMP) ## ruff: rules and format

@@ -79,69 +79,69 @@ def _list(text: str, compared: Compared = "all") -> tuple[Command, ...]:
 
 
 SEARCHES = _list("""
-exact-latency: synth -t ring:4 -c allgather -e exact --objective latency --time 300s -o ag4.json
-exact-frontier: synth -t dgx1 -c allgather -e exact --time 300s -o dgx1-ag --log dgx1-ag.log
-exact-sums: synth -t ring:4 -c allreduce -e exact --time 300s --json -o ring4-ar
-exact-z3: synth -t ring:3 -c allgather -e 'exact{solver=z3}' --time 300s -o z3.json \
+exact-latency: synth -t ring:4 -c allgather -e exact --objective latency --time 3600s -o ag4.json
+exact-frontier: synth -t dgx1 -c allgather -e exact --time 3600s -o dgx1-ag --log dgx1-ag.log
+exact-sums: synth -t ring:4 -c allreduce -e exact --time 3600s --json -o ring4-ar
+exact-z3: synth -t ring:3 -c allgather -e 'exact{solver=z3}' --time 3600s -o z3.json \
     --objective latency
 exact-rooted: synth -t dgx1 -c broadcast --group 4,0,1,5 --root 0 -e exact --objective latency \
-    --time 300s -o group.json
+    --time 3600s -o group.json
 exact-sketch: synth -t dgx1 -c allgather -s in/halves.sketch:pieces=2 --objective latency \
-    --time 300s -o halves.json
-exact-never: synth -t ring:4 -c allgather -s in/never.sketch --time 300s
-own-python: synth -t ring:4 -c in/pairs.py --objective latency --time 300s -o pairs.json
-own-json: synth -t line:2 -c in/swap.json -e exact --objective latency --time 300s -o swap.json
-packing-torus: synth -t torus:3x3 -c alltoall -e packing --objective bandwidth --time 300s \
+    --time 3600s -o halves.json
+exact-never: synth -t ring:4 -c allgather -s in/never.sketch --time 3600s
+own-python: synth -t ring:4 -c in/pairs.py --objective latency --time 3600s -o pairs.json
+own-json: synth -t line:2 -c in/swap.json -e exact --objective latency --time 3600s -o swap.json
+packing-torus: synth -t torus:3x3 -c alltoall -e packing --objective bandwidth --time 3600s \
     -o torus-a2a.json
 packing-dead: synth -t mesh:3x3,dead=0-1 -c allgather -e packing --objective bandwidth \
-    --time 300s -o mesh-dead.json
-packing-size: synth -t dgx1 -c allreduce -e packing --objective time --size 1MiB --time 300s \
+    --time 3600s -o mesh-dead.json
+packing-size: synth -t dgx1 -c allreduce -e packing --objective time --size 1MiB --time 3600s \
     -o dgx1-ar.json
 packing-unequal: synth -t dgx-a100:nodes=2,nics=8,4 -c allgather -e packing \
-    --objective bandwidth --time 300s --json -o unequal.json
+    --objective bandwidth --time 3600s --json -o unequal.json
 packing-few: synth -t mi250 -c allgather -e 'packing{trees=1}' --objective bandwidth \
-    --time 300s -o mi250.json
+    --time 3600s -o mi250.json
 packing-line: synth -t line:5,bw=50GB/s -c allreduce -e packing --objective bandwidth \
-    --time 300s -o line5.json
+    --time 3600s -o line5.json
 packing-odd: synth -t in/edges.json -c reduce_scatter -e packing --objective bandwidth \
-    --time 300s -o odd.json
+    --time 3600s -o odd.json
 packing-paths: synth -t in/edges.json -c scatter --root 2 -e packing --objective bandwidth \
-    --time 300s -o odd-scatter.json
-classic-ring: synth -t ring:8 -c allreduce -e classic --objective bandwidth --time 300s \
+    --time 3600s -o odd-scatter.json
+classic-ring: synth -t ring:8 -c allreduce -e classic --objective bandwidth --time 3600s \
     -o ring8.json
 classic-named: synth -t dgx-a100:nodes=2 -c alltoall -e 'classic{algorithm=two_step}' \
-    --objective bandwidth --time 300s -o two-step.json
+    --objective bandwidth --time 3600s -o two-step.json
 classic-size: synth -t dgx1 -c allreduce -e classic --objective time --size 64KiB --seed 3 \
-    --time 300s -o classic-size.json
-flow-paths: synth -t dgx1 -c alltoall -e flow --objective time --size 1MB --time 300s \
+    --time 3600s -o classic-size.json
+flow-paths: synth -t dgx1 -c alltoall -e flow --objective time --size 1MB --time 3600s \
     -o flow.json
 flow-copies: synth -t ring:4 -c allgather -e 'flow{chunks=1}' --objective time --size 1MB \
-    --time 300s -o copies.json
+    --time 3600s -o copies.json
 greedy-torus: synth -t torus:3x3 -c allgather -e greedy --objective time --size 1MiB --seed 5 \
-    --time 300s -o greedy.json
+    --time 3600s -o greedy.json
 greedy-down: synth -t mesh:3x3 -c allgather -e greedy --down gpu0-gpu1 'gpu4->gpu5' \
-    --objective time --size 1MiB --time 300s -o greedy-down.json
-greedy-stream: synth -t torus:4x4 -c allgather -e greedy --stream --seed 2 --time 300s -o stream
+    --objective time --size 1MiB --time 3600s -o greedy-down.json
+greedy-stream: synth -t torus:4x4 -c allgather -e greedy --stream --seed 2 --time 3600s -o stream
 sketched-relay: synth -t ndv2:nodes=2 -c allgather -s ndv2_relay -e 'sketched{patience=60}' \
-    --objective time --size 1GB --time 300s -o relay.json
+    --objective time --size 1GB --time 3600s -o relay.json
 sketched-sums: synth -t amd4 -c allreduce -s amd4_rotations -e 'sketched{patience=60}' \
-    --objective time --size 1MiB --seed 1 --time 300s -o amd4.json
+    --objective time --size 1MiB --seed 1 --time 3600s -o amd4.json
 sketched-free: synth -t in/edges.json -c allgather -e 'sketched{patience=40}' --objective time \
-    --size 1MiB --time 300s -o -
-not-optimal: synth -t ring:4 -c alltoall -e greedy --objective time --size 1MiB --time 300s \
+    --size 1MiB --time 3600s -o -
+not-optimal: synth -t ring:4 -c alltoall -e greedy --objective time --size 1MiB --time 3600s \
     --require-optimal -o -
 phases: synth -t dgx1:nodes=2 -c allreduce -s dgx1_rails:nodes=2 -e packing --objective time \
-    --size 64MiB --time 300s -o phases.json
+    --size 64MiB --time 3600s -o phases.json
 portfolio-race: synth -t dgx-a100 -c allreduce -e 'portfolio{engines=packing+classic}' \
-    --objective time --size 8KiB --time 300s -o race.json
-portfolio-down: synth -t dgx1 -c allgather --down-rank 0 --objective latency --time 300s \
+    --objective time --size 8KiB --time 3600s -o race.json
+portfolio-down: synth -t dgx1 -c allgather --down-rank 0 --objective latency --time 3600s \
     -o without0.json
-portfolio-hosts: synth -t in/box.toml:nodes=2 -c allreduce --objective bandwidth --time 300s \
+portfolio-hosts: synth -t in/box.toml:nodes=2 -c allreduce --objective bandwidth --time 3600s \
     -o boxes.json
-portfolio-odd: synth -t in/edges.json -c allgather --objective time --size 1MiB --time 300s \
+portfolio-odd: synth -t in/edges.json -c allgather --objective time --size 1MiB --time 3600s \
     -o odd-ag.json --log odd-ag.log
 teccl-question: synth -t in/teccl.json -c in/teccl.json -s in/teccl.json --objective latency \
-    --time 300s -o teccl-ag.json
+    --time 3600s -o teccl-ag.json
 """)
 
 QUESTIONS = _list("""
@@ -152,12 +152,12 @@ bound-down: bound -t in/edges.json -c allreduce --down gpu1-gpu2 --size 1MiB
 bound-nic: bound -t dgx-a100:nodes=2 -c allgather --down-nic host0.nic3
 failures-table: failures -t dgx1 -c allgather
 failures-nics: failures -t ndv2:nodes=2 -c allreduce --size 1MiB --json
-failures-synth: failures -t ring:4 -c allgather --synth --worst 1 --time 300s
+failures-synth: failures -t ring:4 -c allgather --synth --worst 1 --time 3600s
 failures-next: failures -t ring:4 -c allgather --down gpu0-gpu1 --directions
 explain-schedule: explain ag4.json --size 1MiB
 explain-packed: explain dgx1-ar.json --size 1MiB --json
-explain-sketch: explain -t dgx1 -c allgather -s dgx1_double_links --time 300s
-explain-never: explain -t ring:4 -c allgather -s in/never.sketch --time 300s
+explain-sketch: explain -t dgx1 -c allgather -s dgx1_double_links --time 3600s
+explain-never: explain -t ring:4 -c allgather -s in/never.sketch --time 3600s
 simulate-sizes: simulate dgx1-ar.json --size 1KiB:1GiB
 simulate-rules: simulate ring8.json --size 1MiB --alpha-occupies --store-and-forward --barrier \
     --overhead 1us --json > simulated.json
@@ -238,13 +238,13 @@ profile-numpy: profile --on numpy --ranks 2 --time 1s -o profiled.json
 
 LIBRARIES = _list("""
 tune-ring: tune -t ring:4 -c allgather -c allreduce --sizes 64KiB:256KiB --protocols Simple \
-    -e packing --time 300s --to msccl-xml,mscclpp-json --placement out -o library
-tune-sketch: tune -t in/edges.json -c broadcast --root 1 --sizes 1MiB -e classic --time 300s \
+    -e packing --time 3600s --to msccl-xml,mscclpp-json --placement out -o library
+tune-sketch: tune -t in/edges.json -c broadcast --root 1 --sizes 1MiB -e classic --time 3600s \
     --protocols LL,Simple --json -o odd-library
-resynth-down: resynth library --down gpu0-gpu1 -e packing --protocols Simple --time 300s -o mended
+resynth-down: resynth library --down gpu0-gpu1 -e packing --protocols Simple --time 3600s -o mended
 sweep-list: sweep in/jobs.toml --cache kept -o swept -q
 sweep-axes: sweep -t ring:4 -c allgather -c in/pairs.py -e exact -e greedy --size 4KiB \
-    --seed 0 --seed 1 --time 300s --no-cache --json
+    --seed 0 --seed 1 --time 3600s --no-cache --json
 cache-list: cache list --cache kept
 cache-clear: cache clear --cache kept
 """)

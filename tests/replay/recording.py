@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from commands import COMMANDS, Command, needs
 from normalising import normalised, skipped
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 900  # seconds after which a command counts as one that hangs
+LIMIT = 1800  # seconds after which a command counts as one that hangs
 REST = "(rest)"  # stands for all files that no command calls its own
 
 Record = dict[str, Any]
 Manifest = dict[str, Any]
 
 
+@cache
 def list_digest() -> str:
     """A digest of all that a record depends on beside weft: the list, its inputs, the packages."""
     digest = hashlib.sha256(sys.version.encode())
@@ -62,18 +64,20 @@ def record(
 ) -> Manifest:
     """Run commands with the weft of a checkout; what is compared lies in `results` afterwards."""
     _assert_that_it_is_used(checkout)
-    shutil.rmtree(results, ignore_errors=True)
+    final, results = results, results.with_name(f"{results.name}.{os.getpid()}")
     results.mkdir(parents=True)
-    used = _cpu()
+    digest, used = list_digest(), _cpu()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="weft-replay-") as folder:
         run = _Run(checkout, Path(folder).resolve(), results, stretch)
         records = run.all(commands, jobs)
         records[REST] = run.rest(records)
     told = {"cpu_s": round(_cpu() - used, 1), "wall_s": round(time.monotonic() - began, 1)}
-    manifest = {"list": list_digest(), "commands": dict(sorted(records.items())), **told}
+    manifest = {"list": digest, "commands": dict(sorted(records.items())), **told}
     (results / "times.json").write_text(json.dumps(run.seconds, indent=1) + "\n")
     (results / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    shutil.rmtree(final, ignore_errors=True)
+    results.rename(final)  # whole or not at all: several worktrees may keep records in one folder
     return manifest
 
 

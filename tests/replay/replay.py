@@ -36,7 +36,7 @@ def main() -> int:
         before = keep / base
         if args.again or read_manifest(before) is None:
             record_commit(base, before, args)
-    after = keep / "tree"
+    after = REPO / "build" / "replay" / "tree"
     record_tree(after, args)
     old, new = read_manifest(before), read_manifest(after)
     assert old is not None
@@ -75,7 +75,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="names, or parts of names; with what they need")
     parser.add_argument("--again", action="store_true", help="run a commit that was kept again")
     parser.add_argument(
-        "--keep", type=Path, default=REPO / "build" / "replay", help="where records are kept"
+        "--keep",
+        type=Path,
+        default=REPO / "build" / "replay",
+        help="where records of commits are kept, for several worktrees if you like",
     )
     parser.add_argument(
         "--stretch",

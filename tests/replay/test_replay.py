@@ -12,7 +12,7 @@ import pytest
 from commands import COMMANDS, Command, needs
 from comparing import Accepted, changes, lines, read_accepted, report, shown
 from normalising import normalised, skipped
-from recording import HERE, LIMIT, Manifest, chosen, list_digest, read_manifest, record
+from recording import HERE, Manifest, chosen, list_digest, read_manifest, record
 
 from weft.backends.cli.parser import NESTED, VERBS, build_parser
 from weft.dsl.errors import UserError
@@ -74,9 +74,8 @@ def test_every_input_is_read() -> None:
 def test_every_search_has_a_budget_that_no_clock_ends() -> None:
     searching = [w for w in WORDS if w[0] in ("synth", "tune", "resynth") and "-c" in w]
     slips = [c.argv for c in COMMANDS if c.name.startswith("slip-")]
-    short = [w for w in searching if w not in slips and "300s" not in w]
+    short = [w for w in searching if w not in slips and "3600s" not in w]
     assert short == []
-    assert LIMIT > 2 * 300
 
 
 def test_a_command_comes_after_what_it_needs_and_only_that() -> None:
