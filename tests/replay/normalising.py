@@ -32,6 +32,11 @@ RULES: tuple[tuple[str, re.Pattern[bytes], bytes], ...] = tuple(
             rb'("(?:code|key)": ?)"[0-9a-f]{16,}"',
             rb'\1"#"',
         ),
+        (
+            "the same digests, in the names of the schedules of sweeps",
+            rb"(schedules/[^/\s]+-)[0-9a-f]{12}(\.json)",
+            rb"\1#\2",
+        ),
     )
 )
 

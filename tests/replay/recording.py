@@ -71,7 +71,7 @@ def record(
     with tempfile.TemporaryDirectory(prefix="weft-replay-") as folder:
         run = _Run(checkout, Path(folder).resolve(), results, stretch)
         records = run.all(commands, jobs)
-        records[REST] = run.rest(records)
+        records[REST] = run.rest()
     told = {"cpu_s": round(_cpu() - used, 1), "wall_s": round(time.monotonic() - began, 1)}
     manifest = {"list": digest, "commands": dict(sorted(records.items())), **told}
     (results / "times.json").write_text(json.dumps(run.seconds, indent=1) + "\n")
@@ -99,6 +99,7 @@ class _Run:
     results: Path
     stretch: int
     seconds: dict[str, float] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)  # files that are a command's
 
     def __post_init__(self) -> None:
         for name in ("work", "tmp", "home"):
@@ -150,16 +151,19 @@ class _Run:
             "stdout": self._keep(command, "stdout", out),
             "stderr": self._keep(command, "stderr", err),
         }
-        for path in command.paths:
-            for file in _files(self.work / path):
-                name = str(file.relative_to(self.work))
-                if not skipped(name):
+        for made in command.paths:
+            for file in _files(self.work / made):
+                path = str(file.relative_to(self.work))
+                self.known.add(path)
+                if not skipped(path):
+                    name = normalised(path.encode(), {}).decode()
+                    while name in parts:
+                        name += "+"
                     parts[name] = self._keep(command, name, file.read_bytes())
         return {"exit": code, "parts": parts}
 
-    def rest(self, records: dict[str, Record]) -> Record:
+    def rest(self) -> Record:
         """What lies in the folder and is no command's: nothing but the inputs, unchanged."""
-        known = {part for each in records.values() for part in each["parts"]}
         ignored = {p for c in COMMANDS if c.compared == "exit" for p in c.paths}
         rest = Command(REST, "")
         names = {str(file.relative_to(self.work)): file for file in _files(self.work)}
@@ -168,7 +172,7 @@ class _Run:
             "parts": {
                 name: self._keep(rest, name, file.read_bytes())
                 for name, file in names.items()
-                if name not in known and name not in ignored and not skipped(name)
+                if name not in self.known and name not in ignored and not skipped(name)
             },
         }
 

@@ -108,6 +108,7 @@ VARYING = [
     ("1GiB   240  10,740.218  10,067.030   93.7%   166", None),
     ("Read\n         compiling the loops for this machine: about\nSolved", "Read\nSolved"),
     ('"key": "0123456789abcdef0123"', '"key": "#"'),
+    ("schedules/a-4B-0123456789ab.json", "schedules/a-4B-#.json"),
     ("--> <nothing>/tmp/somewhere/work/in/a.json", "--> <nothing><run>/work/in/a.json"),
 ]
 
