@@ -117,10 +117,10 @@ def shown(change: Change, before: Path, after: Path) -> Iterator[str]:
         return
     old, new = (side.read_bytes() for side in sides)
     try:
-        texts = [data.decode().splitlines() for data in (old, new)]
+        was, now = old.decode().splitlines(), new.decode().splitlines()
     except UnicodeDecodeError:
-        texts = []
-    different = list(difflib.unified_diff(*texts, "before", "after", "", "", 1)) if texts else []
+        was = now = []
+    different = list(difflib.unified_diff(was, now, "before", "after", n=1))
     if different and max(map(len, different)) <= WIDE:
         yield from (line.rstrip("\n") for line in different[:LINES])
         if len(different) > LINES:
