@@ -16,7 +16,8 @@ from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.schedule import Schedule
 
-from .schedule_tables import CostModel
+from .schedule_tables import CostModel, prepare
+from .schedule_time import LARGE as LARGE_RUN
 from .schedule_time import simulate
 
 RANDOM_ORDERS = 48
@@ -24,6 +25,10 @@ LARGE = 1 << 30
 """Message size in bytes for which transfers are ordered when none is given."""
 LARGEST = 20_000
 """Schedules of more transfers keep the first order: each try is a simulation."""
+
+
+FEW_JOBS = 20_000
+"""Of more slices of transfers in all tries of an order, the further tries are compiled."""
 
 
 def hops_to_go(schedule: Schedule) -> Ints32:
@@ -67,10 +72,14 @@ def arranged(schedule: Schedule, message_bytes: int, seed: int) -> Schedule:
         return by_urgency(schedule)
     goal = counted_us(schedule, message_bytes) * (1 + 1e-9)
     best, time = schedule, simulate(schedule, message_bytes).time_us
-    for other in _orders(schedule, seed):
+    jobs = len(schedule) * schedule.segments
+    for tried, other in enumerate(_orders(schedule, seed), 1):
         if time <= goal:
             break
-        attempt = simulate(other, message_bytes).time_us
+        if jobs <= LARGE_RUN and tried * jobs > FEW_JOBS:
+            attempt = prepare(other).exact(message_bytes, compiled=True).in_us().time_us
+        else:
+            attempt = simulate(other, message_bytes).time_us
         if attempt < time:
             best, time = other, attempt
     return best

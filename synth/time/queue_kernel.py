@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.base.jit import Array, kernel
 
 # The first words of the memory: the clock, how many events and heads there are, and where these
@@ -48,6 +49,35 @@ TIME, WHAT = range(2)  # of events; what happens is for the loop to know, a row'
 EVENT_COLUMNS = 2
 HEAD_KEY, HEAD_PLACE, HEAD_CLIENT, HEAD_ROW = range(4)  # of heads: HEAD_ROW is -1 for the ready
 HEAD_COLUMNS = 4
+
+
+def memory_of(
+    rows: int, legs: tuple[AnyArray, AnyArray, AnyArray], ends: AnyArray, leg: Ints, events: int
+) -> tuple[AnyArray, int]:
+    """A memory of rows, legs and clients alone, and where its clients begin.
+
+    ``legs``: (first, row, ticks), leg i holds ``row[first[i]:first[i+1]]``; ``ends``, shape
+    (legs, 2): until a message has left and arrived; ``leg``: of each client, whose place is its
+    number. ``events``: beside those of rows, how many there are at a time.
+    """
+    first, row, ticks = legs
+    at_holds = QUEUE_COUNTS + rows * ROW_COLUMNS
+    at_legs = at_holds + len(row) * HOLD_COLUMNS
+    at_clients = at_legs + len(ends) * LEG_COLUMNS
+    at_heads = at_clients + len(leg) * CLIENT_COLUMNS
+    at_events = at_heads + (len(leg) + rows + 1) * HEAD_COLUMNS
+    counts = np.zeros(QUEUE_COUNTS, np.int64)
+    counts[[HEADS_AT, EVENTS_AT]] = at_heads, at_events
+    free = np.tile([0, -1, 0], rows)
+    holds = np.stack([QUEUE_COUNTS + row * ROW_COLUMNS, ticks], axis=1)
+    begin = at_holds + first * HOLD_COLUMNS
+    table = np.column_stack([begin[:-1], begin[1:], ends])
+    clients = np.full((len(leg), CLIENT_COLUMNS), -1, np.int64)
+    clients[:, KEY], clients[:, PLACE] = 0, np.arange(len(leg))
+    clients[:, LEG] = at_legs + leg * LEG_COLUMNS
+    room = np.zeros(at_events - at_heads + (events + rows + 1) * EVENT_COLUMNS, np.int64)
+    tables = (counts, free, holds.ravel(), table.ravel(), clients.ravel(), room)
+    return np.concatenate(tables), at_clients
 
 
 def longer(m: Any) -> Any:

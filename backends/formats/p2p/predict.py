@@ -16,12 +16,15 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
-from heapq import heappop, heappush
+
+import numpy as np
 
 from weft.dsl.base.errors import BadTopology, UserError
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
+from weft.dsl.nouns.program import offsets
 from weft.dsl.nouns.topology import Topology
 from weft.synth.fabric.fabric import fabric_of
+from weft.synth.time import queue_kernel as q
 from weft.synth.time.routes import Route, routes_of
 
 from .model import Script
@@ -134,39 +137,41 @@ def _plan(
     )
 
 
-Key = tuple[int, int]
-"""When a message was ready, and its number: the order of service."""
-
-
 class _Run:
-    """The machine at some time."""
+    """A run: rounds of ranks, and messages that queue (:mod:`weft.synth.time.queue_kernel`).
+
+    Events are about a row (it is free), or about a rank: ``-1 - rank`` says that one of its
+    messages is through, ``-1 - ranks - rank`` that its next round begins.
+    """
 
     def __init__(self, plan: _Plan, ranks: int) -> None:
         self.plan = plan
+        self.ranks = ranks
         self.time = [0] * ranks
         self.round = [0] * ranks
         self.left = [0] * ranks  # messages of the rank's round that are not through
         self.both = [False] * len(plan.ends)  # whether one end is there already
-        self.free_at = [0] * plan.rows
-        self.waiting: list[list[Key]] = [[] for _ in range(plan.rows)]
-        self.begins = [(0, rank) for rank in range(ranks)]
-        self.throughs: list[tuple[int, int]] = []  # when, at which rank
-        self.frees: list[tuple[int, int]] = []  # when, which row
+        self.m, self.first = _memory(plan, ranks)
 
     def go(self) -> None:
         """Carry everything out."""
-        queues = (self.begins, self.throughs, self.frees)
-        while any(queues):
-            now = min(queue[0][0] for queue in queues if queue)
-            while self.throughs and self.throughs[0][0] == now:
-                self._through(heappop(self.throughs)[1], now)
-            new: list[Key] = []
-            while self.begins and self.begins[0][0] == now:
-                self._begin(heappop(self.begins)[1], now, new)
-            rows = set()
-            while self.frees and self.frees[0][0] == now:
-                rows.add(heappop(self.frees)[1])
-            self._serve(now, new, sorted(rows))
+        m, heap = self.m, self.m[q.EVENTS_AT]
+        for rank in range(self.ranks):
+            q.push(m, 0, -1 - self.ranks - rank)
+        while m[q.EVENTS]:
+            m[q.NOW] = now = m[heap + q.TIME]
+            while m[q.EVENTS] and m[heap + q.TIME] == now:
+                what = q.pop(m)
+                if what >= 0:
+                    q.add_head(m, m[what + q.QUEUE], what)
+                elif what >= -self.ranks:
+                    self._through(-1 - what, now)
+                else:
+                    self._begin(-1 - self.ranks - what, now)
+            while m[q.HEADS]:
+                client = q.next_started(m)
+                if client >= 0:
+                    self._start((client - self.first) // q.CLIENT_COLUMNS, now)
 
     def _through(self, rank: int, now: int) -> None:
         """A message of the rank's round is through; if it is the last, it works, and goes on."""
@@ -178,9 +183,9 @@ class _Run:
     def _next(self, rank: int, now: int) -> None:
         self.time[rank] = now + self.plan.work[rank][self.round[rank]]
         self.round[rank] += 1
-        heappush(self.begins, (self.time[rank], rank))
+        q.push(self.m, self.time[rank], -1 - self.ranks - rank)
 
-    def _begin(self, rank: int, now: int, new: list[Key]) -> None:
+    def _begin(self, rank: int, now: int) -> None:
         """Post the round's messages; those whose other end is posted as well are ready."""
         if self.round[rank] == len(self.plan.of_round[rank]):
             return
@@ -188,34 +193,28 @@ class _Run:
         self.left[rank] = len(own)
         for number in own:
             if self.both[number]:
-                heappush(new, (now, number))
+                client = self.first + number * q.CLIENT_COLUMNS
+                self.m[client + q.KEY] = now
+                q.add_head(self.m, client, -1)
             self.both[number] = True
         if not own:
             self._next(rank, now)
 
-    def _serve(self, now: int, new: list[Key], rows: list[int]) -> None:
-        """Start what can be: of the new messages, and of those that wait for rows now free."""
-        while True:
-            queues = [new, *(self.waiting[row] for row in rows if self.free_at[row] <= now)]
-            first = min((queue for queue in queues if queue), default=None, key=_head)
-            if first is None:
-                return
-            key = heappop(first)
-            cost = self.plan.costs[key[1]]
-            held = next((row for row, _ in cost.holds if self.free_at[row] > now), None)
-            if held is None:
-                self._start(key[1], cost, now)
-            else:
-                heappush(self.waiting[held], key)
-
-    def _start(self, number: int, cost: _Cost, now: int) -> None:
-        for row, ticks in cost.holds:
-            self.free_at[row] = now + ticks
-            heappush(self.frees, (now + ticks, row))
+    def _start(self, number: int, now: int) -> None:
+        cost = self.plan.costs[number]
         source, target = self.plan.ends[number]
-        heappush(self.throughs, (now + cost.leaves, source))
-        heappush(self.throughs, (now + cost.arrives, target))
+        q.push(self.m, now + cost.leaves, -1 - source)
+        q.push(self.m, now + cost.arrives, -1 - target)
 
 
-def _head(queue: list[Key]) -> Key:
-    return queue[0]
+def _memory(plan: _Plan, ranks: int) -> tuple[list[int], int]:
+    """The memory of the queues, and where its clients begin: the messages."""
+    index = {cost: leg for leg, cost in enumerate(dict.fromkeys(plan.costs))}
+    lengths = np.array([len(cost.holds) for cost in index], np.int64)
+    holds = np.array([hold for cost in index for hold in cost.holds], object).reshape(-1, 2)
+    legs = offsets(lengths), holds[:, 0], holds[:, 1]
+    ends = np.array([(cost.leaves, cost.arrives) for cost in index], object).reshape(-1, 2)
+    leg = np.array([index[cost] for cost in plan.costs], np.int64)
+    # At a time a rank has one event that begins a round; a message has two that are under way.
+    m, first = q.memory_of(plan.rows, legs, ends, leg, ranks + 2 * len(leg))
+    return m.tolist(), first

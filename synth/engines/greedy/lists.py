@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints
+from weft.dsl.base.jit import fast
 
 from ...fabric.fabric import grouped
 from ...fabric.hop_table import HopTable
+from ...time.queue_kernel import CLIENT_COLUMNS, HEADS_AT, KEY, memory_of
+from . import lists_kernel
 from .effort import GreedyEffort
 from .plan import Plan
 from .routes import Trees
@@ -141,20 +144,11 @@ class Queues:
         return self._serve(order, self.back)
 
     def _serve(self, order: Ints, chain: tuple[Ints, Ints, Ints]) -> tuple[Ints, int]:
-        from .lists_kernel import serve_lists
-
-        m = self.machine
-        key, start = np.empty(len(order), np.int64), np.zeros(len(order), np.int64)
-        key[order] = np.arange(len(order))
-        waits, first, others = chain
-        end = serve_lists(
-            (m.first, m.row, m.hold),
-            m.arrives,
-            self.hop,
-            key,
-            waits.copy(),
-            (first, others),
-            m.rows,
-            start,
-        )
+        m, start = self.machine, np.zeros(len(order), np.int64)
+        ends = np.stack([m.arrives, m.arrives], axis=1)
+        memory, first = memory_of(m.rows, (m.first, m.row, m.hold), ends, self.hop, len(order))
+        keys = memory[first + KEY : memory[HEADS_AT] : CLIENT_COLUMNS]
+        keys[order] = np.arange(len(order))
+        waits, next_first, others = chain
+        end = fast(lists_kernel).serve_lists(memory, first, waits.copy(), next_first, others, start)
         return start, int(end)

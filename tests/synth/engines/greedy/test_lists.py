@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weft.dsl.nouns.topology import Topology, gpu, link, switch
-from weft.synth.engines.greedy import lists_kernel
+from weft.synth.engines.greedy import lists
 from weft.synth.engines.greedy.lists import Jobs, Queues, jobs_of
 from weft.synth.fabric.hop_table import hop_table_of
 
@@ -27,9 +27,7 @@ def test_few_jobs_over_long_routes_on_a_machine_of_short_ones(
     assert np.diff(machine.route)[longest] == far + 1
     jobs: Jobs = jobs_of(machine, [longest], [0], [False], [])
     # Uncompiled, so that writing past the end of a table is an error.
-    for name in ("merged", "without_top", "busy_row", "collect", "push", "pop"):
-        monkeypatch.setattr(lists_kernel, name, getattr(lists_kernel, name).py_func)
-    monkeypatch.setattr(lists_kernel, "serve_lists", lists_kernel.serve_lists.py_func)
+    monkeypatch.setattr(lists, "fast", lambda module: module)
     start, end = Queues.of(machine, jobs).serve(np.array([0]))
     assert start.tolist() == [0]
     assert end == machine.arrives[longest]
