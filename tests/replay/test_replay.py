@@ -15,8 +15,8 @@ from normalising import normalised, skipped
 from recording import HERE, Manifest, chosen, list_digest, read_manifest, record
 
 from weft.backends.cli.parser import NESTED, VERBS, build_parser
-from weft.dsl.errors import UserError
-from weft.dsl.registry import REGISTRIES
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.registry import REGISTRIES
 
 WORDS = [command.argv for command in COMMANDS]
 
