@@ -16,9 +16,9 @@ from ..fabric.occupancy import us_per_byte
 from ..reductions.refine import refine
 from ..time.order import LARGE
 from ..time.schedule_tables import prepare
+from .balanced import balanced
 from .even import even
-from .shares import balanced
-from .whole import repair
+from .mend import repair
 
 _JOBS, _FEW_JOBS = 2_200_000, 250_000
 """Slices times transfers of a run at most, and of those that compare ways to mend."""
@@ -43,7 +43,7 @@ def repairs(
     less. With a word for each.
 
     Raises:
-        UserError, BadTopology: it cannot be mended, see :func:`~.whole.repair`.
+        UserError, BadTopology: it cannot be mended, see :func:`~.mend.repair`.
     """
     whole = repair(schedule, left, message_bytes)
     yield "mended", whole

@@ -3,7 +3,7 @@
 Where transfers hold several rows at once, equal ones that start together fit together; shares of
 any size do not, and ports wait for each other. So where pieces may be left out, because the others
 can carry their data (an allreduce's sums may meet anywhere), those are left out that load most
-what is overloaded, and what is torn goes where they went.
+what is overloaded, and what is broken goes where they went.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from weft.dsl.nouns.schedule import Schedule
 
 from ..fabric.fabric import fabric_of
 from ..time.order import LARGE
-from .loads import load_matrix
-from .market import Market
-from .torn import Torn
-from .trees import Way, other_way
-from .whole import assembled
+from .damage import Damage
+from .mend import assembled
+from .prices import CongestionPrices
+from .trees import Way, load_matrix, other_way
 
 _PIECES = 96  # at least, so that one less costs little
 _LEAVE = 0.08  # of the pieces, at most
-_ROUNDS = 2  # in which each torn piece is taken out again and grown where there is room by then
+_ROUNDS = 2  # in which each broken piece is taken out again and grown where there is room by then
 _TREES = 600  # that are grown at most
 _EPS = 1e-9
 
 
 def even(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
-    """As :func:`~.whole.repair`, but with fewer pieces where that is better.
+    """As :func:`~.mend.repair`, but with fewer pieces where that is better.
 
     Raises:
         UserError, BadTopology: as ``repair``; or its pieces are not all of one size, or they are of
@@ -46,24 +45,24 @@ def even(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -
         raise UserError(
             f"{c} is not made of equal pieces of one chunk", hint="repair it as a whole"
         )
-    torn = Torn.of(_finer(schedule), left)
-    c = torn.schedule.collective
+    damage = Damage.of(_finer(schedule), left)
+    c = damage.schedule.collective
     size = message_bytes or schedule.bytes or LARGE
-    before = _load_before(torn)
+    before = _load_before(damage)
     stay = np.ones(c.chunks, bool)
-    best = now = _tried(torn, stay, size)
+    best = now = _tried(damage, stay, size)
     most = int(_LEAVE * c.chunks)
-    turns = max(1, min(most, _TREES // max(1, _ROUNDS * len(torn.broken))))
+    turns = max(1, min(most, _TREES // max(1, _ROUNDS * len(damage.chunks))))
     for _ in range(turns):
         left_out = _relieving(now, before, max(1, most // turns))
         if not left_out:
             break
         stay[left_out] = False
-        now = _tried(torn, stay, size)
+        now = _tried(damage, stay, size)
         best = min(best, now, key=lambda one: one.price)
     pieces = len(best.ways)
     cut = c.plain().cut_in(np.ones(pieces, np.int64), np.array([pieces]))
-    return assembled(torn, best.ways, cut)
+    return assembled(damage, best.ways, cut)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,43 +84,43 @@ class _Try:
         return float(self.load.max(initial=0.0)) / len(self.ways)
 
 
-def _tried(torn: Torn, stay: Bools, size: int) -> _Try:
-    """Torn pieces that stay, grown one by one, and again when all of them are there."""
-    schedule = torn.schedule
-    kept = stay[schedule.chunk] & ~torn.hit
-    market = Market.of(torn.left.topology, schedule, torn.moved, kept, size)
-    market.hop = market.busiest / max(max(market.alpha, default=0.0), 1e-9)
+def _tried(damage: Damage, stay: Bools, size: int) -> _Try:
+    """Damage pieces that stay, grown one by one, and again when all of them are there."""
+    schedule = damage.schedule
+    kept = stay[schedule.chunk] & ~damage.hit
+    prices = CongestionPrices.of(damage.left.topology, schedule, damage.moved, kept, size)
+    prices.hop = prices.busiest / max(max(prices.alpha, default=0.0), 1e-9)
     grains = float(schedule.collective.grains[0])
-    ways = {i: Way(i, torn.rows.of_chunk(i)) for i in np.flatnonzero(stay).tolist()}
-    torn_here = [i for i in torn.broken if stay[i]]
+    ways = {i: Way(i, damage.rows.of_chunk(i)) for i in np.flatnonzero(stay).tolist()}
+    broken_here = [i for i in damage.chunks if stay[i]]
     for again in range(_ROUNDS):
-        for chunk in torn_here:
+        for chunk in broken_here:
             if again:
-                _take_back(torn, ways[chunk], market, grains)
-            ways[chunk] = other_way(torn, chunk, market, grains)
+                _take_back(damage, ways[chunk], prices, grains)
+            ways[chunk] = other_way(damage, chunk, prices, grains)
     listed = list(ways.values())
-    return _Try(listed, load_matrix(torn, listed).toarray())
+    return _Try(listed, load_matrix(damage, listed).toarray())
 
 
-def _take_back(torn: Torn, way: Way, market: Market, grains: float) -> None:
+def _take_back(damage: Damage, way: Way, prices: CongestionPrices, grains: float) -> None:
     """Unload what is new on a way; and load again what :func:`other_way` takes to be there."""
     for new in way.fresh:
-        market.take(new.transfer.route, -grains)
+        prices.take(new.transfer.route, -grains)
     if not len(way.kept):
-        mine = torn.rows.of_chunk(way.chunk)
-        for row in mine[~torn.hit[mine]].tolist():
-            market.take(torn.route(row), grains)
+        mine = damage.rows.of_chunk(way.chunk)
+        for row in mine[~damage.hit[mine]].tolist():
+            prices.take(damage.route(row), grains)
 
 
-def _load_before(torn: Torn) -> Floats:
+def _load_before(damage: Damage) -> Floats:
     """The load of the busiest row before anything was dead, for every row of what is left."""
-    old = torn.schedule
-    whole = torn.left.whole
+    old = damage.schedule
+    whole = damage.left.whole
     fabric = fabric_of(whole)
     _, row = fabric.resources_of(old.route_links.astype(np.int64))
     hold = 1 / fabric.GBps
     load = np.bincount(row, weights=hold[row], minlength=len(hold))
-    return np.full(len(torn.left.topology.capacities()), load.max(initial=0.0))
+    return np.full(len(damage.left.topology.capacities()), load.max(initial=0.0))
 
 
 def _relieving(now: _Try, before: Floats, count: int) -> list[int]:
@@ -130,7 +129,7 @@ def _relieving(now: _Try, before: Floats, count: int) -> list[int]:
     open_ways = np.ones(len(now.ways), bool)
     found: list[int] = []
     while len(found) < count and over.any():
-        # Not only what is over counts: what is torn moves to where there is room.
+        # Not only what is over counts: what is broken moves to where there is room.
         worst = int(np.where(open_ways, over @ now.loads, -1.0).argmax())
         found.append(now.ways[worst].chunk)
         open_ways[worst] = False

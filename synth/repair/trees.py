@@ -1,6 +1,6 @@
-"""Torn chunks go other ways: hops bend through switches, or trees grow again.
+"""Broken chunks go other ways: hops bend through switches, or trees grow again.
 
-Where only links inside one hop are dead, the hop goes another way through switches. Else the torn
+Where only links inside one hop are dead, the hop goes another way through switches. Else the cut
 branches of the chunk's tree are joined again, one by one, by the cheapest way (Dijkstra, Numerische
 Mathematik 1, 1959) from what still hangs together, links priced by what they carry already; so
 branches stay as they were, and the rest spreads over the links with room. Sums are the same tree on
@@ -10,18 +10,22 @@ turned links, from where they meet.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 import numpy as np
 
-from weft.dsl.base.arrays import Ints
+from weft.dsl.base.arrays import Floats, Ints
 from weft.dsl.base.errors import BadTopology, UserError
+from weft.dsl.base.unique_rows import rows_of
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule, Transfer
 
-from .market import Market
-from .torn import Torn
+from ..fabric.fabric import fabric_of
+from .damage import Damage
+from .prices import CongestionPrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,61 +45,63 @@ class Way:
     fresh: tuple[New, ...] = ()
 
 
-def other_way(torn: Torn, chunk: int, market: Market, grains: float) -> Way:
-    """A torn chunk's way around what is dead, taken for so many grains of it.
+def other_way(damage: Damage, chunk: int, prices: CongestionPrices, grains: float) -> Way:
+    """A broken chunk's way around what is dead, taken for so many grains of it.
 
     Raises:
         BadTopology: some rank cannot get what it wants any more.
         UserError: the chunk is neither copied from where it is whole nor summed of single parts.
     """
-    mine = torn.rows.of_chunk(chunk)
-    alive = mine[~torn.hit[mine]]
-    found = _bent(torn, mine, market, grains)
+    mine = damage.rows.of_chunk(chunk)
+    alive = mine[~damage.hit[mine]]
+    found = _bent(damage, mine, prices, grains)
     if found is not None:
         return Way(chunk, alive, tuple(found))
     for row in alive.tolist():
-        market.take(torn.route(row), -grains)
-    return Way(chunk, alive[:0], tuple(_grown(torn, mine, market, chunk, grains)))
+        prices.take(damage.route(row), -grains)
+    return Way(chunk, alive[:0], tuple(_grown(damage, mine, prices, chunk, grains)))
 
 
 # --- other ways for single hops -------------------------------------------------------------------
 
 
-def _bent(torn: Torn, mine: Ints, market: Market, grains: float) -> list[New] | None:
+def _bent(damage: Damage, mine: Ints, prices: CongestionPrices, grains: float) -> list[New] | None:
     """The chunk's dead hops by other ways through switches; None if one has none."""
     found = []
-    for row in mine[torn.hit[mine]].tolist():
-        one = torn.schedule[row]
+    for row in mine[damage.hit[mine]].tolist():
+        one = damage.schedule[row]
         tree, end = _dijkstra(
-            market, {one.src: 0.0}, {one.dst}, grains, turned=False, through=False
+            prices, {one.src: 0.0}, {one.dst}, grains, turned=False, through=False
         )
         if end is None:
             return None
-        route = _route(market, tree, one.dst, turned=False)[1]
+        route = _route(prices, tree, one.dst, turned=False)[1]
         found.append(New(replace(one, route=route), row))
     for new in found:
-        market.take(new.transfer.route, grains)
+        prices.take(new.transfer.route, grains)
     return found
 
 
 # --- trees ----------------------------------------------------------------------------------------
 
 
-def _grown(torn: Torn, mine: Ints, market: Market, chunk: int, grains: float) -> list[New]:
+def _grown(
+    damage: Damage, mine: Ints, prices: CongestionPrices, chunk: int, grains: float
+) -> list[New]:
     """The chunk's tree, or its sums and their tree, grown again around what is alive."""
-    schedule = torn.schedule
+    schedule = damage.schedule
     holders, wanted, parts = _ends(schedule.collective, chunk)
-    alive = mine[~torn.hit[mine]]
+    alive = mine[~damage.hit[mine]]
     copies, sums = alive[~schedule.reduce[alive]], alive[schedule.reduce[alive]]
     fresh: list[New] = []
     first = 0
     if parts:
         centre = _centre(schedule, mine, wanted)
-        into = _tree(torn, sums, market, [centre], holders, grains, turned=True)
+        into = _tree(damage, sums, prices, [centre], holders, grains, turned=True)
         fresh += _summed(schedule, mine, chunk, into)
         first = 1 + max((new.transfer.step for new in fresh), default=-1)
         holders = [centre]
-    out = _tree(torn, copies, market, holders, wanted, grains, turned=False)
+    out = _tree(damage, copies, prices, holders, wanted, grains, turned=False)
     return fresh + _copied(schedule, mine, chunk, out, holders, first)
 
 
@@ -134,9 +140,9 @@ def _centre(schedule: Schedule, mine: Ints, wanted: list[int]) -> int:
 
 
 def _tree(
-    torn: Torn,
+    damage: Damage,
     alive: Ints,
-    market: Market,
+    prices: CongestionPrices,
     roots: list[int],
     leaves: list[int],
     grains: float,
@@ -145,44 +151,44 @@ def _tree(
 ) -> dict[int, _Hop]:
     """For every rank of a tree that is no root, the hop that joins it; links are taken.
 
-    First what hangs together by hops that are alive, then the torn branches one by one, so that
+    First what hangs together by hops that are alive, then the cut branches one by one, so that
     each sees what those before it have taken.
     """
     kept: dict[int, list[_Hop]] = defaultdict(list)
     heads = set(leaves)
     for row in alive.tolist():
-        near, far = int(torn.schedule.src[row]), int(torn.schedule.dst[row])
+        near, far = int(damage.schedule.src[row]), int(damage.schedule.dst[row])
         near, far = (far, near) if turned else (near, far)
-        kept[near].append((far, torn.route(row)))
+        kept[near].append((far, damage.route(row)))
         heads.discard(far)
     hops: dict[int, _Hop] = {}
     reached = dict.fromkeys(roots, 0.0)
-    _spread(market, kept, roots, hops, reached)
+    _spread(prices, kept, roots, hops, reached)
     for _, route in hops.values():
-        market.take(route, grains)
+        prices.take(route, grains)
     while missing := {leaf for leaf in leaves if leaf not in reached}:
         loose = (missing & heads) or missing
-        found, end = _dijkstra(market, reached, loose, grains, turned=turned, through=True)
+        found, end = _dijkstra(prices, reached, loose, grains, turned=turned, through=True)
         if end is None:
-            name = market.topology.nodes[min(loose)].name
+            name = prices.topology.nodes[min(loose)].name
             raise BadTopology(
-                f"{market.topology.name}: {name} is cut off",
+                f"{prices.topology.name}: {name} is cut off",
                 hint="leave out what is cut off: --down-rank",
             )
         fresh, at = [], end
         while at not in reached:
-            hops[at] = _route(market, found, at, turned=turned)
-            market.take(hops[at][1], grains)
+            hops[at] = _route(prices, found, at, turned=turned)
+            prices.take(hops[at][1], grains)
             fresh.append(at)
             at = hops[at][0]
         for at in reversed(fresh):
-            reached[at] = reached[hops[at][0]] + market.delay(hops[at][1])
-        _spread(market, kept, fresh, hops, reached)
+            reached[at] = reached[hops[at][0]] + prices.delay(hops[at][1])
+        _spread(prices, kept, fresh, hops, reached)
     return _needed(hops, leaves)
 
 
 def _spread(
-    market: Market,
+    prices: CongestionPrices,
     kept: dict[int, list[_Hop]],
     fresh: list[int],
     hops: dict[int, _Hop],
@@ -193,7 +199,7 @@ def _spread(
     for near in queue:
         for far, route in kept.get(near, ()):
             if far not in reached:
-                reached[far] = reached[near] + market.delay(route)
+                reached[far] = reached[near] + prices.delay(route)
                 hops[far] = (near, route)
                 queue.append(far)
 
@@ -214,7 +220,7 @@ _Found = dict[int, tuple[int, int]]
 
 
 def _dijkstra(
-    market: Market,
+    prices: CongestionPrices,
     roots: dict[int, float],
     ends: set[int],
     grains: float,
@@ -224,7 +230,7 @@ def _dijkstra(
 ) -> tuple[_Found, int | None]:
     """The cheapest way from some ranks to one of others, which is named, and what lies on it;
     only ``through`` says whether GPUs pass things on."""
-    ranks, links = market.topology.ranks, market.back if turned else market.out
+    ranks, links = prices.topology.ranks, prices.back if turned else prices.out
     found: _Found = {}
     heap: list[tuple[float, int, int, int]] = [(cost, r, -1, -1) for r, cost in roots.items()]
     heapify(heap)
@@ -239,21 +245,21 @@ def _dijkstra(
         if node < ranks and before >= 0 and not through:
             continue
         for i, far in links[node]:
-            new = cost + market.price(i, grains)
+            new = cost + prices.price(i, grains)
             if far not in found and new < least.get(far, float("inf")):
                 least[far] = new
                 heappush(heap, (new, far, node, i))
     return found, None
 
 
-def _route(market: Market, found: _Found, node: int, *, turned: bool) -> _Hop:
+def _route(prices: CongestionPrices, found: _Found, node: int, *, turned: bool) -> _Hop:
     """The rank before a rank on its way, and the links from one to the other, as data goes."""
     links = []
     at = node
     while True:
         at, link = found[at]
         links.append(link)
-        if at < market.topology.ranks:
+        if at < prices.topology.ranks:
             break
     return at, tuple(links if turned else reversed(links))
 
@@ -302,3 +308,47 @@ def _summed(schedule: Schedule, mine: Ints, chunk: int, hops: dict[int, _Hop]) -
         )
         for rank, (near, route) in hops.items()
     ]
+
+
+# --- loads and heights of ways --------------------------------------------------------------------
+
+
+def load_matrix(damage: Damage, ways: Sequence[Way]) -> Any:
+    """Loads of the machine's rows (links, then resources) by one grain on each way, in grains per
+    GB/s: a sparse matrix, shape (rows, ways)."""
+    from scipy.sparse import csc_matrix
+
+    topology, start = damage.left.topology, damage.schedule.route_start
+    links = [
+        np.concatenate(
+            [
+                damage.moved[rows_of(start, way.kept)[1]],
+                np.array([i for new in way.fresh for i in new.transfer.route], np.int64),
+            ]
+        )
+        for way in ways
+    ]
+    way = np.repeat(np.arange(len(ways)), [len(x) for x in links])
+    fabric = fabric_of(topology)
+    position, row = fabric.resources_of(np.concatenate([np.zeros(0, np.int64), *links]))
+    shape = (fabric.resources, len(ways))
+    return csc_matrix((1 / fabric.GBps[row], (row, way[position])), shape=shape)
+
+
+def heights(damage: Damage, ways: Sequence[Way]) -> Floats:
+    """Steps of each way, shape (ways,)."""
+    step = damage.schedule.step
+    return np.array(
+        [
+            max([int(step[way.kept].max(initial=-1)), *(new.transfer.step for new in way.fresh)])
+            + 1.0
+            for way in ways
+        ]
+    )
+
+
+def plain_of(damage: Damage) -> Ints:
+    """The chunk of the plain collective that each chunk is a piece of."""
+    c = damage.schedule.collective
+    found: Ints = (np.cumsum(c.grains) - c.grains) // c.factor
+    return found

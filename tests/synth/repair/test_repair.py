@@ -24,8 +24,8 @@ from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
 from weft.synth.repair import quickest_repair, repair, repairs
+from weft.synth.repair.balanced import balanced
 from weft.synth.repair.even import even
-from weft.synth.repair.shares import balanced
 from weft.synth.time.schedule_time import simulate
 
 

@@ -19,7 +19,7 @@ IDLE = 1e-3
 
 
 @dataclass(slots=True, eq=False)
-class Market:
+class CongestionPrices:
     """What every row of the machine carries, and what a link costs for it.
 
     ``load`` is µs on each row (links, then resources) for the whole message, ``per_grain`` what a
@@ -38,7 +38,9 @@ class Market:
     hop: float = 1.0
 
     @staticmethod
-    def of(topology: Topology, schedule: Schedule, moved: Ints, kept: Bools, size: int) -> Market:
+    def of(
+        topology: Topology, schedule: Schedule, moved: Ints, kept: Bools, size: int
+    ) -> CongestionPrices:
         """Loaded with some transfers of a schedule, of which nothing is dead."""
         fabric = fabric_of(topology)
         out: list[list[tuple[int, int]]] = [[] for _ in topology.nodes]
@@ -56,7 +58,7 @@ class Market:
         load = np.bincount(row, weights=carried[at], minlength=fabric.resources) * per_grain
         busiest = max(float(load.max(initial=0.0)), float(per_grain.max(initial=0.0)))
         alpha = [float(x.latency) for x in topology.links]
-        return Market(
+        return CongestionPrices(
             topology, out, back, fabric.loaded, per_grain.tolist(), load.tolist(), alpha, busiest
         )
 

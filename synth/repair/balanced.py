@@ -1,6 +1,6 @@
-"""Torn chunks cut in shares that go several ways, so that loads balance.
+"""Damage chunks cut in shares that go several ways, so that loads balance.
 
-Some ways of each torn chunk, found one after the other while others fill the links; then a linear
+Some ways of each broken chunk, found one after the other while others fill the links; then a linear
 program says how much goes which way. What is free is decided by it as well: pieces of one chunk of
 the plain collective may trade their sizes, so that in an allreduce, whose sums may meet anywhere,
 boxes with less bandwidth own less.
@@ -23,14 +23,13 @@ from weft.dsl.nouns.schedule import Schedule
 from ..engines.packing.trees.shares import largest_remainder
 from ..lp.congestion import Congestion
 from ..time.order import LARGE
-from .loads import heights, load_matrix, plain_of
-from .market import Market
-from .torn import Torn
-from .trees import Way, other_way
-from .whole import assembled
+from .damage import Damage
+from .mend import assembled
+from .prices import CongestionPrices
+from .trees import Way, heights, load_matrix, other_way, plain_of
 
 WAYS = 8
-"""Of each torn chunk."""
+"""Of each broken chunk."""
 
 _LOW = 0.5  # of the busiest row's load: what the longest link costs, where low trees are wanted
 _HIGH = 1e-3  # of the least time: what trees may cost that are as high as the highest
@@ -39,21 +38,21 @@ _MOST = LARGEST_OFFSET // 4
 
 
 def balanced(schedule: Schedule, left: Degraded, message_bytes: int | None = None) -> Schedule:
-    """As :func:`~.whole.repair`, but torn chunks are cut and go several ways.
+    """As :func:`~.mend.repair`, but broken chunks are cut and go several ways.
 
     Cost: ``WAYS`` times that of a repair, and a linear program with a column for each way.
 
     Raises:
         UserError, BadTopology: as ``repair``; or the collective cannot be cut.
     """
-    torn = Torn.of(schedule, left)
+    damage = Damage.of(schedule, left)
     c = schedule.collective
     if c.local_reduce or c.kind is Kind.CUSTOM:
         raise UserError(f"{c} cannot be cut in shares", hint="repair it as a whole")
-    ways = _ways(torn, message_bytes or schedule.bytes or LARGE)
+    ways = _ways(damage, message_bytes or schedule.bytes or LARGE)
     plain = c.plain()
-    group = plain_of(torn)[[way.chunk for way in ways]]
-    share = _shares(torn, ways, group, plain.chunks)
+    group = plain_of(damage)[[way.chunk for way in ways]]
+    share = _shares(damage, ways, group, plain.chunks)
     most = np.bincount(group[share > 0], minlength=plain.chunks).max()
     grid = max(most, min(_GRID * most, _MOST // plain.message_chunks))
     grains = np.zeros(len(ways), np.int64)
@@ -64,30 +63,32 @@ def balanced(schedule: Schedule, left: Degraded, message_bytes: int | None = Non
     kept = np.flatnonzero(grains)
     kept = kept[np.argsort(group[kept], kind="stable")]
     cut = plain.cut_in(grains[kept], np.bincount(group[kept], minlength=plain.chunks))
-    return assembled(torn, [ways[i] for i in kept.tolist()], cut)
+    return assembled(damage, [ways[i] for i in kept.tolist()], cut)
 
 
-def _ways(torn: Torn, size: int) -> list[Way]:
-    """Of whole chunks that which they have, of torn ones several; every second one is low."""
-    c = torn.schedule.collective
-    market = Market.of(torn.left.topology, torn.schedule, torn.moved, ~torn.hit, size)
-    low = _LOW * market.busiest / max(max(market.alpha, default=0.0), 1e-9)
-    broken = set(torn.broken)
-    ways = [Way(i, torn.rows.of_chunk(i)) for i in range(c.chunks) if i not in broken]
+def _ways(damage: Damage, size: int) -> list[Way]:
+    """Of whole chunks that which they have, of broken ones several; every second one is low."""
+    c = damage.schedule.collective
+    prices = CongestionPrices.of(
+        damage.left.topology, damage.schedule, damage.moved, ~damage.hit, size
+    )
+    low = _LOW * prices.busiest / max(max(prices.alpha, default=0.0), 1e-9)
+    broken = set(damage.chunks)
+    ways = [Way(i, damage.rows.of_chunk(i)) for i in range(c.chunks) if i not in broken]
     for turn in range(WAYS):
-        market.hop = low if turn % 2 == 0 else 1.0
-        for chunk in torn.broken:
-            ways.append(other_way(torn, chunk, market, float(c.grains[chunk]) / WAYS))
+        prices.hop = low if turn % 2 == 0 else 1.0
+        for chunk in damage.chunks:
+            ways.append(other_way(damage, chunk, prices, float(c.grains[chunk]) / WAYS))
     return ways
 
 
-def _shares(torn: Torn, ways: list[Way], group: Ints, chunks: int) -> Floats:
+def _shares(damage: Damage, ways: list[Way], group: Ints, chunks: int) -> Floats:
     """The share of its plain chunk that goes each way: the busiest row is done as soon as can be,
     and trees are low where that costs nothing."""
-    loads: Any = load_matrix(torn, ways)
+    loads: Any = load_matrix(damage, ways)
     rows, count = loads.shape
     scale = max(float(loads.max()), 1e-30)
-    high = heights(torn, ways)
+    high = heights(damage, ways)
     least = float((loads.sum(axis=0) / rows).sum()) / scale * chunks / count
     cost = _HIGH * least / chunks * high / high.max(initial=1)
     found = Congestion(loads / scale, group, np.ones(chunks)).least(cost)

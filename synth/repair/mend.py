@@ -17,8 +17,8 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.schedule import Schedule
 
 from ..time.order import LARGE
-from .market import Market
-from .torn import Torn
+from .damage import Damage
+from .prices import CongestionPrices
 from .trees import Way, other_way
 
 
@@ -36,18 +36,20 @@ def repair(schedule: Schedule, left: Degraded, message_bytes: int | None = None)
         UserError: ranks are gone, so that it would be another collective; or a chunk is neither
             copied from where it is whole nor summed of single parts.
     """
-    torn = Torn.of(schedule, left)
+    damage = Damage.of(schedule, left)
     size = message_bytes or schedule.bytes or LARGE
-    market = Market.of(left.topology, schedule, torn.moved, ~torn.hit, size)
+    prices = CongestionPrices.of(left.topology, schedule, damage.moved, ~damage.hit, size)
     c = schedule.collective
-    ways = {chunk: other_way(torn, chunk, market, int(c.grains[chunk])) for chunk in torn.broken}
-    every = [ways.get(i) or Way(i, torn.rows.of_chunk(i)) for i in range(c.chunks)]
-    return assembled(torn, every, c)
+    ways = {
+        chunk: other_way(damage, chunk, prices, int(c.grains[chunk])) for chunk in damage.chunks
+    }
+    every = [ways.get(i) or Way(i, damage.rows.of_chunk(i)) for i in range(c.chunks)]
+    return assembled(damage, every, c)
 
 
-def assembled(torn: Torn, ways: Sequence[Way], collective: Collective) -> Schedule:
+def assembled(damage: Damage, ways: Sequence[Way], collective: Collective) -> Schedule:
     """The schedule in which chunk i of ``collective`` goes ``ways[i]``, in the old one's order."""
-    old = torn.schedule
+    old = damage.schedule
     fresh = [(i, new) for i, way in enumerate(ways) for new in way.fresh]
     new = np.array(
         [
@@ -81,7 +83,7 @@ def assembled(torn: Torn, ways: Sequence[Way], collective: Collective) -> Schedu
     table = np.concatenate([columns, new])
     links = np.concatenate(
         [
-            torn.moved[rows_of(old.route_start, kept)[1]],
+            damage.moved[rows_of(old.route_start, kept)[1]],
             np.array([i for _, n in fresh for i in n.transfer.route], np.int64),
         ]
     )
@@ -89,7 +91,7 @@ def assembled(torn: Torn, ways: Sequence[Way], collective: Collective) -> Schedu
     order = np.argsort(table[:, 6], kind="stable")
     table = table[order]
     made = Schedule.from_columns(
-        torn.left.topology,
+        damage.left.topology,
         collective,
         table[:, 0],
         table[:, 1],

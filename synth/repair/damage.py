@@ -14,7 +14,7 @@ from weft.dsl.nouns.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByChunk:
-    """The rows of each chunk, in their order."""
+    """The transfers of each chunk, in their order."""
 
     order: Ints
     start: Ints
@@ -27,13 +27,13 @@ class ByChunk:
         return ByChunk(order, ends)
 
     def of_chunk(self, chunk: int) -> Ints:
-        """The rows of a chunk."""
+        """The transfers of a chunk."""
         rows: Ints = self.order[self.start[chunk] : self.start[chunk + 1]]
         return rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Torn:
+class Damage:
     """A schedule for ``left.whole``, seen from ``left.topology``.
 
     Attributes:
@@ -41,7 +41,7 @@ class Torn:
         moved: the links of all routes as they are numbered now, -1 where they are dead.
         hit: whether a transfer passes anything dead.
         rows: the transfers of each chunk.
-        broken: the chunks that are hit, ascending.
+        chunks: those that are hit, ascending.
     """
 
     schedule: Schedule
@@ -49,10 +49,10 @@ class Torn:
     moved: Ints
     hit: Bools
     rows: ByChunk
-    broken: tuple[int, ...]
+    chunks: tuple[int, ...]
 
     @staticmethod
-    def of(schedule: Schedule, left: Degraded) -> Torn:
+    def of(schedule: Schedule, left: Degraded) -> Damage:
         """Raises:
         UserError: ranks are gone, so that it would be another collective.
         """
@@ -64,7 +64,7 @@ class Torn:
         hit = np.zeros(len(schedule), bool)
         hit[np.repeat(np.arange(len(schedule)), np.diff(schedule.route_start))[moved < 0]] = True
         broken = np.unique(schedule.chunk[hit]).tolist()
-        return Torn(schedule, left, moved, hit, ByChunk.of(schedule), tuple(broken))
+        return Damage(schedule, left, moved, hit, ByChunk.of(schedule), tuple(broken))
 
     def route(self, row: int) -> tuple[int, ...]:
         """The links of a transfer as they are numbered now."""
