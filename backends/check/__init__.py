@@ -4,7 +4,7 @@ It knows nothing of how a program was made; it judges an XML file or a Program t
 common form, the :class:`~weft.backends.program.code.Code`.
 """
 
-from ..runtime.judged import RUNTIMES, TARGETS, Target, target_named
+from ..runtime import RUNTIMES, TARGETS, Target
 from .checker import Report, check_program, check_xml, report_program, report_xml
 from .findings import Finding, Severity, errors, require_good
 from .header import Sizes, sizes_of
@@ -26,5 +26,4 @@ __all__ = [
     "report_xml",
     "require_good",
     "sizes_of",
-    "target_named",
 ]

@@ -10,11 +10,13 @@ import numpy as np
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import OPS, Code, Program
+from weft.dsl.nouns.runtime import MAX_COUNT
 
 from ..formats.msccl.read.collective import candidates, fit
 from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import Remark, XmlAlgo
-from ..runtime.judged import MAX_COUNT, RUNTIMES, Target, target_named
+from ..runtime import RUNTIMES, Target
+from ..runtime import target as target_of
 from .bounds import buffers_of_program, buffers_of_xml, consistent
 from .deadlock import Hang
 from .findings import Finding, Severity, at_transfers, errors, fate
@@ -64,7 +66,7 @@ def report_xml(
         UnknownName: there is no such target. UserError: the collective does not fit the file.
     """
     code, steps = code_of(algo), steps_of_xml(algo)
-    chosen = [target_named(target)] if target else list(RUNTIMES.values())
+    chosen = [target_of(target)] if target else list(RUNTIMES.values())
     found = [
         _of_remark(r, Severity.WARNING, "")
         for r in algo.remarks
@@ -111,7 +113,7 @@ def report_program(program: Program, target: str | None = None) -> Report:
         )
         return Report((Finding("structure", Severity.ERROR, text),), ())
     code = program
-    chosen = [target_named(target)] if target else []
+    chosen = [target_of(target)] if target else []
     runtimes = [r for t in chosen for r in t.runtimes]
     refusals = [limits(code, steps_of_listing(code), r) for r in runtimes]
     found = _merged(refusals, runtimes, strict=True)

@@ -8,8 +8,8 @@ import numpy as np
 
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import Code
+from weft.dsl.nouns.runtime import MAX_COUNT
 
-from ..runtime.judged import MAX_COUNT
 from .connections import Connections
 from .findings import Finding, at_transfers
 from .graph import Edge, Graph, expand, find_cycle

@@ -9,7 +9,7 @@ import numpy as np
 from weft.dsl.nouns.program import OPS, Code, Op, Protocol
 
 from ..formats.msccl.read.model import XmlAlgo
-from ..runtime.judged import MAX_ITERATIONS, Target
+from ..runtime import MAX_ITERATIONS, Target
 from .findings import Finding, Severity
 
 MSCCL_MAX_BYTES = 1 << 27
@@ -42,7 +42,7 @@ def sizes_of(algo: XmlAlgo, target: Target) -> Sizes:
     """Messages of which sizes a runtime takes the file for."""
     low = max(0, algo.min_bytes or 0)
     high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
-    if not target.size_inclusive:
+    if target.max_bytes_excluded:
         return Sizes(low, high - 1)
     return Sizes(low, None if high == 0 else high)
 
@@ -69,7 +69,7 @@ def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
     if range_.empty:
         low, high = algo.min_bytes or 0, algo.max_bytes
         text = f"no message size is from minBytes {low} to maxBytes {high}"
-        note(text + ("" if target.size_inclusive else ", which is excluded"), "ignored")
+        note(text + (", which is excluded" if target.max_bytes_excluded else ""), "ignored")
     if algo.outofplace is False and not algo.inplace and target.letters != "M":
         note("neither inplace nor outofplace", "ignored")
     if range_.high is not None:

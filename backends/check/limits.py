@@ -10,14 +10,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Code, Protocol
 
 from ..formats.msccl.read.model import XmlAlgo
-from ..runtime.judged import (
-    BLOCKS_PER_CHANNEL,
-    CHILDREN,
-    MAX_COUNT,
-    MAX_OFFSET,
-    NODES,
-    Target,
-)
+from ..runtime import Target
 from .findings import Finding, Severity, at_blocks, at_transfers
 
 
@@ -61,31 +54,31 @@ def limits(code: Code, steps: Steps, target: Target) -> list[Finding]:
 
 def _steps(code: Code, steps: Steps, target: Target) -> list[Finding]:
     longest = np.maximum(steps.number, steps.largest + 1)
-    bad = np.flatnonzero(longest > target.steps)
+    bad = np.flatnonzero(longest > target.max_steps)
     found = at_blocks(
         "limits",
         code,
         bad,
-        lambda k: f"{longest[bad[k]]} steps; {target.name} has at most {target.steps}",
+        lambda k: f"{longest[bad[k]]} steps; {target.name} has at most {target.max_steps}",
         kind="refused",
     )
     nodes = np.bincount(code.block_rank, steps.number + 1, code.rank_count) + 1 + code.rank_count
-    for rank in np.flatnonzero(nodes > NODES)[:3].tolist():
-        text = f"{int(nodes[rank])} elements are read on this rank, more than {NODES}"
+    for rank in np.flatnonzero(nodes > target.max_nodes)[:3].tolist():
+        text = f"{int(nodes[rank])} elements are read on this rank, more than {target.max_nodes}"
         found.append(Finding("limits", Severity.ERROR, text, rank, kind="refused"))
-    crowded = np.flatnonzero(steps.number > CHILDREN)
-    text = f"more than {CHILDREN} steps in a tb crash the parsers"
+    crowded = np.flatnonzero(steps.number > target.max_children)
+    text = f"more than {target.max_children} steps in a tb crash the parsers"
     return found + at_blocks("limits", code, crowded, text, kind="crashes")
 
 
 def _blocks(code: Code, steps: Steps, target: Target) -> list[Finding]:
     found = []
     number = np.bincount(code.block_rank, minlength=code.rank_count)
-    for rank in np.flatnonzero(number > min(target.blocks, CHILDREN))[:3].tolist():
-        text = f"{number[rank]} thread blocks; {target.name} has at most {target.blocks}"
+    for rank in np.flatnonzero(number > min(target.max_blocks, target.max_children))[:3].tolist():
+        text = f"{number[rank]} thread blocks; {target.name} has at most {target.max_blocks}"
         found.append(Finding("limits", Severity.ERROR, text, rank, kind="refused"))
-    if code.rank_count > CHILDREN:
-        text = f"more than {CHILDREN} ranks in a file crash the parsers"
+    if code.rank_count > target.max_children:
+        text = f"more than {target.max_children} ranks in a file crash the parsers"
         found.append(Finding("limits", Severity.ERROR, text, kind="crashes"))
     for rank in np.flatnonzero(number == 0)[:3].tolist():
         text = "no thread block: its kernel is not launched"
@@ -95,8 +88,8 @@ def _blocks(code: Code, steps: Steps, target: Target) -> list[Finding]:
 
 def _channels(code: Code, target: Target) -> list[Finding]:
     found = []
-    if not 1 <= code.channels <= target.channels:
-        text = f"nchannels is {code.channels}; {target.name} has 1 … {target.channels}"
+    if not 1 <= code.channels <= target.max_channels:
+        text = f"nchannels is {code.channels}; {target.name} has 1 … {target.max_channels}"
         found.append(Finding("limits", Severity.ERROR, text, kind="channels"))
     channel = code.block_channel
     bad = np.flatnonzero((channel < 0) | (channel >= code.channels))
@@ -115,9 +108,9 @@ def _channels(code: Code, target: Target) -> list[Finding]:
         keys, counts = np.unique(
             np.stack([code.block_rank[used], channel[used]]), axis=1, return_counts=True
         )
-        for k in np.flatnonzero(counts > BLOCKS_PER_CHANNEL)[:3].tolist():
+        for k in np.flatnonzero(counts > target.max_peers)[:3].tolist():
             text = (
-                f"{counts[k]} blocks {verb} on channel {keys[1, k]}, more than {BLOCKS_PER_CHANNEL}"
+                f"{counts[k]} blocks {verb} on channel {keys[1, k]}, more than {target.max_peers}"
             )
             found.append(Finding("limits", Severity.ERROR, text, int(keys[0, k]), kind="refused"))
     return found
@@ -131,22 +124,22 @@ def _instructions(code: Code, target: Target) -> list[Finding]:
         text = f"{name} refuses {op} at launch ({len(refused)} steps)"
         found += at_transfers("limits", code, refused[:1], text, kind="launch")
     count = code.count
-    odd = np.flatnonzero((code.op != NOP) & ((count < 0) | (count > MAX_COUNT)))
+    odd = np.flatnonzero((code.op != NOP) & ((count < 0) | (count > target.max_count)))
     found += at_transfers(
         "limits",
         code,
         odd,
-        lambda k: f"cnt {count[odd[k]]} is outside 0 … {MAX_COUNT}",
+        lambda k: f"cnt {count[odd[k]]} is outside 0 … {target.max_count}",
         kind="refused",
     )
-    far = (READS_SRC[code.op] & (code.src_offset > MAX_OFFSET)) | (
-        WRITES_DST[code.op] & (code.dst_offset > MAX_OFFSET)
+    far = (READS_SRC[code.op] & (code.src_offset > target.max_offset)) | (
+        WRITES_DST[code.op] & (code.dst_offset > target.max_offset)
     )
     found += at_transfers(
         "limits",
         code,
         np.flatnonzero(far),
-        f"an offset is above {MAX_OFFSET}",
+        f"an offset is above {target.max_offset}",
         kind="offset-wraps",
     )
     return found + _waits(code, target) + _fusions(code, target)
@@ -157,7 +150,7 @@ def _waits(code: Code, target: Target) -> list[Finding]:
     owner = np.repeat(np.arange(code.instructions), np.diff(code.wait_start))
     there = code.wait_block >= 0
     number = code.block_id[code.wait_block[there]]
-    largest = min(127, target.blocks - 1)
+    largest = target.max_dependence
     far = np.flatnonzero(number > largest)
     return at_transfers(
         "limits",
@@ -169,9 +162,9 @@ def _waits(code: Code, target: Target) -> list[Finding]:
 
 
 def _fusions(code: Code, target: Target) -> list[Finding]:
-    if not target.fused:
+    if not target.fused_sources:
         return []
-    most = target.fused - (code.protocol is Protocol.SIMPLE)
+    most = target.fused_sources - (code.protocol is Protocol.SIMPLE)
     sources = 1 + np.diff(code.more_start)
     bad = np.flatnonzero((code.op == REDUCE) & (sources > most))
     return at_transfers(

@@ -186,7 +186,7 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
 
     from ..compile.compile import CompileOptions
     from ..compile.pipeline import DEFAULT_PASSES, parse_passes, require_applicable
-    from ..runtime.target import target
+    from ..runtime import target
 
     passes = DEFAULT_PASSES
     if args.passes:

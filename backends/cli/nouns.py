@@ -658,7 +658,7 @@ class AlgorithmNoun(CodeNoun):
 
         from ..check import check_program, require_good
         from ..compile.compile import CompileOptions, compile_algorithm
-        from ..runtime.target import target
+        from ..runtime import target
 
         algorithm = subject.algorithm()
         protocol = Protocol(asked.protocol) if asked.protocol else None
@@ -672,7 +672,7 @@ class AlgorithmNoun(CodeNoun):
         """Its lines are judged as they run; then the program that it becomes."""
         from ..check import report_program
         from ..compile.compile import CompileOptions, compile_algorithm
-        from ..runtime.target import target
+        from ..runtime import target
 
         algorithm = subject.algorithm()
         size = f"{count(len(algorithm.moves), 'move')}, {algorithm.collective}"

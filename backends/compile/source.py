@@ -23,8 +23,8 @@ from weft.synth.judge.verify import require_valid
 from weft.synth.time.runtime_model import RuntimeModel
 
 from ..check import check_program, require_good
-from ..runtime.judged import target_named
-from ..runtime.target import Target
+from ..runtime import Target
+from ..runtime import target as target_of
 from . import compile as passes
 from .analyses.grains import MOST_GRAINS as MOST_MOVED
 from .analyses.grains import coarsest
@@ -107,7 +107,7 @@ def sliced(schedule: Schedule, to: str, target: str, pieces: int) -> list[Remark
 
 def _looped(program: Program, target: str, slices: int, size: int | None) -> str:
     """The loop that the runtime makes of the slices, at the size that the schedule is for."""
-    payload = target_named(target).payload[program.protocol]
+    payload = target_of(target).payload[program.protocol]
     text = f"the runtime slices chunks itself: the schedule's {slices} segments are its loop"
     if size is None:
         return f"{text}, {format_bytes(payload)} of every chunk at a time"

@@ -14,7 +14,7 @@ from .format import ProgramFormat
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
 
-    from ..runtime.target import Target
+    from ..runtime import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from weft.synth.judge.verify import verify
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.runtime_model import model_of
 
-from ..check import RUNTIMES, Finding, check_program, check_xml, errors, sizes_of, target_named
+from ..check import RUNTIMES, Finding, check_program, check_xml, errors, sizes_of
 from ..check.checks import Check
 from ..compile.analyses.grains import coarsest, same_question
 from ..formats.msccl.read import program_of, read_msccl_xml
@@ -29,6 +29,7 @@ from ..formats.mscclpp.check import check_plan
 from ..formats.mscclpp.interpret import run_plan
 from ..formats.mscclpp.plan.read import read_plan
 from ..formats.p2p.judge import judge as judge_script
+from ..runtime import target as target_of
 
 XML = "msccl-xml"
 
@@ -214,7 +215,7 @@ def _sizes_in(path: Path, format: str, target: str) -> tuple[int, int] | None:
     """The least and the largest message that a runtime takes a file for; None: it does not say."""
     text = read_text(path)
     if format == XML:
-        sizes = sizes_of(read_msccl_xml(text, str(path)), target_named(target))
+        sizes = sizes_of(read_msccl_xml(text, str(path)), target_of(target))
         return sizes.low, sizes.high or 0
     if format == "mscclpp-json":
         plan = read_plan(text, str(path))

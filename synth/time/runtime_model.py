@@ -1,7 +1,6 @@
 """What a runtime's protocols do with a message: payloads, efficiency, slots, overheads, as data.
 
-Sources: microsoft/msccl (``init.cc``, ``devcomm.h``, ``enqueue.cc``), ROCm/rccl
-(``msccl_setup.cc``, ``device.h``); NCCL's protocols as in "Demystifying NCCL" (arXiv:2507.04786).
+The numbers and their sources stand in :mod:`weft.dsl.nouns.runtime`.
 """
 
 from __future__ import annotations
@@ -13,11 +12,17 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from weft.dsl.base.errors import UserError
-from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Program, Protocol
-
-MOST_MERGED = 71
-"""Chunks that one operation moves at most (``cnt`` of MSCCL)."""
+from weft.dsl.nouns.runtime import (
+    CUDA_LL128_EFFICIENCY,
+    CUDA_PAYLOAD,
+    LL_EFFICIENCY,
+    MAX_COUNT,
+    ROCM_LL128_EFFICIENCY,
+    ROCM_PAYLOAD,
+    ROOTED,
+    ROOTED_PART,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ class RuntimeModel:
     protocols: Mapping[Protocol, ProtocolModel]
     overhead_us: Fraction | float = 0
     local_GBps: Fraction | float = math.inf
-    most_merged: int = MOST_MERGED
+    most_merged: int = MAX_COUNT
 
     def __post_init__(self) -> None:
         if not 0 <= self.overhead_us < math.inf:
@@ -101,7 +106,7 @@ class RuntimeModel:
         payload = protocol.payload
         chunk = Fraction(message_bytes, program.message_chunks)
         iterations = math.ceil(chunk / payload)
-        if protocol.rooted_payload and program.collective.kind in (Kind.BROADCAST, Kind.REDUCE):
+        if protocol.rooted_payload and program.collective.kind in ROOTED:
             payload = protocol.rooted_payload
         return Cut(
             chunk,
@@ -122,22 +127,29 @@ class RuntimeModel:
         return self.protocols[protocol]
 
 
-def _protocols(ll: int, ll128: int, line: Fraction) -> Mapping[Protocol, ProtocolModel]:
-    # LL: 8-byte stores of which 4 are a flag. LL128: one 8-byte flag per line.
+def _protocols(
+    payload: Mapping[Protocol, int], ll128: Fraction
+) -> Mapping[Protocol, ProtocolModel]:
+    efficiency = {Protocol.LL: LL_EFFICIENCY, Protocol.LL128: ll128}
+    rooted = {Protocol.SIMPLE: payload[Protocol.SIMPLE] // ROOTED_PART}
     return MappingProxyType(
         {
-            Protocol.SIMPLE: ProtocolModel(2 << 20, 2, rooted_payload=512 << 10),
-            Protocol.LL: ProtocolModel(ll, 8, Fraction(1, 2)),
-            Protocol.LL128: ProtocolModel(ll128, 8, line),
+            one: ProtocolModel(
+                payload[one],
+                one.fifo_operations,
+                efficiency.get(one, Fraction(1)),
+                rooted_payload=rooted.get(one),
+            )
+            for one in Protocol
         }
     )
 
 
-MSCCL = RuntimeModel("msccl", _protocols(32 << 10, 576_000, Fraction(120, 128)))
+MSCCL = RuntimeModel("msccl", _protocols(CUDA_PAYLOAD, CUDA_LL128_EFFICIENCY))
 """microsoft/msccl and msccl-executor-nccl on CUDA, default buffer sizes. LL128 is taken at the
 120/128 = 93.75 % of its lines: what they lose beyond that is not the protocol's."""
 
-RCCL = RuntimeModel("rccl", _protocols(16 << 10, 50_176, Fraction(56, 64)))
+RCCL = RuntimeModel("rccl", _protocols(ROCM_PAYLOAD, ROCM_LL128_EFFICIENCY))
 """RCCL, default buffer sizes; its LL128 lines have 64 bytes."""
 
 

@@ -30,7 +30,7 @@ JUDGES = (
     "formats.msccl.read",
     "formats.mscclpp.check",
     "formats.mscclpp.interpret",
-    "runtime.judged",
+    "runtime",
 )
 MAKERS = (
     "compile",

@@ -29,7 +29,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Protocol
 
-from ...runtime.target import Target
+from ...runtime import Target
 from ..analyses.flow import NONE, Flow, Messages
 from ..analyses.forwarding import circular, forwarded, places_in_step, urgency
 from ..analyses.hints import wanted_channels
@@ -83,10 +83,10 @@ class Channels:
         if len(free):
             channel[free] = self._chosen(m.take(free), flow, target)
             width = max(width, int(channel[free].max()) + 1)
-        if width * flow.instances > target.max_channels:
+        if width * flow.instances > target.used_channels:
             raise UserError(
                 f"{width * flow.instances} channels are needed ({flow.instances} instances × "
-                f"{width} each); {target.name} has {target.max_channels}",
+                f"{width} each); {target.name} has {target.used_channels}",
                 hint="use fewer instances or lanes, or fewer chunks",
             )
         return replace(flow, messages=replace(m, channel=m.instance * width + channel))
@@ -97,7 +97,7 @@ class Channels:
         pair = (m.instance * ranks + m.src) * ranks + m.dst
         if self.policy is Spread.CHAINS:
             together = min(self.count or target.max_count, self.protocol.fifo_operations)
-            most = target.max_channels // flow.instances
+            most = target.used_channels // flow.instances
             channel = chain_channels(m, ranks, together, most)
             width = int(channel.max()) + 1
             lane = _ranges(pair * width + channel, m.chunk, 1, self.steps)
@@ -108,7 +108,7 @@ class Channels:
         if self.lanes == 0 and target.fuses:
             room = min(
                 MOST // max(1, _degree(m.src, m.dst, ranks)),
-                target.max_channels // (groups * flow.instances),
+                target.used_channels // (groups * flow.instances),
             )
             part = _fusing_lanes(m, pair, self.protocol.fifo_operations, room)
         parts = int(part.max()) + 1

@@ -22,7 +22,7 @@ import numpy as np
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.slots import NONE, OUTPUT, WIDE
 
-from ...runtime.target import Target
+from ...runtime import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from weft.dsl.nouns.program import (
     offsets,
 )
 
-from ...runtime.target import Target
+from ...runtime import Target
 
 
 @dataclass(frozen=True, slots=True)

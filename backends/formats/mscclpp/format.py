@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...check import Finding
     from ...check.checks import Check
     from ...execute import Execution
-    from ...runtime.target import Target
+    from ...runtime import Target
     from .plan.model import Plan
 
 MOST_STEPS = 2_000_000

@@ -13,7 +13,7 @@ from shares import in_pieces
 import weft
 from weft.backends.cli import main
 from weft.backends.compile.pipeline import parse_passes
-from weft.backends.runtime.target import MSCCL
+from weft.backends.runtime import MSCCL
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange

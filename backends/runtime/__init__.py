@@ -1,1 +1,0 @@
-"""Limits and payloads of the runtimes that programs are compiled for and judged by."""
