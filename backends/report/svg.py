@@ -16,7 +16,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.topology import NodeKind, Topology
 
-from .places import Places, places
+from .layout import MapLayout, layout
 from .scale import shade, share_words
 
 LISTED = 24
@@ -77,7 +77,7 @@ def drawing(title: str, pieces: Iterable[Piece]) -> str:
 
 def machine_piece(topology: Topology, use: Floats | None = None) -> Piece:
     """Where everything is; ``use``: of the time, how much each link and resource is occupied."""
-    found = places(topology)
+    found = layout(topology)
     lines = [
         f'<rect x="{_n(b.x)}" y="{_n(b.y)}" width="{_n(b.width)}" height="{_n(b.height)}" rx="8" '
         f'fill="none" stroke="#bbb"/>' + _text(b.x + 8, b.y + 14, b.name, anchor="start")
@@ -90,7 +90,7 @@ def machine_piece(topology: Topology, use: Floats | None = None) -> Piece:
     return Piece((*lines, *legend), found.width + (230 if legend else 0), height)
 
 
-def _links(topology: Topology, found: Places, use: Floats | None) -> list[str]:
+def _links(topology: Topology, found: MapLayout, use: Floats | None) -> list[str]:
     """A line for the links from one node to another, bent to its right; the busiest on top."""
     shared = {i for r in topology.resources for i in r.links}
     of: dict[tuple[int, int], list[int]] = {}

@@ -9,7 +9,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.topology import Topology
 
-from ..places import places
+from ..layout import layout
 
 MOST_LINKS = 1500
 """Of more, only the busiest are drawn."""
@@ -22,7 +22,7 @@ def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, An
     ``share``: of its time, how much each link and resource is in use, by which the busiest are
     chosen where there are too many.
     """
-    found = places(topology)
+    found = layout(topology)
     drawn = list(range(len(topology.links)))
     if len(drawn) > MOST_LINKS:
         use = np.zeros(len(drawn)) if share is None else share[: len(drawn)]

@@ -23,7 +23,7 @@ from weft.backends.report.html.listing import same_ranks
 from weft.backends.report.html.page import byte_words, microseconds, script_json
 from weft.backends.report.html.schedule import Look, loads_of, schedule_view
 from weft.backends.report.html.schedule_page import Shown, schedule_page
-from weft.backends.report.places import places
+from weft.backends.report.layout import layout
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.schedule import write
 from weft.synth.bounds import bounds, lower_bound_us
@@ -153,7 +153,7 @@ def test_ranks_that_do_the_same_are_listed_once():
 )
 def test_nodes_are_apart_and_inside(spec):
     machine = topology(spec)
-    found = places(machine)
+    found = layout(machine)
     spots = np.array(found.spots)
     assert (spots > 0).all()
     assert (spots < [found.width, found.height]).all()

@@ -1,4 +1,4 @@
-"""Where the nodes of a machine are drawn: boxes side by side, GPUs in a circle or a grid.
+"""Where the nodes of a machine are drawn: frames side by side, GPUs in a circle or a grid.
 
 Positions depend on the machine alone. Units are those of the drawing; a node is about 20 wide.
 """
@@ -20,13 +20,13 @@ SHORTEST = 62.0
 """Radius of a circle of few."""
 
 GAP = 40.0
-"""Between boxes."""
+"""Between frames."""
 
 Spot = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class HostFrame:
     """The frame of a host: its name, left upper corner, width and height."""
 
     name: str
@@ -37,32 +37,32 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class MapLayout:
     """The middle of each node, the frames of hosts, and the size of it all.
 
     ``grid``: GPUs stand in rows, so that a link across several of them has to go round.
     """
 
     spots: tuple[Spot, ...]
-    boxes: tuple[Box, ...]
+    frames: tuple[HostFrame, ...]
     width: float
     height: float
     grid: bool = False
 
 
-def places(topology: Topology) -> Places:
+def layout(topology: Topology) -> MapLayout:
     """Put every node somewhere: those of a host together, what joins hosts between them."""
     groups = _groups(topology)
     fabric = [i for i, n in enumerate(topology.nodes) if i not in set().union(*groups.values())]
     spots: dict[int, Spot] = {}
-    boxes: list[Box] = []
+    frames: list[HostFrame] = []
     inner = {host: _inside(topology, nodes) for host, nodes in groups.items()}
     size = max((_extent(x) for x in inner.values()), default=SHORTEST)
     columns = _columns(len(inner))
     rows = -(-len(inner) // columns)
     # The names of what stands outside the circle are wider than GPUs.
     side = 2 * size + (44 if all(node.stores for node in topology.nodes) else 76)
-    # What joins the boxes stands in a row of its own, in the middle.
+    # What joins the frames stands in a row of its own, in the middle.
     split = rows // 2 if fabric else rows
     band = (GAP + 70.0) if fabric else 0.0
     for at, (host, placed) in enumerate(inner.items()):
@@ -70,7 +70,7 @@ def places(topology: Topology) -> Places:
         x = 16 + side / 2 + column * (side + GAP)
         y = 16 + side / 2 + row * (side + GAP) + (band if row >= split else 0)
         if len(inner) > 1:
-            boxes.append(Box(f"host {host}", x - side / 2, y - side / 2, side, side))
+            frames.append(HostFrame(f"host {host}", x - side / 2, y - side / 2, side, side))
         spots.update({i: (x + dx, y + dy) for i, (dx, dy) in placed.items()})
     width = 32 + columns * side + (columns - 1) * GAP
     height = 32 + rows * side + (rows - 1) * GAP + band
@@ -81,7 +81,7 @@ def places(topology: Topology) -> Places:
     spots.update({i: ((k + 1) * step, middle) for k, i in enumerate(_by_name(topology, fabric))})
     rowed = len(groups) == 1 and _grid(topology, len(topology.nodes)) is not None
     every = tuple(spots[i] for i in range(len(topology.nodes)))
-    return Places(every, tuple(boxes), width, height, rowed)
+    return MapLayout(every, tuple(frames), width, height, rowed)
 
 
 def _columns(count: int) -> int:
