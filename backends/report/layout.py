@@ -1,17 +1,25 @@
-"""Where the nodes of a machine are drawn: frames side by side, GPUs in a circle or a grid.
+"""Layout of a machine's drawing, for pages and for static files: nodes, hosts, curves of links.
 
-Positions depend on the machine alone. Units are those of the drawing; a node is about 20 wide.
+Hosts stand side by side, GPUs in a circle or a grid. Positions depend on the machine alone. Units
+are those of the drawing; a node is 26 wide.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from weft.dsl.nouns.topology import NodeKind, Topology
+
+NODE = 13.0
+"""Radius of a GPU."""
+
+ARROW = 3.0
+"""Room for the head of an arrow between the end of a link and its node."""
 
 SPACING = 46.0
 """Between neighbours on a circle or grid."""
@@ -84,6 +92,44 @@ def layout(topology: Topology) -> MapLayout:
     return MapLayout(every, tuple(frames), width, height, rowed)
 
 
+def link_paths(topology: Topology, found: MapLayout, links: Iterable[int]) -> dict[int, str]:
+    """SVG paths of links by their numbers, with one digit behind the point.
+
+    A link is a curve to the right of the straight line, so that both ways of a cable are seen;
+    where several links join two nodes, each further one bends more. It stops at the edge of nodes.
+    """
+    twins: Counter[tuple[int, int]] = Counter()
+    paths = {}
+    for number in links:
+        link = topology.links[number]
+        a, b = (_rounded(found.spots[i]) for i in (link.src, link.dst))
+        dx, dy = b[0] - a[0], b[1] - a[1]
+        length = math.hypot(dx, dy) or 1.0
+        far = 0.2 if found.grid and length > 80 else 0.06 if length > 160 else 0.0
+        bend = 5 + 7 * twins[link.src, link.dst] + far * length
+        twins[link.src, link.dst] += 1
+        middle = (a[0] + b[0]) / 2 - dy / length * bend, (a[1] + b[1]) / 2 + dx / length * bend
+        start, end = _towards(a, middle, NODE), _towards(b, middle, NODE + ARROW)
+        paths[number] = f"M{_pair(start)}Q{_pair(middle)} {_pair(end)}"
+    return paths
+
+
+def _rounded(spot: Spot) -> Spot:
+    return round(spot[0], 1), round(spot[1], 1)
+
+
+def _towards(spot: Spot, goal: Spot, by: float) -> Spot:
+    length = math.hypot(goal[0] - spot[0], goal[1] - spot[1]) or 1.0
+    return (
+        spot[0] + (goal[0] - spot[0]) / length * by,
+        spot[1] + (goal[1] - spot[1]) / length * by,
+    )
+
+
+def _pair(spot: Spot) -> str:
+    return f"{spot[0]:.1f} {spot[1]:.1f}"
+
+
 def _columns(count: int) -> int:
     """Boxes in a row: wider than high, as screens are."""
     return count if count <= 3 else math.ceil(math.sqrt(1.8 * count))
@@ -98,7 +144,7 @@ def _groups(topology: Topology) -> dict[int, list[int]]:
             groups[node.host].append(i)
         elif not known and node.stores:
             groups[0].append(i)
-    if len(groups) == 1:  # a single box holds its switches, too
+    if len(groups) == 1:  # a single host holds its switches, too
         return {0: list(range(len(topology.nodes)))}
     return dict(sorted(groups.items()))
 
@@ -112,7 +158,7 @@ def _by_name(topology: Topology, nodes: list[int]) -> list[int]:
 
 
 def _inside(topology: Topology, nodes: list[int]) -> dict[int, Spot]:
-    """Places in a box around its middle."""
+    """Positions of a host's nodes around its middle."""
     gpus = [i for i in nodes if topology.nodes[i].stores]
     others = [i for i in nodes if not topology.nodes[i].stores]
     sides = _grid(topology, len(gpus)) if not others else None

@@ -16,7 +16,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.topology import NodeKind, Topology
 
-from .layout import MapLayout, layout
+from .layout import NODE, MapLayout, layout, link_paths
 from .scale import shade, share_words
 
 LISTED = 24
@@ -81,7 +81,7 @@ def machine_piece(topology: Topology, use: Floats | None = None) -> Piece:
     lines = [
         f'<rect x="{_n(b.x)}" y="{_n(b.y)}" width="{_n(b.width)}" height="{_n(b.height)}" rx="8" '
         f'fill="none" stroke="#bbb"/>' + _text(b.x + 8, b.y + 14, b.name, anchor="start")
-        for b in found.boxes
+        for b in found.frames
     ]
     lines += _links(topology, found, use)
     lines += [_node(topology, i, *spot) for i, spot in enumerate(found.spots)]
@@ -91,11 +91,12 @@ def machine_piece(topology: Topology, use: Floats | None = None) -> Piece:
 
 
 def _links(topology: Topology, found: MapLayout, use: Floats | None) -> list[str]:
-    """A line for the links from one node to another, bent to its right; the busiest on top."""
+    """A line for the links from one node to another; the busiest on top."""
     shared = {i for r in topology.resources for i in r.links}
     of: dict[tuple[int, int], list[int]] = {}
     for i, x in enumerate(topology.links):
         of.setdefault((x.src, x.dst), []).append(i)
+    paths = link_paths(topology, found, (links[0] for links in of.values()))
     drawn = []
     for (src, dst), links in of.items():
         share = 0.0 if use is None else float(max(use[i] for i in links))
@@ -105,31 +106,24 @@ def _links(topology: Topology, found: MapLayout, use: Floats | None) -> list[str
         dashes = ' stroke-dasharray="5 3"' if any(i in shared for i in links) else ""
         colour = "#888" if use is None else shade(share)
         thick = 1.2 if use is None else 1.0 + 2.5 * share
-        path = _bent(found.spots[src], found.spots[dst])
         line = (
-            f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="{_n(thick)}"{dashes}>'
+            f'<path d="{paths[links[0]]}" fill="none" stroke="{colour}" '
+            f'stroke-width="{_n(thick)}"{dashes}>'
             f"<title>{escape(words)}</title></path>"
         )
         drawn.append((share, line))
     return [line for _, line in sorted(drawn, key=lambda entry: entry[0])]
 
 
-def _bent(a: tuple[float, float], b: tuple[float, float]) -> str:
-    """A path with its middle a little to the right, so that both directions are seen."""
-    dx, dy = b[0] - a[0], b[1] - a[1]
-    far = math.hypot(dx, dy) or 1.0
-    bend = min(10.0, 0.08 * far + 3)
-    x, y = (a[0] + b[0]) / 2 - dy / far * bend, (a[1] + b[1]) / 2 + dx / far * bend
-    return f"M{_n(a[0])} {_n(a[1])}Q{_n(x)} {_n(y)} {_n(b[0])} {_n(b[1])}"
-
-
 def _node(topology: Topology, i: int, x: float, y: float) -> str:
     node = topology.nodes[i]
     look = 'fill="white" stroke="#333"'
     if node.kind is NodeKind.GPU:
-        shape = f'<circle cx="{_n(x)}" cy="{_n(y)}" r="11" {look}/>'
+        shape = f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(NODE)}" {look}/>'
     else:
-        shape = f'<rect x="{_n(x - 11)}" y="{_n(y - 8)}" width="22" height="16" {look}/>'
+        shape = (
+            f'<rect x="{_n(x - NODE)}" y="{_n(y - 8)}" width="{_n(2 * NODE)}" height="16" {look}/>'
+        )
     label = str(i) if node.kind is NodeKind.GPU else ""
     under = "" if node.kind is NodeKind.GPU else _text(x, y + 18, node.name, size=7)
     named = f"<title>{escape(node.name)}</title>"

@@ -9,7 +9,7 @@ import numpy as np
 from weft.dsl.base.arrays import Floats
 from weft.dsl.nouns.topology import Topology
 
-from ..layout import layout
+from ..layout import layout, link_paths
 
 MOST_LINKS = 1500
 """Of more, only the busiest are drawn."""
@@ -18,15 +18,16 @@ MOST_LINKS = 1500
 def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, Any]:
     """Facts of the drawing.
 
-    ``links`` are (source, destination, GB/s) of those that are drawn, ``index`` their numbers;
-    ``share``: of its time, how much each link and resource is in use, by which the busiest are
-    chosen where there are too many.
+    ``links`` are (source, destination, GB/s, path) of those that are drawn, ``index`` their
+    numbers; ``share``: of its time, how much each link and resource is in use, by which the busiest
+    are chosen where there are too many.
     """
     found = layout(topology)
     drawn = list(range(len(topology.links)))
     if len(drawn) > MOST_LINKS:
         use = np.zeros(len(drawn)) if share is None else share[: len(drawn)]
         drawn = sorted(np.argsort(-use, kind="stable")[:MOST_LINKS].tolist())
+    paths = link_paths(topology, found, drawn)
     return {
         "name": topology.name,
         "grid": found.grid,
@@ -36,10 +37,10 @@ def machine_map(topology: Topology, share: Floats | None = None) -> dict[str, An
             [node.name, str(node.kind), _short(x), _short(y)]
             for node, (x, y) in zip(topology.nodes, found.spots, strict=True)
         ],
-        "boxes": [[b.name, *map(_short, (b.x, b.y, b.width, b.height))] for b in found.boxes],
+        "boxes": [[b.name, *map(_short, (b.x, b.y, b.width, b.height))] for b in found.frames],
         "links": [
-            [x.src, x.dst, float(f"{float(x.bandwidth):.6g}")]
-            for x in (topology.links[i] for i in drawn)
+            [x.src, x.dst, float(f"{float(x.bandwidth):.6g}"), paths[i]]
+            for i, x in ((i, topology.links[i]) for i in drawn)
         ],
         "index": drawn,
         "resources": [

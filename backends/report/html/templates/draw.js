@@ -27,24 +27,6 @@ function shade(share) { return share <= 0 ? 0 : Math.min(5, 1 + Math.floor(share
 
 // ---- the machine --------------------------------------------------------------------------------
 
-// A link as a curve to the right of the straight line, so that both ways of a cable are seen; where
-// several links join two nodes, each further one bends more. It stops at the edge of the nodes.
-function curve(map, link, twin) {
-  const [, , x1, y1] = map.nodes[link[0]], [, , x2, y2] = map.nodes[link[1]];
-  const length = Math.hypot(x2 - x1, y2 - y1) || 1;
-  const round = map.grid && length > 80 ? 0.2 : length > 160 ? 0.06 : 0;
-  const bend = 5 + 7 * twin + round * length;
-  const nx = (y1 - y2) / length, ny = (x2 - x1) / length;
-  const cx = (x1 + x2) / 2 + nx * bend, cy = (y1 + y2) / 2 + ny * bend;
-  const [sx, sy] = towards(x1, y1, cx, cy, 13), [ex, ey] = towards(x2, y2, cx, cy, 16);
-  return `M${sx} ${sy}Q${cx.toFixed(1)} ${cy.toFixed(1)} ${ex} ${ey}`;
-}
-
-function towards(x, y, ax, ay, by) {
-  const length = Math.hypot(ax - x, ay - y) || 1;
-  return [(x + (ax - x) / length * by).toFixed(1), (y + (ay - y) / length * by).toFixed(1)];
-}
-
 function drawMap(svg, map, view, id) {
   svg.setAttribute("viewBox", `0 0 ${map.width} ${map.height}`);
   svg.replaceChildren(arrows(id));
@@ -58,11 +40,9 @@ function drawMap(svg, map, view, id) {
     layers[4].append(make("text", { x: x + 10, y: y + 18, class: "host" }, name));
   }
   const widest = Math.max(1, ...map.links.map((link) => link[2]));
-  const twins = new Map(), paths = new Map();
+  const paths = new Map();
   map.links.forEach((link, at) => {
-    const pair = `${link[0]}>${link[1]}`, twin = twins.get(pair) || 0;
-    twins.set(pair, twin + 1);
-    const d = curve(map, link, twin), number = map.index[at];
+    const d = link[3], number = map.index[at];
     const share = view ? view.share[number] : 0;
     const width = (1.1 + 2.2 * Math.sqrt(link[2] / widest)).toFixed(2);
     const path = make("path", { d, class: `link u${shade(share)}`, "stroke-width": width });
