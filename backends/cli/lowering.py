@@ -13,7 +13,8 @@ from weft.dsl.base.version import version
 
 from ..formats.format import DEFAULT
 from .inputs import valued, whole
-from .nouns import FormatNoun, Kind, Subject, asked_of, not_whole
+from .noun import Kind, Subject, asked_of
+from .nouns import FormatNoun, not_whole
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program

@@ -25,7 +25,7 @@ from .exit_codes import Exit
 from .inputs import seconds, valued, whole
 from .lowering import compiled_as, given_flags, source_of
 from .machines import on_machine
-from .nouns import Subject
+from .noun import Subject
 from .outputs import check_file
 from .stages import telling
 

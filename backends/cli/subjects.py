@@ -14,7 +14,8 @@ from weft.dsl.base.spans import Source
 
 from ..formats.format import own_kinds, recognized
 from .inputs import is_library
-from .nouns import CLASSIC, NOUNS, FormatNoun, Kind, Noun, Subject
+from .noun import CLASSIC, Kind, Noun, Subject
+from .nouns import NOUNS, FormatNoun
 from .sketches import split_arguments
 from .streams import is_stream
 

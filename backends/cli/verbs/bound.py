@@ -12,7 +12,7 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import BoundFlags
 from ..inputs import read_problem
-from ..nouns import Kind
+from ..noun import Kind
 from ..subjects import read_subject
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ...check.checks import checks_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import add_problem
-from ..nouns import Kind
+from ..noun import Kind
 from ..subjects import read_subject
 
 EXAMPLES = """examples:

@@ -24,7 +24,7 @@ from ..lowering import (
     require_listed,
     source_of,
 )
-from ..nouns import Subject
+from ..noun import Subject
 from ..outputs import check_file_output
 from ..stages import telling
 from ..subjects import read_subject

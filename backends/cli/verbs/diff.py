@@ -11,7 +11,7 @@ from ...report.difference import differences, differences_json, differences_text
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import size_flag
-from ..nouns import Kind
+from ..noun import Kind
 from ..subjects import read_subject
 
 EXAMPLES = """examples:

@@ -13,7 +13,7 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import ExplainFlags
 from ..inputs import read_problem
-from ..nouns import Kind
+from ..noun import Kind
 from ..sketches import read_sketch
 from ..subjects import read_subject
 

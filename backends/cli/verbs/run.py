@@ -16,7 +16,7 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import add_problem, several_sizes, valued, whole
 from ..lowering import DEFAULTS, add_lowering, compiled_as, options_of, require_listed, source_of
-from ..nouns import Subject, asked_of
+from ..noun import Subject, asked_of
 from ..running import ON, add_job, is_script, refuse_job_flags, run_job
 from ..stages import telling
 from ..subjects import read_subject

@@ -15,7 +15,8 @@ from weft.dsl.base.units import format_bytes
 from ..console import Console
 from ..exit_codes import Exit
 from ..inputs import is_library, sizes, valued
-from ..nouns import Drawn, Kind, Subject, convergence_of, shown_schedule
+from ..noun import Drawn, Kind, Subject
+from ..nouns import convergence_of, shown_schedule
 from ..outputs import check_file_output
 from ..streams import is_stream
 from ..subjects import read_subject

@@ -11,7 +11,7 @@ from weft.dsl.base.errors import UserError, an
 
 from ..console import Console, columns
 from ..exit_codes import Exit
-from ..nouns import Kind
+from ..noun import Kind
 from ..parser import Parser, common
 from ..subjects import read_subject
 
