@@ -85,6 +85,10 @@ def _noun(path: str, content: str, where: str, data: Any, fault: BadFile | None)
         return NOUNS[_python_kind(content, where)]
     if data is not None:
         return NOUNS[_json_kind(data, where)]
+    from weft.dsl.importers import is_topology
+
+    if is_topology(content):
+        return NOUNS[Kind.TOPOLOGY]
     raise _unknown(content, where)
 
 

@@ -78,6 +78,12 @@ def read_any(text: str, where: str, options: Spec) -> Topology:
     raise BadFile(what, where=where, hint=f"weft reads {FORMATS}")
 
 
+def is_topology(text: str) -> bool:
+    """Return whether an importer, ours or another package's, recognizes a text."""
+    start = text.lstrip("\ufeff \t\r\n")
+    return bool(start) and any(importer.recognizes(start) for importer in _importers())
+
+
 def _importers() -> Iterator[Importer]:
     """Our own first: other packages' are looked up only for texts that none of ours reads."""
     yield from _OURS

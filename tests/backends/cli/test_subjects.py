@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import networkx as nx
 from command import Weft
+
+from weft.dsl.catalogue import topology
 
 
 def test_folders_and_logs_say_what_they_are(weft: Weft, tmp_path: Path) -> None:
@@ -17,7 +20,7 @@ def test_folders_and_logs_say_what_they_are(weft: Weft, tmp_path: Path) -> None:
     assert weft("sweep", *quick, "-e", "classic", "--size", "1KiB", "-o", tmp_path / "w").code == 0
     (tmp_path / "library" / "schedules").mkdir(parents=True)
     for name, told, hint in (
-        ("frontier", "a folder, where a file", "frontier/allgather-1steps"),
+        ("frontier", "expected a file, got a directory", "frontier/allgather-1steps"),
         ("log", "the log of a search", "--log LOG"),
         ("w", "the folder of a sweep", "w/schedules"),
         ("w/sweep.json", "the rows of a sweep", "beside it"),
@@ -37,3 +40,10 @@ def test_a_log_is_drawn_with_its_own_schedule_only(weft: Weft, tmp_path: Path) -
     assert weft("show", tmp_path / "3.json", "--log", tmp_path / "3.log", *page).code == 0
     ran = weft("show", tmp_path / "3.json", "--log", tmp_path / "4.log", *page)
     assert (ran.code, "allgather on ring:4, where the schedule" in ran.err) == (2, True)
+
+
+def test_a_machine_in_any_format_of_the_importers_is_recognized(weft: Weft, tmp_path: Path) -> None:
+    file = tmp_path / "ring.gml"
+    file.write_text("\n".join(nx.generate_gml(topology("ring:3").to_networkx())))
+    ran = weft("check", file, "--json")
+    assert (ran.code, ran.json["kind"]) == (0, "topology")
