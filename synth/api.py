@@ -30,7 +30,7 @@ from weft.dsl.base.version import version
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 
-from .base.cancellable import patiently
+from .base.cancellable import run_cancellable
 from .base.engine import Budget, Engine, Observer, Outcome, Point, Silent, Status
 from .bounds.bounds import fewest_steps
 from .fabric.occupancy import rounds_per_chunk
@@ -63,7 +63,7 @@ def synthesize(
     chosen = choose_engine(engine)
     recorder = _Recorder(observer or Silent(), Incumbents(problem))
     try:
-        outcome = patiently(
+        outcome = run_cancellable(
             lambda: solve(problem, chosen, budget, recorder),
             recorder.cancelled,
             lambda: bool(recorder.found.points),

@@ -58,8 +58,8 @@ def leave(code: int) -> None:
     """End the process at once where the interpreter's own end would not do: an engine that was
     asked to stop is still at work; or after Ctrl-C, for which Python ends by the signal itself if
     it came while some module was made (its ``exec`` remembers that, whoever caught it)."""
-    patience = sys.modules.get("weft.synth.base.cancellable")
-    if code == Exit.INTERRUPTED or (patience is not None and patience.engine_at_work()):
+    cancellable = sys.modules.get("weft.synth.base.cancellable")
+    if code == Exit.INTERRUPTED or (cancellable is not None and cancellable.engine_at_work()):
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()

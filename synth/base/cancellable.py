@@ -1,8 +1,8 @@
-"""An engine at work in a thread of its own, so that whoever asked to stop need not wait for it.
+"""Run an engine in a thread of its own, so that a request to stop is answered at once.
 
-Compiled loops and solvers look at a request to stop only now and then, on large machines after
-many seconds. They run without Python's lock: so the thread that asked looks itself, waits a moment
-for the engine's own answer, and else goes on with what was found until then.
+Compiled loops and solvers poll for a request to stop only now and then, on large machines after
+many seconds. They run without Python's lock: so the calling thread polls itself, gives the engine
+a grace period for its own answer, and else continues with the schedules found until then.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ENGINE_THREAD = "weft engine"
-"""The name of such threads; a command that ends while one is at work must not wait for it."""
+"""Name of these threads; a command that ends while one still runs must not join it."""
 
 LOOK = 0.05
-"""Seconds between two looks at the request to stop."""
+"""Seconds between two polls of the request to stop."""
 
 GRACE_FOUND, GRACE_NOTHING = 0.7, 3.0
-"""Seconds that an engine has to stop, where there is a schedule already and where there is none."""
+"""Grace period in seconds, where there is a schedule already and where there is none."""
 
 
-def patiently(work: Callable[[], T], stopped: Callable[[], bool], found: Callable[[], bool]) -> T:
-    """What ``work`` returns or raises.
+def run_cancellable(
+    work: Callable[[], T], stopped: Callable[[], bool], found: Callable[[], bool]
+) -> T:
+    """Run ``work`` in a thread; return its result or raise its error.
 
-    ``stopped``: whether it was asked to stop. ``found``: whether there is an answer without it.
+    ``stopped`` tells whether a stop was requested, ``found`` whether there is an answer already.
 
     Raises:
-        KeyboardInterrupt: it was asked to stop and did not in time; it is left to itself.
+        KeyboardInterrupt: a stop was requested and the grace period is over; the thread runs on.
     """
     result: list[T] = []
     failure: list[BaseException] = []
@@ -58,5 +60,5 @@ def patiently(work: Callable[[], T], stopped: Callable[[], bool], found: Callabl
 
 
 def engine_at_work() -> bool:
-    """Whether some engine was left to itself and has not ended."""
+    """Return whether the thread of an abandoned engine still runs."""
     return any(t.name == ENGINE_THREAD and t.is_alive() for t in threading.enumerate())

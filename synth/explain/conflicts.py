@@ -12,7 +12,7 @@ from weft.dsl.nouns.sketch import Only, Rule, Sketch
 from weft.dsl.nouns.topology import Topology
 
 from ..base.conflict import smallest_conflict
-from .ways import Ways
+from .feasibility import Feasibility
 
 Unit = tuple[Rule, ...]
 """Rules that are left out together."""
@@ -47,27 +47,29 @@ def find_conflict(topology: Topology, collective: Collective, sketch: Sketch) ->
     """A minimal set of rules that leaves some chunk no way; None if all have one.
 
     First statements are left out one by one, then the single rules that they stand for (the turns
-    of a loop). Each question takes a :class:`Ways`.
+    of a loop). Each question takes a :class:`Feasibility`.
 
     Raises:
         UserError: the collective is too large to be looked at chunk by chunk.
     """
-    ways = Ways(topology, collective)
-    lines = smallest_conflict(statements(sketch.rules), _impossible(ways))
+    feasible = Feasibility(topology, collective)
+    lines = smallest_conflict(statements(sketch.rules), _impossible(feasible))
     if not lines:
         return None
-    units = smallest_conflict([part for line in lines for part in _single(line)], _impossible(ways))
+    units = smallest_conflict(
+        [part for line in lines for part in _single(line)], _impossible(feasible)
+    )
     rules = _flat(units)
     cures = [
         unit
         for unit in units
-        if not ways.obstacle([r for r in sketch.rules if not any(r is x for x in unit)])
+        if not feasible.obstacle([r for r in sketch.rules if not any(r is x for x in unit)])
     ]
-    return Conflict(rules, ways.obstacle(rules), _flat(cures))
+    return Conflict(rules, feasible.obstacle(rules), _flat(cures))
 
 
-def _impossible(ways: Ways) -> Callable[[Sequence[Unit]], bool]:
-    return lambda units: bool(ways.obstacle(_flat(units)))
+def _impossible(feasible: Feasibility) -> Callable[[Sequence[Unit]], bool]:
+    return lambda units: bool(feasible.obstacle(_flat(units)))
 
 
 def _single(unit: Unit) -> list[Unit]:

@@ -20,7 +20,7 @@ from ..bounds.ruled_cut import ruled_cut
 from ..bounds.whole_chunks import whole_chunk_bound
 from ..fabric.hop_table import hop_table_of
 from .conflicts import Unit, statements
-from .ways import Ways
+from .feasibility import Feasibility
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ def costs(topology: Topology, collective: Collective, sketch: Sketch, message_by
     Raises:
         UserError: it leaves some chunk none, or is too large to be looked at chunk by chunk.
     """
-    ways = Ways(topology, collective)
+    feasible = Feasibility(topology, collective)
     rules = sketch.at(message_bytes).rules
-    if why := ways.obstacle(rules):
+    if why := feasible.obstacle(rules):
         raise UserError(f"no schedule obeys the sketch: {why}")
 
     def least(left: Sequence[Rule]) -> Least:
-        return least_time(ways, left, message_bytes)
+        return least_time(feasible, left, message_bytes)
 
     each = []
     for unit in statements(rules):
@@ -72,14 +72,14 @@ def costs(topology: Topology, collective: Collective, sketch: Sketch, message_by
     return Costs(message_bytes, least(rules), least(()), tuple(each))
 
 
-def least_time(ways: Ways, rules: Sequence[Rule], message_bytes: int) -> Least:
+def least_time(feasible: Feasibility, rules: Sequence[Rule], message_bytes: int) -> Least:
     """The best bound on the links that the rules leave: those of any cutting, that of the α on the
     ways they leave, and where they say how units are cut that of whole chunks."""
-    topology, collective = ways.topology, ways.collective
-    hops, usable = usable_hops(ways, rules)
+    topology, collective = feasible.topology, feasible.collective
+    hops, usable = usable_hops(feasible, rules)
     machine = _without_unused(topology, hops, np.asarray(usable.any(axis=0)))
     found = [binding(bounds(machine, collective), message_bytes)]
-    alpha, source, target = ways.alpha(rules)
+    alpha, source, target = feasible.alpha(rules)
     text = f"what starts on rank {source} needs {float(alpha):g} µs of α to come to rank {target}"
     found.append((alpha, Certificate("path", text)))
     if not collective.combining:
@@ -94,11 +94,11 @@ def least_time(ways: Ways, rules: Sequence[Rule], message_bytes: int) -> Least:
     return Least(us, certificate)
 
 
-def usable_hops(ways: Ways, rules: Sequence[Rule]) -> tuple[tuple[Hop, ...], Bools]:
+def usable_hops(feasible: Feasibility, rules: Sequence[Rule]) -> tuple[tuple[Hop, ...], Bools]:
     """The hops of :func:`hop_table_of`, and which of them each chunk may take: (chunks, hops)."""
-    hops = tuple(hop_table_of(ways.topology, Fraction(1)).each_hop())
+    hops = tuple(hop_table_of(feasible.topology, Fraction(1)).each_hop())
     sketch = Sketch("", tuple(rules))
-    pairs = ways.pairs(rules)[:, [h.src for h in hops], [h.dst for h in hops]]
+    pairs = feasible.pairs(rules)[:, [h.src for h in hops], [h.dst for h in hops]]
     usable: Bools = pairs & np.array([sketch.allows(h) for h in hops], bool)
     return hops, usable
 

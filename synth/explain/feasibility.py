@@ -34,15 +34,15 @@ from weft.dsl.nouns.sketch import (
 )
 from weft.dsl.nouns.topology import Hop, Topology
 
+from ..judge.allowed_pairs import off_relays
 from ..judge.paths import UNREACHED, longest_paths
-from ..judge.permitted import off_relays
 
 LARGEST = 1 << 27
 """Chunks times pairs of ranks that are looked at."""
 
 
 @dataclass(frozen=True)
-class Ways:
+class Feasibility:
     """A machine and a collective, of which subsets of rules are asked."""
 
     topology: Topology
@@ -105,7 +105,7 @@ class Ways:
 class _Question:
     """One subset of the rules."""
 
-    ways: Ways
+    feasible: Feasibility
     rules: tuple[Rule, ...]
 
     def obstacles(self) -> Iterator[str]:
@@ -137,7 +137,7 @@ class _Question:
 
     @cached_property
     def collective(self) -> Collective:
-        plain = self.ways.collective
+        plain = self.feasible.collective
         return plain.split(self.pieces) if self.pieces > 1 else plain
 
     @cached_property
@@ -195,12 +195,12 @@ class _Question:
 
     @cached_property
     def rates(self) -> Ints:
-        return self.ways.rates(self.rules)
+        return self.feasible.rates(self.rules)
 
     @cached_property
     def allowed(self) -> Bools:
         """Pairs of ranks that each chunk may cross: (chunks, ranks, ranks)."""
-        topology, sketch = self.ways.topology, Sketch("", self.rules)
+        topology, sketch = self.feasible.topology, Sketch("", self.rules)
         open_pairs = self.rates < UNREACHED
         kinds, kind = np.unique(self.holds, axis=0, return_inverse=True)
         by_kind = np.array([open_pairs & ~off_relays(topology, sketch, row) for row in kinds])
@@ -256,7 +256,7 @@ class _Question:
         found[Measure.HOPS][:] = min(hops, self.most_steps)
         for rule in self.rules:
             if isinstance(rule, MaxDetour):
-                most = longest_paths(self.ways.topology, rule)
+                most = longest_paths(self.feasible.topology, rule)
                 nearest = np.array([most[row].min(axis=0) for row in starts])
                 found[rule.measure] = np.minimum(found[rule.measure], nearest)
         return found[Measure.HOPS], found[Measure.ALPHA]
@@ -292,7 +292,7 @@ class _Question:
             yield self._lost(int(np.flatnonzero(starts[i])[0]), rank)
 
     def _lost(self, source: int, rank: int) -> str:
-        near = int(hop_distances(self.ways.topology)[source, rank])
+        near = int(hop_distances(self.feasible.topology)[source, rank])
         limit = min(int(self._limits()[0].max()), 1 << 30)
         far = f", {near} hops away on the machine" if near > 1 else ""
         within = f" in {limit} hop{'s' * (limit > 1)}" if limit < 1 << 30 else ""
@@ -388,9 +388,9 @@ class _Question:
 
     def _through(self, switch: int) -> Bools:
         """Pairs all of whose hops pass a switch."""
-        topology = self.ways.topology
+        topology = self.feasible.topology
         found = np.ones((topology.ranks, topology.ranks), bool)
-        for hop in self.ways.routes:
+        for hop in self.feasible.routes:
             if all(topology.links[i].dst != switch for i in hop.route):
                 found[hop.src, hop.dst] = False
         return found

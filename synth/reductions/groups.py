@@ -139,8 +139,8 @@ class GroupMachine:
     links: Ints
 
     @property
-    def likeness(self) -> tuple[object, ...]:
-        """Equal for machines that are alike."""
+    def wiring(self) -> tuple[object, ...]:
+        """The nodes, links and resources: equal for groups that are wired alike."""
         one = self.topology
         return one.nodes, one.links, one.resources
 

@@ -133,7 +133,7 @@ def _tasks(problem: Problem) -> list[_Task]:
         machines = group_machines(problem.topology, groups, f"{phase.kind}{number + 1}")
         for part, machine in zip(mine, machines, strict=True):
             own = group_sketch(sketch, machine, cells)
-            key = (number, part.cells.shape, machine.likeness, own and own.rules)
+            key = (number, part.cells.shape, machine.wiring, own and own.rules)
             alike.setdefault(key, []).append((part, machine))
             rules[key] = own
     return [_Task(_problem(x[0], rules[key]), tuple(x)) for key, x in alike.items()]

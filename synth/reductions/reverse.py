@@ -40,7 +40,7 @@ from weft.dsl.nouns.sketch import (
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Budget, Observer, Point
-from ..judge.permitted import off_relays
+from ..judge.allowed_pairs import off_relays
 from ..judge.prune import prune
 from ..time.order import LARGE, arranged, mirrored
 from .reduction import Steps, Subproblem, Translated

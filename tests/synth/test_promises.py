@@ -15,7 +15,7 @@ from weft.synth.api import synthesize
 from weft.synth.base.engine import Budget
 from weft.synth.bounds import bounds, lower_bound_us
 from weft.synth.explain.costs import least_time
-from weft.synth.explain.ways import Ways
+from weft.synth.explain.feasibility import Feasibility
 from weft.synth.time.schedule_time import simulate
 
 LOOSE = Fraction(3, 20)
@@ -28,7 +28,7 @@ def least_us(problem: Problem, promise: Promise) -> float:
     if promise.ruled:
         assert problem.sketch is not None
         rules = problem.sketch.rules
-        return float(least_time(Ways(machine, collective), rules, promise.bytes).us)
+        return float(least_time(Feasibility(machine, collective), rules, promise.bytes).us)
     return float(lower_bound_us(bounds(machine, collective), promise.bytes))
 
 

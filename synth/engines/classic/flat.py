@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from weft.dsl.nouns.collective import Kind
 
-from . import allpairs, bruck, chain, double_tree, doubling, pairwise, pat, ring, swing, tree
+from . import allpairs, bruck, double_tree, doubling, pairwise, pat, ring, swing, tree
 from .model import Flat, Shape, even_number, per_rank, power_of_two
 
 RING = "Patarasuk & Yuan, JPDC 69 (2009)"
@@ -110,8 +110,8 @@ FLAT = (
     Flat(
         "chain",
         Kind.BROADCAST,
-        chain.broadcast,
-        chain.chain_cost,
+        ring.broadcast,
+        ring.chain_cost,
         _LINE,
         PIPELINE,
         pipelined=True,
@@ -120,8 +120,8 @@ FLAT = (
     Flat(
         "chain",
         Kind.REDUCE,
-        chain.reduce,
-        chain.chain_cost,
+        ring.chain_reduce,
+        ring.chain_cost,
         _LINE,
         PIPELINE,
         pipelined=True,

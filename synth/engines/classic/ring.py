@@ -1,4 +1,4 @@
-"""Rings: every rank sends to its successor only.
+"""Rings and chains: every rank sends to its successor only.
 
 =====================  ==================  =============  ==============================
 algorithm              steps               share of M     source
@@ -7,6 +7,8 @@ ring allgather         n-1                 (n-1)/n        Patarasuk & Yuan 2009
 ring reduce_scatter    n-1                 (n-1)/n        "
 ring allreduce         2(n-1)              2(n-1)/n       "
 ring broadcast         n-2+c               (n-2+c)/c      NCCL: a chain round the ring
+chain broadcast        n-2+c               (n-2+c)/c      Pješivac-Grbović et al. 2007
+chain reduce           n-2+c               (n-2+c)/c      "
 biring allgather       ⌊n/2⌋               (n-1)/2n       both directions of the cables
 biring reduce_scatter  ⌊n/2⌋               (n-1)/2n       "
 biring allreduce       2⌊n/2⌋              (n-1)/n        "
@@ -16,7 +18,8 @@ biring broadcast       n-2+c               (n-2+c)/2c     "
 P. Patarasuk, X. Yuan: Bandwidth optimal all-reduce algorithms for clusters of workstations,
 J. Parallel Distrib. Comput. 69 (2009). In the two-way forms ("biring") a block leaves its owner on
 both sides and meets itself half-way round; of an even number of ranks, the last one gets one half
-from each side.
+from each side. In a chain the best number of chunks c is sqrt((n-2) β M / α): J. Pješivac-Grbović
+et al., Performance analysis of MPI collective operations, Cluster Computing 10 (2007).
 """
 
 from __future__ import annotations
@@ -53,6 +56,14 @@ def broadcast(p: Builder, order: Order) -> None:
     """Chunk after chunk along the ring, up to the root's predecessor."""
     for k in range(p.chunks):
         pass_on(p, order, [k])
+
+
+def chain_reduce(p: Builder, order: Order) -> None:
+    """Chunk after chunk from the far end to the root, summed on the way."""
+    back = order[::-1]
+    for k in range(p.chunks):
+        for here, there in itertools.pairwise(back):
+            add(p, here, [k], there)
 
 
 def pass_on(p: Builder, order: Order, chunks: Sequence[int]) -> None:

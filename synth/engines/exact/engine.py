@@ -1,22 +1,32 @@
-"""The engine: its options, what it refuses, how a problem becomes a search."""
+"""The engine ``exact``: options, refusals, the search of a problem, why a frontier never ends."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import ClassVar
 
+import numpy as np
+
 from weft.dsl.base.errors import UserError
+from weft.dsl.nouns.collective import Collective
+from weft.dsl.nouns.hops import find_hops
 from weft.dsl.nouns.problem import Objective, Problem
+from weft.dsl.nouns.sketch import Rule
+from weft.dsl.nouns.topology import Topology
+from weft.dsl.symmetry import symmetry
 
 from ...base.conflict import smallest_conflict
 from ...base.engine import Budget, Observer, Outcome, Status
+from ...bounds import bounds
 from ...frontier.objective import meets_bound
 from . import paper, realize, rules
-from .demands import demands
+from .demands import Demand, Reach, demands, reach
 from .effort import ExactEffort
-from .ending import how_it_ended, never_ends
-from .frontier import Clock, Solver, any_point, first_at_best, walk
-from .prepare import Prepared, prepare
+from .frontier import Clock, Frontier, Search, Solver, any_point, first_at_best, walk
+from .instance import Question, Space, build_space, with_symmetry
+from .orbits import demand_image, find_orbits
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +158,239 @@ def _answer(
     if objective is Objective.TIME:
         proved = any(meets_bound(point, problem) for point in found.points)
     return Outcome(Status.OPTIMAL if proved else Status.FEASIBLE, found.points, statements)
+
+
+Images = list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A problem turned into arrays, once: everything the phases of a solve share."""
+
+    problem: Problem
+    plain: Space
+    rules: tuple[Rule, ...]
+    search: Search
+
+    @property
+    def least_steps(self) -> int:
+        """Fewer steps than this are too few for the machine, whatever the rules."""
+        return self.search.least_steps
+
+    def last_steps(self, wished: int) -> int:
+        """Where the search over steps ends: the option, a rule, or four more than the least."""
+        last = max(wished or self.least_steps + 4, rules.last_named_step(self.rules))
+        limit = rules.step_limit(self.rules)
+        return last if limit is None else min(last, limit)
+
+    @property
+    def most_steps(self) -> int:
+        """No rule can need more steps than this: a simple path has fewer hops than there are
+        ranks, before and after the last step that a rule names; or what a rule allows at most."""
+        simple = self.problem.topology.ranks - 1
+        most = max(simple, rules.last_named_step(self.rules) + simple)
+        limit = rules.step_limit(self.rules)
+        return most if limit is None else min(most, limit)
+
+    def feasible(
+        self, subset: Sequence[Rule], steps: int, clock: Clock, observer: Observer
+    ) -> realize.Verdict:
+        """Whether some schedule of S steps obeys a subset of the rules, rounds being no matter."""
+        space = rules.apply_rules(self.plain, subset)
+        question = Question(rules.fixed_factor(subset) or 1, steps, None)
+        verdict = realize.solve(space, question, clock.share(0.3), observer).verdict
+        if verdict is realize.Verdict.NO and not space.conclusive:
+            return realize.Verdict.UNKNOWN
+        return verdict
+
+    def first_feasible(self, last: int, clock: Clock, observer: Observer) -> int | None:
+        """The least number of steps, up to ``last``, with which all rules can be obeyed.
+
+        Where that cannot be decided in time, the first number that was not excluded.
+        """
+        for steps in range(self.least_steps, last + 1):
+            observer.stage(f"{steps} steps: can the rules be obeyed?")
+            if clock.left() <= 0 or observer.cancelled():
+                return steps
+            if self.feasible(self.rules, steps, clock, observer) is not realize.Verdict.NO:
+                return steps
+        return None
+
+    def impossible(self, clock: Clock, observer: Observer) -> Callable[[Sequence[Rule]], bool]:
+        """Whether a subset of the rules excludes every schedule (proved, not guessed)."""
+        free = self.problem.topology.ranks - 1 + rules.last_named_step(self.rules)
+
+        def proved(subset: Sequence[Rule]) -> bool:
+            limit = rules.step_limit(subset)
+            steps = free if limit is None else min(free, limit)
+            return self.feasible(subset, steps, clock, observer) is realize.Verdict.NO
+
+        return proved
+
+
+def prepare(
+    problem: Problem,
+    solver: Solver,
+    chunks: int,
+    max_chunks: int,
+    symmetric: bool,
+    effort: ExactEffort,
+) -> Prepared:
+    """Arrays, bounds and spaces of a problem; ``symmetric``: use the machine's symmetries."""
+    topology, collective = problem.topology, problem.collective
+    wanted = demands(collective)
+    near = reach(topology)
+    plain = build_space(topology, find_hops(topology), wanted, near, collective.factor)
+    ruled = problem.sketch.rules if problem.sketch else ()
+    images = _usable_images(topology, wanted, ruled) if symmetric else []
+    spaces = (rules.apply_rules(plain, ruled),) if ruled else (*_invariant(plain, images), plain)
+    # The flow LP sees the links that the rules leave; symmetry and prices are of that machine.
+    left = topology.without_links(rules.unused_links(spaces[-1])) if ruled else topology
+    nodes, links = [n for n, _ in images], [x for _, x in images]
+    orbits = find_orbits(left, wanted, nodes, links, topology.round_units())
+    static = bounds(topology, collective)
+    close = reach(left)
+    least = max(int(close.after[list(d.sources), t].min()) for d in wanted for t in d.targets)
+    search = Search(
+        topology,
+        collective,
+        wanted,
+        left,
+        close,
+        orbits,
+        spaces,
+        solver,
+        static.rounds_per_chunk * collective.factor,
+        static.certificate,
+        _fixed(rules.fixed_factor(ruled) or chunks or None, collective),
+        max(1, max_chunks // collective.factor),
+        least,
+        effort,
+    )
+    return Prepared(problem, plain, tuple(ruled), search)
+
+
+def _fixed(factor: int | None, collective: Collective) -> int | None:
+    """Into how many pieces the collective as given is cut further, where the number is demanded."""
+    if factor is None or factor % collective.factor == 0:
+        return None if factor is None else factor // collective.factor
+    raise UserError(
+        f"{factor} chunks per unit are asked for, but the collective is cut in {collective.factor}"
+    )
+
+
+def _usable_images(topology: Topology, wanted: Sequence[Demand], ruled: Sequence[Rule]) -> Images:
+    """Verified symmetries of the machine that map the demands to themselves."""
+    if ruled:
+        return []
+    return [
+        (image, symmetry.link_image(topology, image))
+        for image in symmetry.verified(topology)
+        if demand_image(wanted, image) is not None
+    ]
+
+
+def _invariant(plain: Space, images: Images) -> Iterator[Space]:
+    """Spaces of invariant schedules: under the whole group, then under each generator alone."""
+    groups = [images] if len(images) < 2 else [images, *([x] for x in images)]
+    for group in groups:
+        if group:
+            yield with_symmetry(plain, group)
+
+
+def never_reached(
+    topology: Topology, wanted: Sequence[Demand], near: Reach, static: Fraction
+) -> str | None:
+    """The argument that ``static`` rounds per chunk are not reached by any number of steps.
+
+    Take a minimum cut between the sources and a target whose capacity is 1/static chunks per
+    round. Reaching the bound means filling all its links in every round of every step. But in
+    step 1, which has at least one round, a link whose tail holds nothing yet carries nothing.
+    None where the argument does not apply (several demands, or no such cut).
+    """
+    if len(wanted) != 1:
+        return None
+    demand = wanted[0]
+    depth = near.tail_depth(demand.sources)
+    for target in demand.targets:
+        value, cut = _minimum_cut(topology, demand.sources, target)
+        if value == 0 or len(demand.chunks) / value != static:
+            continue
+        idle = [i for i in cut if depth[topology.links[i].src] >= 1]
+        if idle:
+            names = ", ".join(_name(topology, i) for i in idle[:4])
+            return (
+                f"it would need all {value} chunks per round of the cut around "
+                f"{topology.nodes[target].name} in every round, but in step 1 "
+                f"{names} {'has' if len(idle) == 1 else 'have'} nothing to carry"
+            )
+    return None
+
+
+def pipelining_approaches(topology: Topology) -> bool:
+    """Whether more steps come as close to the cut bound as one likes: on machines without
+    switches and shared resources the bound is a packing of trees (Edmonds 1973), and pipelining
+    them over more steps costs only their height."""
+    return not topology.resources and all(node.stores for node in topology.nodes)
+
+
+def _name(topology: Topology, link: int) -> str:
+    one = topology.links[link]
+    return f"{topology.nodes[one.src].name} -> {topology.nodes[one.dst].name}"
+
+
+def _minimum_cut(
+    topology: Topology, sources: Sequence[int], target: int
+) -> tuple[Fraction, list[int]]:
+    """Value in chunks per round and links of the minimum cut nearest to the target."""
+    from scipy.sparse import coo_array, csr_array
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+    (grain, per_chunk), n = topology.round_units(), len(topology.nodes)
+    rows = [x.src for x in topology.links] + [n] * len(sources)
+    cols = [x.dst for x in topology.links] + list(sources)
+    caps = [int(x.bandwidth / grain) for x in topology.links]
+    caps += [sum(caps)] * len(sources)
+    if max(caps) >= 1 << 31:
+        return Fraction(0), []
+    graph = csr_array(
+        coo_array((np.array(caps, np.int32), (rows, cols)), shape=(n + 1, n + 1)).tocsr()
+    )
+    result = maximum_flow(graph, n, target)
+    residual = (graph - result.flow).tocsr()
+    residual.eliminate_zeros()
+    # Nodes that still reach the target in the residual graph: the target's side.
+    side = breadth_first_order(residual.T.tocsr(), target, return_predecessors=False)
+    inside = np.zeros(n + 1, bool)
+    inside[side] = True
+    cut = [i for i, x in enumerate(topology.links) if inside[x.dst] and not inside[x.src]]
+    return Fraction(int(result.flow_value), per_chunk), cut
+
+
+def never_ends(search: Search, found: Frontier) -> bool:
+    """Whether the frontier goes on for ever, so that it ends where the search does."""
+    return bool(found.points) and _why_never(search) is not None
+
+
+def _why_never(search: Search) -> str | None:
+    return never_reached(search.topology, search.wanted, reach(search.topology), search.static)
+
+
+def how_it_ended(search: Search, found: Frontier) -> tuple[str, ...]:
+    """Why the search over steps ended where it did, in words."""
+    static = search.static / search.collective.factor
+    if not found.points:
+        return ()
+    if found.complete:
+        return (f"the frontier is complete: {static} rounds per chunk is the least there is",)
+    last = found.points[-1].steps
+    why = _why_never(search)
+    if why is None:
+        return (f"the search over steps ended at {last}; the bound is {static}",)
+    approach = (
+        "approached, not reached" if pipelining_approaches(search.topology) else "not reached"
+    )
+    return (
+        f"{static} rounds per chunk is {approach}, whatever the number of steps: {why}; "
+        f"the search ended at {last} steps",
+    )

@@ -26,7 +26,7 @@ from weft.dsl.symmetry.orbits import orbits_of
 from ...base.engine import COMPILING, Budget, Observer, Outcome, Point, Status
 from ...fabric.occupancy import us_per_byte
 from ...frontier.objective import sizes_of
-from ...judge.permitted import orbits_for, same_for_all
+from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_tables import prepare
 from .effort import PACKING_EFFORT, PackingEffort
 from .order.order_search import Planned, Trial, quickest

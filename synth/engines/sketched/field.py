@@ -21,7 +21,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
 from ...fabric.hop_table import HopTable, hop_table_of
-from ...judge.permitted import off_relays, orbits_for
+from ...judge.allowed_pairs import off_relays, orbits_for
 from ..greedy.plan import Plan, schedule_of
 from .limits import UNLIMITED, fixed_sends, hops_down, limits_of
 from .peers import beyond_peers

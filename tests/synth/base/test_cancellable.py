@@ -13,7 +13,7 @@ from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem
 from weft.synth.api import synthesize
-from weft.synth.base import cancellable as patience
+from weft.synth.base import cancellable
 from weft.synth.base.engine import Budget, Observer, Outcome, Point
 from weft.synth.engines.sketched.engine import Sketched
 from weft.synth.time.schedule_time import simulate
@@ -70,18 +70,18 @@ def test_an_engine_that_does_not_stop_is_left_to_itself() -> None:
     started = time.monotonic()
     outcome = synthesize(PROBLEM, deaf, observer=observer)
     assert time.monotonic() - started < 30
-    assert patience.engine_at_work()
+    assert cancellable.engine_at_work()
     deaf.release.set()
     assert outcome.statements == ("interrupted",)
     took = [simulate(p.schedule, 1 << 20).time_us for p in observer.heard]
     assert simulate(outcome.points[0].schedule, 1 << 20).time_us == min(took)
-    while patience.engine_at_work():
+    while cancellable.engine_at_work():
         time.sleep(0.01)
     assert len(observer.heard) == 2, "what it says afterwards is not heard"
 
 
 def test_with_nothing_found_it_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "GRACE_NOTHING", 0.1)
+    monkeypatch.setattr(cancellable, "GRACE_NOTHING", 0.1)
     deaf = Deaf(tells=False)
     with pytest.raises(KeyboardInterrupt):
         synthesize(PROBLEM, deaf, observer=Impatient())
@@ -93,7 +93,7 @@ def test_an_error_of_the_engine_is_raised_where_it_was_asked() -> None:
         raise ZeroDivisionError("inside")
 
     with pytest.raises(ZeroDivisionError, match="inside"):
-        patience.patiently(fail, lambda: False, lambda: False)
+        cancellable.run_cancellable(fail, lambda: False, lambda: False)
 
 
 def test_sketched_tells_of_what_it_finds_and_how_good_it_is() -> None:

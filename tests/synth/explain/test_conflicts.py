@@ -17,7 +17,7 @@ from weft.synth.explain.conflicts import (
     prove_conflict,
     statements,
 )
-from weft.synth.explain.ways import Ways
+from weft.synth.explain.feasibility import Feasibility
 
 RINGS = "0 <-> 1, 1 <-> 3, 3 <-> 2, 2 <-> 6, 6 <-> 7, 7 <-> 5, 5 <-> 4, 4 <-> 0"
 RAILS = (
@@ -104,11 +104,11 @@ def problem(machine: str, collective: str, lines: list[str]) -> tuple[Topology, 
     return box, make(collective, box.ranks), elaborate(parse(text), box)
 
 
-def explained(case: str) -> tuple[Ways, Sketch, Conflict]:
+def explained(case: str) -> tuple[Feasibility, Sketch, Conflict]:
     box, collective, sketch = problem(*INFEASIBLE[case])
     found = find_conflict(box, collective, sketch)
     assert found is not None
-    return Ways(box, collective), sketch, found
+    return Feasibility(box, collective), sketch, found
 
 
 def written(rules: tuple[Rule, ...]) -> set[str]:
@@ -127,19 +127,19 @@ def test_the_rules_that_exclude_each_other_are_named(case: str) -> None:
 
 @pytest.mark.parametrize("case", INFEASIBLE)
 def test_the_set_is_minimal(case: str) -> None:
-    ways, _, found = explained(case)
-    assert ways.obstacle(found.rules) == found.why
+    feasible, _, found = explained(case)
+    assert feasible.obstacle(found.rules) == found.why
     for unit in statements(found.rules):
         rest = [rule for rule in found.rules if rule not in unit]
-        assert ways.obstacle(rest) == "", unit
+        assert feasible.obstacle(rest) == "", unit
 
 
 @pytest.mark.parametrize("case", INFEASIBLE)
 def test_a_cure_cures_the_whole_sketch(case: str) -> None:
-    ways, sketch, found = explained(case)
+    feasible, sketch, found = explained(case)
     for rule in found.rules:
         rest = [r for r in sketch.rules if r is not rule]
-        cured = ways.obstacle(rest) == ""
+        cured = feasible.obstacle(rest) == ""
         assert cured == (rule in found.cures)
 
 

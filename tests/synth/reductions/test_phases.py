@@ -158,7 +158,7 @@ def test_groups_share_what_they_have_in_common() -> None:
     where = topology("ndv2:nodes=2")
     rails = [(i, 8 + i) for i in range(8)]
     machines = group_machines(where, rails, "rail")
-    assert len({m.likeness for m in machines}) == 1
+    assert len({m.wiring for m in machines}) == 1
     nic = min(where.capacities())
     one = machines[0].topology
     assert min(one.capacities()) == nic / 8

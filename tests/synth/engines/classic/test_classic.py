@@ -17,7 +17,7 @@ from weft.dsl.nouns.schedule import dumps
 from weft.synth.api import synthesize
 from weft.synth.base.engine import Outcome, Status
 from weft.synth.bounds import bounds, lower_bound_us
-from weft.synth.engines.classic.levels import grid_of_phases
+from weft.synth.engines.classic.engine import grid_of_phases
 from weft.synth.judge.verify import verify
 from weft.synth.time.schedule_time import simulate
 
