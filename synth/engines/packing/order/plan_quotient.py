@@ -11,17 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.dsl.base.arrays import Floats, Ints, Ints32
+from weft.dsl.base.jit import fast
 from weft.dsl.base.units import BYTES_PER_US_PER_GBPS
 from weft.dsl.nouns.topology import Topology
 
 from ....fabric.fabric import fabric_of
 from ..trees.model import Packing
+from . import plan_kernel
 from .plan import Hops, Plan, plain_chunks
+from .plan_kernel import FOREVER, Work
 
 _LONGEST = float(1 << 55)  # ticks of one hop at most, so that sums along a chain fit 64 bits
 _FINE = 40  # the busiest row is held for at least 2^40 ticks: α is rounded to less than 1e-12 of it
@@ -129,12 +133,10 @@ class Quotient:
 
     def tails(self, message_bytes: int, segments: int) -> Ints:
         """Ticks from the start of each hop until all that depends on it has arrived."""
-        from .plan_kernel import tails
-
         order = np.argsort(self.plan.hops.level, kind="stable")
         longest = np.zeros(len(self.arrivals), np.int64)
         last = self.lasts(message_bytes, segments)
-        return tails(order, self.source, self.target, last, longest)
+        return cast(Ints, fast(plan_kernel).tails(order, self.source, self.target, last, longest))
 
     def time_us(
         self,
@@ -148,8 +150,6 @@ class Quotient:
 
         O(hops · segments · log), less than a µs each.
         """
-        from .plan_kernel import FOREVER, Work, makespan
-
         work = Work(
             self.source,
             self.target,
@@ -165,7 +165,7 @@ class Quotient:
         )
         us = self.slice_us(message_bytes, segments)
         limit = int(min(limit_us / us, float(FOREVER)))
-        ticks = makespan(work, segments, priority, stride, limit)
+        ticks = fast(plan_kernel).makespan(work, segments, priority, stride, limit)
         return float("inf") if ticks == FOREVER else ticks * us
 
 
