@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.dsl.base.errors import UserError
+from weft.dsl.base.spec import python_text
 from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ def takes_root(text: str) -> bool:
 
 def is_file(text: str) -> bool:
     """Whether the text of ``-c`` names a file, and not a collective."""
-    return text == "-" or "/" in text or text.endswith(".json") or bool(_PYTHON.fullmatch(text))
+    return text == "-" or "/" in text or text.endswith(".json") or python_text(text) is not None
 
 
 def collective_from(path: str, ranks: int | None = None) -> Collective:
@@ -358,7 +358,7 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
     """
     from weft.dsl.base.files import parse_json, read_text
 
-    if _PYTHON.fullmatch(path):
+    if python_text(path):
         from weft.dsl.author.recipe import load_collective
 
         return load_collective(path)
@@ -369,10 +369,6 @@ def collective_from(path: str, ranks: int | None = None) -> Collective:
     if ranks is not None and looks_like_teccl(data):
         return read_teccl_input(data, where).collective(ranks)
     return Collective.from_json(data, where)
-
-
-_PYTHON = re.compile(r".+\.py(?::\w*)?(?:\{.*\})?", re.DOTALL)
-"""A Python file, perhaps with the name of an algorithm in it and its options."""
 
 
 def make_problem(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import Infeasible, UserError
 from weft.dsl.base.spans import Source, Span
+from weft.dsl.base.spec import Item, split
 
 from ..check.checks import Check
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from .console import Console
 
 _ARGUMENTS = re.compile(r"(?P<sketch>.+?):(?P<arguments>\w+=[^:/]*)")
-_ARGUMENT = re.compile(r"\s*(\w+)\s*=\s*(-?\d{1,9})\s*")
 
 
 def split_arguments(text: str) -> tuple[str, dict[str, int]]:
@@ -33,16 +33,17 @@ def split_arguments(text: str) -> tuple[str, dict[str, int]]:
     if match is None or os.path.exists(text):
         return text, {}
     arguments = {}
-    for part in match["arguments"].split(","):
-        one = _ARGUMENT.fullmatch(part)
-        if one is None:
-            at = text.index(part, match.start("arguments"))
+    given = Span(Source("--sketch", text), match.start("arguments"), len(text))
+    for part in split(given, braces=False):
+        item = Item.of(part)
+        key, value = item.key.text.strip() if item.key else "", item.value.text.strip()
+        if not (re.fullmatch(r"\w+", key) and re.fullmatch(r"-?\d{1,9}", value)):
             raise UserError(
-                f"{part!r} is not the value of a parameter",
+                f"{part.text!r} is not the value of a parameter",
                 hint="write for example nodes=2",
-                where=Span(Source("--sketch", text), at, at + len(part)),
+                where=part,
             )
-        arguments[one[1]] = int(one[2])
+        arguments[key] = int(value)
     return match["sketch"], arguments
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from weft.dsl.base.errors import BadFile, UnknownName, UserError, an, suggest
 from weft.dsl.base.files import kind_of, parse_json, read_text
 from weft.dsl.base.spans import Source
+from weft.dsl.base.spec import python_text
 
 from ..formats.format import own_kinds, recognized
 from .inputs import is_library
@@ -137,8 +138,8 @@ def _named(name: str) -> Subject:
     """A name of the catalogue of machines, of sketches or algorithms; or a path with options."""
     if name.startswith(CLASSIC):
         return Subject(NOUNS[Kind.ALGORITHM], "", name, named=name)
-    if (python := _ALGORITHM.fullmatch(name)) and _is_there(python[1]):
-        return Subject(NOUNS[Kind.ALGORITHM], read_text(python[1]), python[1], named=name)
+    if (python := python_text(name)) and _is_there(python[0]):
+        return Subject(NOUNS[Kind.ALGORITHM], read_text(python[0]), python[0], named=name)
     from weft.dsl.catalogue import file_of, names
 
     machines = tuple(entry.name for entry in names())
@@ -159,10 +160,6 @@ def _named(name: str) -> Subject:
     if "/" in name or Path(name).suffix:
         raise BadFile("no such file", where=name)
     raise UnknownName("file or name", name, (*machines, *sketches))
-
-
-_ALGORITHM = re.compile(r"(.+\.py)(?::\w*)?(?:\{.*\})?", re.DOTALL)
-"""A Python file, perhaps with the name of an algorithm in it and its options."""
 
 
 def _python_kind(content: str, where: str) -> Kind:

@@ -23,7 +23,7 @@ from typing import Any
 from ..base.errors import BadAlgorithm, BadFile, UnknownName, UserError
 from ..base.files import read_text
 from ..base.spans import Source
-from ..base.spec import build, parse_spec
+from ..base.spec import build, parse_spec, python_text
 from ..nouns.algorithm import Algorithm
 from ..nouns.collective import Collective
 from ..nouns.program import Protocol
@@ -329,6 +329,8 @@ def _finished(found: Algorithm | Builder, file: str) -> Algorithm:
 
 def _parts(path: str) -> tuple[str, str, str]:
     """The file, the name after it, and the options in their braces."""
+    if found := python_text(path):
+        return found
     head, brace, tail = path.partition("{")
     file, colon, name = head.rpartition(".py:")
     return (f"{file}.py" if colon else head, name if colon else "", brace + tail)

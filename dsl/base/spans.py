@@ -49,6 +49,16 @@ class Span:
         """The characters themselves."""
         return self.source.text[self.start : self.end]
 
+    def part(self, start: int, end: int) -> Span:
+        """Return the characters ``start … end-1`` of these."""
+        return Span(self.source, self.start + start, self.start + end)
+
+    def strip(self) -> Span:
+        """Return the span without white space at its ends."""
+        text = self.text
+        left = len(text) - len(text.lstrip())
+        return self.part(left, max(left, len(text.rstrip())))
+
     def render(self) -> str:
         """File, line and column, the line itself, and carets under the span."""
         line, column = self.source.position(self.start)

@@ -73,10 +73,10 @@ def parse_spec(text: str, origin: str = "spec") -> Spec:
 
 def spec_at(span: Span) -> Spec:
     """One spec that stands in a longer text; errors as :func:`parse_spec`."""
-    parts = _split(span, ",")
+    parts = split(span)
     if len(parts) != 1:
-        raise SyntaxProblem("one name is expected here, not a list", where=parts[1])
-    return _parse_one(parts[0])
+        raise SyntaxProblem("one name is expected here, not a list", where=parts[1].strip())
+    return _parse_one(parts[0].strip())
 
 
 def parse_specs(text: str, origin: str = "spec") -> tuple[Spec, ...]:
@@ -86,20 +86,21 @@ def parse_specs(text: str, origin: str = "spec") -> tuple[Spec, ...]:
         SyntaxProblem: as :func:`parse_spec`.
     """
     source = Source(origin, text)
-    return tuple(_parse_one(part) for part in _split(Span(source, 0, len(text)), ","))
+    return tuple(_parse_one(part.strip()) for part in split(Span(source, 0, len(text))))
 
 
 def _parse_one(span: Span) -> Spec:
     match = _NAME.match(span.text)
     if match is None:
         raise SyntaxProblem("a name is expected here", where=span, hint=_FORM)
-    name, rest = match.group(), _trim(_part(span, match.end(), len(span.text)))
+    name, rest = match.group(), span.part(match.end(), len(span.text)).strip()
     if not rest.text:
         return Spec(name, (), span)
     if not (rest.text.startswith("{") and rest.text.endswith("}")):
         raise SyntaxProblem("options stand in braces", where=rest, hint=_FORM)
-    inside = _trim(_part(rest, 1, len(rest.text) - 1))
-    options = tuple(map(_parse_option, _split(inside, ","))) if inside.text else ()
+    inside = rest.part(1, len(rest.text) - 1).strip()
+    items = [Item.of(part.strip()) for part in split(inside)] if inside.text else []
+    options = tuple(map(_parse_option, items))
     for i, option in enumerate(options):
         if any(option.key == before.key for before in options[:i]):
             raise SyntaxProblem(f"option {option.key!r} is given twice", where=option.key_span)
@@ -109,38 +110,64 @@ def _parse_one(span: Span) -> Spec:
 _FORM = "write name{option=value,option=value}"
 
 
-def _parse_option(span: Span) -> Option:
-    key, equals, _ = span.text.partition("=")
-    if not equals or not _NAME.fullmatch(key.strip()):
-        raise SyntaxProblem("an option is written option=value", where=span, hint=_FORM)
-    value = _trim(_part(span, len(key) + 1, len(span.text)))
-    return Option(key.strip(), value.text, _trim(_part(span, 0, len(key))), value)
+def _parse_option(item: Item) -> Option:
+    key, value = item.key.strip() if item.key else None, item.value.strip()
+    if key is None or not _NAME.fullmatch(key.text):
+        raise SyntaxProblem("an option is written option=value", where=item.span, hint=_FORM)
+    return Option(key.text, value.text, key, value)
 
 
-def _split(span: Span, separator: str) -> list[Span]:
-    """Parts between separators that stand outside all braces, trimmed."""
+# --- the tokens of every text that is a name with options -----------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of a list of options: the two sides of its first ``=``; no key where it has none."""
+
+    span: Span
+    key: Span | None
+    value: Span
+
+    @staticmethod
+    def of(span: Span) -> Item:
+        """Split an item; white space stays."""
+        text = span.text
+        before, equals, _ = text.partition("=")
+        if not equals:
+            return Item(span, None, span)
+        return Item(span, span.part(0, len(before)), span.part(len(before) + 1, len(text)))
+
+
+def split(span: Span, separator: str = ",", *, braces: bool = True) -> list[Span]:
+    """Split a list at its separators, with ``braces`` only at those outside; white space stays.
+
+    Raises:
+        SyntaxProblem: a brace closes nothing or is never closed.
+    """
     text, parts, depth, start = span.text, [], 0, 0
     for i, ch in enumerate(text):
-        depth += (ch == "{") - (ch == "}")
+        depth += braces * ((ch == "{") - (ch == "}"))
         if depth < 0:
-            raise SyntaxProblem("this brace closes nothing", where=_part(span, i, i + 1))
+            raise SyntaxProblem("this brace closes nothing", where=span.part(i, i + 1))
         if ch == separator and depth == 0:
-            parts.append(_trim(_part(span, start, i)))
+            parts.append(span.part(start, i))
             start = i + 1
     if depth:
-        opened = _part(span, text.rfind("{"), text.rfind("{") + 1)
+        opened = span.part(text.rfind("{"), text.rfind("{") + 1)
         raise SyntaxProblem("this brace is never closed", where=opened, hint=_FORM)
-    return [*parts, _trim(_part(span, start, len(text)))]
+    return [*parts, span.part(start, len(text))]
 
 
-def _part(span: Span, start: int, end: int) -> Span:
-    return Span(span.source, span.start + start, span.start + end)
+_PYTHON = re.compile(r"(?P<file>.+\.py)(?::(?P<name>\w*))?(?P<options>\{.*\})?", re.DOTALL)
 
 
-def _trim(span: Span) -> Span:
-    text = span.text
-    left = len(text) - len(text.lstrip())
-    return _part(span, left, max(left, len(text.rstrip())))
+def python_text(text: str) -> tuple[str, str, str] | None:
+    """Take ``FILE.py``, ``FILE.py:NAME`` or ``FILE.py:NAME{options}`` apart; None for other texts.
+
+    The options keep their braces; what is left out is empty.
+    """
+    match = _PYTHON.fullmatch(text)
+    return (match["file"], match["name"] or "", match["options"] or "") if match else None
 
 
 # --- to and from dataclasses ----------------------------------------------------------------------
@@ -360,9 +387,8 @@ def _choice(text: str, known: dict[str, Any]) -> Any:
 
 def _items(text: str) -> list[str]:
     """``a+b{c=1+2}+d`` at its outer plus signs."""
-    return [
-        part.text for part in _split(Span(Source("value", text), 0, len(text)), "+") if part.text
-    ]
+    parts = split(Span(Source("value", text), 0, len(text)), "+")
+    return [item for part in parts if (item := part.text.strip())]
 
 
 def _boolean(text: str) -> bool:

@@ -16,6 +16,7 @@ from fractions import Fraction
 
 from ..base.errors import UnknownName, UserError
 from ..base.spans import Source, Span
+from ..base.spec import Item, split
 from ..base.units import parse_bandwidth, parse_bytes, parse_microseconds
 
 MAX_GPUS = 1 << 16
@@ -210,29 +211,27 @@ def parse_options(name: str, source: Source, start: int) -> Spec:
     if start >= len(source.text):
         return spec
     key = ""
-    for item in source.text[start:].split(","):
-        end = start + len(item)
-        span = Span(source, start, max(end, start + 1))
-        if not item.strip():
-            raise UserError("an empty item", where=span, hint="items are separated by commas")
-        before, equals, after = item.partition("=")
-        if equals:
-            key = before.strip()
+    for part in split(Span(source, start, len(source.text)), braces=False):
+        shown = Span(source, part.start, max(part.end, part.start + 1))
+        if not part.text.strip():
+            raise UserError("an empty item", where=shown, hint="items are separated by commas")
+        item = Item.of(part)
+        if item.key is None:
+            value = Value(item.value.text.strip(), shown)
+        else:
+            key, value = item.key.text.strip(), Value(item.value.text.strip(), item.value)
             if key in spec.keys:
                 raise UserError(
-                    f"{key}= is given twice", where=span, hint=f"where it takes several: {key}=A,B"
+                    f"{key}= is given twice", where=shown, hint=f"where it takes several: {key}=A,B"
                 )
-            spec.keys[key] = Span(source, start, start + len(before))
+            spec.keys[key] = item.key
             spec.options[key] = ()
-            item, span = after, Span(source, end - len(after), end)
-            if not item.strip():
-                raise UserError(f"{key}= has no value", where=spec.keys[key])
-        value = Value(item.strip(), span)
+            if not value.text:
+                raise UserError(f"{key}= has no value", where=item.key)
         if key:
             spec.options[key] += (value,)
         else:
             spec.positional += (value,)
-        start = end + 1
     return spec
 
 
