@@ -21,11 +21,11 @@ from .composite import Composite, Wants, always, average, envelope, of_cut
 from .cut import Cut, CutFinder, best_cut, best_of, host_cuts
 from .demand import Demand, copying_demand, is_allreduce, wanted_items
 from .flow import best_prices, level_sets
-from .likeness import representatives
 from .mix import best_mix
 from .network import network
 from .orbit_prices import orbit_prices
 from .partition import best_partition, least_cut, plain_partition
+from .rank_orbits import representatives
 from .sides import sides
 from .trees import tree_time
 from .windows import Lengths
@@ -462,10 +462,10 @@ def _any_cut(topology: Topology, collective: Collective) -> _Bandwidth:
 
 def _pair_cuts(topology: Topology, holder: Ints, dest: Ints) -> list[Bools]:
     """Source sides of minimum cuts for every required pair (at most 4096 of them)."""
-    from .network import Flow, network
+    from .network import MaxFlow, network
 
     net = network(topology)
-    flow = Flow(net, np.zeros((2, 0), np.int64), net.vertices)
+    flow = MaxFlow(net, np.zeros((2, 0), np.int64), net.vertices)
     flow.set(1, [])
     sides = []
     for src, dst in np.unique(np.stack([holder, dest], axis=1), axis=0)[:4096].tolist():

@@ -22,7 +22,7 @@ from weft.dsl.nouns.topology import Topology
 
 from .capacity import Crossing, crossing
 from .demand import Demand
-from .network import Flow, Network, network
+from .network import MaxFlow, Network, network
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +165,7 @@ class Supply:
         heads = np.concatenate([self._ranks, own, *fans])
         self._fan = sum(map(len, fans))
         vertices = net.vertices + 1 + len(own)
-        self._flow = Flow(net, np.array([tails, heads], np.int64), vertices)
+        self._flow = MaxFlow(net, np.array([tails, heads], np.int64), vertices)
         self._everywhere = demand.spread
         self._set_for: object = None
         self._goal = 0

@@ -83,7 +83,7 @@ def _port_side(
     return None
 
 
-class Flow:
+class MaxFlow:
     """A max-flow solver on a network plus extra arcs, whose sizes can be set again and again.
 
     Sizes beyond 64 bits are scaled down, machine arcs rounded up and extra arcs down: a cut that

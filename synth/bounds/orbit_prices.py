@@ -26,7 +26,7 @@ from ..fabric.fabric import fabric_of
 from ..lp.congestion import Congestion
 from .demand import Demand
 from .flow import Prices
-from .likeness import alike
+from .rank_orbits import alike
 
 ROUNDS = 40
 """Of column generation; transitive machines need two or three."""

@@ -28,7 +28,7 @@ from weft.dsl.nouns.topology import Topology
 
 from .capacity import Crossing, crossing
 from .cut import Cut, CutFinder
-from .network import Flow, Network, network
+from .network import MaxFlow, Network, network
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ def least_cut(topology: Topology) -> Cut | None:
         return None
     finder = CutFinder.of(topology, lambda inside: int(inside.any() and not inside.all()))
     net = network(topology)
-    flow = Flow(net, np.zeros((2, 0), np.int64), net.vertices)
+    flow = MaxFlow(net, np.zeros((2, 0), np.int64), net.vertices)
     flow.set(1, [])
     best: Cut | None = None
     least: int | None = None
@@ -176,7 +176,7 @@ class _Truncation:
         tails = np.concatenate([np.full(ranks, ground), rank])
         heads = np.concatenate([rank, np.full(ranks, sink)])
         self._ground, self._sink = ground, sink
-        self._flow = Flow(net, np.array([tails, heads], np.int64), net.vertices + 2)
+        self._flow = MaxFlow(net, np.array([tails, heads], np.int64), net.vertices + 2)
 
     def violating(self, time: Fraction) -> list[list[int]] | None:
         """The partition with the least sum of T·out - 2, if that sum is below -2.

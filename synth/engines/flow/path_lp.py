@@ -29,9 +29,9 @@ from ...bounds.flow import priced
 from ...bounds.windows import Lengths
 from ...fabric.fabric import fabric_of
 from ...lp.certified import common_denominator
-from ..packing.paths.columns import Split, Task, generate, split
-from ..packing.paths.net import Net, net_of
-from ..packing.paths.pool import Pool
+from ..packing.paths.columns import Split, SplitTask, generate, split
+from ..packing.paths.net import PathNet, net_of
+from ..packing.paths.pool import PathPool
 from ..packing.paths.route import Routing, get_ready, negotiate, shortest
 from ..packing.paths.trees import figures, trees_of
 from ..packing.trees.demands import Pairs, pairs_of, symmetric
@@ -87,7 +87,7 @@ def path_flows(
     part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
     us = Fraction(message_bytes, collective.message_chunks) / BYTES_PER_US_PER_GBPS
     programs = _Programs(
-        net, part, us, _waits(net, found.latency_us), Pool.empty(net), seed, until, effort
+        net, part, us, _waits(net, found.latency_us), PathPool.empty(net), seed, until, effort
     )
     least, prices = programs.least()
     bound, certificate = binding(found, message_bytes)
@@ -104,16 +104,16 @@ def path_flows(
 class _Programs:
     """The programs of one size; times in chunks per GB/s, of which one is ``us`` µs."""
 
-    net: Net
+    net: PathNet
     pairs: Pairs
     us: Fraction
     waits: tuple[Fraction, ...]
-    pool: Pool
+    pool: PathPool
     seed: int
     until: float
     effort: FlowEffort
 
-    def task(self, roof: Fraction, grid: Fraction | None = None) -> Task:
+    def task(self, roof: Fraction, grid: Fraction | None = None) -> SplitTask:
         """Pairs in the room that a time leaves: after the α, in every row orbit; with ``grid`` in
         whole steps of that, so that the shares are simple."""
         left = [roof - wait / self.us for wait in self.waits]
@@ -121,7 +121,7 @@ class _Programs:
             left = [math.floor(x / grid) * grid for x in left]
         room = [x * w for x, w in zip(left, self.net.width, strict=True)]
         scale = self.quick.time(self.net)
-        return Task(self.net, self.pairs.src, self.pairs.dst, self.pairs.count, room, scale)
+        return SplitTask(self.net, self.pairs.src, self.pairs.dst, self.pairs.count, room, scale)
 
     @property
     def quick(self) -> Routing:
@@ -162,7 +162,7 @@ class _Programs:
                 break
         return _distinct(found)
 
-    def _split(self, task: Task) -> Split | None:
+    def _split(self, task: SplitTask) -> Split | None:
         """Shares of least α in the room of a task, where there is room."""
         if min(task.room or (0,)) < 0 or not len(self.pairs):
             return None
@@ -187,7 +187,7 @@ class _Programs:
         )
 
 
-def _waits(net: Net, latency: Fraction) -> tuple[Fraction, ...]:
+def _waits(net: PathNet, latency: Fraction) -> tuple[Fraction, ...]:
     """The least α of a transfer over each row orbit, in µs."""
     topology = net.topology
     lengths = Lengths.of(topology)
@@ -225,7 +225,9 @@ def _proved(
     return best
 
 
-def _packing(net: Net, collective: Collective, pairs: Pairs, way: Split, found: Bounds) -> Packing:
+def _packing(
+    net: PathNet, collective: Collective, pairs: Pairs, way: Split, found: Bounds
+) -> Packing:
     rate = figures(net, way).time / (BYTES_PER_US_PER_GBPS * collective.message_chunks)
     return Packing(
         net.topology,

@@ -35,7 +35,7 @@ class PackingEffort(Effort):
         20_000,
         "transfers up to which a packing is looked at without its symmetry",
     )
-    most_thrifty: int = setting(6_000, "ranks², up to which trees that load little are grown")
+    most_low_load: int = setting(6_000, "ranks², up to which trees that load little are grown")
     few: int = setting(32, "ranks up to which trees that load little need no symmetry")
     many: int = setting(
         256,

@@ -29,12 +29,11 @@ from ...frontier.objective import sizes_of
 from ...judge.allowed_pairs import orbits_for, same_for_all
 from ...time.schedule_tables import prepare
 from .effort import PACKING_EFFORT, PackingEffort
-from .order.order_search import Planned, Trial, quickest
+from .order.order_search import Planned, Trial, quickest, summary
 from .order.plan import Plan
+from .order.plan_low_load import low_load_packing
 from .order.plan_quick import Group, quick_packing
 from .order.plan_quotient import Quotient, unfolded
-from .order.plan_thrift import thrifty_packing
-from .order.summary import summary
 from .paths.matching import in_rounds
 from .trees.demands import moves_pairs, pairs_of
 from .trees.model import Packing, tree_depth
@@ -149,8 +148,8 @@ class Packer:
         quotients = [self._quotient(p) for p in packings]
         if problem.sketch is None and self._crowded(problem, quotients):
             # First, so that it is tried before those that it is to beat.
-            thrifty = thrifty_packing(self._alone(packings[0]))
-            quotients = [*([] if thrifty is None else [self._quotient(thrifty)]), *quotients]
+            low = low_load_packing(self._alone(packings[0]))
+            quotients = [*([] if low is None else [self._quotient(low)]), *quotients]
         settled = None if problem.sketch else self._in_rounds(problem, packings[0], budget.seed)
         quotients = [*([] if settled is None else [self._quotient(settled)]), *quotients]
         trial = Trial(
@@ -189,7 +188,7 @@ class Packer:
         """Whether transfers will wait for each other at several rows, so that trees that load
         little are worth their rate."""
         few = (
-            problem.topology.ranks**2 <= self.effort.most_thrifty
+            problem.topology.ranks**2 <= self.effort.most_low_load
             and not self.height
             and not self.peers
             and problem.objective is not Objective.BANDWIDTH

@@ -24,7 +24,7 @@ _ROUNDS = 24
 _STALE = 1.0001  # a price that has risen by more than this since it was noted is looked at again
 
 
-def thrifty_packing(packing: Packing) -> Packing | None:
+def low_load_packing(packing: Packing) -> Packing | None:
     """One tree per root that crosses as little as it can, under the group of a packing.
 
     None for other collectives than allgather and reduce_scatter. About a ms per tree and round

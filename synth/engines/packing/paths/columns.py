@@ -20,8 +20,8 @@ from weft.dsl.base.arrays import Floats, Ints, Ints32
 from ....lp.congestion import Congestion
 from ....lp.exact_finish import SplitProgram, exact_weights
 from .effort import PATH_EFFORT, PathEffort
-from .net import Net
-from .pool import Pool, entries
+from .net import PathNet
+from .pool import PathPool, entries
 from .prices import Prices
 
 _SETTLED = 1e-9
@@ -40,13 +40,13 @@ class Split:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class SplitTask:
     """Pairs to be split: ``count`` chunks each, within ``room`` per row orbit, or at the best rate.
 
     ``scale`` is the time (chunks per GB/s) that rows are measured in.
     """
 
-    net: Net
+    net: PathNet
     src: Ints
     dst: Ints
     count: Ints
@@ -70,7 +70,7 @@ class Answer:
 
 
 def split(
-    task: Task, pool: Pool, *, seed: int, until: float
+    task: SplitTask, pool: PathPool, *, seed: int, until: float
 ) -> tuple[Split, Fraction | None, Prices] | None:
     """The best weights; None where the room does not suffice, or time or exactness fails.
 
@@ -99,7 +99,7 @@ def split(
 
 
 def generate(
-    task: Task, pool: Pool, excess: float | None, rounds: int, seed: int, until: float
+    task: SplitTask, pool: PathPool, excess: float | None, rounds: int, seed: int, until: float
 ) -> Answer:
     """Solve and price in turn; with ``excess`` given, minimise α at that excess."""
     rng = np.random.default_rng(seed)
@@ -112,13 +112,13 @@ def generate(
     return answer
 
 
-def _cost(task: Task, excess: float | None) -> Floats:
+def _cost(task: SplitTask, excess: float | None) -> Floats:
     """The cost of each link: α in units of the mean link, or next to nothing."""
     mean = float(task.net.delay.mean()) or 1.0
     return np.asarray(task.net.delay / mean * (1.0 if excess is not None else 1e-7))
 
 
-def _solve(task: Task, pool: Pool, excess: float | None, seconds: float) -> Answer:
+def _solve(task: SplitTask, pool: PathPool, excess: float | None, seconds: float) -> Answer:
     from scipy.sparse import csr_array  # takes 100 ms to load
 
     n, groups = len(pool.pair), len(task.count)
@@ -145,7 +145,7 @@ def _solve(task: Task, pool: Pool, excess: float | None, seconds: float) -> Answ
 
 
 def _price(
-    task: Task, pool: Pool, answer: Answer, excess: float | None, rng: np.random.Generator
+    task: SplitTask, pool: PathPool, answer: Answer, excess: float | None, rng: np.random.Generator
 ) -> int:
     """Add the paths that the prices miss; ties are broken differently in each copy."""
     from .kernels import trees

@@ -18,7 +18,7 @@ _FINE = 1 << 20  # steps of α between nothing and the longest link
 
 
 @dataclass(frozen=True, eq=False)
-class Net:
+class PathNet:
     """Arrays for the kernels.
 
     Attributes:
@@ -52,7 +52,7 @@ class Net:
         return self.orbits.representatives
 
 
-def net_of(topology: Topology, *, symmetric: bool) -> Net:
+def net_of(topology: Topology, *, symmetric: bool) -> PathNet:
     """The arrays of a topology; with ``symmetric`` per orbit of its symmetries, else as it is."""
     found = orbits_of(topology) if symmetric else without_symmetry(topology)
     row_of, each = found.row_orbit.astype(np.int64), ResourceOrbits.of(topology, found)
@@ -65,7 +65,7 @@ def net_of(topology: Topology, *, symmetric: bool) -> Net:
     delay = _delay(topology)
     stores = np.array([node.stores for node in topology.nodes], np.int64)
     graph = (start, out, fabric.dst, fabric.first, row_of[fabric.resource], delay, stores)
-    return Net(
+    return PathNet(
         topology,
         found,
         width,

@@ -28,10 +28,10 @@ from ....bounds.flow import priced
 from ....lp.certified import common_denominator
 from ..trees.demands import Pairs, pairs_of, symmetric
 from ..trees.model import Packing
-from .columns import Split, Task, split
+from .columns import Split, SplitTask, split
 from .effort import PATH_EFFORT, PathEffort
-from .net import Net, net_of
-from .pool import Pool
+from .net import PathNet, net_of
+from .pool import PathPool
 from .prices import Prices, prices_by_weights
 from .route import Routing, get_ready, in_parts, negotiate, room_of, shortest
 from .trees import figures, trees_of
@@ -43,9 +43,9 @@ _GRID, _FINEST = 1 << 24, 1 << 29  # denominators of prices that are no simple f
 class _Job:
     """What is asked, per orbit: pairs of the representative sources; the paths tried so far."""
 
-    net: Net
+    net: PathNet
     pairs: Pairs
-    pool: Pool
+    pool: PathPool
     seed: int
     until: float
     effort: PathEffort = PATH_EFFORT
@@ -95,7 +95,7 @@ def pack_paths(
     until = time.perf_counter() + seconds
     net = net_of(topology, symmetric=symmetric(collective))
     part = everything.of_sources(net.sources) if net.orbits.order > 1 else everything
-    job = _Job(net, part, Pool.empty(net), seed, until, effort)
+    job = _Job(net, part, PathPool.empty(net), seed, until, effort)
     per_byte = BYTES_PER_US_PER_GBPS * collective.message_chunks
     known = found.attainable is not None
     target = (found.attainable if found.attainable is not None else found.us_per_byte) * per_byte
@@ -185,7 +185,7 @@ def _any_parts(job: _Job, quick: Routing, whole: Routing) -> list[Split]:
 def _sought(job: _Job, whole: Routing) -> tuple[Split, Fraction, Prices] | None:
     """The best rate by linear program, where nobody knows it."""
     pairs, scale = job.pairs, whole.time(job.net)
-    task = Task(job.net, pairs.src, pairs.dst, pairs.count, None, scale, job.effort)
+    task = SplitTask(job.net, pairs.src, pairs.dst, pairs.count, None, scale, job.effort)
     found = split(task, job.pool, seed=job.seed, until=job.until)
     return None if found is None or found[1] is None else (found[0], found[1], found[2])
 
@@ -203,7 +203,9 @@ def _repaired(job: _Job, whole: Routing, target: Fraction) -> Split | None:
         if min(room) < 0:
             continue
         at = np.flatnonzero(free)
-        task = Task(net, pairs.src[at], pairs.dst[at], pairs.count[at], room, target, job.effort)
+        task = SplitTask(
+            net, pairs.src[at], pairs.dst[at], pairs.count[at], room, target, job.effort
+        )
         solved = split(task, job.pool.among(free), seed=job.seed, until=job.until)
         if solved is not None:
             return _joined(whole, fixed, solved[0], at)
@@ -226,7 +228,7 @@ def _free_pairs(job: _Job, whole: Routing, target: Fraction) -> Iterator[Bools]:
         yield np.ones(pairs, bool)
 
 
-def _crossing(net: Net, routing: Routing, rows: Bools) -> Bools:
+def _crossing(net: PathNet, routing: Routing, rows: Bools) -> Bools:
     """Which paths load one of these row orbits."""
     row_start, row = net.graph[3], net.graph[4]
     links = np.add.reduceat(rows[row].astype(np.int64), row_start[:-1]) > 0
@@ -234,8 +236,8 @@ def _crossing(net: Net, routing: Routing, rows: Bools) -> Bools:
     return np.asarray((links[routing.links] & inside).any(axis=1))
 
 
-def _load_of(net: Net, routing: Routing, kept: Bools) -> Ints:
-    pool = Pool(net, routing.pair[kept], routing.links[kept], routing.length[kept])
+def _load_of(net: PathNet, routing: Routing, kept: Bools) -> Ints:
+    pool = PathPool(net, routing.pair[kept], routing.links[kept], routing.length[kept])
     return np.asarray(pool.uses().sum(axis=1)).ravel().astype(np.int64)
 
 
@@ -278,7 +280,7 @@ def _as_split(routing: Routing) -> Split:
     return Split(routing.pair, routing.links, routing.length, weight)
 
 
-def _front(net: Net, ways: list[tuple[Split, str]]) -> list[tuple[Split, str, Fraction]]:
+def _front(net: PathNet, ways: list[tuple[Split, str]]) -> list[tuple[Split, str, Fraction]]:
     """The best time first; nothing that another one beats or equals in time, paths and α."""
     known = [figures(net, way) for way, _ in ways]
     order = [(x.time, len(way.weight), x.alpha) for x, (way, _) in zip(known, ways, strict=True)]
@@ -291,7 +293,7 @@ def _front(net: Net, ways: list[tuple[Split, str]]) -> list[tuple[Split, str, Fr
 
 
 def _proved(
-    net: Net, collective: Collective, pairs: Pairs, prices: Prices, hoped: Fraction
+    net: PathNet, collective: Collective, pairs: Pairs, prices: Prices, hoped: Fraction
 ) -> tuple[Fraction, Certificate]:
     """What float prices prove (µs per byte) once they are rational: checked on the whole machine.
 

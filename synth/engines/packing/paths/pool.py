@@ -9,27 +9,27 @@ import numpy as np
 
 from weft.dsl.base.arrays import Bools, Ints, Ints32
 
-from .net import Net
+from .net import PathNet
 
 
 @dataclass(eq=False)
-class Pool:
+class PathPool:
     """The columns that are known: paths of pairs, each once."""
 
-    net: Net
+    net: PathNet
     pair: Ints
     links: Ints32
     length: Ints
     seen: set[tuple[int, bytes]] = field(default_factory=set)
 
     @classmethod
-    def empty(cls, net: Net) -> Pool:
+    def empty(cls, net: PathNet) -> PathPool:
         """No paths yet."""
         none = np.zeros(0, np.int64)
         return cls(net, none, np.zeros((0, net.longest), np.int32), none)
 
     @classmethod
-    def of(cls, net: Net, pair: Ints, links: Ints32, length: Ints) -> Pool:
+    def of(cls, net: PathNet, pair: Ints, links: Ints32, length: Ints) -> PathPool:
         """A pool of given paths; equal ones are kept once."""
         pool = cls.empty(net)
         pool.add(pair, links, length)
@@ -49,11 +49,11 @@ class Pool:
             self.length = np.concatenate([self.length, length[fresh]])
         return len(fresh)
 
-    def among(self, free: Bools) -> Pool:
+    def among(self, free: Bools) -> PathPool:
         """The paths of the marked pairs, which are numbered anew."""
         kept = free[self.pair]
         number = np.cumsum(free) - 1
-        return Pool.of(self.net, number[self.pair[kept]], self.links[kept], self.length[kept])
+        return PathPool.of(self.net, number[self.pair[kept]], self.links[kept], self.length[kept])
 
     def uses(self) -> Any:
         """How often each path loads each row orbit, a sparse matrix (rows, paths)."""

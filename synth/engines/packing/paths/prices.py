@@ -15,8 +15,8 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 
 from .effort import PATH_EFFORT, PathEffort
-from .net import Net
-from .pool import Pool, entries
+from .net import PathNet
+from .pool import PathPool, entries
 
 _UNIT = float(1 << 30)
 
@@ -30,11 +30,11 @@ class Prices:
 
 
 def prices_by_weights(
-    net: Net,
+    net: PathNet,
     src: Ints,
     dst: Ints,
     count: Ints,
-    pool: Pool | None,
+    pool: PathPool | None,
     *,
     until: float,
     effort: PathEffort = PATH_EFFORT,
@@ -63,7 +63,7 @@ def prices_by_weights(
 
 
 def _all_cheapest(
-    net: Net, src: Ints, dst: Ints, count: Ints, toll: Floats
+    net: PathNet, src: Ints, dst: Ints, count: Ints, toll: Floats
 ) -> tuple[Ints32, Ints, float]:
     """A cheapest path for every pair, and what all of them pay."""
     from .kernels import trees
@@ -77,7 +77,7 @@ def _all_cheapest(
     return links, length, float(full[at] @ count[column])
 
 
-def _load(net: Net, links: Ints32, length: Ints, count: Ints) -> Floats:
+def _load(net: PathNet, links: Ints32, length: Ints, count: Ints) -> Floats:
     """Uses of the rows by one path of every pair."""
     column, at = entries(links, np.maximum(length, 0))
     uses = np.bincount(at, count[column].astype(float), len(net.tail))

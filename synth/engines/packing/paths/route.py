@@ -16,8 +16,8 @@ import numpy as np
 from weft.dsl.base.arrays import Floats, Ints, Ints32
 
 from .effort import PATH_EFFORT, PathEffort
-from .net import Net
-from .pool import Pool
+from .net import PathNet
+from .pool import PathPool
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Routing:
     length: Ints
     load: Ints
 
-    def time(self, net: Net) -> Fraction:
+    def time(self, net: PathNet) -> Fraction:
         """Chunks per GB/s that the busiest row needs."""
         return max(
             (
@@ -52,12 +52,12 @@ def get_ready() -> None:
     ready()
 
 
-def room_of(net: Net, target: Fraction, parts: int) -> Ints:
+def room_of(net: PathNet, target: Fraction, parts: int) -> Ints:
     """Uses that fit into every row orbit within ``target`` chunks per GB/s."""
     return np.array([min(math.floor(target * w * parts), 1 << 52) for w in net.width], np.int64)
 
 
-def shortest(net: Net, src: Ints, dst: Ints, count: Ints, target: Fraction) -> Routing:
+def shortest(net: PathNet, src: Ints, dst: Ints, count: Ints, target: Fraction) -> Routing:
     """Every chunk on a path of least α; loads spread among equals."""
     pair = np.repeat(np.arange(len(src)), count)
     empty = Routing(
@@ -72,12 +72,12 @@ def shortest(net: Net, src: Ints, dst: Ints, count: Ints, target: Fraction) -> R
 
 
 def negotiate(
-    net: Net,
+    net: PathNet,
     src: Ints,
     dst: Ints,
     begin: Routing,
     target: Fraction,
-    pool: Pool,
+    pool: PathPool,
     *,
     latency_weight: float | None,
     seed: int,
@@ -115,7 +115,7 @@ def negotiate(
     return best, not least
 
 
-def soft_delay(net: Net, routing: Routing, weight: float) -> Ints:
+def soft_delay(net: PathNet, routing: Routing, weight: float) -> Ints:
     """α as an integer price: a path of mean α costs ``weight`` times a full row."""
     from .kernels import ONE
 
@@ -142,7 +142,7 @@ def _overload(routing: Routing, room: Ints) -> int:
 
 
 def _round(
-    net: Net,
+    net: PathNet,
     src: Ints,
     dst: Ints,
     now: Routing,

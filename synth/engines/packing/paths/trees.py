@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..trees.demands import Pairs
 from ..trees.model import Tree
 from .columns import Split
-from .net import Net
+from .net import PathNet
 from .pool import entries
 
 Path = tuple[int, ...]
@@ -22,7 +22,7 @@ Path = tuple[int, ...]
 _EXACT = 1 << 53
 
 
-def trees_of(net: Net, pairs: Pairs, way: Split) -> tuple[Tree, ...]:
+def trees_of(net: PathNet, pairs: Pairs, way: Split) -> tuple[Tree, ...]:
     """One tree for every share of a chunk: the shares of a pair fill its chunks one by one."""
     shares: dict[int, dict[Path, Fraction]] = defaultdict(dict)
     for k, row, n, weight in zip(
@@ -52,7 +52,7 @@ def _filled(
             at = stop
 
 
-def _tree(net: Net, chunk: int, path: Path, weight: Fraction) -> Tree:
+def _tree(net: PathNet, chunk: int, path: Path, weight: Fraction) -> Tree:
     """A path cut into hops wherever it meets a GPU."""
     links = net.topology.links
     ranks = len(net.orbits.rank_orbit)
@@ -77,7 +77,7 @@ class Figures:
     alpha: Fraction
 
 
-def figures(net: Net, way: Split) -> Figures:
+def figures(net: PathNet, way: Split) -> Figures:
     """Exact figures, recomputed on the whole machine: every image of every path is counted."""
     topology = net.topology
     scale = math.lcm(*(w.denominator for w in way.weight))
@@ -95,7 +95,7 @@ def figures(net: Net, way: Split) -> Figures:
     return Figures(time, sum((Fraction(n, scale) * x for x, n in slow.items()), Fraction(0)))
 
 
-def _lifted(net: Net, uses: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+def _lifted(net: PathNet, uses: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
     """Uses of every link by all images, from those by the templates."""
     used = np.flatnonzero(uses)
     images = net.orbits.link_images[:, used]

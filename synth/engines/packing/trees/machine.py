@@ -20,7 +20,7 @@ DETOUR = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Machine:
+class TreeMachine:
     """A topology with a group of symmetries, ready for the kernels.
 
     ``turned``: links are walked backwards (index kept), for trees that reduce. ``net`` is a
@@ -36,7 +36,7 @@ class Machine:
     @staticmethod
     def of(
         topology: Topology, orbits: Orbits, *, turned: bool = False, allowed: Bools | None = None
-    ) -> Machine:
+    ) -> TreeMachine:
         """The machine, or what it is with every link turned round.
 
         ``allowed``: which ranks the representatives may send to, shape (representatives, ranks).
@@ -47,7 +47,7 @@ class Machine:
         machine = topology.reversed() if turned else topology
         if turned and allowed is not None:
             allowed = _turned(allowed, orbits)
-        return Machine(topology, orbits, turned, *_net(machine, orbits, allowed))
+        return TreeMachine(topology, orbits, turned, *_net(machine, orbits, allowed))
 
     @cached_property
     def eccentricity(self) -> Ints:

@@ -22,7 +22,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
 from ....fabric.hosts import hosts_of
-from .machine import Machine
+from .machine import TreeMachine
 from .model import Packing
 
 
@@ -36,7 +36,7 @@ def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
         BadTopology: some rank cannot send to any other.
         UserError: with so few some rank is out of reach.
     """
-    machine = Machine.of(topology, orbits)
+    machine = TreeMachine.of(topology, orbits)
     net = machine.net
     source, head = net.cell_source, net.cell_head
     reps = len(net.sources)
@@ -61,7 +61,7 @@ def few_peers(topology: Topology, orbits: Orbits, peers: int) -> Bools | None:
     )
     found = np.zeros((reps, topology.ranks), np.bool_)
     found[source[allowed], head[allowed]] = True
-    kept = Machine.of(topology, orbits, allowed=found)
+    kept = TreeMachine.of(topology, orbits, allowed=found)
     if kept.eccentricity.min() < 0:
         raise UserError(
             f"packing: with peers={peers} some rank is out of reach", hint="allow more peers"
@@ -86,7 +86,7 @@ def _most(source: Ints, into: Ints, reps: int) -> int:
     return int(max(counts))
 
 
-def _near(topology: Topology, machine: Machine) -> Bools:
+def _near(topology: Topology, machine: TreeMachine) -> Bools:
     """The hops inside hosts; where there are none, those of fewest links."""
     net, hosts = machine.net, hosts_of(topology)
     near: Bools

@@ -17,7 +17,7 @@ from weft.dsl.base.errors import NothingFound
 
 from ....lp.congestion import Congestion
 from ....lp.highs import OPTIMAL
-from .machine import Machine
+from .machine import TreeMachine
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Batch:
     loads: Ints
 
     @staticmethod
-    def empty(machine: Machine, trees: int, rows: int) -> Batch:
+    def empty(machine: TreeMachine, trees: int, rows: int) -> Batch:
         """Room for so many trees."""
         n, width = machine.net.ranks, machine.net.width
         return Batch(
@@ -49,7 +49,7 @@ class Batch:
         """Some of the trees."""
         return Batch(self.arcs[index], self.links[index], self.loads[index])
 
-    def heights(self, machine: Machine) -> Ints:
+    def heights(self, machine: TreeMachine) -> Ints:
         """Hops from the root to the farthest rank, per tree."""
         tail = np.append(machine.net.arc_tail, 0)
         trees, n = self.arcs.shape
@@ -68,7 +68,7 @@ class Batch:
 class Pool:
     """Columns of the master program, each load vector of a family once (the lowest tree)."""
 
-    def __init__(self, machines: tuple[Machine, ...], rows: int) -> None:
+    def __init__(self, machines: tuple[TreeMachine, ...], rows: int) -> None:
         self.machines = machines
         self.rows = rows
         self._batches: list[Batch] = []
@@ -84,7 +84,7 @@ class Pool:
         """Number of rank orbits: families from here on reduce."""
         return len(self.machines[0].net.sources)
 
-    def machine_of(self, family: int) -> Machine:
+    def machine_of(self, family: int) -> TreeMachine:
         """The machine (forwards or turned) that the trees of a family grow on."""
         return self.machines[family // self.representatives]
 

@@ -17,7 +17,7 @@ from weft.dsl.base.arrays import Floats, Ints
 
 from ....base.effort import Effort, setting
 from ....lp.exact_finish import FamilyProgram, finish, rounded
-from .machine import Machine
+from .machine import TreeMachine
 from .pool import Batch, Columns, Master, Pool, Weights
 from .task import Task
 
@@ -279,7 +279,7 @@ class Search:
         return new
 
     def _trees_at(
-        self, machine: Machine, families: Ints, limit: int, length: Floats
+        self, machine: TreeMachine, families: Ints, limit: int, length: Floats
     ) -> list[Batch]:
         """One cheap tree per family, and where height is free a cheapest one."""
         from .branchings import edmonds

@@ -15,7 +15,7 @@ from weft.dsl.symmetry.orbits import Orbits, orbits_of, without_symmetry
 
 from ....base.engine import Certificate
 from ....fabric.fabric import ResourceOrbits
-from .machine import Machine
+from .machine import TreeMachine
 from .peers import few_peers
 
 REDUCING = frozenset({Kind.REDUCE, Kind.REDUCE_SCATTER})
@@ -57,7 +57,7 @@ class Task:
     topology: Topology
     collective: Collective
     orbits: Orbits
-    machines: tuple[Machine, ...]
+    machines: tuple[TreeMachine, ...]
     rows: ResourceOrbits
     families: Ints
     chunks: Ints
@@ -98,7 +98,9 @@ class Task:
         allowed = None if under is None else under.allowed
         if peers:
             allowed = few_peers(topology, orbits, peers)
-        machines = tuple(Machine.of(topology, orbits, turned=t, allowed=allowed) for t in turned)
+        machines = tuple(
+            TreeMachine.of(topology, orbits, turned=t, allowed=allowed) for t in turned
+        )
         if joint:
             families = np.arange(2 * len(orbits.representatives))
             chunks = np.zeros(len(families), np.int64)

@@ -13,7 +13,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.orbits import Orbits
 
 from ....fabric.fabric import ResourceOrbits, fabric_of
-from .machine import Machine
+from .machine import TreeMachine
 from .model import Packing, Tree
 from .pool import Columns
 from .task import Task
@@ -103,7 +103,7 @@ def packing_from(task: Task, trees: tuple[Tree, ...]) -> Packing:
     )
 
 
-def tree_of(machine: Machine, arcs: Ints, links: Ints, chunk: int, weight: Fraction) -> Tree:
+def tree_of(machine: TreeMachine, arcs: Ints, links: Ints, chunk: int, weight: Fraction) -> Tree:
     """A tree in the kernels' form as hops, root first; a reducing one leaves first."""
     net, orbits = machine.net, machine.orbits
     order = _downwards(net.arc_tail, arcs)

@@ -1,7 +1,9 @@
 """Packings of trees: the exact optimum first, then lower and fewer trees at less than its rate.
 
 The height limit climbs from the least possible one until the bound is met. What is returned is
-not worse than something else that is returned in rate, trees and height at once.
+not worse than something else that is returned in rate, trees and height at once. Where no cut says
+how good trees can be, the prices of the master program do: they are rounded to integers, and what
+they prove is evaluated exactly by :func:`weft.synth.bounds.tree_prices`.
 """
 
 from __future__ import annotations
@@ -10,15 +12,19 @@ import time as clock
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from math import gcd, lcm
+
+import numpy as np
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.topology import Topology
 
 from ....base.engine import Observer, Silent
+from ....bounds import tree_prices
+from ....lp.certified import common_denominator
 from .model import Packing, tree_limits, trees_per_root
 from .pool import Columns
-from .prove import proved
 from .search import MET, TREE_EFFORT, Found, Search, TreeEffort
 from .sparse import equal_trees, natural_copies, rounds_of, sparser
 from .task import Task, Under
@@ -239,3 +245,37 @@ def _undominated(packings: list[Packing]) -> list[Packing]:
         if not any(all(a <= b for a, b in zip(keys[j][1], few, strict=True)) for j in kept):
             kept.append(i)
     return [packings[i] for i in kept]
+
+
+# --- a bound from the prices of the master program ------------------------------------------------
+
+PRICE_GRID = 1 << 24
+"""Prices that are no small fractions are rounded to multiples of one over this."""
+
+
+def proved(task: Task, found: Found) -> Task:
+    """The task with the bound that the prices prove, if that is more than it knew."""
+    shares = found.weights.prices
+    top = float(shares.max())
+    for unit in {common_denominator(shares / top): None, PRICE_GRID: None}:
+        if unit is None:
+            continue
+        whole = [int(n) for n in np.rint(shares / top * unit)]
+        try:
+            bound, certificate = tree_prices(task.topology, task.collective, _per_row(task, whole))
+        except UserError:
+            return task
+        time = bound / task.us_per_byte(Fraction(1))
+        if time > task.bound:
+            task = replace(task, bound=time, certificate=certificate)
+    return task
+
+
+def _per_row(task: Task, shares: list[int]) -> list[int]:
+    """Integer prices of a use of every row; an orbit has its share of what all rows are worth."""
+    rows = task.rows
+    prices = [s / (int(n) * b) for s, n, b in zip(shares, rows.size, rows.bandwidth, strict=True)]
+    unit = lcm(*(p.denominator for p in prices))
+    whole = [int(p * unit) for p in prices]
+    common = gcd(*whole) or 1
+    return [whole[o] // common for o in task.orbits.row_orbit.tolist()]

@@ -8,7 +8,7 @@ import pytest
 from packings import named
 
 from weft.synth.engines.packing.order.plan import to_schedule
-from weft.synth.engines.packing.order.plan_thrift import thrifty_packing
+from weft.synth.engines.packing.order.plan_low_load import low_load_packing
 from weft.synth.fabric.occupancy import us_per_byte
 from weft.synth.judge.verify import verify
 
@@ -17,15 +17,15 @@ from weft.synth.judge.verify import verify
 @pytest.mark.parametrize("kind", ["allgather", "reduce_scatter"])
 def test_they_cross_a_fabric_once_per_side(kind: str, symmetric: bool) -> None:
     packing = named("fat-tree:k=4", kind, symmetric=symmetric)
-    thrifty = thrifty_packing(packing)
-    assert thrifty is not None
-    schedule = to_schedule(thrifty)
+    low = low_load_packing(packing)
+    assert low is not None
+    schedule = to_schedule(low)
     assert verify(schedule).ok
-    assert us_per_byte(schedule) == thrifty.us_per_byte
-    assert thrifty.us_per_byte <= packing.bound * Fraction(11, 10)
-    crossed = sum(len(t.route_links) for t in thrifty.trees)
+    assert us_per_byte(schedule) == low.us_per_byte
+    assert low.us_per_byte <= packing.bound * Fraction(11, 10)
+    crossed = sum(len(t.route_links) for t in low.trees)
     assert crossed < sum(len(t.route_links) for t in packing.trees)
 
 
 def test_they_are_for_what_goes_to_all() -> None:
-    assert thrifty_packing(named("dgx-a100", "alltoall")) is None
+    assert low_load_packing(named("dgx-a100", "alltoall")) is None

@@ -10,7 +10,7 @@ from weft.dsl.nouns.topology import Topology, gpu, link
 from weft.dsl.symmetry.orbits import without_symmetry
 from weft.synth.engines.packing.trees.branchings import edmonds
 from weft.synth.engines.packing.trees.kernels import plant_all
-from weft.synth.engines.packing.trees.machine import Machine
+from weft.synth.engines.packing.trees.machine import TreeMachine
 from weft.synth.engines.packing.trees.pool import Batch
 
 Weights = dict[tuple[int, int], float]
@@ -51,7 +51,7 @@ def test_one_contraction_serves_all_roots() -> None:
     for n in (2, 3, 5, 8, 11):
         for _ in range(8):
             made = random_machine(rng, n)
-            machine = Machine.of(made, without_symmetry(made))
+            machine = TreeMachine.of(made, without_symmetry(made))
             length = np.array([float(rng.randint(0, 6)) for _ in made.links])
             weight = {(x.src, x.dst): length[i] for i, x in enumerate(made.links)}
             batch = Batch.empty(machine, n, len(length))
@@ -72,7 +72,7 @@ def test_one_root_needs_no_way_back() -> None:
     made = Topology(
         "line", tuple(gpu(i) for i in range(4)), tuple(link(i, i + 1, 1) for i in range(3))
     )
-    machine = Machine.of(made, without_symmetry(made))
+    machine = TreeMachine.of(made, without_symmetry(made))
     assert machine.eccentricity.tolist() == [3, -1, -1, -1]
     batch = Batch.empty(machine, 1, 3)
     assert edmonds(machine.net, np.array([0]), 0, np.ones(3), batch.arcs, batch.links, batch.loads)
