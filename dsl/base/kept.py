@@ -10,7 +10,7 @@ younger ones are there.
 ... def names(topology):
 ...     calls.append(topology.name)
 ...     return [node.name for node in topology.nodes]
->>> one = Topology("one", (gpu(0),))
+>>> one = Topology("one", (gpu(0),), ())
 >>> names(one) is names(one), calls
 (True, ['one'])
 """
