@@ -14,7 +14,7 @@ from weft.dsl.nouns.runtime import MAX_COUNT
 
 from ..formats.msccl.read.collective import candidates, fit
 from ..formats.msccl.read.columns import code_of
-from ..formats.msccl.read.model import Remark, XmlAlgo
+from ..formats.msccl.read.model import XmlAlgo, XmlRemark
 from ..runtime import RUNTIMES, Target
 from ..runtime import target as target_of
 from .bounds import buffers_of_program, buffers_of_xml, consistent
@@ -26,7 +26,7 @@ from .prove import Claim, Proof, prove
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """What a check found, errors first, and what it proved."""
 
     findings: tuple[Finding, ...]
@@ -50,13 +50,13 @@ def check_program(program: Program, target: str | None = None) -> tuple[Finding,
     return _without_notes(report_program(program, target))
 
 
-def _without_notes(report: Report) -> tuple[Finding, ...]:
+def _without_notes(report: CheckReport) -> tuple[Finding, ...]:
     return tuple(f for f in report.findings if f.severity is not Severity.NOTE)
 
 
 def report_xml(
     algo: XmlAlgo, target: str | None = None, collective: Collective | None = None
-) -> Report:
+) -> CheckReport:
     """Everything wrong with a file, or its proof, for a runtime or the portable subset of all.
 
     Without a target, what one runtime forbids is a warning, and an error if all of them do.
@@ -92,10 +92,10 @@ def report_xml(
         verdict.findings = [_no_late_sends(f) for f in verdict.findings]
     judged = [*verdict.findings, *note, *notes(algo, code, chosen)]
     found += [replace(f, fate=f.fate or fate(f.kind, chosen)) for f in judged]
-    return Report(_sorted(found), tuple(verdict.proofs))
+    return CheckReport(_sorted(found), tuple(verdict.proofs))
 
 
-def report_program(program: Program, target: str | None = None) -> Report:
+def report_program(program: Program, target: str | None = None) -> CheckReport:
     """Everything wrong with a program, or its proof; with a target, also what its limits forbid.
 
     Raises:
@@ -104,14 +104,14 @@ def report_program(program: Program, target: str | None = None) -> Report:
     collective = program.collective
     if len(program.ranks) != collective.ranks:
         text = f"{len(program.ranks)} ranks for {collective.ranks} of the collective"
-        return Report((Finding("structure", Severity.ERROR, text),), ())
+        return CheckReport((Finding("structure", Severity.ERROR, text),), ())
     pieces, rest = divmod(program.message_chunks, collective.message_chunks)
     if rest or program.message_chunks < 1:
         text = (
             f"{program.message_chunks} chunks are no multiple of the collective's "
             f"{collective.message_chunks}"
         )
-        return Report((Finding("structure", Severity.ERROR, text),), ())
+        return CheckReport((Finding("structure", Severity.ERROR, text),), ())
     code = program
     chosen = [target_of(target)] if target else []
     runtimes = [r for t in chosen for r in t.runtimes]
@@ -127,7 +127,7 @@ def report_program(program: Program, target: str | None = None) -> Report:
         )
     )
     found += [replace(f, fate=fate(f.kind, runtimes)) for f in verdict.findings]
-    return Report(_sorted(found), tuple(verdict.proofs))
+    return CheckReport(_sorted(found), tuple(verdict.proofs))
 
 
 # --- what one runtime refuses ---------------------------------------------------------------------
@@ -174,11 +174,11 @@ def _refuses(code: Code, target: Target) -> bool:
     return any(OPS[op] not in target.ops for op in np.unique(code.op).tolist())
 
 
-def _concerns(remark: Remark, targets: list[Target]) -> bool:
+def _concerns(remark: XmlRemark, targets: list[Target]) -> bool:
     return any(set(t.letters) & set(remark.runtimes) for t in targets)
 
 
-def _of_remark(remark: Remark, severity: Severity, kind: str) -> Finding:
+def _of_remark(remark: XmlRemark, severity: Severity, kind: str) -> Finding:
     more = f" ({remark.times} places)" if remark.times > 1 else ""
     return Finding("reading", severity, f"{remark.span}: {remark.message}{more}", kind=kind)
 

@@ -11,7 +11,7 @@ from weft.dsl.base.tables import table
 from .findings import Finding, Severity, errors
 
 if TYPE_CHECKING:
-    from .checker import Report
+    from .checker import CheckReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def of_findings(findings: Sequence[Finding], good: str) -> list[Check]:
     return told if errors(findings) else [Check("program", True, good), *told]
 
 
-def of_report(report: Report, good: str) -> list[Check]:
+def of_report(report: CheckReport, good: str) -> list[Check]:
     """What was proved, each as a check, and what was found."""
     proofs = [Check(p.check, True, f"proved: {p.detail}") for p in report.proofs]
     told = of_findings(report.findings, good)

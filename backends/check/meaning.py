@@ -25,14 +25,14 @@ from .accesses import RANK_BITS, Accesses, block_of, place_name, places
 from .bounds import Buffers
 from .findings import MOST, Finding, Severity
 from .graph import Edge, Graph
-from .values import Values, Wanted, wanted_of
+from .values import Values, WantedValues, wanted_of
 
 MOST_TRACED = 100_000
 """Operations looked through to say what a wrong chunk holds."""
 
 
 @dataclass(frozen=True)
-class Flow:
+class ValueFlow:
     """Whose values make which: the data flow of a graph, in static single assignment.
 
     Attributes:
@@ -50,7 +50,7 @@ class Flow:
     last: Ints
 
 
-def flow(graph: Graph, touched: Accesses) -> Flow:
+def flow(graph: Graph, touched: Accesses) -> ValueFlow:
     """The data flow of a graph without races, from its accesses in order."""
     reads = np.flatnonzero(~touched.writes | touched.adds)
     previous = touched.previous[reads]
@@ -68,10 +68,12 @@ def flow(graph: Graph, touched: Accesses) -> Flow:
     final = np.ones(len(written), bool)
     final[:-1] = touched.place[written][1:] != touched.place[written][:-1]
     last = written[final]
-    return Flow(graph, start, term[sort], first_place, touched.place[last], touched.operation[last])
+    return ValueFlow(
+        graph, start, term[sort], first_place, touched.place[last], touched.operation[last]
+    )
 
 
-def evaluate(data: Flow, before: Values) -> Values:
+def evaluate(data: ValueFlow, before: Values) -> Values:
     """The values of all operations and, after them, of ``first_place``."""
     size = data.graph.size
     values = Values.unwritten(size + len(data.first_place), before.words)
@@ -108,7 +110,7 @@ def meaning(
     return found
 
 
-def _final(data: Flow, values: Values, before: Values, target: Ints) -> Values:
+def _final(data: ValueFlow, values: Values, before: Values, target: Ints) -> Values:
     """What is in some places at the end: the last write, or what was there before."""
     at = np.searchsorted(data.last_place, target)
     at = np.minimum(at, max(len(data.last_place) - 1, 0))
@@ -120,7 +122,7 @@ def _final(data: Flow, values: Values, before: Values, target: Ints) -> Values:
 
 
 def _overwritten(
-    data: Flow, values: Values, wanted: Wanted, at_first: Ints, tell: _Teller
+    data: ValueFlow, values: Values, wanted: WantedValues, at_first: Ints, tell: _Teller
 ) -> list[Finding]:
     """Out of place the send buffer is const: it must hold at the end what it held before."""
     inputs = tell.inputs(data.last_place)
@@ -139,9 +141,9 @@ class _Teller:
 
     def __init__(
         self,
-        data: Flow,
+        data: ValueFlow,
         values: Values,
-        wanted: Wanted,
+        wanted: WantedValues,
         buffers: Buffers,
         in_place: bool,
         at_first: Ints,

@@ -56,7 +56,7 @@ class Claim:
 
 
 @dataclass
-class Verdict:
+class ProofVerdict:
     """What was found, and what was proved before anything wrong was found."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -71,9 +71,9 @@ class Verdict:
         return True
 
 
-def prove(claim: Claim) -> Verdict:
+def prove(claim: Claim) -> ProofVerdict:
     """Everything wrong with a code, or the proof that it is right."""
-    code, verdict = claim.code, Verdict()
+    code, verdict = claim.code, ProofVerdict()
     found = structure(code)
     negative = np.flatnonzero(code.count < 0)
     found += at_transfers("structure", code, negative, "cnt is negative", kind="refused")
@@ -98,7 +98,7 @@ def prove(claim: Claim) -> Verdict:
     return verdict
 
 
-def _deadlock(claim: Claim, links: Connections, graph: Graph, verdict: Verdict) -> bool:
+def _deadlock(claim: Claim, links: Connections, graph: Graph, verdict: ProofVerdict) -> bool:
     stop = hang(claim.code, links, graph)
     depth = claim.code.protocol.fifo_operations
     fifo = f"with FIFOs of {depth} operations ({claim.code.protocol})"
@@ -109,7 +109,7 @@ def _deadlock(claim: Claim, links: Connections, graph: Graph, verdict: Verdict) 
     return verdict.step(claim.hangs(stop), "deadlock", text)
 
 
-def _orders(claim: Claim, links: Connections, graph: Graph, verdict: Verdict) -> None:
+def _orders(claim: Claim, links: Connections, graph: Graph, verdict: ProofVerdict) -> None:
     """Deadlock, then races and the result in every placement."""
     if not _deadlock(claim, links, graph, verdict):
         return

@@ -26,7 +26,7 @@ MOST_WORK = 20_000_000_000
 
 
 @dataclass(frozen=True)
-class Question:
+class RaceQuestion:
     """Which unordered pairs are looked for, and how they are told.
 
     Attributes:
@@ -43,15 +43,15 @@ class Question:
     most: int = 20
 
 
-FULL = Question("race", "is unordered with")
-LATE_SENDS = Question(
+FULL = RaceQuestion("race", "is unordered with")
+LATE_SENDS = RaceQuestion(
     "late-send",
     "may, under LL on rccl, overtake reads of a send whose flag it waits for:",
     Severity.WARNING,
     most=1,
 )
 """For a graph in which a plain send publishes before it has read (RCCL under LL)."""
-RELAXED = Question(
+RELAXED = RaceQuestion(
     "relaxed",
     "is read after a wait that acquires nothing on rccl (its srcbuf is not o, or the "
     "flag's dstbuf is s), and was written by",
@@ -68,7 +68,7 @@ def races(
     buffers: Buffers,
     *,
     in_place: bool,
-    question: Question = FULL,
+    question: RaceQuestion = FULL,
     weak: tuple[Graph, Levels] | None = None,
 ) -> list[Finding]:
     """Unordered conflicting accesses of a program that does not deadlock.
@@ -111,7 +111,7 @@ def races(
     return found
 
 
-def _suspects(graph: Graph, touched: Accesses, question: Question) -> tuple[Ints, Ints, Ints]:
+def _suspects(graph: Graph, touched: Accesses, question: RaceQuestion) -> tuple[Ints, Ints, Ints]:
     """Pairs (earlier in the order, later) of operations whose order proves all others, and where.
 
     Every access against the last write before it, every write against the reads since then; pairs

@@ -80,7 +80,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedValues:
     """A collective as values in places.
 
     Attributes:
@@ -119,7 +119,7 @@ class Wanted:
         return f"rank {rank}'s share of chunk {chunk}"
 
 
-def wanted_of(collective: Collective) -> Wanted:
+def wanted_of(collective: Collective) -> WantedValues:
     """The pre- and postcondition as values. O(entries + distinct sums × ranks)."""
     c = collective
     group = _groups(c)
@@ -150,7 +150,7 @@ def wanted_of(collective: Collective) -> Wanted:
     where, number = np.unique(place, return_counts=True)
     values = of(c.post)
     sums = values.sums(order, number) if len(where) else values
-    return Wanted(
+    return WantedValues(
         c,
         c.pre.ranks.astype(np.int64),
         c.pre.offsets.astype(np.int64),

@@ -2,11 +2,11 @@
 
 from ..formats.msccl.read.collective import collective_of
 from .execute import Execution, execute, run_algo, run_program, run_xml
-from .machine import Shape
+from .machine import MessageShape
 
 __all__ = [
     "Execution",
-    "Shape",
+    "MessageShape",
     "collective_of",
     "execute",
     "run_algo",

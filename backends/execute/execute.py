@@ -24,9 +24,9 @@ from ..formats.msccl.read.model import XmlAlgo
 from ..formats.msccl.read.msccl_xml import read_msccl_xml
 from ..runtime import RUNTIMES
 from .interleave import POLICIES, Run, Traces, explain, interleave, unread
-from .layout import Data, Layout, data, layout, number_type, unfit
-from .machine import Machine, Shape, assemble
-from .memory import Memory, carried
+from .layout import BufferLayout, Data, data, layout, number_type, unfit
+from .machine import Control, MessageShape, assemble
+from .memory import BufferMemory, carried
 
 MOST_OPERATIONS = 20_000_000
 """A program with more operations in one run is refused."""
@@ -47,7 +47,7 @@ def execute(
     collective: Collective,
     *,
     in_place: bool = False,
-    shape: Shape | None = None,
+    shape: MessageShape | None = None,
     dtypes: Sequence[str] = ("float32", "int32"),
     interleavings: int = 200,
     seed: int = 0,
@@ -63,7 +63,7 @@ def execute(
     Raises:
         UserError: an unknown data type; in place makes no sense for this collective.
     """
-    shape = shape or Shape()
+    shape = shape or MessageShape()
     place = layout(collective, code.chunks[:, 2], in_place=in_place, padded=padded)
     problem = unfit(code, place)
     if problem:
@@ -73,7 +73,7 @@ def execute(
     machine = assemble(code, shape)
     rng = np.random.default_rng(seed)
     values = [data(place, carried(number_type(name)), shape.elements, rng) for name in dtypes]
-    memories = [Memory(machine, place, v.before) for v in values]
+    memories = [BufferMemory(machine, place, v.before) for v in values]
     operations, traces = 0, Traces(machine, place)
     for number in range(interleavings):
         tell(number + 1)
@@ -93,7 +93,11 @@ def execute(
 
 
 def _compare(
-    machine: Machine, run: Run, place: Layout, memories: list[Memory], values: list[Data]
+    machine: Control,
+    run: Run,
+    place: BufferLayout,
+    memories: list[BufferMemory],
+    values: list[Data],
 ) -> str | None:
     """Replay an order on the data of each type; what is wrong with the result, or None."""
     for memory, value in zip(memories, values, strict=True):
@@ -111,7 +115,7 @@ def _compare(
     return None
 
 
-def _difference(place: Layout, value: Data, found: AnyArray) -> str:
+def _difference(place: BufferLayout, value: Data, found: AnyArray) -> str:
     wrong = found != value.expected
     row, element = (int(i) for i in np.argwhere(wrong)[0])
     got, want = found[row, element], value.expected[row, element]
@@ -127,7 +131,7 @@ def _poison(value: Data) -> int:
     return int(np.iinfo(value.before.dtype).max) - 0x5EAD
 
 
-def _place_name(place: Layout, row: int) -> str:
+def _place_name(place: BufferLayout, row: int) -> str:
     """``rank 1 o[3]`` for a row of memory."""
     inside = (place.base <= row) & (row < place.base + place.size)
     if place.in_place:
@@ -284,14 +288,14 @@ def _counted(tell: Telling, before: int, total: int, number: int) -> None:
     tell(f"execute {before + number} of {total}")
 
 
-def _shapes(code: Code, elements: int, interleavings: int) -> list[tuple[int, Shape]]:
+def _shapes(code: Code, elements: int, interleavings: int) -> list[tuple[int, MessageShape]]:
     """Ways to cut the message, and how many of the interleavings each gets (at least one)."""
-    shapes = [Shape(elements, elements, 1)]
+    shapes = [MessageShape(elements, elements, 1)]
     if elements > 1:
-        shapes.append(Shape(elements, -(-elements // 3), 1))
+        shapes.append(MessageShape(elements, -(-elements // 3), 1))
     longest = int(code.count.max(initial=1))
     if longest > 1:
-        shapes.append(Shape(elements, elements, longest))
+        shapes.append(MessageShape(elements, elements, longest))
     share = max(1, interleavings // len(shapes))
     first = max(1, interleavings - share * (len(shapes) - 1))
     return [(first if i == 0 else share, shape) for i, shape in enumerate(shapes)]

@@ -14,8 +14,8 @@ import numpy as np
 from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import READS_SRC, WRITES_DST
 
-from .layout import Layout
-from .machine import Machine
+from .layout import BufferLayout
+from .machine import Control
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "earliest")
 """How the next block is picked: any, for one operation; any, for a few; any, as far as it comes;
@@ -35,7 +35,7 @@ class Run:
     counters: Ints
 
 
-def interleave(machine: Machine, policy: str, seed: int) -> Run:
+def interleave(machine: Control, policy: str, seed: int) -> Run:
     """Draw one order. O(operations log blocks)."""
     from .kernel import draw
 
@@ -60,7 +60,7 @@ def interleave(machine: Machine, policy: str, seed: int) -> Run:
     return Run(order[:done], done < len(order), at, counters)
 
 
-def explain(machine: Machine, run: Run) -> str:
+def explain(machine: Control, run: Run) -> str:
     """Who waits for whom when a run is stuck: a cycle if there is one, else the blocks."""
     code = machine.code
     stuck = [b for b in range(code.blocks) if run.at[b] < machine.end[b]]
@@ -78,7 +78,7 @@ def explain(machine: Machine, run: Run) -> str:
     return "deadlock: " + "; ".join(reasons[b][1] for b in chain[:12])
 
 
-def _reason(machine: Machine, run: Run, block: int) -> tuple[int, str]:
+def _reason(machine: Control, run: Run, block: int) -> tuple[int, str]:
     """The block that a stuck block waits for (-1: none), and in words."""
     i = int(run.at[block])
     counter = next(c for c, least in machine.needs.of(i) if run.counters[c] < least)
@@ -99,14 +99,14 @@ def _reason(machine: Machine, run: Run, block: int) -> tuple[int, str]:
     return other, f"{what} on channel {channel}, where {where}"
 
 
-def _position(machine: Machine, run: Run, block: int) -> str:
+def _position(machine: Control, run: Run, block: int) -> str:
     code = machine.code
     if run.at[block] == machine.end[block]:
         return f"{code.describe_block(block)} has finished"
     return f"{code.describe(int(machine.operations.transfer[run.at[block]]))} is next"
 
 
-def unread(machine: Machine, run: Run) -> str | None:
+def unread(machine: Control, run: Run) -> str | None:
     """A message that nobody took, in words, or None."""
     for (source, target, channel), number in machine.connections.items():
         sent, received = run.counters[2 * number : 2 * number + 2].tolist()
@@ -132,7 +132,7 @@ class Traces:
     in every order, and its slot is free by then.
     """
 
-    def __init__(self, machine: Machine, place: Layout) -> None:
+    def __init__(self, machine: Control, place: BufferLayout) -> None:
         found = _pairs(machine, place)
         self._known = found is not None
         self._first, self._second = found if found is not None else (_NONE, _NONE)
@@ -154,7 +154,7 @@ class Traces:
 _NONE: Ints = np.zeros(0, np.int64)
 
 
-def _pairs(machine: Machine, place: Layout) -> tuple[Ints, Ints] | None:
+def _pairs(machine: Control, place: BufferLayout) -> tuple[Ints, Ints] | None:
     """Conflicting operations of different blocks, or None if there are too many."""
     who, cell, writes = _accesses(machine, place)
     order = np.argsort(cell, kind="stable")
@@ -175,7 +175,7 @@ def _pairs(machine: Machine, place: Layout) -> tuple[Ints, Ints] | None:
     return names // max(1, len(block)), names % max(1, len(block))
 
 
-def _accesses(machine: Machine, place: Layout) -> tuple[Ints, Ints, Ints]:
+def _accesses(machine: Control, place: BufferLayout) -> tuple[Ints, Ints, Ints]:
     """Columns of operation, cell (chunk and iteration) and whether it is written."""
     code, o = machine.code, machine.operations
     rank = code.block_rank[o.block]

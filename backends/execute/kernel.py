@@ -51,10 +51,7 @@ def draw(
         at[block] = begin[block]
         if at[block] < end[block]:
             lacks = lacking(at[block], need, need_counter, need_value, counters)
-            if lacks < 0:
-                bagged = put(bag, bagged, block, policy, rank)
-            else:
-                join(lacks, block, first, last, after)
+            bagged = settle(lacks, block, bag, bagged, policy, rank, first, last, after)
     while bagged > 0:
         block, bagged = take(bag, bagged, policy, of_rank)
         i, left = at[block], burst(policy)
@@ -70,21 +67,15 @@ def draw(
                     following = after[woken]
                     after[woken] = -1
                     lacks = lacking(at[woken], need, need_counter, need_value, counters)
-                    if lacks < 0:
-                        bagged = put(bag, bagged, woken, policy, rank)
-                    else:
-                        join(lacks, woken, first, last, after)
+                    bagged = settle(lacks, woken, bag, bagged, policy, rank, first, last, after)
                     woken = following
             i += 1
             if i == end[block]:
                 break
             lacks = lacking(i, need, need_counter, need_value, counters)
-            if lacks >= 0:
-                join(lacks, block, first, last, after)
-                break
             left -= 1
-            if left == 0:
-                bagged = put(bag, bagged, block, policy, rank)
+            if lacks >= 0 or left == 0:
+                bagged = settle(lacks, block, bag, bagged, policy, rank, first, last, after)
                 break
         at[block] = i
     return done
@@ -98,6 +89,29 @@ def lacking(i: int, need: Array, need_counter: Array, need_value: Array, counter
             counter: int = need_counter[n]
             return counter
     return -1
+
+
+@compiled
+def settle(
+    lacks: int,
+    block: int,
+    bag: Array,
+    size: int,
+    policy: int,
+    rank: Array,
+    first: Array,
+    last: Array,
+    after: Array,
+) -> int:
+    """Put a block into the bag, or behind those that wait for the counter it lacks; the bag's size.
+
+    The blocks that wait for counter c are a list: ``first[c]``, then ``after`` of each, to
+    ``last[c]``; -1 ends it.
+    """
+    if lacks < 0:
+        return put(bag, size, block, policy, rank)
+    join(lacks, block, first, last, after)
+    return size
 
 
 @compiled

@@ -25,7 +25,7 @@ from ..formats.msccl.read.collective import MOST_CHUNKS
 
 
 @dataclass(frozen=True)
-class Layout:
+class BufferLayout:
     """The rows of all buffers.
 
     Attributes:
@@ -44,7 +44,7 @@ class Layout:
 
 def layout(
     collective: Collective, scratch: npt.ArrayLike, *, in_place: bool, padded: int = 0
-) -> Layout:
+) -> BufferLayout:
     """Place the buffers of all ranks; ``scratch`` are chunks per rank.
 
     ``padded``: the caller's buffers have at least so many chunks (a custom collective has
@@ -68,7 +68,7 @@ def layout(
     base[:, 2] = np.maximum(base[:, 0] + inputs, base[:, 1] + outputs)
     total = base[:, 2] + size[:, 2]
     base += (np.cumsum(total) - total)[:, None]
-    return Layout(collective, base, size, int(total.sum()), in_place)
+    return BufferLayout(collective, base, size, int(total.sum()), in_place)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ class Data:
     kept: Ints
 
 
-def data(place: Layout, dtype: np.dtype[Any], elements: int, rng: np.random.Generator) -> Data:
+def data(
+    place: BufferLayout, dtype: np.dtype[Any], elements: int, rng: np.random.Generator
+) -> Data:
     """Random inputs of a layout, and the outputs they must give.
 
     Floats are small integers, so that sums in any order are exact; integers wrap. Poison is NaN,
@@ -150,7 +152,7 @@ def _members(c: Collective) -> tuple[Ints, Ints, Ints]:
     return keys, members, np.cumsum(sizes) - sizes
 
 
-def unfit(code: Code, place: Layout) -> str | None:
+def unfit(code: Code, place: BufferLayout) -> str | None:
     """Why a code would address what is not there, or corrupt a FIFO; None if it does not.
 
     The interpreter's own guard, so that NumPy never clips a slice in silence; independent of the
@@ -176,7 +178,7 @@ def unfit(code: Code, place: Layout) -> str | None:
     return _out_of_bounds(code, place, block) or _unequal(code, block)
 
 
-def _out_of_bounds(code: Code, place: Layout, block: Ints) -> str | None:
+def _out_of_bounds(code: Code, place: BufferLayout, block: Ints) -> str | None:
     rank = code.block_rank[block]
     busy = (code.count > 0) & (code.op != NOP)
     owner = np.repeat(np.arange(code.instructions), np.diff(code.more_start))

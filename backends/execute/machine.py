@@ -24,7 +24,7 @@ _NEVER = -(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MessageShape:
     """How the message is cut: ``merge`` chunks at most in one operation (``maxAllowedCount``),
     ``elements`` per chunk, of which one loop iteration moves ``payload``.
     """
@@ -43,7 +43,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Operations:
+class ControlOperations:
     """What the runtime does at once: up to ``merge`` chunks of a transfer in one iteration.
 
     Columns over the operations of all blocks, block after block: ``count`` chunks from the
@@ -69,7 +69,7 @@ class Operations:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class CounterPairs:
     """Some (counter, value) for each operation: those of i are ``start[i]:start[i+1]``."""
 
     start: Ints
@@ -83,7 +83,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Control:
     """The control of a code.
 
     Attributes:
@@ -95,12 +95,12 @@ class Machine:
     """
 
     code: Code
-    shape: Shape
-    operations: Operations
+    shape: MessageShape
+    operations: ControlOperations
     begin: Ints
     end: Ints
-    needs: Pairs
-    effects: Pairs
+    needs: CounterPairs
+    effects: CounterPairs
     counters: Ints
     connections: dict[tuple[int, int, int], int]
     send_on: Ints
@@ -108,7 +108,7 @@ class Machine:
     depth: int
 
 
-def assemble(code: Code, shape: Shape) -> Machine:
+def assemble(code: Code, shape: MessageShape) -> Control:
     """The control of a code for one way of cutting the message. O(operations)."""
     connections: dict[tuple[int, int, int], int] = {}
 
@@ -132,7 +132,7 @@ def assemble(code: Code, shape: Shape) -> Machine:
     operations = _operations(code, shape)
     bounds = np.searchsorted(operations.block, np.arange(code.blocks + 1))
     counters = np.repeat(np.array([0, _NEVER], np.int64), [flags, code.blocks])
-    return Machine(
+    return Control(
         code,
         shape,
         operations,
@@ -148,7 +148,7 @@ def assemble(code: Code, shape: Shape) -> Machine:
     )
 
 
-def _operations(code: Code, shape: Shape) -> Operations:
+def _operations(code: Code, shape: MessageShape) -> ControlOperations:
     """Of each block: iterations × transfers × pieces of at most ``merge`` chunks."""
     busy = np.where(code.op == NOP, 0, code.count)
     pieces = np.maximum(-(-busy // shape.merge), 1)
@@ -165,7 +165,7 @@ def _operations(code: Code, shape: Shape) -> Operations:
     count = np.minimum(shape.merge, busy[transfer] - first)
     sends = SENDS[code.op[transfer]] & (count > 0)
     receives = RECEIVES[code.op[transfer]] & (count > 0)
-    return Operations(
+    return ControlOperations(
         block,
         transfer,
         turn,
@@ -188,8 +188,8 @@ def _ordinals(flags: Bools, block: Ints) -> Ints:
 
 
 def _needs(
-    code: Code, o: Operations, send_on: Ints, recv_on: Ints, flags: int, depth: int
-) -> Pairs:
+    code: Code, o: ControlOperations, send_on: Ints, recv_on: Ints, flags: int, depth: int
+) -> CounterPairs:
     """Bools of other blocks, then a message, then a free slot."""
     waits = np.where(o.opens, np.diff(code.wait_start)[o.transfer], 0)
     owner = np.repeat(np.arange(len(o)), waits)
@@ -211,7 +211,9 @@ def _needs(
     )
 
 
-def _effects(code: Code, o: Operations, send_on: Ints, recv_on: Ints, flags: int) -> Pairs:
+def _effects(
+    code: Code, o: ControlOperations, send_on: Ints, recv_on: Ints, flags: int
+) -> CounterPairs:
     """A slot freed, a message sent, then the flag."""
     takes, gives = np.flatnonzero(o.receives), np.flatnonzero(o.sends)
     tells = np.flatnonzero(o.closes & (code.publishes[o.transfer] >= 0))
@@ -229,9 +231,9 @@ def _effects(code: Code, o: Operations, send_on: Ints, recv_on: Ints, flags: int
     )
 
 
-def _pairs(operations: int, parts: tuple[tuple[Ints, Ints, Ints], ...]) -> Pairs:
+def _pairs(operations: int, parts: tuple[tuple[Ints, Ints, Ints], ...]) -> CounterPairs:
     """Columns of (operation, counter, value), by operation; within one in the order of parts."""
     owner, counter, value = (np.concatenate(x) for x in zip(*parts, strict=True))
     order = np.argsort(owner, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=operations))])
-    return Pairs(start, counter[order], value[order])
+    return CounterPairs(start, counter[order], value[order])

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from weft.dsl.base.arrays import AnyArray, Ints
 from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST
 
-from .layout import Layout
-from .machine import Machine
+from .layout import BufferLayout
+from .machine import Control
 
 
 def carried(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -24,14 +24,14 @@ def carried(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-class Memory:
+class BufferMemory:
     """All buffers and FIFO slots for one data type.
 
     Attributes:
-        rows: shape (chunks of all buffers, elements); see :class:`~.layout.Layout`.
+        rows: shape (chunks of all buffers, elements); see :class:`~.layout.BufferLayout`.
     """
 
-    def __init__(self, machine: Machine, place: Layout, before: AnyArray) -> None:
+    def __init__(self, machine: Control, place: BufferLayout, before: AnyArray) -> None:
         self._before = before
         self.rows = before.copy()
         longest = int(machine.operations.count.max(initial=0))
@@ -52,7 +52,7 @@ class Memory:
         replay(np.asarray(order, np.int64), self.rows, self._slots, self._value, *self._columns)
 
 
-def _columns(machine: Machine, place: Layout) -> tuple[Ints, ...]:
+def _columns(machine: Control, place: BufferLayout) -> tuple[Ints, ...]:
     """What each operation reads and writes, as :func:`.kernel.replay` takes it."""
     code, o, shape = machine.code, machine.operations, machine.shape
     t = o.transfer

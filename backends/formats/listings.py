@@ -14,7 +14,7 @@ from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.program import Instr, Program, RankProgram, Slice, dump
 from weft.dsl.nouns.slots import NONE, slice_of
 
-from .msccl.read.model import Transfer, XmlAlgo, XmlBlock
+from .msccl.read.model import XmlAlgo, XmlBlock, XmlTransfer
 
 Value = str | int | float | bool | None
 Sheet = Mapping[str, Value]
@@ -125,7 +125,7 @@ def _block_head(number: int, channel: int, send: int, recv: int) -> str:
     return f"  block {number}  channel {channel}{peers}"
 
 
-def instruction_text(one: Transfer | Instr) -> str:
+def instruction_text(one: XmlTransfer | Instr) -> str:
     """``rcs  o[3] -> o[3]     x1  after 0.2``: what is done to which chunks, and how many."""
     source = _slice(one.src) if one.op.reads_src else ""
     target = f"-> {_slice(one.dst)}" if one.op.writes_dst else ""

@@ -624,7 +624,7 @@ def load(data: Any, where: str = "program") -> Program:
         raise UnknownName("protocol", protocol, Protocol, where=where)
     name = fields.get("name", str)
     collective = Collective.from_json(fields.get("collective", dict), f"{where}: collective")
-    rows = _Rows()
+    rows = _FileRows()
     for r, rank in enumerate(fields.get("ranks", list)):
         rows.rank(rank, r, f"{where}: rank {r}")
     program = Program(
@@ -639,7 +639,7 @@ def load(data: Any, where: str = "program") -> Program:
     return program
 
 
-class _Rows:
+class _FileRows:
     """The rows of a file, for :func:`columns_of`."""
 
     def __init__(self) -> None:

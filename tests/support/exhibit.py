@@ -12,8 +12,8 @@ from weft.backends.check.connections import connect
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import FULL, _suspects, _unordered, levels
 from weft.backends.execute.layout import data, layout
-from weft.backends.execute.machine import Shape, assemble
-from weft.backends.execute.memory import Memory
+from weft.backends.execute.machine import MessageShape, assemble
+from weft.backends.execute.memory import BufferMemory
 from weft.backends.formats.msccl.read import collective_of, read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
 from weft.dsl.base.errors import UserError
@@ -46,9 +46,9 @@ def exhibit(
     pairs = _suspects(graph, accesses(graph, edges.order, buffers, in_place), FULL)
     first, second, _ = _unordered(graph, edges, *pairs)
     place = layout(collective, listing.chunks[:, 2], in_place=in_place)
-    machine = replace(assemble(listing, Shape()), depth=DEEP)
+    machine = replace(assemble(listing, MessageShape()), depth=DEEP)
     before = data(place, np.dtype("int64"), 1, np.random.default_rng(1)).before
-    memory = Memory(machine, place, before)
+    memory = BufferMemory(machine, place, before)
     possible = different = overlapping = shallow = 0
     for a, b in list(zip(first.tolist(), second.tolist(), strict=True))[:most]:
         orders = [_early(graph, edges.order, a, b), _early(graph, edges.order, b, a)]
@@ -86,7 +86,7 @@ def exhibits(subject: object) -> list[Shown]:
     return [exhibit(listing, buffers, collective, p) for p in algo.placements]
 
 
-def _at_once(graph: Graph, order: np.ndarray, memory: Memory, a: int, b: int) -> np.ndarray:
+def _at_once(graph: Graph, order: np.ndarray, memory: BufferMemory, a: int, b: int) -> np.ndarray:
     """Memory after an execution in which ``a`` reads before ``b`` writes, and writes after it."""
     past = set(_past(graph, a)) | set(_past(graph, b))
     head = [v for v in order.tolist() if v in past and v not in (a, b)]

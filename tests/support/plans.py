@@ -10,7 +10,13 @@ import patterns
 
 from weft import Objective, Problem, synthesize
 from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
-from weft.backends.formats.mscclpp.plan.model import Gpu, Op, Operation, Plan, ThreadBlock
+from weft.backends.formats.mscclpp.plan.model import (
+    ExecutionPlan,
+    Gpu,
+    Operation,
+    PlanOp,
+    ThreadBlock,
+)
 from weft.dsl.author.builder import Builder
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
@@ -72,7 +78,7 @@ def nodes(name: str) -> tuple[int, ...] | None:
 Where = tuple[int, int, int]
 
 
-def operations(plan: Plan, *wanted: Op) -> Iterator[tuple[Where, Operation]]:
+def operations(plan: ExecutionPlan, *wanted: PlanOp) -> Iterator[tuple[Where, Operation]]:
     """All operations, or those of some kinds, and where they are."""
     for r, gpu in enumerate(plan.gpus):
         for b, block in enumerate(gpu.blocks):
@@ -81,15 +87,15 @@ def operations(plan: Plan, *wanted: Op) -> Iterator[tuple[Where, Operation]]:
                     yield (r, b, k), op
 
 
-def with_gpu(plan: Plan, rank: int, change: Callable[[Gpu], Gpu]) -> Plan:
+def with_gpu(plan: ExecutionPlan, rank: int, change: Callable[[Gpu], Gpu]) -> ExecutionPlan:
     gpus = list(plan.gpus)
     gpus[rank] = change(gpus[rank])
     return replace(plan, gpus=tuple(gpus))
 
 
 def with_block(
-    plan: Plan, rank: int, block: int, change: Callable[[ThreadBlock], ThreadBlock]
-) -> Plan:
+    plan: ExecutionPlan, rank: int, block: int, change: Callable[[ThreadBlock], ThreadBlock]
+) -> ExecutionPlan:
     def gpu(old: Gpu) -> Gpu:
         blocks = list(old.blocks)
         blocks[block] = change(blocks[block])
@@ -98,7 +104,7 @@ def with_block(
     return with_gpu(plan, rank, gpu)
 
 
-def put_in(plan: Plan, where: Where, *ops: Operation) -> Plan:
+def put_in(plan: ExecutionPlan, where: Where, *ops: Operation) -> ExecutionPlan:
     """The plan with other operations in the place of one."""
     r, b, k = where
     return with_block(plan, r, b, lambda t: replace(t, ops=(*t.ops[:k], *ops, *t.ops[k + 1 :])))

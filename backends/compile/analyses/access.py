@@ -16,7 +16,7 @@ from weft.dsl.nouns.slots import SCRATCH, Aliases
 
 
 @dataclass(frozen=True, eq=False)
-class Accesses:
+class SlotAccesses:
     """Columns, sorted by place (a slot of a rank), then time; a read before a write of its time.
 
     ``who`` is the instruction, ``slot`` what it calls the place.
@@ -28,7 +28,9 @@ class Accesses:
     slot: Ints
 
     @staticmethod
-    def at(rank: Ints, slot: Ints, count: Ints, who: Ints, writes: Bools, time: Ints) -> Accesses:
+    def at(
+        rank: Ints, slot: Ints, count: Ints, who: Ints, writes: Bools, time: Ints
+    ) -> SlotAccesses:
         """From accesses of ``count`` slots; ``time`` is that of each instruction."""
         row = np.repeat(np.arange(len(slot)), count)
         within = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
@@ -39,7 +41,7 @@ class Accesses:
         if int(place.max(initial=0)) >= (1 << 61) // times:
             place = np.unique(place, return_inverse=True)[1].reshape(-1)
         order = np.argsort((place * times + time[who]) * 2 + writes)
-        return Accesses(place[order], who[order], writes[order], slot[order])
+        return SlotAccesses(place[order], who[order], writes[order], slot[order])
 
     @cached_property
     def last_write(self) -> Ints:
@@ -67,7 +69,7 @@ class Accesses:
         )
 
 
-def accesses(code: Program, level: Ints) -> Accesses:
+def accesses(code: Program, level: Ints) -> SlotAccesses:
     """All accesses of a program; in place, an input slot that the output aliases is that one."""
     time = np.empty(code.instructions, np.int64)
     time[np.argsort(level, kind="stable")] = np.arange(code.instructions)
@@ -77,21 +79,21 @@ def accesses(code: Program, level: Ints) -> Accesses:
     slot = np.concatenate([code.src[reads], code.dst[reduces], code.dst[writes]])
     stores = np.arange(len(who)) >= len(reads) + len(reduces)
     return _aliased(
-        code, Accesses.at(code.rank[who], slot, code.count[who], who, stores, time), time
+        code, SlotAccesses.at(code.rank[who], slot, code.count[who], who, stores, time), time
     )
 
 
-def _aliased(code: Program, found: Accesses, time: Ints) -> Accesses:
+def _aliased(code: Program, found: SlotAccesses, time: Ints) -> SlotAccesses:
     """In place: the accesses again, by the slots of the output where those of the input alias."""
     if not code.in_place:
         return found
     rank = code.rank[found.who]
     slot = Aliases.of_program(code).names(rank, found.slot)
     one = np.ones(len(slot), np.int64)
-    return Accesses.at(rank, slot, one, found.who, found.writes, time)
+    return SlotAccesses.at(rank, slot, one, found.who, found.writes, time)
 
 
-def last_writers(code: Program, a: Accesses) -> Ints:
+def last_writers(code: Program, a: SlotAccesses) -> Ints:
     """For every plain send, the one instruction that last wrote all it reads; -1 if none did."""
     mine = np.flatnonzero(code.op[a.who] == OP_NUMBER[Op.SEND])
     writer = np.where(a.last_write[mine] >= 0, a.who[a.last_write[mine]], NOBODY)

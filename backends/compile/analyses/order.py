@@ -22,7 +22,7 @@ from weft.dsl.nouns.program import BUFFERS, NOBODY, OPS, RECEIVES, SENDS, Progra
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class ProgramOrder:
     """The edges between the instructions of a program, and gates behind them.
 
     ``credit_from[i]`` is the receive whose end lets send i end (or -1), ``credit_to[i]`` the first
@@ -38,7 +38,7 @@ class Order:
     credit_to: Ints
 
     @staticmethod
-    def of(code: Program, depth: int | None = None) -> Order:
+    def of(code: Program, depth: int | None = None) -> ProgramOrder:
         """Connect the instructions; ``depth`` of the FIFOs: if not the protocol's own.
 
         Raises:
@@ -69,17 +69,17 @@ class Order:
         )
         source, target = (np.concatenate(side) for side in zip(*parts, strict=True))
         nodes = size + len(gated)
-        return Order(code, nodes, source, target, gate, credit_from, credit_to)
+        return ProgramOrder(code, nodes, source, target, gate, credit_from, credit_to)
 
     @staticmethod
-    def local(code: Program) -> Order:
+    def local(code: Program) -> ProgramOrder:
         """Only the code of the blocks and the waits."""
         inner = np.flatnonzero(code.block[1:] == code.block[:-1])
         source = np.concatenate([inner, code.wait])
         target = np.concatenate([inner + 1, code.waiting])
         size = code.instructions
         none = np.full(size, NOBODY)
-        return Order(code, size, source, target, np.arange(size), none, none)
+        return ProgramOrder(code, size, source, target, np.arange(size), none, none)
 
     def unreached(self) -> Ints:
         """The instructions that never run."""

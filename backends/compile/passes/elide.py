@@ -18,7 +18,7 @@ from weft.dsl.nouns.program import OP_NUMBER, Op, Program
 
 from ...runtime import Target
 from ..analyses.access import latest, unread
-from ..analyses.order import Order
+from ..analyses.order import ProgramOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Elide:
         wait = program.wait
         if not (program.op == OP_NUMBER[Op.RECV_REDUCE_COPY_SEND]).any():
             return program
-        dead = unread(program, Order.of(program).positions(), Op.RECV_REDUCE_COPY_SEND)
+        dead = unread(program, ProgramOrder.of(program).positions(), Op.RECV_REDUCE_COPY_SEND)
         if not len(dead):
             return program
         op, buffer, offset = program.op.copy(), program.dst_buffer.copy(), program.dst_offset.copy()

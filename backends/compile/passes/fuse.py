@@ -34,8 +34,8 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import NOBODY, OP_NUMBER, OPS, READS_SRC, SENDS, Op, Program
 
 from ...runtime import Target
-from ..analyses.access import Accesses, accesses, last_writers, latest
-from ..analyses.order import Order, wait_clocks
+from ..analyses.access import SlotAccesses, accesses, last_writers, latest
+from ..analyses.order import ProgramOrder, wait_clocks
 
 PATTERNS: Mapping[tuple[Op, Op], Op] = MappingProxyType(
     {
@@ -69,7 +69,7 @@ class Fuse:
         patterns = {pair: op for pair, op in PATTERNS.items() if op in target.ops}
         if not patterns:
             return program
-        order = Order.of(program)
+        order = ProgramOrder.of(program)
         level = order.positions()
         found = accesses(program, level)
         recv, send = _candidates(program, last_writers(program, found), patterns)
@@ -116,7 +116,7 @@ def _alone(code: Program, level: Ints, recv: Ints, send: Ints) -> Bools:
     return result
 
 
-def _ordered_locally(code: Program, found: Accesses) -> bool:
+def _ordered_locally(code: Program, found: SlotAccesses) -> bool:
     """Whether no rank needs messages to order two of its accesses."""
     later, earlier = found.conflicts()
     apart = code.block[later] != code.block[earlier]
@@ -135,7 +135,7 @@ def _linear(level: Ints, sends: Ints) -> Ints:
 class _Fusion:
     """Which receives are gone into which sends; a fused pair lives on as the node of its send."""
 
-    def __init__(self, order: Order, position: Ints) -> None:
+    def __init__(self, order: ProgramOrder, position: Ints) -> None:
         self.order, self.code, self.position = order, order.code, position
         self.into = np.full(len(position), NOBODY)  # receive -> its send
         self.place = np.arange(len(position))  # of a send that took its receive's place: that
@@ -169,7 +169,7 @@ class _Fusion:
 
         ``hurry``: a send may move ahead to its receive.
         """
-        walk = _Walk(self, hurry)
+        walk = _FusionWalk(self, hurry)
         for first, second in zip(recv.tolist(), send.tolist(), strict=True):
             walk.attempt(first, second)
         self.into = np.array(walk.into)
@@ -211,7 +211,7 @@ class _Fusion:
         return replace(code, **columns)
 
 
-class _Rows:
+class _GrowingRows:
     """Lists of instructions, one for each, that may grow."""
 
     def __init__(self, row: Ints, value: Ints, rows: int) -> None:
@@ -228,7 +228,7 @@ class _Rows:
         self.more.setdefault(row, []).append(value)
 
 
-class _Walk:
+class _FusionWalk:
     """The state of fusing one by one, in Python's lists: one pair decides about the next."""
 
     def __init__(self, fusion: _Fusion, hurry: bool) -> None:
@@ -248,8 +248,8 @@ class _Walk:
         alive = inside[fusion.into[inside] == NOBODY]
         comes[follows[alive]] = alive
         self.previous: list[int] = comes.tolist()
-        self.waits = _Rows(code.waiting, code.wait, code.instructions)
-        self.waiters = _Rows(code.wait, code.waiting, code.instructions)
+        self.waits = _GrowingRows(code.waiting, code.wait, code.instructions)
+        self.waiters = _GrowingRows(code.wait, code.waiting, code.instructions)
         self.credit_from = fusion.order.credit_from.tolist()
         self.credit_to = fusion.order.credit_to.tolist()
 

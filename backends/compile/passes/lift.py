@@ -37,7 +37,7 @@ from weft.dsl.nouns.program import OPS, Op, Program
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH, Aliases
 
 from ...runtime import Target
-from ..analyses.order import Order, messages
+from ..analyses.order import ProgramOrder, messages
 
 UNBOUNDED = 1 << 40
 """Operations in a FIFO that never fills."""
@@ -81,9 +81,9 @@ def _levels(code: Program) -> Ints:
     What it moves is the same, and made anew it hangs no more.
     """
     try:
-        return Order.of(code).positions()
+        return ProgramOrder.of(code).positions()
     except CheckFailed:
-        return Order.of(code, UNBOUNDED).positions()
+        return ProgramOrder.of(code, UNBOUNDED).positions()
 
 
 class _Lifting:

@@ -77,7 +77,7 @@ def _allocate(program: Program, rank: int) -> Ints:
     if not size:
         return place
     slots, joined = _accesses(program, rank)
-    memory = _Memory()
+    memory = _ScratchMemory()
     starts = sorted(slots)
     run_of: dict[int, int] = {}  # the first slot of the run of each slot
     for at in starts:
@@ -128,7 +128,7 @@ def _accesses(program: Program, rank: int) -> tuple[dict[int, _Slot], Bools]:
     return slots, joined
 
 
-class _Memory:
+class _ScratchMemory:
     """Places, each with the final accesses of the slot that had it last."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ from weft.dsl.nouns.program import Program
 
 from ...runtime import Target
 from ..analyses.access import latest
-from ..analyses.order import Order, wait_clocks
+from ..analyses.order import ProgramOrder, wait_clocks
 
 REACH = 16
 """How far ahead a wait may move."""
@@ -67,7 +67,7 @@ class Sync:
         _refuse_cycles(program)
         slim = _reduced(program)
         if self.move and target.send_publishes and len(slim.wait):
-            order = Order.of(slim)
+            order = ProgramOrder.of(slim)
             level, begin = order.span()
             slim = _reduced(_later(slim, level, begin))
             slim = _ahead(slim, level, begin)
@@ -80,7 +80,7 @@ class Sync:
 
 def _refuse_cycles(code: Program) -> None:
     """Program order and waits alone, without messages."""
-    stuck = Order.local(code).unreached()
+    stuck = ProgramOrder.local(code).unreached()
     if len(stuck):
         i = int(stuck[0])
         block = code.block_index[code.block[i]]

@@ -78,7 +78,7 @@ class ThreadBlocks:
         keys = (m.channel * flow.collective.ranks + m.src) * flow.collective.ranks + m.dst
         names, first, connection = np.unique(keys, return_index=True, return_inverse=True)
         times = earliest(m, connection)
-        ends = _Ends.of(m, connection, first, times)
+        ends = _BlockEnds.of(m, connection, first, times)
         partner = np.full(len(names), NONE, np.int64)  # of a receiving end: the sending end
         wishes = hinted_ends(m, connection, first)
         depth = self.protocol.fifo_operations
@@ -98,7 +98,7 @@ class ThreadBlocks:
             partner[receiving] = sending
         return replace(flow, blocks=_blocks(flow, ends, partner, connection))
 
-    def _graded(self, pairs: _Pairs, partner: Ints, ends: _Ends, held: Ints) -> _Pairs:
+    def _graded(self, pairs: _Pairs, partner: Ints, ends: _BlockEnds, held: Ints) -> _Pairs:
         """What each pair is worth; ``auto`` keeps those that cost nothing."""
         i, o, _ = pairs
         span = ends.spans(i, o)
@@ -113,7 +113,7 @@ class ThreadBlocks:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ends:
+class _BlockEnds:
     """Connections: ranks, channel, messages, steps that receiving takes; when they are in use.
 
     Sending lasts from the first message's begin, ``opens``, receiving from its end, ``arrives``;
@@ -130,7 +130,7 @@ class _Ends:
     closes: Ints
 
     @staticmethod
-    def of(m: Messages, connection: Ints, first: Ints, times: tuple[Ints, Ints]) -> _Ends:
+    def of(m: Messages, connection: Ints, first: Ints, times: tuple[Ints, Ints]) -> _BlockEnds:
         begin, end = times
         opens, arrives = (np.full(len(first), np.iinfo(np.int64).max) for _ in range(2))
         closes = np.zeros(len(first), np.int64)
@@ -138,7 +138,7 @@ class _Ends:
         np.minimum.at(arrives, connection, end)
         np.maximum.at(closes, connection, end)
         received = np.bincount(connection, 1 + (m.add_to != NONE)).astype(np.int64)
-        return _Ends(
+        return _BlockEnds(
             m.src[first],
             m.dst[first],
             m.channel[first],
@@ -167,7 +167,7 @@ def _unless(wishes: HintedEnds, pairs: _Pairs) -> _Pairs:
     return i[free], o[free], weight[free]
 
 
-def _forwarding(ends: _Ends, m: Messages, connection: Ints, depth: int) -> _Pairs:
+def _forwarding(ends: _BlockEnds, m: Messages, connection: Ints, depth: int) -> _Pairs:
     """Pairs of ends by the messages that come in by one and go out by the other.
 
     Those count that may fuse: alone, or with neighbours, on their connection in their step; worth
@@ -195,7 +195,7 @@ def _forwarding(ends: _Ends, m: Messages, connection: Ints, depth: int) -> _Pair
     return pairs[0, pays], pairs[1, pays], weight[pays]
 
 
-def _fitting(partner: Ints, ends: _Ends, whole: Bools, pair_all: bool, most: int) -> _Pairs:
+def _fitting(partner: Ints, ends: _BlockEnds, whole: Bools, pair_all: bool, most: int) -> _Pairs:
     """All pairs of free ends of one rank and channel whose block would do as it is."""
     free_send = np.ones(len(partner), bool)
     free_send[partner[partner != NONE]] = False
@@ -213,7 +213,7 @@ def _fitting(partner: Ints, ends: _Ends, whole: Bools, pair_all: bool, most: int
     return i[keep], o[keep], np.zeros(int(keep.sum()), np.int64)
 
 
-def _longest(partner: Ints, ends: _Ends) -> int:
+def _longest(partner: Ints, ends: _BlockEnds) -> int:
     """How long the block that is in use for longest is, as they are paired now."""
     i = np.flatnonzero(partner != NONE)
     alone = (ends.closes - ends.opens).max(initial=0)
@@ -240,7 +240,7 @@ def _joined(
     return left[rows], right[order[start[rows] + within]]
 
 
-def _pair(partner: Ints, ends: _Ends, i: Ints, o: Ints, weight: Ints) -> None:
+def _pair(partner: Ints, ends: _BlockEnds, i: Ints, o: Ints, weight: Ints) -> None:
     """The matching of most weight, rank by rank and channel by channel."""
     if not len(i):
         return
@@ -276,7 +276,7 @@ def _places(key: Ints, value: Ints) -> Ints:
     return place
 
 
-def _blocks(flow: Flow, ends: _Ends, partner: Ints, connection: Ints) -> Blocks:
+def _blocks(flow: Flow, ends: _BlockEnds, partner: Ints, connection: Ints) -> Blocks:
     """Number the blocks of each rank by (channel, send peer, receive peer)."""
     count = len(ends.src)
     rows: list[list[tuple[int, int, int, int, int]]] = [[] for _ in range(flow.collective.ranks)]

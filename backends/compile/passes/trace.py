@@ -229,7 +229,7 @@ def depths(actions: Actions) -> tuple[Ints, Ints]:
     one.
     """
     quarter, joins = actions.quarter.tolist(), actions.joins.tolist()
-    walk = _Walk(actions)
+    walk = _DepthWalk(actions)
     at, end = 0, len(quarter)
     while at < end:
         if quarter[at] == COPY:
@@ -246,7 +246,7 @@ def depths(actions: Actions) -> tuple[Ints, Ints]:
     return np.array(walk.step, np.int64), np.array(walk.turn, np.int64)
 
 
-class _Walk:
+class _DepthWalk:
     """What every place remembers, in quarters, on the way through the actions."""
 
     def __init__(self, actions: Actions) -> None:

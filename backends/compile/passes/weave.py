@@ -26,7 +26,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import OP_NUMBER, Op, Program, Protocol, offsets, table
 
 from ...runtime import Target
-from ..analyses.access import Accesses, latest
+from ..analyses.access import SlotAccesses, latest
 from ..analyses.flow import NONE, Blocks, Flow
 
 LATE = np.int64(1) << 40  # a level after all others of its step
@@ -113,7 +113,7 @@ _OPS = (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.REDUCE, Op.COPY)
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _WovenRows:
     """All instructions in the order they are walked; ``op`` is a number in ``_OPS``."""
 
     rank: Ints
@@ -124,7 +124,7 @@ class _Rows:
     count: Ints
 
 
-def _rows(flow: Flow, blocks: Blocks, local_block: Ints) -> _Rows:
+def _rows(flow: Flow, blocks: Blocks, local_block: Ints) -> _WovenRows:
     m, local = flow.messages, flow.local
     send_block, recv_block = (b[blocks.connection] for b in (blocks.send_block, blocks.recv_block))
     adds = np.flatnonzero(m.add_to != NONE)
@@ -152,10 +152,10 @@ def _rows(flow: Flow, blocks: Blocks, local_block: Ints) -> _Rows:
     turn = np.concatenate([np.zeros(n, np.int64), m.turn, m.turn[adds], local.reduce])
     index = np.concatenate([np.arange(n), np.arange(n), adds, np.arange(len(local))])
     order = np.lexsort((kind, index, turn, phase, level, step))
-    return _Rows(*(x[order] for x in (rank, block, op, source, to, count)))
+    return _WovenRows(*(x[order] for x in (rank, block, op, source, to, count)))
 
 
-def _waits(rows: _Rows, program: Program, order: Ints) -> tuple[Ints, Ints]:
+def _waits(rows: _WovenRows, program: Program, order: Ints) -> tuple[Ints, Ints]:
     """For each instruction of the program the latest it depends on in every other block."""
     op = rows.op
     reads = np.flatnonzero(np.array([x.reads_src for x in _OPS])[op])
@@ -165,7 +165,7 @@ def _waits(rows: _Rows, program: Program, order: Ints) -> tuple[Ints, Ints]:
     slot = np.concatenate([rows.source[reads], rows.to[sums], rows.to[writes]])
     stores = np.arange(len(who)) >= len(reads) + len(sums)
     time = np.arange(len(op))
-    after, before = Accesses.at(
+    after, before = SlotAccesses.at(
         rows.rank[who], slot, rows.count[who], who, stores, time
     ).conflicts()
     number = np.empty(len(op), np.int64)

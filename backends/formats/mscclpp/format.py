@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...check.checks import Check
     from ...execute import Execution
     from ...runtime import Target
-    from .plan.model import Plan
+    from .plan.model import ExecutionPlan
 
 MOST_STEPS = 2_000_000
 """Steps of threads after which an execution is cut to fewer orders (some ten seconds)."""
@@ -56,7 +56,7 @@ class MscclppJson(Format):
         """Whether the JSON has the two keys that every plan has."""
         return isinstance(data, dict) and {"gpus", "collective"} <= data.keys()
 
-    def read(self, text: str, where: str) -> Plan:
+    def read(self, text: str, where: str) -> ExecutionPlan:
         """The plan in a file."""
         from .plan.read import read_plan
 
@@ -214,17 +214,17 @@ class MscclppJson(Format):
         return "program and plan"
 
 
-def steps(plan: Plan) -> int:
+def steps(plan: ExecutionPlan) -> int:
     """About how many steps one order takes: two threads, three launches."""
     return 6 * sum(len(b.ops) for g in plan.gpus for b in g.blocks)
 
 
-def _asked(asked: Asked, plan: Plan) -> Collective | None:
+def _asked(asked: Asked, plan: ExecutionPlan) -> Collective | None:
     """The collective that flags name: by ``-c``, or the plan's own with ``--root``."""
     return asked.resolve(plan.collective if asked.rooted else None, len(plan.gpus))
 
 
-def _result(plan: Plan, wanted: Collective | None) -> Check:
+def _result(plan: ExecutionPlan, wanted: Collective | None) -> Check:
     """What a few orders compute, once the checker has found that all compute the same.
 
     Contributions are random 64-bit integers and a result is a fixed sum of some, so that a wrong

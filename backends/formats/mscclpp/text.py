@@ -6,17 +6,17 @@ from weft.dsl.base.tables import count, facts, listing
 
 from .plan.model import (
     UNLIMITED,
+    ExecutionPlan,
     Gpu,
     Local,
     Multicast,
     Operand,
     Operation,
-    Plan,
     ThreadBlock,
 )
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: ExecutionPlan) -> str:
     """Facts, then the operations of every thread block, with peers instead of numbers."""
     upper = "any" if plan.max_bytes == UNLIMITED else f"{plan.max_bytes} bytes"
     head = facts(

@@ -19,7 +19,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import Buffer
 
 from ...check.findings import Finding, Severity
-from ...check.values import Values, Wanted, wanted_of
+from ...check.values import Values, WantedValues, wanted_of
 from .model import Part, Round, Script
 
 _BUFFERS = {Buffer.INPUT: 0, Buffer.OUTPUT: 1, Buffer.SCRATCH: 2}
@@ -281,7 +281,7 @@ def _runs(column: Ints, begin: int, end: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges) if a < b]
 
 
-def _wrong(wanted: Wanted, held: Values, memory: _Memory) -> list[Finding]:
+def _wrong(wanted: WantedValues, held: Values, memory: _Memory) -> list[Finding]:
     rows = memory.base[wanted.rank, 1] + wanted.offset
     bad = np.flatnonzero(~held.take(rows).same(wanted.values))
     return [

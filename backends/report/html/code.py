@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.dsl.nouns.program import Buffer, Program, Slice
 
-from ...compile.analyses.order import Order
+from ...compile.analyses.order import ProgramOrder
 
 NOTHING = -1
 
@@ -30,7 +30,7 @@ def chunks_moved(program: Program) -> list[Labels]:
     """
     pieces = max(1, program.message_chunks // max(1, program.collective.message_chunks))
     memory = _Memory(program, pieces)
-    order = np.argsort(Order.of(program).positions(), kind="stable")
+    order = np.argsort(ProgramOrder.of(program).positions(), kind="stable")
     blocks = [(rank, block) for rank, r in enumerate(program.ranks) for block in r]
     ways: dict[tuple[int, int, int], deque[Labels]] = defaultdict(deque)
     moved: list[Labels] = [()] * program.instructions

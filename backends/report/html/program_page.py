@@ -14,7 +14,7 @@ from weft.synth.bounds import Bounds, binding, bounds, lower_bound_us
 from weft.synth.time.program_time import ProgramSimulation, simulate_program
 from weft.synth.time.runtime_model import MSCCL
 
-from ...compile.analyses.order import Order
+from ...compile.analyses.order import ProgramOrder
 from .chunks import chunk_names
 from .code import chunks_moved
 from .curves import baselines, bound_curve, program_curve
@@ -192,7 +192,7 @@ def order_view(shown: ShownProgram, most: int = MOST_BARS) -> tuple[Facts | None
     p = shown.program
     if p.instructions > most:
         return None, [f"{p.instructions:,} instructions are too many to be drawn."]
-    level = np.asarray(Order.of(p).positions(), np.float64)
+    level = np.asarray(ProgramOrder.of(p).positions(), np.float64)
     moved = chunks_moved(p)
     sets: dict[tuple[int, ...], int] = {}
     which = [sets.setdefault(one, len(sets)) for one in moved]

@@ -30,8 +30,8 @@ from weft.backends.check.graph import Edge, expand, find_cycle
 from weft.backends.check.races import levels, races
 from weft.backends.execute.interleave import POLICIES, interleave
 from weft.backends.execute.layout import layout
-from weft.backends.execute.machine import Shape, assemble
-from weft.backends.execute.memory import Memory
+from weft.backends.execute.machine import MessageShape, assemble
+from weft.backends.execute.memory import BufferMemory
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
 from weft.dsl.base.errors import UnknownName
@@ -235,7 +235,7 @@ def test_no_cycle_if_and_only_if_execution_never_hangs(
     links = connect(listing)
     graph = expand(listing, links, merge=merge, iterations=iterations)
     hangs = find_cycle(graph) is not None or bool(len(graph.unmet))
-    machine = assemble(listing, Shape(iterations, 1, merge))
+    machine = assemble(listing, MessageShape(iterations, 1, merge))
     assert graph.size == len(machine.operations)
     run = interleave(machine, policy, 1)
     assert run.stuck == hangs
@@ -269,8 +269,8 @@ def test_without_a_race_every_order_gives_the_same_memory(text: str) -> None:
         make("allreduce", listing.rank_count, chunks=8), listing.chunks[:, 2], in_place=False
     )
     before = np.arange(place.rows, dtype=np.int32).reshape(-1, 1) * 1000003
-    machine = assemble(listing, Shape())
-    memory = Memory(machine, place, before)
+    machine = assemble(listing, MessageShape())
+    memory = BufferMemory(machine, place, before)
     results = set()
     for number in range(24):
         run = interleave(machine, POLICIES[number % len(POLICIES)], number)

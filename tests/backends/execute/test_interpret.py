@@ -21,11 +21,11 @@ from msccl_files import (
 )
 from networks import networks
 
-from weft.backends.execute import Shape, collective_of, execute, run_program, run_xml
+from weft.backends.execute import MessageShape, collective_of, execute, run_program, run_xml
 from weft.backends.execute.interleave import POLICIES, Traces, interleave
 from weft.backends.execute.layout import data, layout, unfit
 from weft.backends.execute.machine import assemble
-from weft.backends.execute.memory import Memory
+from weft.backends.execute.memory import BufferMemory
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
 from weft.dsl.base.errors import UserError
@@ -250,7 +250,9 @@ def test_a_slow_receiver_holds_the_sender_back() -> None:
             Gpu(24, 24, 0, [Tb(1, -1).step("s", "i0", "o0", 24)]),
             Gpu(24, 24, 0, [Tb(-1, 0).step("r", "i0", "o0", 24)]),
         ]
-        machine = assemble(code_of(read_msccl_xml(algo(gpus, "custom", 24, proto=proto))), Shape())
+        machine = assemble(
+            code_of(read_msccl_xml(algo(gpus, "custom", 24, proto=proto))), MessageShape()
+        )
         most = 0
         for number, policy in enumerate(POLICIES * 3):
             ahead = 0
@@ -280,7 +282,7 @@ def test_a_fused_re_reads_all_sources_before_it_writes() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 4), st.sampled_from([2, 3, 5]))
 def test_any_cut_of_the_message_is_right(elements: int, payload: int, merge: int, n: int) -> None:
-    shape = Shape(elements, payload, merge)
+    shape = MessageShape(elements, payload, merge)
     c: Collective = make("allreduce", n, chunks=n)
     for text in (ring_allreduce(n), pairs_allreduce(n) if n > 2 else ring_allreduce(n)):
         listing = code_of(read_msccl_xml(text))
@@ -291,7 +293,7 @@ def test_any_cut_of_the_message_is_right(elements: int, payload: int, merge: int
 
 
 def test_seeds_decide() -> None:
-    machine = assemble(code_of(read_msccl_xml(pairs_allreduce(4))), Shape())
+    machine = assemble(code_of(read_msccl_xml(pairs_allreduce(4))), MessageShape())
     for policy in POLICIES:
         orders = [interleave(machine, policy, s).order.tolist() for s in (1, 1, 2)]
         assert orders[0] == orders[1]
@@ -337,9 +339,9 @@ def test_orders_of_one_trace_give_one_memory(text: str, iterations: int, merge: 
     place = layout(c, listing.chunks[:, 2], in_place=False)
     if unfit(listing, place) is not None:
         return
-    machine = assemble(listing, Shape(iterations, 1, merge))
+    machine = assemble(listing, MessageShape(iterations, 1, merge))
     before = np.arange(place.rows * iterations, dtype=np.int32).reshape(-1, iterations) * 1000003
-    memory, traces, results = Memory(machine, place, before), Traces(machine, place), set()
+    memory, traces, results = BufferMemory(machine, place, before), Traces(machine, place), set()
     for number in range(24):
         run = interleave(machine, POLICIES[number % len(POLICIES)], number)
         if run.stuck:

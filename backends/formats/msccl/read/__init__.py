@@ -1,16 +1,16 @@
 """Readers of artefacts that other programs write: MSCCL algorithm XML."""
 
 from .collective import collective_of, fit
-from .model import Remark, Transfer, XmlAlgo, XmlBlock, XmlRank
+from .model import XmlAlgo, XmlBlock, XmlRank, XmlRemark, XmlTransfer
 from .msccl_xml import read_msccl_xml
 from .program import program_of
 
 __all__ = [
-    "Remark",
-    "Transfer",
     "XmlAlgo",
     "XmlBlock",
     "XmlRank",
+    "XmlRemark",
+    "XmlTransfer",
     "collective_of",
     "fit",
     "program_of",

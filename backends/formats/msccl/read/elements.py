@@ -29,7 +29,7 @@ class Tag(Enum):
 
 
 @dataclass(slots=True)
-class Element:
+class XmlElement:
     """One tag; ``attributes`` in document order, duplicates and surplus ones included."""
 
     tag: Tag
@@ -58,19 +58,19 @@ class Elements:
         self.source = source
         self.at = 0
 
-    def __iter__(self) -> Iterator[Element]:
+    def __iter__(self) -> Iterator[XmlElement]:
         return self
 
-    def __next__(self) -> Element:
+    def __next__(self) -> XmlElement:
         text = self.source.text
         self.at = at = _skip(self.source, self.at)
         if at >= len(text):
             raise StopIteration
         if match := _TAG.match(text, at):
             tag = Tag.SINGLE if match[3] else Tag.OPEN
-            element = Element(tag, match[1], _ATTRIBUTE.findall(match[2]), at, match.end())
+            element = XmlElement(tag, match[1], _ATTRIBUTE.findall(match[2]), at, match.end())
         elif match := _CLOSE.match(text, at):
-            element = Element(Tag.CLOSE, match[1], [], at, match.end())
+            element = XmlElement(Tag.CLOSE, match[1], [], at, match.end())
         else:
             element = _slow_tag(self.source, at)
         self.at = element.end
@@ -120,7 +120,7 @@ def _skip(source: Source, at: int) -> int:
         at = end + 3
 
 
-def _slow_tag(source: Source, at: int) -> Element:
+def _slow_tag(source: Source, at: int) -> XmlElement:
     """A tag read token by token: what the fast path does not take, and all mistakes."""
     text = source.text
     if text.startswith("<?", at) or text.startswith("<!", at):
@@ -138,7 +138,7 @@ def _slow_tag(source: Source, at: int) -> Element:
         name, at_end = _token(source, at_end + 1)
         if text[at_end] != ">":
             raise fail(source, at_end, at_end + 1, f"'>' is expected to end </{name[:40]}")
-        return Element(Tag.CLOSE, name, [], at, at_end + 1)
+        return XmlElement(Tag.CLOSE, name, [], at, at_end + 1)
     pairs: list[tuple[str, str]] = []
     while text[at_end] == " ":
         key, at_end = _token(source, at_end + 1)
@@ -161,7 +161,7 @@ def _slow_tag(source: Source, at: int) -> Element:
             f"'>' is expected in <{name[:40]}>, not {text[at_end]!r}",
             hint,
         )
-    return Element(tag, name, pairs, at, at_end + 1)
+    return XmlElement(tag, name, pairs, at, at_end + 1)
 
 
 def _token(source: Source, at: int) -> tuple[str, int]:

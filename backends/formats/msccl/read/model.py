@@ -19,7 +19,7 @@ ALL = "MRE"
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class XmlRemark:
     """Something in the file that a runtime rejects, or silently reads as something else.
 
     ``runtimes`` are those it concerns; ``rejected``: they refuse the file, otherwise they accept
@@ -40,7 +40,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class XmlTransfer:
     """One thing a thread block does: a step, or a chain of fused ``re`` steps.
 
     Attributes:
@@ -73,7 +73,7 @@ class XmlBlock:
     channel: int
     send: int
     recv: int
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[XmlTransfer, ...]
     steps: int
     largest_s: int
     waits: int
@@ -114,7 +114,7 @@ class XmlAlgo:
     max_bytes: int | None
     nthreads: int
     ranks: tuple[XmlRank, ...]
-    remarks: tuple[Remark, ...]
+    remarks: tuple[XmlRemark, ...]
     where: str
 
     @property
@@ -155,9 +155,9 @@ class Remarks:
         span, times = self._found.get(key, (Span(self._source, *place), 0))
         self._found[key] = (span, times + 1)
 
-    def all(self) -> tuple[Remark, ...]:
+    def all(self) -> tuple[XmlRemark, ...]:
         """The remarks, in the order in which they were first met."""
         return tuple(
-            Remark(message, runtimes, rejected, span, times)
+            XmlRemark(message, runtimes, rejected, span, times)
             for (message, runtimes, rejected), (span, times) in self._found.items()
         )

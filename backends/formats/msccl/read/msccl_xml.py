@@ -16,7 +16,7 @@ from weft.dsl.base.errors import suggest
 from weft.dsl.base.spans import Source
 from weft.dsl.nouns.program import Buffer, Op, Protocol
 
-from .elements import MAX_ATTRIBUTES, MAX_VALUE, Element, Elements, Tag, fail, integer
+from .elements import MAX_ATTRIBUTES, MAX_VALUE, Elements, Tag, XmlElement, fail, integer
 from .model import ALL, Remarks, XmlAlgo, XmlBlock, XmlRank
 from .plain import PlainBlocks
 from .transfers import RawStep, transfers_of
@@ -51,13 +51,13 @@ def read_msccl_xml(text: str, where: str = "<text>") -> XmlAlgo:
     Raises:
         BadFile: the text is one that no runtime reads, with line and column.
     """
-    return _Reader(Source(where, text)).algo()
+    return _XmlReader(Source(where, text)).algo()
 
 
 class _Attributes:
     """The attributes of one element as a runtime looks them up."""
 
-    def __init__(self, element: Element, source: Source, remarks: Remarks) -> None:
+    def __init__(self, element: XmlElement, source: Source, remarks: Remarks) -> None:
         self.element = element
         self._source = source
         self._remarks = remarks
@@ -119,7 +119,7 @@ class _Attributes:
         return value
 
 
-class _Reader:
+class _XmlReader:
     """Walks the elements of one text."""
 
     def __init__(self, source: Source) -> None:
@@ -147,7 +147,7 @@ class _Reader:
         self._rest()
         return self._assemble(attributes, ngpus, ranks)
 
-    def _attributes(self, element: Element) -> _Attributes:
+    def _attributes(self, element: XmlElement) -> _Attributes:
         return _Attributes(element, self._source, self._remarks)
 
     def _assemble(self, a: _Attributes, ngpus: int, ranks: dict[int, XmlRank]) -> XmlAlgo:
@@ -199,7 +199,7 @@ class _Reader:
                     f"attribute {key!r} of <algo> is missing", runtimes, a.place, rejected=True
                 )
 
-    def _children(self, parent: Element, known: str) -> Iterator[Element]:
+    def _children(self, parent: XmlElement, known: str) -> Iterator[XmlElement]:
         """The children of one name; others are skipped, as the runtimes do."""
         if parent.tag is Tag.SINGLE:
             return
@@ -230,7 +230,7 @@ class _Reader:
             "is the file truncated?",
         )
 
-    def _skip(self, element: Element) -> None:
+    def _skip(self, element: XmlElement) -> None:
         """Past the end of an element, whatever is in it."""
         depth = 1 if element.tag is Tag.OPEN else 0
         while depth:
@@ -256,7 +256,7 @@ class _Reader:
             )
             self._skip(element)
 
-    def _gpus(self, root: Element, ngpus: int) -> dict[int, XmlRank]:
+    def _gpus(self, root: XmlElement, ngpus: int) -> dict[int, XmlRank]:
         ranks: dict[int, XmlRank] = {}
         for element in self._children(root, "gpu"):
             a = self._attributes(element)
@@ -273,7 +273,7 @@ class _Reader:
             )
         return ranks
 
-    def _block(self, element: Element) -> XmlBlock:
+    def _block(self, element: XmlElement) -> XmlBlock:
         a = self._attributes(element)
         head = a.number("id"), a.number("chan"), a.number("send"), a.number("recv")
         plain = self._plain.read(self._elements.at, head) if element.tag is Tag.OPEN else None
@@ -289,7 +289,7 @@ class _Reader:
             waits=sum(step.depid >= 0 for step in steps),
         )
 
-    def _step(self, element: Element) -> RawStep:
+    def _step(self, element: XmlElement) -> RawStep:
         if element.tag is Tag.OPEN:
             child = next(self._elements, None)
             if child is None or child.tag is not Tag.CLOSE or child.name != "step":

@@ -11,7 +11,7 @@ import re
 
 from weft.dsl.nouns.program import Buffer, Op, Slice
 
-from .model import Transfer, XmlBlock
+from .model import XmlBlock, XmlTransfer
 from .transfers import COUNTS
 
 _WHOLE = r"(?:0|[1-9][0-9]{0,4})"
@@ -54,8 +54,8 @@ class PlainBlocks:
         largest = max((int(row[0]) for row in rows), default=-1)
         return XmlBlock(*head, transfers, len(rows), largest, waits), body.end()
 
-    def _transfers(self, rows: list[_Row]) -> tuple[Transfer, ...] | None:
-        done: list[Transfer] = []
+    def _transfers(self, rows: list[_Row]) -> tuple[XmlTransfer, ...] | None:
+        done: list[XmlTransfer] = []
         pending: list[tuple[int, int]] = []
         known = self._known
         counter = 0
@@ -84,7 +84,7 @@ class PlainBlocks:
                 counter += len(waits) - 1
             if int(s) != counter:
                 return None
-            done.append(Transfer(op, counter, src, dst, count, waits, counter, hasdep == "1"))
+            done.append(XmlTransfer(op, counter, src, dst, count, waits, counter, hasdep == "1"))
             counter += 1
         return None if pending else tuple(done)
 

@@ -12,7 +12,7 @@ from weft.dsl.base.errors import BadFile
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import Block, Instr, Op, Program, RankProgram, Slice
 
-from .model import Transfer, XmlAlgo, XmlBlock, XmlRank
+from .model import XmlAlgo, XmlBlock, XmlRank, XmlTransfer
 
 
 def program_of(algo: XmlAlgo, collective: Collective, *, in_place: bool | None = None) -> Program:
@@ -36,7 +36,7 @@ def _rank(algo: XmlAlgo, rank: XmlRank) -> RankProgram:
         raise BadFile(f"rank {rank.id}: tb ids are not 0, 1, 2 …", where=algo.where)
     published = {b.id: list(_published(b)) for b in blocks}
 
-    def waits(transfer: Transfer) -> Iterator[tuple[int, int]]:
+    def waits(transfer: XmlTransfer) -> Iterator[tuple[int, int]]:
         for block, flag in transfer.waits:
             at = next((i for value, i in published.get(block, ()) if value >= flag), None)
             if at is None:
@@ -72,7 +72,7 @@ def _published(block: XmlBlock) -> Iterator[tuple[int, int]]:
             yield transfer.flag, index
 
 
-def _instructions(t: Transfer, waits: tuple[tuple[int, int], ...]) -> Iterator[Instr]:
+def _instructions(t: XmlTransfer, waits: tuple[tuple[int, int], ...]) -> Iterator[Instr]:
     op = t.op if t.count > 0 else Op.NOP
     yield Instr(op, t.src, t.dst, max(t.count, 0), waits)
     for offset in t.more_sources:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from weft.dsl.nouns.program import Buffer, Op, Slice
 
 from .elements import wrap
-from .model import ALL, Remarks, Transfer
+from .model import ALL, Remarks, XmlTransfer
 
 COUNTS = 72
 """MSCCL_MAX_COUNT of the parsers: the first ``cnt`` that they refuse, so 71 is the most."""
@@ -47,10 +47,10 @@ class _Draft:
     sources: list[int]
 
 
-def transfers_of(steps: list[RawStep], remarks: Remarks) -> tuple[Transfer, ...]:
+def transfers_of(steps: list[RawStep], remarks: Remarks) -> tuple[XmlTransfer, ...]:
     """The transfers of one thread block, with the flag values they publish."""
     drafts = _fuse(steps, remarks)
-    done: list[Transfer] = []
+    done: list[XmlTransfer] = []
     counter = 0
     for draft in drafts:
         first, last = draft.first, draft.last
@@ -63,7 +63,7 @@ def transfers_of(steps: list[RawStep], remarks: Remarks) -> tuple[Transfer, ...]
                 last.place,
             )
         done.append(
-            Transfer(
+            XmlTransfer(
                 first.op,
                 first.s,
                 Slice(first.src, draft.sources[0]),

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ....check import Finding, Severity, errors
-from ..plan.model import Plan
+from ..plan.model import ExecutionPlan
 from .form import SWITCH_OPS, form
-from .graph import Event, Graph, Key, Step, build
+from .graph import Key, PlanEvent, PlanGraph, PlanStep, build
 from .hazards import hazards
 
 MOST = 20
 
 
-def check_plan(plan: Plan) -> tuple[Finding, ...]:
+def check_plan(plan: ExecutionPlan) -> tuple[Finding, ...]:
     """Everything wrong with a plan, errors first."""
     found = list(form(plan))
     if errors(found):
@@ -61,12 +61,12 @@ def _few(found: list[Finding]) -> list[Finding]:
     return kept + more
 
 
-def at(check: str, message: str, step: Step, severity: Severity = Severity.ERROR) -> Finding:
+def at(check: str, message: str, step: PlanStep, severity: Severity = Severity.ERROR) -> Finding:
     """A finding at an operation."""
     return Finding(check, severity, message, step.rank, step.block, step.index)
 
 
-def _counts(plan: Plan, graph: Graph) -> Iterator[Finding]:
+def _counts(plan: ExecutionPlan, graph: PlanGraph) -> Iterator[Finding]:
     """Signals and waits, releases and acquires, barriers: as many of one as of the other."""
     for key in sorted({*graph.gives, *graph.takes}):
         gives, takes = graph.gives[key], graph.takes[key]
@@ -115,9 +115,9 @@ def _counts(plan: Plan, graph: Graph) -> Iterator[Finding]:
             )
 
 
-def _packets(graph: Graph) -> list[Finding]:
+def _packets(graph: PlanGraph) -> list[Finding]:
     """Order packets before their readers; each place is written once per launch, and then read."""
-    written: dict[tuple[int, int], list[tuple[int, Step]]] = defaultdict(list)
+    written: dict[tuple[int, int], list[tuple[int, PlanStep]]] = defaultdict(list)
     read: set[tuple[int, int]] = set()
     for a in graph.accesses:
         if a.packets and a.writes:
@@ -143,7 +143,7 @@ def _packets(graph: Graph) -> list[Finding]:
     return _few(found)
 
 
-def _cycle(graph: Graph, sorted_: set[int]) -> Finding:
+def _cycle(graph: PlanGraph, sorted_: set[int]) -> Finding:
     """Moments that wait for each other."""
 
     def before(m: int) -> list[int]:
@@ -166,10 +166,10 @@ def _cycle(graph: Graph, sorted_: set[int]) -> Finding:
 ROUNDS = 20
 """Repetitions; every one orders a further pair of blocks that share a counter."""
 
-Before = Callable[[Event, Event], bool]
+Before = Callable[[PlanEvent, PlanEvent], bool]
 
 
-def link(plan: Plan, graph: Graph) -> None:
+def link(plan: ExecutionPlan, graph: PlanGraph) -> None:
     """Add the edges of channels and semaphores to the graph.
 
     Counters carry no names: a wait is over when there have been enough signals. The signal *g* is
@@ -195,21 +195,21 @@ def link(plan: Plan, graph: Graph) -> None:
             return
 
 
-def _blocks(events: Sequence[Event]) -> int:
+def _blocks(events: Sequence[PlanEvent]) -> int:
     return len({e.block for e in events})
 
 
-def _events(graph: Graph, key: Key) -> list[Event]:
+def _events(graph: PlanGraph, key: Key) -> list[PlanEvent]:
     return [*graph.gives[key], *graph.takes[key]]
 
 
-def _in_block(one: Event, other: Event) -> bool:
+def _in_block(one: PlanEvent, other: PlanEvent) -> bool:
     """Whether one event of a block always precedes a later one of that block."""
     same = one.block == other.block
     return same and (one.phase < other.phase or one.thread == other.thread)
 
 
-def _known(graph: Graph, order: Sequence[int], events: Sequence[Event]) -> Before:
+def _known(graph: PlanGraph, order: Sequence[int], events: Sequence[PlanEvent]) -> Before:
     """The order of some events as far as the graph has it now."""
     moments = dict.fromkeys(m for e in events for m in (e.moment, e.met))
     bit = {m: 1 << k for k, m in enumerate(moments)}
@@ -224,7 +224,9 @@ def _known(graph: Graph, order: Sequence[int], events: Sequence[Event]) -> Befor
     return lambda one, other: bool(bits[other.moment] & bit[one.moment])
 
 
-def _pairs(plan: Plan, graph: Graph, key: Key, before: Before) -> Iterator[tuple[Event, Event]]:
+def _pairs(
+    plan: ExecutionPlan, graph: PlanGraph, key: Key, before: Before
+) -> Iterator[tuple[PlanEvent, PlanEvent]]:
     """The (give, take) pairs of a counter in which the take cannot do without the give."""
     kind, rank, number = key
     initial = plan.gpus[rank].semaphores[number] if kind == "semaphore" else 0
@@ -241,21 +243,21 @@ def _pairs(plan: Plan, graph: Graph, key: Key, before: Before) -> Iterator[tuple
             yield give, take
 
 
-def _latest(gives: Sequence[Event]) -> list[Event]:
+def _latest(gives: Sequence[PlanEvent]) -> list[PlanEvent]:
     """Those that are not implied by a later one of their block."""
-    kept: list[Event] = []
+    kept: list[PlanEvent] = []
     for give in sorted(gives, key=lambda g: (g.phase, g.moment), reverse=True):
         if not any(k.relaxed <= give.relaxed and _in_block(give, k) for k in kept[-4:]):
             kept.append(give)
     return kept
 
 
-def _meetings(gives: Sequence[Event], before: Before) -> list[tuple[Event, int]]:
+def _meetings(gives: Sequence[PlanEvent], before: Before) -> list[tuple[PlanEvent, int]]:
     """Where blocks met before they gave, and how many gives always follow each."""
     if any(g.relaxed for g in gives):
         return []
 
-    def follows(met: Event, give: Event) -> bool:
+    def follows(met: PlanEvent, give: PlanEvent) -> bool:
         if met.block == give.block:
             return give.phase >= met.phase
         return before is not _in_block and before(met, give)
@@ -264,7 +266,7 @@ def _meetings(gives: Sequence[Event], before: Before) -> list[tuple[Event, int]]
     return [(met, sum(follows(met, other) for other in gives)) for met in found.values()]
 
 
-def _ranks(events: Sequence[Event], before: Before, *, earlier: bool) -> list[int]:
+def _ranks(events: Sequence[PlanEvent], before: Before, *, earlier: bool) -> list[int]:
     """For each event how many of the others always precede (or follow) it."""
     count = len(events)
     if before is _in_block and all(map(_in_block, events, events[1:])):
@@ -279,7 +281,9 @@ def _ranks(events: Sequence[Event], before: Before, *, earlier: bool) -> list[in
     return [sum(pairs[i]) for i in listed]
 
 
-def _add(graph: Graph, pairs: Iterator[tuple[Event, Event]], linked: set[tuple[int, int]]) -> None:
+def _add(
+    graph: PlanGraph, pairs: Iterator[tuple[PlanEvent, PlanEvent]], linked: set[tuple[int, int]]
+) -> None:
     for give, take in pairs:
         if (give.moment, take.moment) in linked:
             continue
@@ -288,7 +292,7 @@ def _add(graph: Graph, pairs: Iterator[tuple[Event, Event]], linked: set[tuple[i
         side[take.moment] += [give.moment, *give.before]
 
 
-def topological(graph: Graph) -> list[int]:
+def topological(graph: PlanGraph) -> list[int]:
     """All moments in order; fewer if some wait for each other."""
     after: list[list[int]] = [[] for _ in range(len(graph))]
     missing = [len(s) + len(w) for s, w in zip(graph.strong, graph.weak, strict=True)]

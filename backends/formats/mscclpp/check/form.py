@@ -14,12 +14,12 @@ from weft.dsl.nouns.program import Buffer
 from ....check import Finding, Severity
 from ..plan.model import (
     Channel,
+    ExecutionPlan,
     Gpu,
     Local,
     Multicast,
-    Op,
     Operation,
-    Plan,
+    PlanOp,
     Remote,
     ThreadBlock,
 )
@@ -38,51 +38,55 @@ LARGEST_MINIMUM = 1 << 31
 
 PACKET_OPS = frozenset(
     {
-        Op.PUT_PACKETS,
-        Op.READ_PUT_PACKETS,
-        Op.REDUCE_SEND_PACKETS,
-        Op.COPY_PACKETS,
-        Op.UNPACK,
-        Op.REDUCE_PACKETS,
-        Op.REDUCE_COPY_PACKETS,
-        Op.REDUCE_COPY_SEND_PACKETS,
-        Op.MULTICAST_STORE_PACKETS,
+        PlanOp.PUT_PACKETS,
+        PlanOp.READ_PUT_PACKETS,
+        PlanOp.REDUCE_SEND_PACKETS,
+        PlanOp.COPY_PACKETS,
+        PlanOp.UNPACK,
+        PlanOp.REDUCE_PACKETS,
+        PlanOp.REDUCE_COPY_PACKETS,
+        PlanOp.REDUCE_COPY_SEND_PACKETS,
+        PlanOp.MULTICAST_STORE_PACKETS,
     }
 )
-SWITCH_OPS = frozenset({Op.MULTICAST_REDUCE_STORE, Op.MULTICAST_STORE, Op.MULTICAST_STORE_PACKETS})
-SIGNALS = frozenset({Op.SIGNAL, Op.RELAXED_SIGNAL, Op.WAIT, Op.RELAXED_WAIT, Op.FLUSH})
-PUTS = frozenset({Op.PUT, Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH})
+SWITCH_OPS = frozenset(
+    {PlanOp.MULTICAST_REDUCE_STORE, PlanOp.MULTICAST_STORE, PlanOp.MULTICAST_STORE_PACKETS}
+)
+SIGNALS = frozenset(
+    {PlanOp.SIGNAL, PlanOp.RELAXED_SIGNAL, PlanOp.WAIT, PlanOp.RELAXED_WAIT, PlanOp.FLUSH}
+)
+PUTS = frozenset({PlanOp.PUT, PlanOp.PUT_SIGNAL, PlanOp.PUT_SIGNAL_FLUSH})
 
 _L, _R = Local, Remote
-_SHAPES: dict[Op, tuple[Sequence[type], Sequence[type]]] = {
+_SHAPES: dict[PlanOp, tuple[Sequence[type], Sequence[type]]] = {
     # (kinds of the sources, of the destinations); the last kind may repeat
-    Op.PUT: ((_L,), (_R,)),
-    Op.PUT_SIGNAL: ((_L,), (_R,)),
-    Op.PUT_SIGNAL_FLUSH: ((_L,), (_R,)),
-    Op.GET: ((_R,), (_L,)),
-    Op.COPY: ((_L,), (_L,)),
-    Op.REDUCE: ((_L, _L), (_L,)),
-    Op.REDUCE_SEND: ((_L, _L), (_L, _R)),
-    Op.READ_REDUCE: ((_L, _R), (_L,)),
-    Op.READ_REDUCE_SEND: ((_L, _R), (_L, _R)),
-    Op.PUT_PACKETS: ((_L,), (_R,)),
-    Op.READ_PUT_PACKETS: ((_L,), (_R,)),
-    Op.COPY_PACKETS: ((_L,), (_L,)),
-    Op.UNPACK: ((_L,), (_L,)),
-    Op.REDUCE_PACKETS: ((_L, _L), (_L,)),
-    Op.REDUCE_SEND_PACKETS: ((_L, _L), (_L, _R)),
-    Op.REDUCE_COPY_PACKETS: ((_L, _L), (_L, _L)),
-    Op.REDUCE_COPY_SEND_PACKETS: ((_L, _L), (_L, _L, _R)),
+    PlanOp.PUT: ((_L,), (_R,)),
+    PlanOp.PUT_SIGNAL: ((_L,), (_R,)),
+    PlanOp.PUT_SIGNAL_FLUSH: ((_L,), (_R,)),
+    PlanOp.GET: ((_R,), (_L,)),
+    PlanOp.COPY: ((_L,), (_L,)),
+    PlanOp.REDUCE: ((_L, _L), (_L,)),
+    PlanOp.REDUCE_SEND: ((_L, _L), (_L, _R)),
+    PlanOp.READ_REDUCE: ((_L, _R), (_L,)),
+    PlanOp.READ_REDUCE_SEND: ((_L, _R), (_L, _R)),
+    PlanOp.PUT_PACKETS: ((_L,), (_R,)),
+    PlanOp.READ_PUT_PACKETS: ((_L,), (_R,)),
+    PlanOp.COPY_PACKETS: ((_L,), (_L,)),
+    PlanOp.UNPACK: ((_L,), (_L,)),
+    PlanOp.REDUCE_PACKETS: ((_L, _L), (_L,)),
+    PlanOp.REDUCE_SEND_PACKETS: ((_L, _L), (_L, _R)),
+    PlanOp.REDUCE_COPY_PACKETS: ((_L, _L), (_L, _L)),
+    PlanOp.REDUCE_COPY_SEND_PACKETS: ((_L, _L), (_L, _L, _R)),
 }
-_ONE_EACH = frozenset({Op.COPY, Op.COPY_PACKETS, Op.UNPACK})
-_PAIRED = PUTS | {Op.GET, Op.PUT_PACKETS}
+_ONE_EACH = frozenset({PlanOp.COPY, PlanOp.COPY_PACKETS, PlanOp.UNPACK})
+_PAIRED = PUTS | {PlanOp.GET, PlanOp.PUT_PACKETS}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlanPlace:
     """Where an operation stands."""
 
-    plan: Plan
+    plan: ExecutionPlan
     rank: int
     block: int
     step: int
@@ -102,7 +106,7 @@ class Place:
         return Finding(check, severity, message, self.rank, self.block, self.step)
 
 
-def form(plan: Plan) -> Iterator[Finding]:
+def form(plan: ExecutionPlan) -> Iterator[Finding]:
     """Everything that can be told without following the plan."""
     yield from _head(plan)
     for rank, gpu in enumerate(plan.gpus):
@@ -110,12 +114,12 @@ def form(plan: Plan) -> Iterator[Finding]:
         for b, block in enumerate(gpu.blocks):
             yield from _block(plan, rank, b, block)
             for k, op in enumerate(block.ops):
-                yield from _operation(Place(plan, rank, b, k), op)
+                yield from _operation(PlanPlace(plan, rank, b, k), op)
                 for inner in op.body:
-                    yield from _inner(Place(plan, rank, b, k), op, inner)
+                    yield from _inner(PlanPlace(plan, rank, b, k), op, inner)
 
 
-def _head(plan: Plan) -> Iterator[Finding]:
+def _head(plan: ExecutionPlan) -> Iterator[Finding]:
     def wrong(message: str, severity: Severity = Severity.ERROR) -> Finding:
         return Finding("form", severity, message)
 
@@ -144,7 +148,7 @@ def _head(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _furthest(plan: Plan) -> int:
+def _furthest(plan: ExecutionPlan) -> int:
     """The largest byte offset at ``max_message_size``."""
     each = (2 if plan.packets else 1) * (2 if plan.double_scratch else 1)
     most = 0
@@ -155,7 +159,7 @@ def _furthest(plan: Plan) -> int:
     return most
 
 
-def _gpu(plan: Plan, rank: int, gpu: Gpu) -> Iterator[Finding]:
+def _gpu(plan: ExecutionPlan, rank: int, gpu: Gpu) -> Iterator[Finding]:
     def wrong(check: str, message: str) -> Finding:
         return Finding(check, Severity.ERROR, message, rank)
 
@@ -178,7 +182,7 @@ def _gpu(plan: Plan, rank: int, gpu: Gpu) -> Iterator[Finding]:
             )
 
 
-def _moving(plan: Plan) -> Buffer | None:
+def _moving(plan: ExecutionPlan) -> Buffer | None:
     """The buffer that in place begins elsewhere in its allocation on every rank."""
     if plan.collective == "allgather":
         return Buffer.INPUT
@@ -186,12 +190,12 @@ def _moving(plan: Plan) -> Buffer | None:
     return Buffer.OUTPUT if scattered else None
 
 
-def _block(plan: Plan, rank: int, number: int, block: ThreadBlock) -> Iterator[Finding]:
+def _block(plan: ExecutionPlan, rank: int, number: int, block: ThreadBlock) -> Iterator[Finding]:
     def wrong(check: str, message: str) -> Finding:
         return Finding(check, Severity.ERROR, message, rank, number)
 
     gpu = plan.gpus[rank]
-    size = sum(1 + len(op.body) if op.op is Op.PIPELINE else 1 for op in block.ops)
+    size = sum(1 + len(op.body) if op.op is PlanOp.PIPELINE else 1 for op in block.ops)
     if size > MAX_OPS:
         yield wrong("limits", f"{size} operations; a thread block takes {MAX_OPS}")
     for kind in Channel:
@@ -215,8 +219,8 @@ def _block(plan: Plan, rank: int, number: int, block: ThreadBlock) -> Iterator[F
                 yield wrong("ids", f"remote buffer {k} is not declared for {kind} channels")
 
 
-def _inner(place: Place, pipeline: Operation, op: Operation) -> Iterator[Finding]:
-    if op.op is Op.PIPELINE:
+def _inner(place: PlanPlace, pipeline: Operation, op: Operation) -> Iterator[Finding]:
+    if op.op is PlanOp.PIPELINE:
         yield place.finding("form", "a pipeline inside a pipeline")
         return
     if pipeline.unit < 1 or pipeline.unit % VECTOR:
@@ -231,7 +235,7 @@ def _inner(place: Place, pipeline: Operation, op: Operation) -> Iterator[Finding
     yield from _operation(place, op)
 
 
-def _operation(place: Place, op: Operation) -> Iterator[Finding]:
+def _operation(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     for check in (_ids, _operands, _bounds, _traps):
         found = list(check(place, op))
         yield from found
@@ -239,8 +243,8 @@ def _operation(place: Place, op: Operation) -> Iterator[Finding]:
             return
 
 
-def _ids(place: Place, op: Operation) -> Iterator[Finding]:
-    if op.op in (Op.ACQUIRE, Op.RELEASE):
+def _ids(place: PlanPlace, op: Operation) -> Iterator[Finding]:
+    if op.op in (PlanOp.ACQUIRE, PlanOp.RELEASE):
         have, most, noun = len(place.gpu.semaphores), MAX_SEMAPHORES, "semaphore"
     else:
         kind = op.channel or Channel.MEMORY
@@ -250,7 +254,7 @@ def _ids(place: Place, op: Operation) -> Iterator[Finding]:
     for k in op.ids:
         if not 0 <= k < have:
             yield place.finding("ids", f"`{op.op}` names {noun} {k}; there are {have}")
-    needs = op.op in SIGNALS or op.op in (Op.ACQUIRE, Op.RELEASE)
+    needs = op.op in SIGNALS or op.op in (PlanOp.ACQUIRE, PlanOp.RELEASE)
     if needs and not op.ids:
         yield place.finding("form", f"`{op.op}` names no {noun}")
     if (op.op in SIGNALS or op.op in PUTS) and op.channel is None:
@@ -267,7 +271,7 @@ def _ids(place: Place, op: Operation) -> Iterator[Finding]:
         yield place.finding("ids", f"part {op.share[0]} of {op.share[1]}")
 
 
-def _operands(place: Place, op: Operation) -> Iterator[Finding]:
+def _operands(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     for side in (op.src, op.dst):
         remote = sum(isinstance(x, Remote) for x in side)
         if len(side) > MAX_OPERANDS or remote > MAX_IDS:
@@ -295,7 +299,7 @@ def _operands(place: Place, op: Operation) -> Iterator[Finding]:
             yield place.finding("form", f"`{op.op}` moves one range only")
     elif len({x.size for x in (*op.src, *op.dst)}) > 1:
         yield place.finding("form", f"`{op.op}`: operands of different sizes")
-    posts = op.channel is Channel.PORT and (op.op in PUTS or op.op is Op.READ_PUT_PACKETS)
+    posts = op.channel is Channel.PORT and (op.op in PUTS or op.op is PlanOp.READ_PUT_PACKETS)
     if posts and len(op.ids) != len(op.dst):
         yield place.finding(
             "form",
@@ -304,7 +308,7 @@ def _operands(place: Place, op: Operation) -> Iterator[Finding]:
         )
 
 
-def _bounds(place: Place, op: Operation) -> Iterator[Finding]:
+def _bounds(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     sides = packet_sides(op)
     for x, packet in zip((*op.src, *op.dst), (*sides[0], *sides[1]), strict=True):
         if isinstance(x, Multicast):
@@ -340,7 +344,7 @@ def _bounds(place: Place, op: Operation) -> Iterator[Finding]:
             )
 
 
-def _channel_leads_elsewhere(place: Place, op: Operation, x: Remote, rank: int) -> str | None:
+def _channel_leads_elsewhere(place: PlanPlace, op: Operation, x: Remote, rank: int) -> str | None:
     """A port transfer names its channel and its buffer apart: they must mean one peer."""
     if op.channel is not Channel.PORT or x not in op.dst or not op.ids:
         return None
@@ -358,7 +362,7 @@ def packet_sides(op: Operation) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
     if op.op not in _PACKET_SIDES:
         return none
     src, dst = _PACKET_SIDES[op.op]
-    if op.op is Op.PUT_PACKETS and op.channel is Channel.PORT:
+    if op.op is PlanOp.PUT_PACKETS and op.channel is Channel.PORT:
         src = 0  # they are packed already
     return (
         tuple(src is not None and k >= src for k in range(len(op.src))),
@@ -367,15 +371,15 @@ def packet_sides(op: Operation) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
 
 
 # The first source and destination that is packets: all after it are, too.
-_PACKET_SIDES: dict[Op, tuple[int | None, int | None]] = {
-    Op.READ_PUT_PACKETS: (0, 0),
-    Op.PUT_PACKETS: (None, 0),
-    Op.UNPACK: (0, None),
-    Op.COPY_PACKETS: (None, 0),
-    Op.REDUCE_PACKETS: (1, None),
-    Op.REDUCE_SEND_PACKETS: (1, 1),
-    Op.REDUCE_COPY_PACKETS: (1, 1),
-    Op.REDUCE_COPY_SEND_PACKETS: (1, 1),
+_PACKET_SIDES: dict[PlanOp, tuple[int | None, int | None]] = {
+    PlanOp.READ_PUT_PACKETS: (0, 0),
+    PlanOp.PUT_PACKETS: (None, 0),
+    PlanOp.UNPACK: (0, None),
+    PlanOp.COPY_PACKETS: (None, 0),
+    PlanOp.REDUCE_PACKETS: (1, None),
+    PlanOp.REDUCE_SEND_PACKETS: (1, 1),
+    PlanOp.REDUCE_COPY_PACKETS: (1, 1),
+    PlanOp.REDUCE_COPY_SEND_PACKETS: (1, 1),
 }
 
 
@@ -386,7 +390,7 @@ def size_of(gpu: Gpu, buffer: Buffer) -> int:
     return gpu.output_chunks if buffer is Buffer.OUTPUT else gpu.scratch_chunks
 
 
-def _traps(place: Place, op: Operation) -> Iterator[Finding]:
+def _traps(place: PlanPlace, op: Operation) -> Iterator[Finding]:
     plan, warning = place.plan, Severity.WARNING
     if op.reduce_op not in (None, "sum"):
         yield place.finding("traps", f"reduce_op {op.reduce_op!r}: the executor always adds")
@@ -399,17 +403,17 @@ def _traps(place: Place, op: Operation) -> Iterator[Finding]:
         yield place.finding(
             "traps", f"`{op.op}` does nothing before sm_90, and is not proved here", warning
         )
-    if op.op is Op.FLUSH and not op.dst:
+    if op.op is PlanOp.FLUSH and not op.dst:
         yield place.finding("traps", "`flush` without operands does nothing; use `pwsf`", warning)
-    if op.op is Op.GET and any(x.index != y.index for x, y in zip(op.src, op.dst, strict=True)):
+    if op.op is PlanOp.GET and any(x.index != y.index for x, y in zip(op.src, op.dst, strict=True)):
         yield place.finding("traps", "`get` swaps the offsets of source and destination")
-    if op.op is Op.PUT_PACKETS and op.channel is Channel.PORT:
+    if op.op is PlanOp.PUT_PACKETS and op.channel is Channel.PORT:
         yield place.finding(
             "traps",
             "`ppkt` through a port is right only for the first context of a process; use `rppkt`",
         )
     letters = {x.buffer for x in op.src if isinstance(x, Local)}
-    if op.op is Op.PUT and op.channel is Channel.MEMORY and len(letters) > 1:
+    if op.op is PlanOp.PUT and op.channel is Channel.MEMORY and len(letters) > 1:
         yield place.finding("traps", "`put` takes all its sources from the buffer of the first")
     if plan.double_scratch and op.op not in PACKET_OPS:
         for x in (*op.src, *op.dst):
@@ -421,6 +425,6 @@ def _traps(place: Place, op: Operation) -> Iterator[Finding]:
                 )
 
 
-def _is_scratch(place: Place, op: Operation, x: Remote) -> bool:
+def _is_scratch(place: PlanPlace, op: Operation, x: Remote) -> bool:
     number = place.thread_block.buffer_ids(op.channel or Channel.MEMORY)[x.buffer_id]
     return place.gpu.remote[number].buffer is Buffer.SCRATCH

@@ -16,7 +16,16 @@ from dataclasses import dataclass, field, replace
 
 from weft.dsl.nouns.program import Buffer
 
-from ..plan.model import Channel, Local, Multicast, Op, Operand, Operation, Plan, Remote
+from ..plan.model import (
+    Channel,
+    ExecutionPlan,
+    Local,
+    Multicast,
+    Operand,
+    Operation,
+    PlanOp,
+    Remote,
+)
 from .form import PUTS, packet_sides
 
 
@@ -35,12 +44,12 @@ class Access:
     packets: bool
     start: int
     end: int
-    by: Step
+    by: PlanStep
     late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """Which operation: rank, block, position, and its name."""
 
     rank: int
@@ -53,7 +62,7 @@ class Step:
 
 
 @dataclass(slots=True, eq=False)
-class Event:
+class PlanEvent:
     """A signal, wait, release or acquire: its moment, when its block last met, and its thread.
 
     ``phase`` counts how often the threads of the block had met; events of one block are listed in
@@ -65,7 +74,7 @@ class Event:
     block: tuple[int, int]
     phase: int
     thread: int
-    by: Step
+    by: PlanStep
     relaxed: bool = False
     before: list[int] = field(default_factory=list)
 
@@ -74,7 +83,7 @@ Key = tuple[str, int, int]
 
 
 @dataclass(eq=False)
-class Graph:
+class PlanGraph:
     """Moments of a plan and their order.
 
     Attributes:
@@ -86,17 +95,17 @@ class Graph:
 
     strong: list[list[int]] = field(default_factory=list)
     weak: list[list[int]] = field(default_factory=list)
-    step: list[Step | None] = field(default_factory=list)
+    step: list[PlanStep | None] = field(default_factory=list)
     begin: list[list[int]] = field(default_factory=list)
     finish: list[list[int]] = field(default_factory=list)
     accesses: list[Access] = field(default_factory=list)
-    gives: dict[Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    takes: dict[Key, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    gives: dict[Key, list[PlanEvent]] = field(default_factory=lambda: defaultdict(list))
+    takes: dict[Key, list[PlanEvent]] = field(default_factory=lambda: defaultdict(list))
     barriers: dict[tuple[int, int], dict[int, list[int]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
 
-    def moment(self, *before: int, step: Step | None = None) -> int:
+    def moment(self, *before: int, step: PlanStep | None = None) -> int:
         """A new moment after some others."""
         self.strong.append(list(before))
         self.weak.append([])
@@ -107,15 +116,15 @@ class Graph:
         return len(self.strong)
 
 
-def build(plan: Plan) -> Graph:
+def build(plan: ExecutionPlan) -> PlanGraph:
     """The graph of a plan whose form is sound."""
-    graph = Graph()
+    graph = PlanGraph()
     ends = _ends(plan)
     for rank, gpu in enumerate(plan.gpus):
         graph.begin.append([])
         graph.finish.append([])
         for number in range(len(gpu.blocks)):
-            _Walk(graph, plan, ends, rank, number).run()
+            _PlanWalk(graph, plan, ends, rank, number).run()
     _join_barriers(graph)
     return graph
 
@@ -123,7 +132,7 @@ def build(plan: Plan) -> Graph:
 _Ends = dict[tuple[int, Channel, int], tuple[int, int]]
 
 
-def _ends(plan: Plan) -> _Ends:
+def _ends(plan: ExecutionPlan) -> _Ends:
     """The other end of every channel: the k-th from a to b meets the k-th from b to a."""
     lists: dict[tuple[int, int, Channel], list[int]] = defaultdict(list)
     for rank, gpu in enumerate(plan.gpus):
@@ -140,7 +149,7 @@ def _ends(plan: Plan) -> _Ends:
 def unrolled(ops: tuple[Operation, ...]) -> Iterator[tuple[int, Operation]]:
     """Operations with their positions; a pipeline's body chunk by chunk."""
     for index, op in enumerate(ops):
-        if op.op is not Op.PIPELINE:
+        if op.op is not PlanOp.PIPELINE:
             yield index, op
             continue
         for turn in range(op.chunks):
@@ -152,10 +161,12 @@ def _shifted(side: tuple[Operand, ...], turn: int) -> tuple[Operand, ...]:
     return tuple(replace(x, index=x.index + turn, size=1) for x in side)
 
 
-class _Walk:
+class _PlanWalk:
     """Goes through one block."""
 
-    def __init__(self, graph: Graph, plan: Plan, ends: _Ends, rank: int, number: int) -> None:
+    def __init__(
+        self, graph: PlanGraph, plan: ExecutionPlan, ends: _Ends, rank: int, number: int
+    ) -> None:
         self.graph, self.plan, self.ends, self.rank, self.number = graph, plan, ends, rank, number
         self.block = plan.gpus[rank].blocks[number]
         self.met = graph.moment()  # where all threads last met
@@ -168,37 +179,37 @@ class _Walk:
     def run(self) -> None:
         """Add everything the block does."""
         for index, op in unrolled(self.block.ops):
-            step = Step(self.rank, self.number, index, str(op.op))
-            if op.op is Op.NOP:
+            step = PlanStep(self.rank, self.number, index, str(op.op))
+            if op.op is PlanOp.NOP:
                 self._meet(self.graph.moment(step=step))
-            elif op.op is Op.BARRIER:
+            elif op.op is PlanOp.BARRIER:
                 assert op.barrier
                 self._meet(self.graph.moment(step=step))
                 self.graph.barriers[self.rank, op.barrier[0]][self.number].append(self.met)
-            elif op.op in (Op.SIGNAL, Op.RELAXED_SIGNAL, Op.WAIT, Op.RELAXED_WAIT):
+            elif op.op in (PlanOp.SIGNAL, PlanOp.RELAXED_SIGNAL, PlanOp.WAIT, PlanOp.RELAXED_WAIT):
                 self._signals(op, step)
-            elif op.op in (Op.ACQUIRE, Op.RELEASE):
-                side = self.graph.takes if op.op is Op.ACQUIRE else self.graph.gives
+            elif op.op in (PlanOp.ACQUIRE, PlanOp.RELEASE):
+                side = self.graph.takes if op.op is PlanOp.ACQUIRE else self.graph.gives
                 for j, k in enumerate(op.ids):
                     key = ("semaphore", self.rank, k)
                     side[key].append(self._event(self._alone(j, step), j, step))
             elif op.op in PUTS and op.channel is Channel.PORT:
                 self._post(op, step)
-            elif op.op is Op.READ_PUT_PACKETS and op.channel is Channel.PORT:
+            elif op.op is PlanOp.READ_PUT_PACKETS and op.channel is Channel.PORT:
                 self._forward(op, step)
-            elif op.op is not Op.FLUSH:
+            elif op.op is not PlanOp.FLUSH:
                 self._together(op, step)
         self.graph.finish[self.rank].append(self.graph.moment(self.met, *self.apart))
 
-    def _event(self, moment: int, thread: int, step: Step) -> Event:
-        return Event(moment, self.met, (self.rank, self.number), self.phase, thread, step)
+    def _event(self, moment: int, thread: int, step: PlanStep) -> PlanEvent:
+        return PlanEvent(moment, self.met, (self.rank, self.number), self.phase, thread, step)
 
     def _meet(self, moment: int) -> None:
         self.phase += 1
         self.graph.strong[moment] += [self.met, *self.apart]
         self.met, self.apart, self.thread = moment, [], {}
 
-    def _alone(self, j: int, step: Step) -> int:
+    def _alone(self, j: int, step: PlanStep) -> int:
         """A moment of thread j, after what that thread alone did before."""
         moment = self.graph.moment(self.met, step=step)
         if j in self.thread:
@@ -218,14 +229,17 @@ class _Walk:
         peer, other = self.ends.get((self.rank, op.channel, number), (-1, number))
         return own, (str(op.channel), peer, other), number
 
-    def _signals(self, op: Operation, step: Step) -> None:
-        relaxed = op.channel is Channel.MEMORY and op.op in (Op.RELAXED_SIGNAL, Op.RELAXED_WAIT)
+    def _signals(self, op: Operation, step: PlanStep) -> None:
+        relaxed = op.channel is Channel.MEMORY and op.op in (
+            PlanOp.RELAXED_SIGNAL,
+            PlanOp.RELAXED_WAIT,
+        )
         for j in range(len(op.ids)):
             own, other, number = self._channel(op, j)
             moment = self._alone(j, step)
             event = self._event(moment, j, step)
             event.relaxed = relaxed
-            if op.op in (Op.WAIT, Op.RELAXED_WAIT):
+            if op.op in (PlanOp.WAIT, PlanOp.RELAXED_WAIT):
                 self.graph.takes[own].append(event)
                 continue
             if op.channel is Channel.PORT:
@@ -238,7 +252,7 @@ class _Walk:
         self,
         x: Operand,
         op: Operation,
-        step: Step,
+        step: PlanStep,
         start: int,
         end: int,
         *,
@@ -267,7 +281,7 @@ class _Walk:
         self.graph.accesses.append(made)
         return made
 
-    def _together(self, op: Operation, step: Step) -> None:
+    def _together(self, op: Operation, step: PlanStep) -> None:
         """All threads do it: it starts, has the packets it reads, and ends."""
         start = self.graph.moment(self.met, step=step)
         got = self.graph.moment(start, step=step)
@@ -280,7 +294,7 @@ class _Walk:
         for x, packets in zip(op.dst, sides[1], strict=True):
             self._access(x, op, step, got, end, writes=True, packets=packets)
 
-    def _forward(self, op: Operation, step: Step) -> None:
+    def _forward(self, op: Operation, step: PlanStep) -> None:
         """Wait for packets, then post them: the network takes them some time later."""
         start = self.graph.moment(self.met, step=step)
         got = self.graph.moment(start, step=step)
@@ -291,7 +305,7 @@ class _Walk:
             self._access(op.src[0], op, step, got, done, writes=False, packets=True, late=True)
             self._access(x, op, step, got, done, writes=True, packets=True, late=True)
 
-    def _post(self, op: Operation, step: Step) -> None:
+    def _post(self, op: Operation, step: PlanStep) -> None:
         """Thread j posts the j-th put; the network reads and writes some time later."""
         for j, (x, y) in enumerate(zip(op.src, op.dst, strict=True)):
             _, other, number = self._channel(op, j)
@@ -304,18 +318,18 @@ class _Walk:
                 )
                 assert made
                 self.posted[number].append(made)
-            if op.op is not Op.PUT:
+            if op.op is not PlanOp.PUT:
                 signal = self._event(posted, j, step)
                 signal.before = [a.end for a in self.posted[number]]
                 self.graph.gives[other].append(signal)
-            if op.op is Op.PUT_SIGNAL_FLUSH:
+            if op.op is PlanOp.PUT_SIGNAL_FLUSH:
                 flushed = self.graph.moment(
                     posted, *(a.end for a in self.posted[number]), step=step
                 )
                 self._did(j, flushed)
 
 
-def _join_barriers(graph: Graph) -> None:
+def _join_barriers(graph: PlanGraph) -> None:
     """The k-th barrier of all blocks that use an id is one moment: they wait for each other."""
     for blocks in graph.barriers.values():
         for together in zip(*blocks.values(), strict=False):

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from weft.dsl.nouns.program import Buffer
 
 from ....check import Finding, Severity
-from ..plan.model import Plan
-from .graph import Access, Graph, Step
+from ..plan.model import ExecutionPlan
+from .graph import Access, PlanGraph, PlanStep
 
 MOST_WORK = 10_000_000
 """Moments × ranks beyond which the proof is not attempted (about half a minute)."""
 
 
-def hazards(plan: Plan, graph: Graph, order: list[int]) -> Iterator[Finding]:
+def hazards(plan: ExecutionPlan, graph: PlanGraph, order: list[int]) -> Iterator[Finding]:
     """Races, missing handshakes, and what is unfinished at the end."""
     if len(graph) * len(plan.gpus) > MOST_WORK:
         text = f"too large for the race proof here ({len(graph)} moments)"
@@ -39,14 +39,14 @@ def hazards(plan: Plan, graph: Graph, order: list[int]) -> Iterator[Finding]:
         yield from _rank(plan, graph, order, rank, by_owner[rank])
 
 
-def _finding(check: str, message: str, step: Step) -> Finding:
+def _finding(check: str, message: str, step: PlanStep) -> Finding:
     return Finding(check, Severity.ERROR, message, step.rank, step.block, step.index)
 
 
 # --- who has begun --------------------------------------------------------------------------------
 
 
-def _begun(plan: Plan, graph: Graph, order: list[int]) -> list[int]:
+def _begun(plan: ExecutionPlan, graph: PlanGraph, order: list[int]) -> list[int]:
     """For every moment, as bits, the ranks whose launch has begun before it."""
     begun = [0] * len(graph)
     for rank, moments in enumerate(graph.begin):
@@ -60,7 +60,9 @@ def _begun(plan: Plan, graph: Graph, order: list[int]) -> list[int]:
     return begun
 
 
-def _handshake(plan: Plan, a: Access, begun: list[int], done: list[int]) -> Iterator[Finding]:
+def _handshake(
+    plan: ExecutionPlan, a: Access, begun: list[int], done: list[int]
+) -> Iterator[Finding]:
     """A peer's buffer is free once its launch has begun; packets have a launch's grace."""
     if begun[a.start] >> a.owner & 1:
         return
@@ -82,7 +84,7 @@ def _handshake(plan: Plan, a: Access, begun: list[int], done: list[int]) -> Iter
 # --- one rank's buffers --------------------------------------------------------------------------
 
 
-def _address(plan: Plan, rank: int, a: Access) -> tuple[str, int, int]:
+def _address(plan: ExecutionPlan, rank: int, a: Access) -> tuple[str, int, int]:
     """A space and a range of cells in it, such that aliases are one."""
     if a.packets:
         return "s", 2 * a.low, 2 * a.high
@@ -99,7 +101,7 @@ def _address(plan: Plan, rank: int, a: Access) -> tuple[str, int, int]:
 
 
 def _rank(
-    plan: Plan, graph: Graph, order: list[int], rank: int, accesses: list[Access]
+    plan: ExecutionPlan, graph: PlanGraph, order: list[int], rank: int, accesses: list[Access]
 ) -> Iterator[Finding]:
     ended = _ended(graph, order, accesses)
     at_end = 0
@@ -160,7 +162,7 @@ def _name(a: Access, rank: int) -> str:
     return f"{kind}{a.buffer}[{a.low}] of rank {rank}"
 
 
-def _ended(graph: Graph, order: list[int], accesses: list[Access]) -> list[int]:
+def _ended(graph: PlanGraph, order: list[int], accesses: list[Access]) -> list[int]:
     """For every moment, as bits, the accesses that have ended before it (or with it)."""
     bits = [0] * len(graph)
     for k, a in enumerate(accesses):

@@ -10,16 +10,16 @@ from weft.dsl.nouns.program import Buffer
 
 from ..plan.model import (
     Channel,
+    ExecutionPlan,
     Local,
     Multicast,
-    Op,
     Operand,
     Operation,
-    Plan,
+    PlanOp,
     Remote,
     ThreadBlock,
 )
-from .memory import Place, chunks_of
+from .memory import MemoryPlace, chunks_of
 from .micro import (
     Acquire,
     Arrived,
@@ -43,7 +43,7 @@ class Unfit(Exception):
 class Wiring:
     """All channels of all GPUs, numbered, each with the number of its other end (or -1)."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ExecutionPlan) -> None:
         self.number: dict[tuple[int, Channel, int], int] = {}
         ends: dict[tuple[int, int, Channel], list[int]] = defaultdict(list)
         for rank, gpu in enumerate(plan.gpus):
@@ -60,7 +60,7 @@ class Wiring:
 class Assembler:
     """Takes the blocks of a plan apart; ``operations`` counts what has been numbered."""
 
-    def __init__(self, plan: Plan, elements: int) -> None:
+    def __init__(self, plan: ExecutionPlan, elements: int) -> None:
         self.plan, self.elements = plan, elements
         self.wiring = Wiring(plan)
         self.operations = 0
@@ -84,7 +84,7 @@ class Assembler:
             raise Unfit(f"`{op.op}` is not executed here: it needs a switch that computes")
         self.operations += 1
         places = [self._places(rank, block, op, side) for side in (op.src, op.dst)]
-        if not places[0] or (op.op is not Op.FLUSH and not places[1]):
+        if not places[0] or (op.op is not PlanOp.FLUSH and not places[1]):
             raise Unfit(f"`{op.op}` on rank {rank} lacks an operand")
         yield from _DATA[op.op](self, rank, block, op, *places)
 
@@ -112,18 +112,22 @@ class Assembler:
 
     def _places(
         self, rank: int, block: ThreadBlock, op: Operation, side: Sequence[Operand]
-    ) -> list[Place]:
+    ) -> list[MemoryPlace]:
         return [self._place(rank, block, op, x, side is op.src, k) for k, x in enumerate(side)]
 
     def _place(
         self, rank: int, block: ThreadBlock, op: Operation, x: Operand, source: bool, k: int
-    ) -> Place:
+    ) -> MemoryPlace:
         packets = _is_packet(op, x, source, k)
         if isinstance(x, Multicast):
             raise Unfit(f"`{op.op}` is not executed here: it needs a switch")
         if isinstance(x, Local):
             owner, buffer = rank, Buffer.SCRATCH if packets else x.buffer
-            if op.op is Op.PUT and op.channel is Channel.MEMORY and isinstance(op.src[0], Local):
+            if (
+                op.op is PlanOp.PUT
+                and op.channel is Channel.MEMORY
+                and isinstance(op.src[0], Local)
+            ):
                 buffer = op.src[0].buffer  # the kernel uses the first letter for all
         else:
             owner, buffer = self._remote(rank, block, op, x)
@@ -141,7 +145,7 @@ class Assembler:
                 f"{have} chunks"
             )
         first = isinstance(x, Remote) and not packets
-        return Place(owner, buffer, low, high, packets, first)
+        return MemoryPlace(owner, buffer, low, high, packets, first)
 
     def _remote(
         self, rank: int, block: ThreadBlock, op: Operation, x: Remote
@@ -157,17 +161,17 @@ class Assembler:
 def _is_packet(op: Operation, x: Operand, source: bool, k: int) -> bool:
     """Whether an operand is packets in scratch."""
     name = op.op
-    if name in (Op.READ_PUT_PACKETS,):
+    if name in (PlanOp.READ_PUT_PACKETS,):
         return True
-    if name is Op.PUT_PACKETS:
+    if name is PlanOp.PUT_PACKETS:
         return not source or op.channel is Channel.PORT
-    if name in (Op.UNPACK, Op.COPY_PACKETS):
-        return source is (name is Op.UNPACK)
+    if name in (PlanOp.UNPACK, PlanOp.COPY_PACKETS):
+        return source is (name is PlanOp.UNPACK)
     if name in (
-        Op.REDUCE_PACKETS,
-        Op.REDUCE_SEND_PACKETS,
-        Op.REDUCE_COPY_PACKETS,
-        Op.REDUCE_COPY_SEND_PACKETS,
+        PlanOp.REDUCE_PACKETS,
+        PlanOp.REDUCE_SEND_PACKETS,
+        PlanOp.REDUCE_COPY_PACKETS,
+        PlanOp.REDUCE_COPY_SEND_PACKETS,
     ):
         return k > 0
     return False
@@ -175,7 +179,7 @@ def _is_packet(op: Operation, x: Operand, source: bool, k: int) -> bool:
 
 def _unrolled(op: Operation) -> Iterator[Operation]:
     """A pipeline's body, chunk by chunk; any other operation is itself."""
-    if op.op is not Op.PIPELINE:
+    if op.op is not PlanOp.PIPELINE:
         yield op
         return
 
@@ -195,24 +199,24 @@ def _unrolled(op: Operation) -> Iterator[Operation]:
 
 _Sync = Callable[[Assembler, int, ThreadBlock, Operation], Iterator[Micro]]
 _Data = Callable[
-    [Assembler, int, ThreadBlock, Operation, list[Place], list[Place]], Iterator[Micro]
+    [Assembler, int, ThreadBlock, Operation, list[MemoryPlace], list[MemoryPlace]], Iterator[Micro]
 ]
 
 
 def _signal(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
     channels = a.channels(rank, block, op)
     port = op.channel is Channel.PORT
-    yield Signal(a.targets(channels), channels if port else (), op.op is Op.RELAXED_SIGNAL)
+    yield Signal(a.targets(channels), channels if port else (), op.op is PlanOp.RELAXED_SIGNAL)
 
 
 def _wait(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
-    yield Wait(a.channels(rank, block, op), op.op is Op.RELAXED_WAIT)
+    yield Wait(a.channels(rank, block, op), op.op is PlanOp.RELAXED_WAIT)
 
 
 def _semaphore(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
     if not all(0 <= k < len(a.plan.gpus[rank].semaphores) for k in op.ids):
         raise Unfit(f"`{op.op}` on rank {rank}: no semaphore {max(op.ids)}")
-    yield Acquire(op.ids) if op.op is Op.ACQUIRE else Release(op.ids)
+    yield Acquire(op.ids) if op.op is PlanOp.ACQUIRE else Release(op.ids)
 
 
 def _barrier(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterator[Micro]:
@@ -226,7 +230,12 @@ def _flush(a: Assembler, rank: int, block: ThreadBlock, op: Operation) -> Iterat
 
 
 def _move(
-    a: Assembler, rank: int, block: ThreadBlock, op: Operation, src: list[Place], dst: list[Place]
+    a: Assembler,
+    rank: int,
+    block: ThreadBlock,
+    op: Operation,
+    src: list[MemoryPlace],
+    dst: list[MemoryPlace],
 ) -> Iterator[Micro]:
     if len(src) != len(dst) or any(
         x.stop - x.start != y.stop - y.start for x, y in zip(src, dst, strict=False)
@@ -236,18 +245,23 @@ def _move(
         yield Move(a.operations - 1, tuple(src), tuple(dst))
         return
     ports = a.channels(rank, block, op, len(src))
-    signals = op.op in (Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH)
+    signals = op.op in (PlanOp.PUT_SIGNAL, PlanOp.PUT_SIGNAL_FLUSH)
     yield Post(ports, tuple(src), tuple(dst), a.targets(ports) if signals else ())
-    if op.op is Op.PUT_SIGNAL_FLUSH:
+    if op.op is PlanOp.PUT_SIGNAL_FLUSH:
         yield Flush(ports)
 
 
 def _get(
-    a: Assembler, rank: int, block: ThreadBlock, op: Operation, src: list[Place], dst: list[Place]
+    a: Assembler,
+    rank: int,
+    block: ThreadBlock,
+    op: Operation,
+    src: list[MemoryPlace],
+    dst: list[MemoryPlace],
 ) -> Iterator[Micro]:
     # The kernel swaps the two offsets.
-    def at(where: Place, other: Place) -> Place:
-        return Place(where.rank, where.buffer, other.start, other.stop, False, where.first)
+    def at(where: MemoryPlace, other: MemoryPlace) -> MemoryPlace:
+        return MemoryPlace(where.rank, where.buffer, other.start, other.stop, False, where.first)
 
     pairs = list(zip(src, dst, strict=False))
     yield Move(
@@ -256,7 +270,12 @@ def _get(
 
 
 def _combine(
-    a: Assembler, rank: int, block: ThreadBlock, op: Operation, src: list[Place], dst: list[Place]
+    a: Assembler,
+    rank: int,
+    block: ThreadBlock,
+    op: Operation,
+    src: list[MemoryPlace],
+    dst: list[MemoryPlace],
 ) -> Iterator[Micro]:
     if len({x.stop - x.start for x in (*src, *dst)}) > 1:
         raise Unfit(f"`{op.op}` on rank {rank}: operands differ in size")
@@ -266,7 +285,12 @@ def _combine(
 
 
 def _forward(
-    a: Assembler, rank: int, block: ThreadBlock, op: Operation, src: list[Place], dst: list[Place]
+    a: Assembler,
+    rank: int,
+    block: ThreadBlock,
+    op: Operation,
+    src: list[MemoryPlace],
+    dst: list[MemoryPlace],
 ) -> Iterator[Micro]:
     if op.channel is not Channel.PORT:
         yield from _combine(a, rank, block, op, src, dst)
@@ -277,37 +301,37 @@ def _forward(
     yield Post(ports, tuple(src[:1] * len(dst)), tuple(dst), ())
 
 
-_SYNC: dict[Op, _Sync] = {
-    Op.NOP: lambda *_: iter((Meet(),)),
-    Op.BARRIER: _barrier,
-    Op.SIGNAL: _signal,
-    Op.RELAXED_SIGNAL: _signal,
-    Op.WAIT: _wait,
-    Op.RELAXED_WAIT: _wait,
-    Op.ACQUIRE: _semaphore,
-    Op.RELEASE: _semaphore,
-    Op.FLUSH: _flush,
+_SYNC: dict[PlanOp, _Sync] = {
+    PlanOp.NOP: lambda *_: iter((Meet(),)),
+    PlanOp.BARRIER: _barrier,
+    PlanOp.SIGNAL: _signal,
+    PlanOp.RELAXED_SIGNAL: _signal,
+    PlanOp.WAIT: _wait,
+    PlanOp.RELAXED_WAIT: _wait,
+    PlanOp.ACQUIRE: _semaphore,
+    PlanOp.RELEASE: _semaphore,
+    PlanOp.FLUSH: _flush,
 }
-_DATA: dict[Op, _Data] = {
-    Op.PUT: _move,
-    Op.PUT_SIGNAL: _move,
-    Op.PUT_SIGNAL_FLUSH: _move,
-    Op.COPY: _move,
-    Op.GET: _get,
-    Op.PUT_PACKETS: _move,
-    Op.COPY_PACKETS: _move,
-    Op.UNPACK: _combine,
-    Op.READ_PUT_PACKETS: _forward,
+_DATA: dict[PlanOp, _Data] = {
+    PlanOp.PUT: _move,
+    PlanOp.PUT_SIGNAL: _move,
+    PlanOp.PUT_SIGNAL_FLUSH: _move,
+    PlanOp.COPY: _move,
+    PlanOp.GET: _get,
+    PlanOp.PUT_PACKETS: _move,
+    PlanOp.COPY_PACKETS: _move,
+    PlanOp.UNPACK: _combine,
+    PlanOp.READ_PUT_PACKETS: _forward,
     **dict.fromkeys(
         (
-            Op.REDUCE,
-            Op.REDUCE_SEND,
-            Op.READ_REDUCE,
-            Op.READ_REDUCE_SEND,
-            Op.REDUCE_PACKETS,
-            Op.REDUCE_SEND_PACKETS,
-            Op.REDUCE_COPY_PACKETS,
-            Op.REDUCE_COPY_SEND_PACKETS,
+            PlanOp.REDUCE,
+            PlanOp.REDUCE_SEND,
+            PlanOp.READ_REDUCE,
+            PlanOp.READ_REDUCE_SEND,
+            PlanOp.REDUCE_PACKETS,
+            PlanOp.REDUCE_SEND_PACKETS,
+            PlanOp.REDUCE_COPY_PACKETS,
+            PlanOp.REDUCE_COPY_SEND_PACKETS,
         ),
         _combine,
     ),

@@ -18,9 +18,9 @@ from typing import Any
 
 from weft.dsl.base.arrays import AnyArray
 
-from ..plan.model import Plan
+from ..plan.model import ExecutionPlan
 from .assemble import Assembler
-from .memory import Memory, Place, Write
+from .memory import MemoryPlace, PlanMemory, Write
 from .micro import LATER, SHARES, Barrier, Carried, Key, Meet, Micro, Posted
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "slow rank")
@@ -40,7 +40,7 @@ THREADS = 2
 class Thread:
     """A thread: where it is, how far within one operation, what it wrote since the last nop."""
 
-    block: Block
+    block: BlockRun
     number: int
     pc: int = 0
     progress: int = 0
@@ -50,7 +50,7 @@ class Thread:
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class BlockRun:
     """A thread block: its code, its threads, what all of them had written at the last nop."""
 
     rank: int
@@ -62,7 +62,7 @@ class Block:
     written: list[Write] = field(default_factory=list)
 
 
-class Machine:
+class PlanMachine:
     """A plan ready to run on memory of one data type.
 
     ``begin(rank, launch)`` is called before a launch, and ``finish`` after it: it may say what is
@@ -71,14 +71,14 @@ class Machine:
 
     threads = THREADS
 
-    def __init__(self, plan: Plan, memory: Memory) -> None:
+    def __init__(self, plan: ExecutionPlan, memory: PlanMemory) -> None:
         self.plan, self.memory = plan, memory
         assembler = Assembler(plan, memory.elements)
-        self.blocks: list[list[Block]] = []
+        self.blocks: list[list[BlockRun]] = []
         for rank, gpu in enumerate(plan.gpus):
             self.blocks.append([])
             for number, block in enumerate(gpu.blocks):
-                made = Block(rank, number, *assembler.block(rank, block))
+                made = BlockRun(rank, number, *assembler.block(rank, block))
                 made.threads = [Thread(made, k) for k in range(THREADS)]
                 self.blocks[-1].append(made)
         self.operations = assembler.operations
@@ -112,7 +112,7 @@ class Machine:
         """Whether a thread stops between reading and writing."""
         return self.rng.random() < 0.3
 
-    def write(self, t: Thread, sink: Place, share: slice, values: Any) -> None:
+    def write(self, t: Thread, sink: MemoryPlace, share: slice, values: Any) -> None:
         """Into own memory at once; into a peer's, some time."""
         target, marks = self.memory.views(sink, t.launch)
         some = None if marks is None else marks[share]
@@ -146,7 +146,9 @@ class Machine:
             self.tokens[target].append(carried)
             self._wake(("signal", 0, target))
 
-    def post(self, port: int, put: tuple[Place, Place, int] | None, signal: int | None) -> None:
+    def post(
+        self, port: int, put: tuple[MemoryPlace, MemoryPlace, int] | None, signal: int | None
+    ) -> None:
         """Hand something to the proxy of a port channel."""
         if not self.posted[port]:
             self.queues.append(port)
@@ -203,7 +205,7 @@ class Machine:
             self.queues.pop()
             self._wake(("flush", 0, port))
 
-    def _copy(self, source: Place, sink: Place, launch: int) -> None:
+    def _copy(self, source: MemoryPlace, sink: MemoryPlace, launch: int) -> None:
         values, marks = self.memory.views(source, launch)
         target, there = self.memory.views(sink, launch)
         target[...] = values
@@ -239,7 +241,7 @@ class Machine:
             return False
         return True
 
-    def _met(self, block: Block, micro: Micro) -> bool:
+    def _met(self, block: BlockRun, micro: Micro) -> bool:
         """All threads of a block have met: what each wrote is now what the block wrote."""
         threads, block.arrived = block.arrived, []
         written = [w for w in block.written if not w.done]
@@ -379,7 +381,7 @@ def _where(t: Thread) -> str:
 
 
 def _policy(
-    name: str, m: Machine, rng: random.Random
+    name: str, m: PlanMachine, rng: random.Random
 ) -> tuple[Callable[[], Thread], Callable[[], int]]:
     """Take a thread out of those that can run, and how far it goes (0: as far as it can)."""
 

@@ -17,12 +17,12 @@ import numpy as np
 from weft.dsl.base.arrays import AnyArray
 from weft.dsl.nouns.program import Buffer
 
-from ....execute.layout import Layout
-from ..plan.model import Gpu, Plan
+from ....execute.layout import BufferLayout
+from ..plan.model import ExecutionPlan, Gpu
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemoryPlace:
     """Elements ``start … stop`` of a buffer of a GPU.
 
     ``packets``: of packets in scratch. ``first``: in the first half of scratch, whatever the
@@ -57,10 +57,12 @@ class Write:
         self.done = True
 
 
-class Memory:
+class PlanMemory:
     """All buffers in one data type. Scratch keeps what it has from launch to launch."""
 
-    def __init__(self, plan: Plan, place: Layout, elements: int, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, plan: ExecutionPlan, place: BufferLayout, elements: int, dtype: np.dtype[Any]
+    ) -> None:
         self.layout, self.elements = place, elements
         self.user: AnyArray = np.zeros(place.rows * elements, dtype)
         self.halves = 2 if plan.double_scratch else 1
@@ -75,7 +77,7 @@ class Memory:
             values.fill(99)
             marks.fill(0)
 
-    def views(self, place: Place, launch: int) -> tuple[AnyArray, AnyArray | None]:
+    def views(self, place: MemoryPlace, launch: int) -> tuple[AnyArray, AnyArray | None]:
         """The values of a place and the marks that go with them, in a launch."""
         if place.buffer is not Buffer.SCRATCH:
             column = 0 if place.buffer is Buffer.INPUT else 1

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from weft.dsl.base.arrays import AnyArray
 
-from .memory import Place, Write
+from .memory import MemoryPlace, Write
 
 if TYPE_CHECKING:
-    from .machine import Machine, Thread
+    from .machine import PlanMachine, Thread
 
 Key = tuple[str, int, int]
 """What a thread waits for: a kind, a rank, a number."""
@@ -35,7 +35,7 @@ SHARES = (
 class Micro:
     """One thing that all threads of a block do."""
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """Do it for one thread, or say what it waits for."""
         raise NotImplementedError("meetings of threads are the machine's")
 
@@ -61,7 +61,7 @@ class Signal(Micro):
     ports: tuple[int, ...]
     relaxed: bool
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """See above."""
         for k in range(t.number, len(self.targets), m.threads):
             if self.ports:
@@ -79,7 +79,7 @@ class Wait(Micro):
     channels: tuple[int, ...]
     relaxed: bool
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """See above."""
         while (k := t.number + t.progress * m.threads) < len(self.channels):
             tokens = m.tokens[self.channels[k]]
@@ -98,7 +98,7 @@ class Acquire(Micro):
 
     ids: tuple[int, ...]
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """See above."""
         rank = t.block.rank
         while (k := t.number + t.progress * m.threads) < len(self.ids):
@@ -114,7 +114,7 @@ class Release(Micro):
 
     ids: tuple[int, ...]
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """See above."""
         for k in range(t.number, len(self.ids), m.threads):
             m.arrive(m.written_by(t))
@@ -127,10 +127,10 @@ class Move(Micro):
     """Copy each source to its target; ``sinks`` may be remote, then the writes travel."""
 
     number: int
-    sources: tuple[Place, ...]
-    sinks: tuple[Place, ...]
+    sources: tuple[MemoryPlace, ...]
+    sinks: tuple[MemoryPlace, ...]
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """See above."""
         share = m.share(self.number, t)
         for source, sink in zip(self.sources, self.sinks, strict=True):
@@ -147,11 +147,11 @@ class Combine(Micro):
     """
 
     number: int
-    plain: tuple[Place, ...]
-    packets: tuple[Place, ...]
-    sinks: tuple[Place, ...]
+    plain: tuple[MemoryPlace, ...]
+    packets: tuple[MemoryPlace, ...]
+    sinks: tuple[MemoryPlace, ...]
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """See above."""
         share = m.share(self.number, t)
         if t.saved is None:
@@ -183,9 +183,9 @@ class Arrived(Micro):
     """Wait until packets are there."""
 
     number: int
-    packets: Place
+    packets: MemoryPlace
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """See above."""
         marks = m.memory.views(self.packets, t.launch)[1]
         assert marks is not None
@@ -198,11 +198,11 @@ class Post(Micro):
     """Thread k posts the k-th put and then its signal, if any; the source is read later."""
 
     ports: tuple[int, ...]
-    sources: tuple[Place, ...]
-    sinks: tuple[Place, ...]
+    sources: tuple[MemoryPlace, ...]
+    sinks: tuple[MemoryPlace, ...]
     targets: tuple[int, ...]
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """See above."""
         for k in range(t.number, len(self.sources), m.threads):
             m.post(self.ports[k], (self.sources[k], self.sinks[k], t.launch), None)
@@ -217,7 +217,7 @@ class Flush(Micro):
 
     ports: tuple[int, ...]
 
-    def run(self, m: Machine, t: Thread) -> Key | None:
+    def run(self, m: PlanMachine, t: Thread) -> Key | None:
         """See above."""
         for k in range(t.number, len(self.ports), m.threads):
             if m.posted[self.ports[k]]:
@@ -225,7 +225,7 @@ class Flush(Micro):
         return None
 
 
-Posted = tuple[tuple[Place, Place, int] | None, int | None]
+Posted = tuple[tuple[MemoryPlace, MemoryPlace, int] | None, int | None]
 """A put (source, sink, launch), or a signal (channel at the other end)."""
 
 Carried = tuple[Write, ...]

@@ -13,12 +13,12 @@ from weft.dsl.base.progress import Telling, silent
 from weft.dsl.nouns.collective import Collective, Kind, make
 
 from ....execute.execute import Execution
-from ....execute.layout import Data, Layout, data, layout
-from ..plan.model import MOST_CHUNKS, Channel, Gpu, Plan, Remote
+from ....execute.layout import BufferLayout, Data, data, layout
+from ..plan.model import MOST_CHUNKS, Channel, ExecutionPlan, Gpu, Remote
 from ..plan.read import read_plan
 from .assemble import Unfit
-from .machine import LATENESS, POLICIES, Machine
-from .memory import Memory
+from .machine import LATENESS, POLICIES, PlanMachine
+from .memory import PlanMemory
 
 LAUNCHES = 3
 """Launches in a row: double scratch comes round to its first half again."""
@@ -40,7 +40,7 @@ _NAMES = {
 _ROOTED = frozenset({Kind.BROADCAST, Kind.SCATTER, Kind.REDUCE, Kind.GATHER})
 
 
-def collective_of(plan: Plan, roots: Sequence[int] = ()) -> Collective:
+def collective_of(plan: ExecutionPlan, roots: Sequence[int] = ()) -> Collective:
     """The collective that a plan names, in its chunks.
 
     The file does not say the root of a broadcast or scatter: it is the only rank that gets nothing
@@ -62,7 +62,7 @@ def collective_of(plan: Plan, roots: Sequence[int] = ()) -> Collective:
     return fit(make(kind, len(plan.gpus), roots=roots), plan)
 
 
-def _root(plan: Plan, kind: Kind) -> tuple[int, ...]:
+def _root(plan: ExecutionPlan, kind: Kind) -> tuple[int, ...]:
     side = 1 if kind in (Kind.BROADCAST, Kind.SCATTER) else 0
     idle = set(range(len(plan.gpus))) - {one[side] for one in _flow(plan)}
     if len(idle) != 1:
@@ -74,7 +74,7 @@ def _root(plan: Plan, kind: Kind) -> tuple[int, ...]:
     return tuple(idle)
 
 
-def _flow(plan: Plan) -> Iterator[tuple[int, int]]:
+def _flow(plan: ExecutionPlan) -> Iterator[tuple[int, int]]:
     """Who gives data to whom: by writing, or by being read."""
     for rank, gpu in enumerate(plan.gpus):
         for block in gpu.blocks:
@@ -87,7 +87,7 @@ def _flow(plan: Plan) -> Iterator[tuple[int, int]]:
                     yield from ((peer, rank) for peer in peers[x.buffer_id : x.buffer_id + 1])
 
 
-def fit(collective: Collective, plan: Plan) -> Collective:
+def fit(collective: Collective, plan: ExecutionPlan) -> Collective:
     """The collective cut into as many pieces as the plan has chunks.
 
     Raises:
@@ -114,7 +114,7 @@ def fit(collective: Collective, plan: Plan) -> Collective:
 
 
 def run_plan(
-    plan: str | Plan,
+    plan: str | ExecutionPlan,
     collective: Collective | None = None,
     *,
     elements: int = 4,
@@ -167,7 +167,7 @@ def run_plan(
     )
 
 
-def _too_large(plan: Plan, place: Layout) -> str | None:
+def _too_large(plan: ExecutionPlan, place: BufferLayout) -> str | None:
     def sizes(g: Gpu) -> tuple[int, int]:
         return g.input_chunks, g.output_chunks
 
@@ -186,8 +186,8 @@ class _Experiment:
 
     def __init__(
         self,
-        plan: Plan,
-        place: Layout,
+        plan: ExecutionPlan,
+        place: BufferLayout,
         elements: int,
         dtype: np.dtype[np.generic],
         launches: int,
@@ -195,8 +195,8 @@ class _Experiment:
     ) -> None:
         rng = np.random.default_rng(seed)
         self.place, self.launches, self.elements = place, launches, elements
-        self.memory = Memory(plan, place, elements, dtype)
-        self.machine = Machine(plan, self.memory)
+        self.memory = PlanMemory(plan, place, elements, dtype)
+        self.machine = PlanMachine(plan, self.memory)
         self.values = [data(place, dtype, elements, rng) for _ in range(launches)]
         self.rows = [self._rows_of(rank) for rank in range(len(plan.gpus))]
         first = self.values[0]

@@ -26,11 +26,19 @@ from weft.dsl.base.units import SizeRange
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import BUFFER_NUMBER, Block, Buffer, Program, Protocol
 
-from ..plan.model import Channel, Channels, Gpu, Operation, Plan, RemoteBuffer, ThreadBlock
-from ..plan.order import Order
+from ..plan.model import (
+    Channel,
+    ExecutionPlan,
+    Gpu,
+    Operation,
+    PlanChannels,
+    RemoteBuffer,
+    ThreadBlock,
+)
+from ..plan.order import HappensBefore
 from ..plan.write import write_plan
 from .landing import Landing, land
-from .lower import End, Group, Incoming, Lowering, Outgoing, arrange, chained
+from .lower import End, Incoming, Lowering, OperationGroup, Outgoing, arrange, chained
 
 ALIGNMENT = 16
 ADDRESSABLE = 1 << 32
@@ -56,7 +64,7 @@ def emit(
 
 def plan_of(
     program: Program, nodes: Sequence[int] | None = None, sizes: SizeRange | None = None
-) -> Plan:
+) -> ExecutionPlan:
     """The plan of a program.
 
     ``nodes``: the node of each rank (None: all in one); blocks on one node talk through memory
@@ -79,7 +87,7 @@ def plan_of(
     packets = program.protocol is Protocol.LL
     gpus = _Emitter(_one_name_per_place(program), nodes, packets=packets).gpus()
     low, high = _sizes(program, gpus, sizes, packets=packets)
-    plan = Plan(
+    plan = ExecutionPlan(
         program.name,
         NAMES.get(program.collective.kind, str(program.collective.kind)),
         "LL" if packets else "Simple",
@@ -182,7 +190,7 @@ class _Emitter:
 
     def __init__(self, program: Program, nodes: Sequence[int] | None, *, packets: bool) -> None:
         self.program, self.packets = program, packets
-        self.order = Order.of(program)
+        self.order = HappensBefore.of(program)
         node = nodes or [0] * program.rank_count
         self.kinds = [
             Channel.MEMORY if node[a] == node[b] else Channel.PORT
@@ -230,7 +238,7 @@ class _Emitter:
             self.landing.scratch[rank],
             blocks,
             tuple(
-                Channels(kind, tuple(state.peers[kind]))
+                PlanChannels(kind, tuple(state.peers[kind]))
                 for kind in (Channel.MEMORY, Channel.PORT)
                 if state.peers[kind]
             ),
@@ -278,15 +286,15 @@ class _Emitter:
     ) -> _Made:
         block, state = self.program.ranks[rank].blocks[b], self.state[rank]
         first = self.order.first[rank][b]
-        maker = _Block(self, rank, block, self._ends(rank, block, first))
-        groups: list[Group] = list(maker.opening())
+        maker = _BlockState(self, rank, block, self._ends(rank, block, first))
+        groups: list[OperationGroup] = list(maker.opening())
         for i in range(len(block.code)):
             ops = tuple(maker.lower(first + i, (rank, b)))
-            group = Group(ops, tuple(acquires[b, i]), tuple(releases[b, i]))
+            group = OperationGroup(ops, tuple(acquires[b, i]), tuple(releases[b, i]))
             fused = _fused(groups[-1], group) if groups else None
             if fused:
                 groups[-1] = fused
-            elif group != Group(()):
+            elif group != OperationGroup(()):
                 groups.append(group)
             groups += maker.after(first + i)
         groups += maker.closing()
@@ -310,15 +318,15 @@ class _Emitter:
         return self.state[rank].channels[self.kinds[connection]].index(connection)
 
 
-def _fused(before: Group, group: Group) -> Group | None:
+def _fused(before: OperationGroup, group: OperationGroup) -> OperationGroup | None:
     """Consecutive sums into one place, if nothing is waited for between them."""
     if group.acquires or len(before.ops) != 1 or len(group.ops) != 1:
         return None
     op = chained(before.ops[0], group.ops[0])
-    return Group((op,), before.acquires, before.releases + group.releases) if op else None
+    return OperationGroup((op,), before.acquires, before.releases + group.releases) if op else None
 
 
-class _Block:
+class _BlockState:
     """Lowers the instructions of one block."""
 
     def __init__(
@@ -352,10 +360,10 @@ class _Block:
         k = self.connections[side]
         return k >= 0 and self.emitter.landing.ready[k]
 
-    def opening(self) -> Sequence[Group]:
+    def opening(self) -> Sequence[OperationGroup]:
         """Tell the sender that this launch has begun."""
         end = self.ends[1]
-        return [Group((end.tell_ready(),))] if end and self._ready(1) else []
+        return [OperationGroup((end.tell_ready(),))] if end and self._ready(1) else []
 
     def lower(self, i: int, key: tuple[int, int]) -> list[Operation]:
         """The operations of an instruction; before the first send, wait until its peer is there."""
@@ -379,12 +387,12 @@ class _Block:
         wanted = end is not None and end.channel is Channel.PORT and not self.emitter.packets
         return end if wanted else None
 
-    def after(self, i: int) -> Sequence[Group]:
+    def after(self, i: int) -> Sequence[OperationGroup]:
         """Having the last message of a port channel, tell the sender."""
         end = self._acknowledged(1)
-        return [Group((end.signal(),))] if end and i == self._last else []
+        return [OperationGroup((end.signal(),))] if end and i == self._last else []
 
-    def closing(self) -> Sequence[Group]:
+    def closing(self) -> Sequence[OperationGroup]:
         """Do not end before the network has read what was sent."""
         end = self._acknowledged(0)
-        return [Group((end.wait(),))] if end else []
+        return [OperationGroup((end.wait(),))] if end else []

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from weft.dsl.nouns.program import Buffer, Instr, Op, Program, Slice
 
-from ..plan.order import GOT, START, Order
+from ..plan.order import GOT, START, HappensBefore
 
 _PLAIN = frozenset({Op.RECV, Op.RECV_COPY_SEND})
 _TRIES = 4  # scratch places that are looked at for reuse, oldest first
@@ -56,7 +56,7 @@ class Landing:
     guarded: set[int] = field(default_factory=set)
 
 
-def land(program: Program, order: Order, ports: list[bool], *, packets: bool) -> Landing:
+def land(program: Program, order: HappensBefore, ports: list[bool], *, packets: bool) -> Landing:
     """Decide for every message; ``ports`` says which connections cross nodes."""
     count = len(order.messages)
     place = Landing(
@@ -82,7 +82,7 @@ def chunks_of(where: Slice, count: int) -> Iterator[tuple[Buffer, int]]:
 _Touch = dict[tuple[int, Buffer, int], list[int]]
 
 
-def _touching(order: Order) -> tuple[_Touch, _Touch]:
+def _touching(order: HappensBefore) -> tuple[_Touch, _Touch]:
     """Which instructions read, and which write, a chunk: by (rank, buffer, chunk)."""
     reads: _Touch = defaultdict(list)
     writes: _Touch = defaultdict(list)
@@ -96,7 +96,7 @@ def _touching(order: Order) -> tuple[_Touch, _Touch]:
     return reads, writes
 
 
-def _plain(order: Order, ports: list[bool], place: Landing) -> None:
+def _plain(order: HappensBefore, ports: list[bool], place: Landing) -> None:
     reads, writes = _touching(order)
     # A connection's messages leave in order; what leaves through a port is read late.
     late = {m.send: k for k, m in enumerate(order.messages) if ports[m.connection]}
@@ -136,7 +136,7 @@ def _source(instr: Instr) -> Slice:
     return instr.src if instr.op is Op.SEND else instr.dst
 
 
-def _overwritten(order: Order, send: int, recv: int, writes: _Touch) -> bool:
+def _overwritten(order: HappensBefore, send: int, recv: int, writes: _Touch) -> bool:
     """Whether a message's source may be written again before it is known to have arrived."""
     instr, rank = order.instrs[send], order.rank[send]
     if instr.op is Op.RECV_REDUCE_SEND:
@@ -150,7 +150,12 @@ def _overwritten(order: Order, send: int, recv: int, writes: _Touch) -> bool:
 
 
 def _is_free(
-    order: Order, send: int, recv: int, reads: _Touch, writes: _Touch, arrival: dict[int, int]
+    order: HappensBefore,
+    send: int,
+    recv: int,
+    reads: _Touch,
+    writes: _Touch,
+    arrival: dict[int, int],
 ) -> bool:
     """Whether the receiver's destination is free from the launch on, or when the send begins."""
     instr, rank = order.instrs[recv], order.rank[recv]
@@ -164,7 +169,7 @@ def _is_free(
     return True
 
 
-def _reuse(order: Order, free: deque[tuple[int, int]], send: int) -> int | None:
+def _reuse(order: HappensBefore, free: deque[tuple[int, int]], send: int) -> int | None:
     """A place whose last message has been taken when ``send`` begins."""
     for k in range(min(_TRIES, len(free))):
         offset, last = free[k]
@@ -177,7 +182,7 @@ def _reuse(order: Order, free: deque[tuple[int, int]], send: int) -> int | None:
 # --- packets ------------------------------------------------------------------------------------
 
 
-def _packets(order: Order, ports: list[bool], place: Landing) -> None:
+def _packets(order: HappensBefore, ports: list[bool], place: Landing) -> None:
     """Raw scratch first, then packets: chunk k of packets lies where raw chunks 2k, 2k+1 would."""
     _, writes = _touching(order)
     longest: dict[tuple[int, int], int] = {}
@@ -203,7 +208,7 @@ def _packets(order: Order, ports: list[bool], place: Landing) -> None:
     place.ready = [not known[a] >> b & 1 for a, b, _ in order.connections]
 
 
-def _readable(order: Order, i: int, writes: _Touch) -> bool:
+def _readable(order: HappensBefore, i: int, writes: _Touch) -> bool:
     """Whether the operand of a receive-reduce is ready before its message has come."""
     instr, rank = order.instrs[i], order.rank[i]
     for buffer, k in chunks_of(instr.src, instr.count):

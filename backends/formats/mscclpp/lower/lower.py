@@ -35,10 +35,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from weft.dsl.nouns.program import Buffer, Instr, Slice
-from weft.dsl.nouns.program import Op as Instruction
+from weft.dsl.nouns.program import Buffer, Instr, Op, Slice
 
-from ..plan.model import Channel, Local, Op, Operation, Remote
+from ..plan.model import Channel, Local, Operation, PlanOp, Remote
 
 MAX_SOURCES = 10
 """Operands on one side of an operation."""
@@ -53,19 +52,19 @@ class End:
 
     def signal(self) -> Operation:
         """Tell the peer, with everything written before."""
-        return Operation(Op.SIGNAL, self.channel, (self.id,))
+        return Operation(PlanOp.SIGNAL, self.channel, (self.id,))
 
     def wait(self) -> Operation:
         """For the peer's next signal."""
-        return Operation(Op.WAIT, self.channel, (self.id,))
+        return Operation(PlanOp.WAIT, self.channel, (self.id,))
 
     def tell_ready(self) -> Operation:
         """Tell the peer that this launch has begun."""
-        return Operation(Op.RELAXED_SIGNAL, self.channel, (self.id,))
+        return Operation(PlanOp.RELAXED_SIGNAL, self.channel, (self.id,))
 
     def wait_ready(self) -> Operation:
         """For the peer's launch to begin."""
-        return Operation(Op.RELAXED_WAIT, self.channel, (self.id,))
+        return Operation(PlanOp.RELAXED_WAIT, self.channel, (self.id,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,28 +130,28 @@ class Lowering:
                 yield from self._take(self._own(self.into.place), self.into.direct)
 
     def _local(self) -> Iterator[Operation]:
-        if self.instr.op is Instruction.COPY and self._src != self._dst:
-            yield Operation(Op.COPY, src=(self._src,), dst=(self._dst,))
-        elif self.instr.op is Instruction.REDUCE:
-            yield Operation(Op.REDUCE, src=(self._dst, self._src), dst=(self._dst,))
+        if self.instr.op is Op.COPY and self._src != self._dst:
+            yield Operation(PlanOp.COPY, src=(self._src,), dst=(self._dst,))
+        elif self.instr.op is Op.REDUCE:
+            yield Operation(PlanOp.REDUCE, src=(self._dst, self._src), dst=(self._dst,))
 
     def _take(self, landed: Local, direct: bool) -> Iterator[Operation]:
         if not direct:
-            yield Operation(Op.COPY, src=(landed,), dst=(self._dst,))
+            yield Operation(PlanOp.COPY, src=(landed,), dst=(self._dst,))
         if self.out:
             yield from self._put(landed)
 
     def _sum(self, landed: Local) -> Iterator[Operation]:
         """The sum goes to its destination, or where the message was if nobody keeps it."""
-        keeps = self.instr.op is not Instruction.RECV_REDUCE_SEND
+        keeps = self.instr.op is not Op.RECV_REDUCE_SEND
         result, sources = self._dst if keeps else landed, (self._src, landed)
         if self.out is None or self.out.end.channel is Channel.PORT:
-            yield Operation(Op.REDUCE, src=sources, dst=(result,))
+            yield Operation(PlanOp.REDUCE, src=sources, dst=(result,))
             if self.out:
                 yield from self._put(result)
             return
         yield Operation(
-            Op.REDUCE_SEND,
+            PlanOp.REDUCE_SEND,
             Channel.MEMORY,
             src=sources,
             dst=(result, self.out.operand(self.instr.count)),
@@ -163,14 +162,14 @@ class Lowering:
         assert self.out
         end, target = self.out.end, self.out.operand(self.instr.count)
         if end.channel is Channel.MEMORY:
-            yield Operation(Op.PUT, Channel.MEMORY, src=(source,), dst=(target,))
+            yield Operation(PlanOp.PUT, Channel.MEMORY, src=(source,), dst=(target,))
             yield end.signal()
             return
         if self.out.stage:
             staged = self._own(self.out.stage)
-            yield Operation(Op.COPY, src=(source,), dst=(staged,))
+            yield Operation(PlanOp.COPY, src=(source,), dst=(staged,))
             source = staged
-        yield Operation(Op.PUT_SIGNAL, Channel.PORT, (end.id,), (source,), (target,))
+        yield Operation(PlanOp.PUT_SIGNAL, Channel.PORT, (end.id,), (source,), (target,))
 
     # --- packets --------------------------------------------------------------------------------
 
@@ -184,37 +183,39 @@ class Lowering:
             yield from self._sum_packets(self._own(self.into.place))
         else:
             landed = self._own(self.into.place)
-            yield Operation(Op.UNPACK, src=(landed,), dst=(self._dst,))
+            yield Operation(PlanOp.UNPACK, src=(landed,), dst=(self._dst,))
             if self.out and self.out.stage:
                 yield from self._send_packets(self._dst)
             elif self.out:
                 yield Operation(
-                    Op.READ_PUT_PACKETS,
+                    PlanOp.READ_PUT_PACKETS,
                     Channel.MEMORY,
                     src=(landed,),
                     dst=(self.out.operand(self.instr.count),),
                 )
 
     def _sum_packets(self, landed: Local) -> Iterator[Operation]:
-        keeps = self.instr.op is not Instruction.RECV_REDUCE_SEND
+        keeps = self.instr.op is not Op.RECV_REDUCE_SEND
         result = self._dst if keeps else self._own(self._temporary())
         if self.guarded:
             # The operand may still be in the making when the sum would read it: only the
             # packets tell. They are taken first.
             spare = self._own(self._temporary())
-            yield Operation(Op.UNPACK, src=(landed,), dst=(spare,))
-            yield Operation(Op.REDUCE, src=(self._src, spare), dst=(result,))
+            yield Operation(PlanOp.UNPACK, src=(landed,), dst=(spare,))
+            yield Operation(PlanOp.REDUCE, src=(self._src, spare), dst=(result,))
             if self.out:
                 yield from self._send_packets(result)
         elif self.out is None:
-            yield Operation(Op.REDUCE_PACKETS, src=(self._src, landed), dst=(result,))
+            yield Operation(PlanOp.REDUCE_PACKETS, src=(self._src, landed), dst=(result,))
         elif self.out.stage:
             staged = self._own(self.out.stage)
-            yield Operation(Op.REDUCE_COPY_PACKETS, src=(self._src, landed), dst=(result, staged))
+            yield Operation(
+                PlanOp.REDUCE_COPY_PACKETS, src=(self._src, landed), dst=(result, staged)
+            )
             yield self._post(staged)
         else:
             yield Operation(
-                Op.REDUCE_SEND_PACKETS,
+                PlanOp.REDUCE_SEND_PACKETS,
                 Channel.MEMORY,
                 src=(self._src, landed),
                 dst=(result, self.out.operand(self.instr.count)),
@@ -228,21 +229,21 @@ class Lowering:
         assert self.out
         if self.out.stage is None:
             yield Operation(
-                Op.PUT_PACKETS,
+                PlanOp.PUT_PACKETS,
                 Channel.MEMORY,
                 src=(source,),
                 dst=(self.out.operand(self.instr.count),),
             )
             return
         staged = self._own(self.out.stage)
-        yield Operation(Op.COPY_PACKETS, src=(source,), dst=(staged,))
+        yield Operation(PlanOp.COPY_PACKETS, src=(source,), dst=(staged,))
         yield self._post(staged)
 
     def _post(self, staged: Local) -> Operation:
         """Own packets, through a port channel: it waits for them by itself."""
         assert self.out
         return Operation(
-            Op.READ_PUT_PACKETS,
+            PlanOp.READ_PUT_PACKETS,
             Channel.PORT,
             (self.out.end.id,),
             (staged,),
@@ -250,56 +251,54 @@ class Lowering:
         )
 
 
-_LOCAL = frozenset({Instruction.COPY, Instruction.REDUCE, Instruction.NOP})
-_SUMS = frozenset(
-    {Instruction.RECV_REDUCE_COPY, Instruction.RECV_REDUCE_SEND, Instruction.RECV_REDUCE_COPY_SEND}
-)
+_LOCAL = frozenset({Op.COPY, Op.REDUCE, Op.NOP})
+_SUMS = frozenset({Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY_SEND})
 
 
 def chained(one: Operation, other: Operation) -> Operation | None:
     """Two sums into one place at once, or None if they are not that."""
-    if one.op is not Op.REDUCE or other.op is not Op.REDUCE or one.dst != other.dst:
+    if one.op is not PlanOp.REDUCE or other.op is not PlanOp.REDUCE or one.dst != other.dst:
         return None
     if other.src[0] != other.dst[0] or other.dst[0] in other.src[1:]:
         return None
     if len(one.src) + len(other.src) - 1 > MAX_SOURCES:
         return None
-    return Operation(Op.REDUCE, src=one.src + other.src[1:], dst=one.dst)
+    return Operation(PlanOp.REDUCE, src=one.src + other.src[1:], dst=one.dst)
 
 
 MAX_OPS = 64
 """Operations of a thread block."""
 
-NOP = Operation(Op.NOP)
+NOP = Operation(PlanOp.NOP)
 
 _TELLS = frozenset(
     {
-        Op.SIGNAL,
-        Op.RELAXED_SIGNAL,
-        Op.RELEASE,
-        Op.PUT_SIGNAL,
-        Op.PUT_SIGNAL_FLUSH,
-        Op.PUT_PACKETS,
-        Op.READ_PUT_PACKETS,
-        Op.REDUCE_SEND_PACKETS,
-        Op.REDUCE_COPY_SEND_PACKETS,
+        PlanOp.SIGNAL,
+        PlanOp.RELAXED_SIGNAL,
+        PlanOp.RELEASE,
+        PlanOp.PUT_SIGNAL,
+        PlanOp.PUT_SIGNAL_FLUSH,
+        PlanOp.PUT_PACKETS,
+        PlanOp.READ_PUT_PACKETS,
+        PlanOp.REDUCE_SEND_PACKETS,
+        PlanOp.REDUCE_COPY_SEND_PACKETS,
     }
 )
-_ONLY_TELLS = frozenset({Op.SIGNAL, Op.RELAXED_SIGNAL, Op.RELEASE})
-_ONLY_WAITS = frozenset({Op.WAIT, Op.RELAXED_WAIT, Op.ACQUIRE})
-_POSTS = frozenset({Op.PUT, Op.PUT_SIGNAL, Op.PUT_SIGNAL_FLUSH})
+_ONLY_TELLS = frozenset({PlanOp.SIGNAL, PlanOp.RELAXED_SIGNAL, PlanOp.RELEASE})
+_ONLY_WAITS = frozenset({PlanOp.WAIT, PlanOp.RELAXED_WAIT, PlanOp.ACQUIRE})
+_POSTS = frozenset({PlanOp.PUT, PlanOp.PUT_SIGNAL, PlanOp.PUT_SIGNAL_FLUSH})
 _LEARNS = _ONLY_WAITS | {
-    Op.READ_PUT_PACKETS,
-    Op.REDUCE_SEND_PACKETS,
-    Op.REDUCE_COPY_SEND_PACKETS,
-    Op.UNPACK,
-    Op.REDUCE_PACKETS,
-    Op.REDUCE_COPY_PACKETS,
+    PlanOp.READ_PUT_PACKETS,
+    PlanOp.REDUCE_SEND_PACKETS,
+    PlanOp.REDUCE_COPY_SEND_PACKETS,
+    PlanOp.UNPACK,
+    PlanOp.REDUCE_PACKETS,
+    PlanOp.REDUCE_COPY_PACKETS,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class OperationGroup:
     """Operations that stay together: semaphores to acquire first, and to release after."""
 
     ops: tuple[Operation, ...]
@@ -309,17 +308,19 @@ class Group:
     def operations(self) -> tuple[Operation, ...]:
         """With its semaphores, at most 16 in one operation."""
         return (
-            *_semaphores(Op.ACQUIRE, self.acquires),
+            *_semaphores(PlanOp.ACQUIRE, self.acquires),
             *self.ops,
-            *_semaphores(Op.RELEASE, self.releases),
+            *_semaphores(PlanOp.RELEASE, self.releases),
         )
 
 
-def _semaphores(op: Op, ids: Sequence[int]) -> Iterator[Operation]:
+def _semaphores(op: PlanOp, ids: Sequence[int]) -> Iterator[Operation]:
     return (Operation(op, ids=tuple(ids[k : k + 16])) for k in range(0, len(ids), 16))
 
 
-def arrange(groups: Sequence[Group], semaphore: Callable[[], int]) -> list[tuple[Operation, ...]]:
+def arrange(
+    groups: Sequence[OperationGroup], semaphore: Callable[[], int]
+) -> list[tuple[Operation, ...]]:
     """Thread blocks of at most 64 operations, one after another through a semaphore each.
 
     ``semaphore`` makes a new one.
@@ -330,8 +331,8 @@ def arrange(groups: Sequence[Group], semaphore: Callable[[], int]) -> list[tuple
         longer = with_nops(current, group.operations())
         if len(longer) > MAX_OPS - 2 and current:
             link = semaphore()
-            parts.append(tuple(with_nops(current, (Operation(Op.RELEASE, ids=(link,)),))))
-            longer = with_nops([Operation(Op.ACQUIRE, ids=(link,))], group.operations())
+            parts.append(tuple(with_nops(current, (Operation(PlanOp.RELEASE, ids=(link,)),))))
+            longer = with_nops([Operation(PlanOp.ACQUIRE, ids=(link,))], group.operations())
         current = longer
     if current:
         parts.append(tuple(current))
@@ -344,7 +345,7 @@ def with_nops(before: Sequence[Operation], ops: Sequence[Operation]) -> list[Ope
     for op in ops:
         apart: list[Operation] = []
         for earlier in reversed(made):
-            if earlier.op is Op.NOP:
+            if earlier.op is PlanOp.NOP:
                 break
             apart.append(earlier)
         if any(_must_meet(earlier, op) for earlier in apart):
@@ -356,7 +357,7 @@ def with_nops(before: Sequence[Operation], ops: Sequence[Operation]) -> list[Ope
 def _must_meet(earlier: Operation, later: Operation) -> bool:
     if _alone(earlier) and _alone(later):
         return False
-    if earlier.op is later.op is Op.ACQUIRE:
+    if earlier.op is later.op is PlanOp.ACQUIRE:
         return True  # another thread must not take what an earlier acquire waits for
     if _tells(later) and earlier.op not in _ONLY_TELLS:
         return True
@@ -372,7 +373,7 @@ def _alone(op: Operation) -> bool:
 
 
 def _tells(op: Operation) -> bool:
-    return op.op in _TELLS or (op.op is Op.PUT and op.channel is Channel.PORT)
+    return op.op in _TELLS or (op.op is PlanOp.PUT and op.channel is Channel.PORT)
 
 
 def _overlap(one: Sequence[object], other: Sequence[object]) -> bool:

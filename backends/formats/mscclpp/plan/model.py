@@ -24,7 +24,7 @@ class Channel(StrEnum):
     SWITCH = "switch"  #: multicast in the switch (NVLS)
 
 
-class Op(StrEnum):
+class PlanOp(StrEnum):
     """What the loader accepts, by its names."""
 
     NOP = "nop"  #: the threads of the block meet
@@ -101,7 +101,7 @@ class Operation:
         unit, chunks, body: a pipeline: the body on unit bytes at a time of so many chunks.
     """
 
-    op: Op
+    op: PlanOp
     channel: Channel | None = None
     ids: tuple[int, ...] = ()
     src: tuple[Operand, ...] = ()
@@ -132,7 +132,7 @@ class ThreadBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Channels:
+class PlanChannels:
     """Channels of one type to peers; a switch channel has groups of ranks and a buffer instead."""
 
     kind: Channel
@@ -158,7 +158,7 @@ class Gpu:
     output_chunks: int
     scratch_chunks: int
     blocks: tuple[ThreadBlock, ...]
-    channels: tuple[Channels, ...] = ()
+    channels: tuple[PlanChannels, ...] = ()
     remote: tuple[RemoteBuffer, ...] = ()
     semaphores: tuple[int, ...] = ()
 
@@ -175,7 +175,7 @@ UNLIMITED = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExecutionPlan:
     """A plan; sizes in bytes. ``remarks`` tell what a reader noticed and the loader ignores."""
 
     name: str

@@ -23,7 +23,7 @@ _KEPT = 8  # clocks of so many ranks are kept; callers go through the ranks one 
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class PlanMessage:
     """One message: the instructions that send and receive it, and its connection."""
 
     send: int
@@ -32,7 +32,7 @@ class Message:
 
 
 @dataclass(eq=False)
-class Order:
+class HappensBefore:
     """All instructions of a program in one list, block after block, and what precedes what.
 
     Attributes:
@@ -50,7 +50,7 @@ class Order:
     index: list[int]
     first: list[list[int]]
     connections: list[tuple[int, int, int]] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    messages: list[PlanMessage] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
     received: list[int] = field(default_factory=list)
     level: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -58,13 +58,13 @@ class Order:
     _clocks: dict[int, Ints32] = field(default_factory=dict)
 
     @staticmethod
-    def of(program: Program) -> Order:
+    def of(program: Program) -> HappensBefore:
         """Flatten a program.
 
         Raises:
             CheckFailed: the ends of a connection do not match, or the program deadlocks.
         """
-        order = Order(
+        order = HappensBefore(
             program,
             program.instrs,
             program.rank.tolist(),
@@ -99,7 +99,7 @@ class Order:
         if any(not np.array_equal(a, b) for a, b in zip(*sides, strict=True)):
             self._refuse_unmatched(*sides)
         connection = which[: len(send)].tolist()
-        self.messages = list(map(Message, send.tolist(), recv.tolist(), connection))
+        self.messages = list(map(PlanMessage, send.tolist(), recv.tolist(), connection))
         for column, rows in ((self.sent, send), (self.received, recv)):
             column += [-1] * p.instructions
             for number, i in enumerate(rows.tolist()):

@@ -19,14 +19,14 @@ from .model import (
     MOST_CHUNKS,
     UNLIMITED,
     Channel,
-    Channels,
+    ExecutionPlan,
     Gpu,
     Local,
     Multicast,
-    Op,
     Operand,
     Operation,
-    Plan,
+    PlanChannels,
+    PlanOp,
     Remote,
     RemoteBuffer,
     ThreadBlock,
@@ -42,26 +42,26 @@ _IGNORED = frozenset({"chunk rank", "chunk_rank"})
 """Keys that MSCCL++'s own writer leaves in operands, and nobody reads."""
 
 
-def read_plan(text: str, where: str = "plan") -> Plan:
+def read_plan(text: str, where: str = "plan") -> ExecutionPlan:
     """The plan in a text.
 
     Raises:
         BadFile: no JSON, or something the loader refuses or crashes on.
         UnknownName: an operation, buffer or channel type that it does not know.
     """
-    return _Reader().plan(parse_json(text, where), where)
+    return _PlanReader().plan(parse_json(text, where), where)
 
 
-class _Reader:
+class _PlanReader:
     """Collects what is ignored while it reads."""
 
     def __init__(self) -> None:
         self.remarks: list[str] = []
 
-    def plan(self, data: Any, where: str) -> Plan:
+    def plan(self, data: Any, where: str) -> ExecutionPlan:
         f = Fields(data, where)
         gpus = self.each(f, "gpus", where, self.gpu)
-        plan = Plan(
+        plan = ExecutionPlan(
             name=f.get("name", str),
             collective=f.get("collective", str),
             protocol=f.get("protocol", str),
@@ -75,8 +75,8 @@ class _Reader:
             max_bytes=_whole(f, "max_message_size", where, UNLIMITED),
         )
         self.rest(f, where)
-        return Plan(
-            **{k: getattr(plan, k) for k in Plan.__dataclass_fields__ if k != "remarks"},
+        return ExecutionPlan(
+            **{k: getattr(plan, k) for k in ExecutionPlan.__dataclass_fields__ if k != "remarks"},
             remarks=tuple(dict.fromkeys(self.remarks)),
         )
 
@@ -129,20 +129,20 @@ class _Reader:
 
     def operation(self, data: Any, _: int, where: str) -> Operation:
         f = Fields(data, where)
-        op = _name(Op, f, "name", where)
+        op = _name(PlanOp, f, "name", where)
         channel = _name(Channel, f, "channel_type", where) if "channel_type" in data else None
         ids = f.integers("channel_ids", [])
-        if op in (Op.ACQUIRE, Op.RELEASE):
+        if op in (PlanOp.ACQUIRE, PlanOp.RELEASE):
             ids = f.integers("semaphore_ids")
         barrier = None
-        if op is Op.BARRIER:
+        if op is PlanOp.BARRIER:
             barrier = (f.get("barrier_id", int), f.get("num_threadblocks", int))
         share = context = None
         if "tbg_info" in data:
             g = Fields(f.get("tbg_info", dict), f"{where}.tbg_info")
             share = _whole(g, "tb_id", where), _whole(g, "tbg_size", where)
         body: tuple[Operation, ...] = ()
-        if op is Op.PIPELINE:
+        if op is PlanOp.PIPELINE:
             g = Fields(f.get("iter_context", dict), f"{where}.iter_context")
             context = _whole(g, "unit_size", where), _chunks(g, "num_chunks", where)
             body = self.each(f, "ops", where, self.operation)
@@ -174,11 +174,11 @@ class _Reader:
         self.rest(f, where, _IGNORED)
         return made
 
-    def channels(self, data: Any, _: int, where: str) -> Channels:
+    def channels(self, data: Any, _: int, where: str) -> PlanChannels:
         f = Fields(data, where)
         kind = _name(Channel, f, "channel_type", where)
         if kind is not Channel.SWITCH:
-            made = Channels(kind, tuple(f.integers("connected_to")))
+            made = PlanChannels(kind, tuple(f.integers("connected_to")))
         else:
 
             def group(item: Any, _: int, place: str) -> tuple[int, ...]:
@@ -189,7 +189,7 @@ class _Reader:
                 return ranks
 
             buffer = _name(Buffer, f, "buffer_type", where)
-            made = Channels(kind, (), buffer, self.each(f, "rank_groups", where, group))
+            made = PlanChannels(kind, (), buffer, self.each(f, "rank_groups", where, group))
         self.rest(f, where)
         return made
 
@@ -235,7 +235,7 @@ class _Reader:
 def _name(kind: type[E], f: Fields, key: str, where: str) -> E:
     text = f.get(key, str)
     if text not in set(kind):
-        noun = {Op: "operation", Buffer: "buffer", Channel: "channel type"}.get(kind, key)
+        noun = {PlanOp: "operation", Buffer: "buffer", Channel: "channel type"}.get(kind, key)
         raise UnknownName(noun, text, kind, where=where)
     return kind(text)
 

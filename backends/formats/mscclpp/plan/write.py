@@ -6,20 +6,20 @@ import json
 from typing import Any
 
 from .model import (
-    Channels,
+    ExecutionPlan,
     Gpu,
     Local,
     Multicast,
-    Op,
     Operand,
     Operation,
-    Plan,
+    PlanChannels,
+    PlanOp,
     RemoteBuffer,
     ThreadBlock,
 )
 
 
-def write_plan(plan: Plan) -> str:
+def write_plan(plan: ExecutionPlan) -> str:
     """One line per operation, so that people and ``diff`` can read it."""
     head = {
         "name": plan.name,
@@ -77,7 +77,7 @@ def _block(number: int, block: ThreadBlock) -> str:
 def operation_json(op: Operation) -> dict[str, Any]:
     """The JSON object of one operation; a key only where it says something."""
     data: dict[str, Any] = {"name": str(op.op)}
-    if op.op in (Op.ACQUIRE, Op.RELEASE):
+    if op.op in (PlanOp.ACQUIRE, PlanOp.RELEASE):
         data["semaphore_ids"] = list(op.ids)
     elif op.ids:
         data["channel_ids"] = list(op.ids)
@@ -93,7 +93,7 @@ def operation_json(op: Operation) -> dict[str, Any]:
         data["tbg_info"] = {"tb_id": op.share[0], "tbg_size": op.share[1]}
     if op.reduce_op is not None:
         data["reduce_op"] = op.reduce_op
-    if op.op is Op.PIPELINE:
+    if op.op is PlanOp.PIPELINE:
         data["iter_context"] = {"unit_size": op.unit, "num_chunks": op.chunks}
         data["ops"] = [operation_json(one) for one in op.body]
     return data
@@ -107,7 +107,7 @@ def _operand(x: Operand) -> dict[str, Any]:
     return {"buffer_id": x.buffer_id, "index": x.index, "size": x.size}
 
 
-def _channels(c: Channels) -> dict[str, Any]:
+def _channels(c: PlanChannels) -> dict[str, Any]:
     if c.buffer is not None:
         groups = [{"size": len(g), "ranks": list(g)} for g in c.groups]
         return {"channel_type": str(c.kind), "buffer_type": str(c.buffer), "rank_groups": groups}

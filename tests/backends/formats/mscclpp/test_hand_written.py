@@ -12,35 +12,35 @@ from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
 from weft.backends.formats.mscclpp.plan.model import (
     Channel,
-    Channels,
+    ExecutionPlan,
     Gpu,
     Local,
-    Op,
     Operand,
     Operation,
-    Plan,
+    PlanChannels,
+    PlanOp,
     Remote,
     RemoteBuffer,
     ThreadBlock,
 )
 from weft.dsl.nouns.program import Buffer
 
-NOP = Operation(Op.NOP)
+NOP = Operation(PlanOp.NOP)
 INPUT, OUTPUT, SCRATCH = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH
 MEMORY = Channel.MEMORY
 
 
-def sync(op: Op) -> Operation:
+def sync(op: PlanOp) -> Operation:
     return Operation(op, MEMORY, (0,))
 
 
-def data(op: Op, src: tuple[Operand, ...], dst: tuple[Operand, ...]) -> Operation:
+def data(op: PlanOp, src: tuple[Operand, ...], dst: tuple[Operand, ...]) -> Operation:
     remote = any(isinstance(x, Remote) for x in (*src, *dst))
     return Operation(op, MEMORY if remote else None, src=src, dst=dst)
 
 
-READY = (sync(Op.RELAXED_SIGNAL), sync(Op.RELAXED_WAIT), NOP)
-DONE = (NOP, sync(Op.SIGNAL), sync(Op.WAIT), NOP)
+READY = (sync(PlanOp.RELAXED_SIGNAL), sync(PlanOp.RELAXED_WAIT), NOP)
+DONE = (NOP, sync(PlanOp.SIGNAL), sync(PlanOp.WAIT), NOP)
 
 
 def pair(
@@ -48,36 +48,36 @@ def pair(
     chunks: tuple[int, int, int],
     *code: tuple[Operation, ...],
     buffer: Buffer = OUTPUT,
-) -> Plan:
+) -> ExecutionPlan:
     """Two ranks, a block and a memory channel each, and one remote buffer."""
     gpus = tuple(
         Gpu(
             *chunks,
             (ThreadBlock(ops, ((MEMORY, (0,)),), ((MEMORY, (0,)),)),),
-            (Channels(MEMORY, (1 - r,)),),
+            (PlanChannels(MEMORY, (1 - r,)),),
             (RemoteBuffer(1 - r, buffer, (MEMORY,)),),
         )
         for r, ops in enumerate(code)
     )
-    return Plan("by hand", collective, "Simple", False, gpus, max_bytes=1 << 20)
+    return ExecutionPlan("by hand", collective, "Simple", False, gpus, max_bytes=1 << 20)
 
 
-def right(plan: Plan) -> bool:
+def right(plan: ExecutionPlan) -> bool:
     assert read_plan(write_plan(plan)) == plan
     return not errors(check_plan(plan)) and run_plan(plan, orders=100).ok
 
 
-def reasons(plan: Plan) -> set[str]:
+def reasons(plan: ExecutionPlan) -> set[str]:
     return {f.check for f in errors(check_plan(plan))}
 
 
 def pipelined(rank: int) -> tuple[Operation, ...]:
     """An allgather of two chunks each, a chunk at a time."""
     own, there = Local(INPUT, 0, 2), Local(OUTPUT, 2 * rank, 2)
-    put = data(Op.PUT, (own,), (Remote(0, 2 * rank, 2),))
-    send = Operation(Op.PIPELINE, unit=16, chunks=2, body=(put, NOP, sync(Op.SIGNAL)))
-    take = Operation(Op.PIPELINE, unit=16, chunks=2, body=(sync(Op.WAIT), NOP))
-    return (*READY, send, data(Op.COPY, (own,), (there,)), take)
+    put = data(PlanOp.PUT, (own,), (Remote(0, 2 * rank, 2),))
+    send = Operation(PlanOp.PIPELINE, unit=16, chunks=2, body=(put, NOP, sync(PlanOp.SIGNAL)))
+    take = Operation(PlanOp.PIPELINE, unit=16, chunks=2, body=(sync(PlanOp.WAIT), NOP))
+    return (*READY, send, data(PlanOp.COPY, (own,), (there,)), take)
 
 
 def test_a_pipeline_is_its_body_chunk_by_chunk() -> None:
@@ -93,7 +93,7 @@ def test_a_pipeline_is_its_body_chunk_by_chunk() -> None:
 def reading(rank: int) -> tuple[Operation, ...]:
     """An allreduce that reads the peer's input."""
     one = Local(INPUT, 0, 1)
-    return (*READY, data(Op.READ_REDUCE, (one, Remote(0, 0, 1)), (Local(OUTPUT, 0, 1),)), *DONE)
+    return (*READY, data(PlanOp.READ_REDUCE, (one, Remote(0, 0, 1)), (Local(OUTPUT, 0, 1),)), *DONE)
 
 
 def test_a_peer_does_not_end_while_it_is_read() -> None:
@@ -104,22 +104,22 @@ def test_a_peer_does_not_end_while_it_is_read() -> None:
     assert reasons(put_in(put_in(plan, (0, 0, 1)), (1, 0, 0))) == {"handshake"}
 
 
-def alone(*blocks: tuple[Operation, ...], scratch: int = 4) -> Plan:
+def alone(*blocks: tuple[Operation, ...], scratch: int = 4) -> ExecutionPlan:
     """One GPU, whose allreduce is a copy."""
     made = tuple(ThreadBlock(ops) for ops in blocks)
-    return Plan(
+    return ExecutionPlan(
         "alone", "allreduce", "Simple", False, (Gpu(4, 4, scratch, made),), max_bytes=1 << 20
     )
 
 
 def test_blocks_share_a_range_and_meet_at_a_barrier() -> None:
     whole = Local(INPUT, 0, 4), Local(SCRATCH, 0, 4)
-    meet = Operation(Op.BARRIER, barrier=(3, 2))
+    meet = Operation(PlanOp.BARRIER, barrier=(3, 2))
 
     def half(k: int) -> Operation:
-        return replace(data(Op.COPY, whole[:1], whole[1:]), share=(k, 2))
+        return replace(data(PlanOp.COPY, whole[:1], whole[1:]), share=(k, 2))
 
-    out = data(Op.COPY, (Local(SCRATCH, 0, 4),), (Local(OUTPUT, 0, 4),))
+    out = data(PlanOp.COPY, (Local(SCRATCH, 0, 4),), (Local(OUTPUT, 0, 4),))
     plan = alone((half(0), meet, out), (half(1), meet))
     assert right(plan)
     apart = alone((half(0), NOP, out), (half(1),))
@@ -133,13 +133,13 @@ def test_semaphores_count() -> None:
     """Two releases by two blocks are both needed for the second acquire, not for the first."""
 
     def piece(k: int) -> tuple[Operation, ...]:
-        copy = data(Op.COPY, (Local(INPUT, 2 * k, 2),), (Local(SCRATCH, 2 * k, 2),))
-        return (copy, NOP, Operation(Op.RELEASE, ids=(0,)))
+        copy = data(PlanOp.COPY, (Local(INPUT, 2 * k, 2),), (Local(SCRATCH, 2 * k, 2),))
+        return (copy, NOP, Operation(PlanOp.RELEASE, ids=(0,)))
 
-    take = Operation(Op.ACQUIRE, ids=(0,))
-    out = data(Op.COPY, (Local(SCRATCH, 0, 4),), (Local(OUTPUT, 0, 4),))
+    take = Operation(PlanOp.ACQUIRE, ids=(0,))
+    out = data(PlanOp.COPY, (Local(SCRATCH, 0, 4),), (Local(OUTPUT, 0, 4),))
 
-    def gathered(*ops: Operation) -> Plan:
+    def gathered(*ops: Operation) -> ExecutionPlan:
         plan = alone(piece(0), piece(1), ops)
         return replace(plan, gpus=(replace(plan.gpus[0], semaphores=(0,)),))
 

@@ -17,7 +17,7 @@ from weft.backends.formats.mscclpp import plan_of, read_plan, write_plan
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.format import MscclppJson
 from weft.backends.formats.mscclpp.interpret import collective_of, run_plan
-from weft.backends.formats.mscclpp.plan.model import Op, Operation, Plan
+from weft.backends.formats.mscclpp.plan.model import ExecutionPlan, Operation, PlanOp
 from weft.backends.runtime import MSCCL
 from weft.dsl.base.errors import BadFile, UnknownName, UserError
 from weft.dsl.base.units import SizeRange
@@ -92,7 +92,9 @@ def test_its_signals_are_needed() -> None:
     """Both directions share a channel there: a ready signal must not pass for the data's."""
     plan = read_plan(json.dumps(hand_written()))
     spoiled = plans.put_in(plan, (0, 0, 3))  # rank 0 does not wait until rank 1 is ready
-    spoiled = plans.put_in(spoiled, (0, 0, 7), spoiled.gpus[0].blocks[0].ops[7], Operation(Op.NOP))
+    spoiled = plans.put_in(
+        spoiled, (0, 0, 7), spoiled.gpus[0].blocks[0].ops[7], Operation(PlanOp.NOP)
+    )
     assert errors(check_plan(spoiled))
     assert not run_plan(spoiled, orders=48).ok
 
@@ -287,7 +289,7 @@ def test_more_gpus_per_node_than_ranks_are_one_node() -> None:
 
 
 def test_in_place_plans_speak_of_one_buffer() -> None:
-    def letters(plan: Plan) -> set[str]:
+    def letters(plan: ExecutionPlan) -> set[str]:
         return {b.buffer for g in plan.gpus for b in g.remote}
 
     for schedule, buffer in (

@@ -14,7 +14,7 @@ from weft.backends.compile.compile import CompileOptions, compile_algorithm, com
 from weft.backends.formats.mscclpp import plan_of, read_plan, write_plan
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
-from weft.backends.formats.mscclpp.plan.model import Channel, Op, Remote
+from weft.backends.formats.mscclpp.plan.model import Channel, PlanOp, Remote
 from weft.dsl.nouns.program import Program, Protocol
 
 NAMES = [*plans.SCHEDULES, "hierarchical"]
@@ -78,20 +78,22 @@ def test_channels_follow_the_nodes() -> None:
     within = {(a, g) for a, gpu in enumerate(plan.gpus) for g in gpu.peers(Channel.MEMORY)}
     assert across == {(0, 3), (3, 0), (1, 2), (2, 1)}
     assert within == {(0, 1), (1, 0), (2, 3), (3, 2)}
-    puts = [op for _, op in plans.operations(plan, Op.PUT, Op.REDUCE_SEND, Op.PUT_SIGNAL)]
-    assert {op.channel for op in puts if op.op is Op.PUT_SIGNAL} == {Channel.PORT}
-    assert {op.channel for op in puts if op.op is not Op.PUT_SIGNAL} == {Channel.MEMORY}
+    puts = [
+        op for _, op in plans.operations(plan, PlanOp.PUT, PlanOp.REDUCE_SEND, PlanOp.PUT_SIGNAL)
+    ]
+    assert {op.channel for op in puts if op.op is PlanOp.PUT_SIGNAL} == {Channel.PORT}
+    assert {op.channel for op in puts if op.op is not PlanOp.PUT_SIGNAL} == {Channel.MEMORY}
 
 
 def test_what_is_received_once_lands_where_it_is_wanted() -> None:
     """An allgather writes no place twice: everything goes straight into the output."""
     plan = plan_of(plans.program("dgx1 allgather"))
     assert all(g.scratch_chunks == 0 for g in plan.gpus)
-    sources = {op.src[0].buffer for _, op in plans.operations(plan, Op.COPY)}
+    sources = {op.src[0].buffer for _, op in plans.operations(plan, PlanOp.COPY)}
     assert sources == {"i"}  # a rank's own block
     targets = [
         plan.gpus[r].remote[plan.gpus[r].blocks[b].buffer_ids(Channel.MEMORY)[x.buffer_id]]
-        for (r, b, _), op in plans.operations(plan, Op.PUT)
+        for (r, b, _), op in plans.operations(plan, PlanOp.PUT)
         for x in op.dst
         if isinstance(x, Remote)
     ]
@@ -100,14 +102,14 @@ def test_what_is_received_once_lands_where_it_is_wanted() -> None:
 
 def test_packets_need_no_handshake_where_everybody_hears_of_everybody() -> None:
     all_to_all = plan_of(plans.program("two shot", Protocol.LL))
-    assert not list(plans.operations(all_to_all, Op.RELAXED_SIGNAL, Op.SIGNAL))
+    assert not list(plans.operations(all_to_all, PlanOp.RELAXED_SIGNAL, PlanOp.SIGNAL))
     assert all_to_all.double_scratch
     one_way = plan_of(plans.program("broadcast", Protocol.LL))
-    assert list(plans.operations(one_way, Op.RELAXED_SIGNAL))
+    assert list(plans.operations(one_way, PlanOp.RELAXED_SIGNAL))
 
 
 def test_sums_into_one_place_are_one_operation() -> None:
     plan = plan_of(plans.program("one shot"))
-    sums = [op for _, op in plans.operations(plan, Op.REDUCE)]
+    sums = [op for _, op in plans.operations(plan, PlanOp.REDUCE)]
     assert sums
     assert max(len(op.src) for op in sums) <= 10

@@ -17,12 +17,12 @@ from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
 from weft.backends.formats.mscclpp.plan.model import (
     Channel,
-    Channels,
+    ExecutionPlan,
     Local,
     Multicast,
-    Op,
     Operation,
-    Plan,
+    PlanChannels,
+    PlanOp,
     Remote,
     RemoteBuffer,
 )
@@ -32,23 +32,23 @@ RING = plan_of(plans.program("ring"))
 PORTS = plan_of(plans.program("ring"), (0, 1, 2, 3))
 SHOTS = plan_of(plans.program("two shot"))
 PACKETS = plan_of(plans.program("ring", Protocol.LL))
-NOP = Operation(Op.NOP)
+NOP = Operation(PlanOp.NOP)
 
 
-def first(plan: Plan, *ops: Op, nth: int = 0) -> tuple[plans.Where, Operation]:
+def first(plan: ExecutionPlan, *ops: PlanOp, nth: int = 0) -> tuple[plans.Where, Operation]:
     return list(operations(plan, *ops))[nth]
 
 
-def drop(plan: Plan, *ops: Op, nth: int = 0) -> Plan:
+def drop(plan: ExecutionPlan, *ops: PlanOp, nth: int = 0) -> ExecutionPlan:
     return put_in(plan, first(plan, *ops, nth=nth)[0])
 
 
-def change(plan: Plan, kind: Op, **fields: object) -> Plan:
+def change(plan: ExecutionPlan, kind: PlanOp, **fields: object) -> ExecutionPlan:
     where, old = first(plan, kind)
     return put_in(plan, where, replace(old, **fields))
 
 
-def nop_before(plan: Plan, op: Op) -> Plan:
+def nop_before(plan: ExecutionPlan, op: PlanOp) -> ExecutionPlan:
     """Without the nop that stands right before the first operation of a kind."""
     for (r, b, k), _ in operations(plan, op):
         if k and plan.gpus[r].blocks[b].ops[k - 1] == NOP:
@@ -60,53 +60,61 @@ def moved(x: Local, by: int) -> Local:
     return replace(x, index=x.index + by)
 
 
-def many(plan: Plan, count: int) -> Plan:
+def many(plan: ExecutionPlan, count: int) -> ExecutionPlan:
     return with_block(plan, 0, 0, lambda t: replace(t, ops=(*t.ops, *[NOP] * (count - len(t.ops)))))
 
 
-def swap_channels(plan: Plan) -> Plan:
+def swap_channels(plan: ExecutionPlan) -> ExecutionPlan:
     def swapped(t: plans.ThreadBlock) -> plans.ThreadBlock:
         return replace(t, channels=tuple((k, ids[::-1]) for k, ids in t.channels))
 
     return with_block(plan, 0, 0, swapped)
 
 
-def swap_buffers(plan: Plan) -> Plan:
+def swap_buffers(plan: ExecutionPlan) -> ExecutionPlan:
     def swapped(t: plans.ThreadBlock) -> plans.ThreadBlock:
         return replace(t, remote=tuple((k, ids[::-1]) for k, ids in t.remote))
 
     return with_block(plan, 0, 0, swapped)
 
 
-PUT = first(RING, Op.PUT)[1]
+PUT = first(RING, PlanOp.PUT)[1]
 ONE = Local(Buffer.INPUT, 0, 1)
 
-WRONG: dict[str, tuple[Callable[[], Plan], str, str]] = {
+WRONG: dict[str, tuple[Callable[[], ExecutionPlan], str, str]] = {
     # how, the check that must find it, words of its message
-    "a signal is missing": (lambda: drop(RING, Op.SIGNAL), "signals", "a wait never ends"),
-    "a wait is missing": (lambda: drop(RING, Op.WAIT), "signals", "next launch"),
-    "nobody tells that it is ready": (lambda: drop(RING, Op.RELAXED_SIGNAL), "signals", "never"),
+    "a signal is missing": (lambda: drop(RING, PlanOp.SIGNAL), "signals", "a wait never ends"),
+    "a wait is missing": (lambda: drop(RING, PlanOp.WAIT), "signals", "next launch"),
+    "nobody tells that it is ready": (
+        lambda: drop(RING, PlanOp.RELAXED_SIGNAL),
+        "signals",
+        "never",
+    ),
     "no handshake at all": (
-        lambda: drop(drop(RING, Op.RELAXED_WAIT), Op.RELAXED_SIGNAL, nth=1),
+        lambda: drop(drop(RING, PlanOp.RELAXED_WAIT), PlanOp.RELAXED_SIGNAL, nth=1),
         "handshake",
         "begun",
     ),
-    "no nop before a signal": (lambda: nop_before(RING, Op.SIGNAL), "races", "unordered"),
-    "no nop after a wait": (lambda: nop_before(RING, Op.REDUCE_SEND), "races", "unordered"),
-    "no nop before a put": (lambda: nop_before(RING, Op.PUT), "handshake", "begun"),
-    "no nop before a release": (lambda: nop_before(SHOTS, Op.RELEASE), "races", "unordered"),
+    "no nop before a signal": (lambda: nop_before(RING, PlanOp.SIGNAL), "races", "unordered"),
+    "no nop after a wait": (lambda: nop_before(RING, PlanOp.REDUCE_SEND), "races", "unordered"),
+    "no nop before a put": (lambda: nop_before(RING, PlanOp.PUT), "handshake", "begun"),
+    "no nop before a release": (lambda: nop_before(SHOTS, PlanOp.RELEASE), "races", "unordered"),
     "a relaxed signal for data": (
-        lambda: change(RING, Op.SIGNAL, op=Op.RELAXED_SIGNAL),
+        lambda: change(RING, PlanOp.SIGNAL, op=PlanOp.RELAXED_SIGNAL),
         "races",
         "unordered",
     ),
     "a relaxed wait for data": (
-        lambda: change(RING, Op.WAIT, op=Op.RELAXED_WAIT),
+        lambda: change(RING, PlanOp.WAIT, op=PlanOp.RELAXED_WAIT),
         "races",
         "unordered",
     ),
-    "a release is missing": (lambda: drop(SHOTS, Op.RELEASE), "semaphores", "a wait never ends"),
-    "an acquire is missing": (lambda: drop(SHOTS, Op.ACQUIRE), "semaphores", "another value"),
+    "a release is missing": (
+        lambda: drop(SHOTS, PlanOp.RELEASE),
+        "semaphores",
+        "a wait never ends",
+    ),
+    "an acquire is missing": (lambda: drop(SHOTS, PlanOp.ACQUIRE), "semaphores", "another value"),
     "a semaphore begins with one": (
         lambda: with_gpu(SHOTS, 0, lambda g: replace(g, semaphores=(1,) * len(g.semaphores))),
         "races",
@@ -119,14 +127,18 @@ WRONG: dict[str, tuple[Callable[[], Plan], str, str]] = {
     ),
     "waits before signals on both sides": (lambda: crossed(), "deadlock", "cycle of waits"),
     "65 operations": (lambda: many(RING, 65), "limits", "65 operations"),
-    "nine channels at once": (lambda: change(RING, Op.SIGNAL, ids=(0,) * 9), "limits", "names 9"),
+    "nine channels at once": (
+        lambda: change(RING, PlanOp.SIGNAL, ids=(0,) * 9),
+        "limits",
+        "names 9",
+    ),
     "seventeen semaphores": (
-        lambda: change(SHOTS, Op.ACQUIRE, ids=(0,) * 17),
+        lambda: change(SHOTS, PlanOp.ACQUIRE, ids=(0,) * 17),
         "limits",
         "at most 16",
     ),
     "eleven operands": (
-        lambda: change(RING, Op.REDUCE_SEND, src=(ONE,) * 11),
+        lambda: change(RING, PlanOp.REDUCE_SEND, src=(ONE,) * 11),
         "limits",
         "11 operands",
     ),
@@ -138,51 +150,54 @@ WRONG: dict[str, tuple[Callable[[], Plan], str, str]] = {
         "17 memory",
     ),
     "barrier 16": (
-        lambda: put_in(RING, (0, 0, 0), Operation(Op.BARRIER, barrier=(16, 1))),
+        lambda: put_in(RING, (0, 0, 0), Operation(PlanOp.BARRIER, barrier=(16, 1))),
         "limits",
         "barrier 16",
     ),
     "a barrier one block never reaches": (
         lambda: put_in(
-            SHOTS, (0, 0, 0), Operation(Op.BARRIER, barrier=(0, 2)), SHOTS.gpus[0].blocks[0].ops[0]
+            SHOTS,
+            (0, 0, 0),
+            Operation(PlanOp.BARRIER, barrier=(0, 2)),
+            SHOTS.gpus[0].blocks[0].ops[0],
         ),
         "barriers",
         "used by 1",
     ),
     "an index beyond the buffer": (
-        lambda: change(RING, Op.PUT, src=(Local(Buffer.INPUT, 4, 1),)),
+        lambda: change(RING, PlanOp.PUT, src=(Local(Buffer.INPUT, 4, 1),)),
         "bounds",
         "i[4",
     ),
     "a remote index beyond the buffer": (
-        lambda: change(RING, Op.PUT, dst=(Remote(0, 9, 1),)),
+        lambda: change(RING, PlanOp.PUT, dst=(Remote(0, 9, 1),)),
         "bounds",
         "rank 1 s[9",
     ),
     "a size beyond the buffer": (
-        lambda: change(RING, Op.PUT, src=(Local(Buffer.INPUT, 3, 2),), dst=(Remote(0, 0, 2),)),
+        lambda: change(RING, PlanOp.PUT, src=(Local(Buffer.INPUT, 3, 2),), dst=(Remote(0, 0, 2),)),
         "bounds",
         "i[3",
     ),
     "a negative index": (
-        lambda: change(RING, Op.PUT, src=(Local(Buffer.INPUT, -1, 1),)),
+        lambda: change(RING, PlanOp.PUT, src=(Local(Buffer.INPUT, -1, 1),)),
         "bounds",
         "i[-1",
     ),
-    "a channel beyond the list": (lambda: change(RING, Op.WAIT, ids=(2,)), "ids", "channel 2"),
+    "a channel beyond the list": (lambda: change(RING, PlanOp.WAIT, ids=(2,)), "ids", "channel 2"),
     "a remote buffer beyond the list": (
-        lambda: change(RING, Op.PUT, dst=(Remote(5, 0, 1),)),
+        lambda: change(RING, PlanOp.PUT, dst=(Remote(5, 0, 1),)),
         "ids",
         "remote buffer 5",
     ),
     "a semaphore beyond the list": (
-        lambda: change(SHOTS, Op.ACQUIRE, ids=(40,)),
+        lambda: change(SHOTS, PlanOp.ACQUIRE, ids=(40,)),
         "ids",
         "semaphore 40",
     ),
     "a channel to oneself": (
         lambda: with_gpu(
-            RING, 0, lambda g: replace(g, channels=(Channels(Channel.MEMORY, (0, 3)),))
+            RING, 0, lambda g: replace(g, channels=(PlanChannels(Channel.MEMORY, (0, 3)),))
         ),
         "ids",
         "leads to rank 0",
@@ -201,45 +216,47 @@ WRONG: dict[str, tuple[Callable[[], Plan], str, str]] = {
     "swapped channels": (lambda: swap_channels(RING), "signals", "signals to"),
     "swapped buffers": (lambda: swap_buffers(RING), "bounds", "rank 1 s[3"),
     "one channel fewer": (
-        lambda: with_gpu(RING, 0, lambda g: replace(g, channels=(Channels(Channel.MEMORY, (1,)),))),
+        lambda: with_gpu(
+            RING, 0, lambda g: replace(g, channels=(PlanChannels(Channel.MEMORY, (1,)),))
+        ),
         "ids",
         "the GPU has 1",
     ),
     "a channel with no other end": (
         lambda: with_gpu(
-            RING, 0, lambda g: replace(g, channels=(Channels(Channel.MEMORY, (2, 3)),))
+            RING, 0, lambda g: replace(g, channels=(PlanChannels(Channel.MEMORY, (2, 3)),))
         ),
         "signals",
         "no other end",
     ),
     "unequal sizes": (
-        lambda: change(RING, Op.PUT, src=(Local(Buffer.INPUT, 0, 2),)),
+        lambda: change(RING, PlanOp.PUT, src=(Local(Buffer.INPUT, 0, 2),)),
         "form",
         "do not match",
     ),
-    "a put without destination": (lambda: change(RING, Op.PUT, dst=()), "form", "dst_buff"),
-    "a sum of one": (lambda: change(RING, Op.REDUCE_SEND, src=(ONE,)), "form", "src_buff"),
+    "a put without destination": (lambda: change(RING, PlanOp.PUT, dst=()), "form", "dst_buff"),
+    "a sum of one": (lambda: change(RING, PlanOp.REDUCE_SEND, src=(ONE,)), "form", "src_buff"),
     "a put from two buffers": (
         lambda: change(
-            RING, Op.PUT, src=(ONE, Local(Buffer.OUTPUT, 0, 1)), dst=(*PUT.dst, Remote(0, 1, 1))
+            RING, PlanOp.PUT, src=(ONE, Local(Buffer.OUTPUT, 0, 1)), dst=(*PUT.dst, Remote(0, 1, 1))
         ),
         "traps",
         "buffer of the first",
     ),
     "a port put on one channel for two": (
         lambda: change(
-            PORTS, Op.PUT_SIGNAL, src=(ONE, ONE), dst=(Remote(0, 0, 1), Remote(0, 1, 1))
+            PORTS, PlanOp.PUT_SIGNAL, src=(ONE, ONE), dst=(Remote(0, 0, 1), Remote(0, 1, 1))
         ),
         "form",
         "a channel for each",
     ),
     "a port put to another than its channel": (
-        lambda: change(PORTS, Op.PUT_SIGNAL, ids=(1,)),
+        lambda: change(PORTS, PlanOp.PUT_SIGNAL, ids=(1,)),
         "ids",
         "through a channel to",
     ),
     "nobody hears that the network is done": (
-        lambda: drop(drop(PORTS, Op.WAIT, nth=6), Op.SIGNAL, nth=1),
+        lambda: drop(drop(PORTS, PlanOp.WAIT, nth=6), PlanOp.SIGNAL, nth=1),
         "ending",
         "network",
     ),
@@ -249,13 +266,20 @@ WRONG: dict[str, tuple[Callable[[], Plan], str, str]] = {
             RING,
             (0, 0, 3),
             Operation(
-                Op.GET, Channel.MEMORY, src=(Remote(0, 0, 1),), dst=(Local(Buffer.OUTPUT, 1, 1),)
+                PlanOp.GET,
+                Channel.MEMORY,
+                src=(Remote(0, 0, 1),),
+                dst=(Local(Buffer.OUTPUT, 1, 1),),
             ),
         ),
         "traps",
         "swaps",
     ),
-    "a maximum": (lambda: change(RING, Op.REDUCE_SEND, reduce_op="max"), "traps", "always adds"),
+    "a maximum": (
+        lambda: change(RING, PlanOp.REDUCE_SEND, reduce_op="max"),
+        "traps",
+        "always adds",
+    ),
     "another protocol": (lambda: replace(RING, protocol="ll"), "form", "'ll'"),
     "no input chunks": (
         lambda: with_gpu(RING, 0, lambda g: replace(g, input_chunks=0)),
@@ -276,24 +300,31 @@ WRONG: dict[str, tuple[Callable[[], Plan], str, str]] = {
         "traps",
         "first half",
     ),
-    "packets nobody sends": (lambda: drop(PACKETS, Op.PUT_PACKETS), "deadlock", "never written"),
+    "packets nobody sends": (
+        lambda: drop(PACKETS, PlanOp.PUT_PACKETS),
+        "deadlock",
+        "never written",
+    ),
     "packets written twice": (lambda: twice(), "packets", "twice"),
     "packets over plain data": (lambda: mixed(), "races", "plain data"),
     "a packet put through a port": (lambda: port_packets(), "traps", "rppkt"),
-    "stale scratch": (lambda: drop(RING, Op.PUT), "stale", "never written before"),
+    "stale scratch": (lambda: drop(RING, PlanOp.PUT), "stale", "never written before"),
     "a nested pipeline": (
         lambda: put_in(
             RING,
             (0, 0, 3),
             Operation(
-                Op.PIPELINE, unit=16, chunks=1, body=(Operation(Op.PIPELINE, unit=16, chunks=1),)
+                PlanOp.PIPELINE,
+                unit=16,
+                chunks=1,
+                body=(Operation(PlanOp.PIPELINE, unit=16, chunks=1),),
             ),
         ),
         "form",
         "inside a pipeline",
     ),
     "a pipeline over short operands": (
-        lambda: put_in(RING, (0, 0, 3), Operation(Op.PIPELINE, unit=16, chunks=2, body=(PUT,))),
+        lambda: put_in(RING, (0, 0, 3), Operation(PlanOp.PIPELINE, unit=16, chunks=2, body=(PUT,))),
         "bounds",
         "run past",
     ),
@@ -301,49 +332,51 @@ WRONG: dict[str, tuple[Callable[[], Plan], str, str]] = {
 }
 
 
-def crossed() -> Plan:
+def crossed() -> ExecutionPlan:
     """Every rank waits for its left neighbour before it signals to its right one."""
     plan = RING
     for r in range(4):
         ops = plan.gpus[r].blocks[0].ops
-        k = next(k for k, op in enumerate(ops) if op.op is Op.WAIT)
-        put = next(k for k, op in enumerate(ops) if op.op is Op.PUT)
+        k = next(k for k, op in enumerate(ops) if op.op is PlanOp.WAIT)
+        put = next(k for k, op in enumerate(ops) if op.op is PlanOp.PUT)
         order = (*ops[:put], ops[k], *ops[put:k], *ops[k + 1 :])
         plan = with_block(plan, r, 0, lambda t, order=order: replace(t, ops=order))
     return plan
 
 
-def unflushed() -> Plan:
+def unflushed() -> ExecutionPlan:
     """The source of a port put is overwritten after a flush that does nothing."""
-    where, op = first(PORTS, Op.PUT_SIGNAL)
+    where, op = first(PORTS, PlanOp.PUT_SIGNAL)
     source = op.src[0]
     return put_in(
         PORTS,
         where,
         op,
-        Operation(Op.FLUSH, Channel.PORT, (0,)),
+        Operation(PlanOp.FLUSH, Channel.PORT, (0,)),
         NOP,
-        Operation(Op.COPY, src=(Local(Buffer.OUTPUT, 0, 1),), dst=(source,)),
+        Operation(PlanOp.COPY, src=(Local(Buffer.OUTPUT, 0, 1),), dst=(source,)),
     )
 
 
-def twice() -> Plan:
-    where, op = first(PACKETS, Op.PUT_PACKETS)
+def twice() -> ExecutionPlan:
+    where, op = first(PACKETS, PlanOp.PUT_PACKETS)
     return put_in(PACKETS, where, op, NOP, op)
 
 
-def mixed() -> Plan:
-    where, op = first(PACKETS, Op.UNPACK)
-    copy = Operation(Op.COPY, src=(Local(Buffer.OUTPUT, 0, 1),), dst=(Local(Buffer.SCRATCH, 2, 1),))
+def mixed() -> ExecutionPlan:
+    where, op = first(PACKETS, PlanOp.UNPACK)
+    copy = Operation(
+        PlanOp.COPY, src=(Local(Buffer.OUTPUT, 0, 1),), dst=(Local(Buffer.SCRATCH, 2, 1),)
+    )
     return put_in(PACKETS, where, op, NOP, copy)
 
 
-def port_packets() -> Plan:
+def port_packets() -> ExecutionPlan:
     plan = plan_of(plans.program("ring", Protocol.LL), (0, 1, 2, 3))
-    return change(plan, Op.READ_PUT_PACKETS, op=Op.PUT_PACKETS)
+    return change(plan, PlanOp.READ_PUT_PACKETS, op=PlanOp.PUT_PACKETS)
 
 
-def moving() -> Plan:
+def moving() -> ExecutionPlan:
     program = compile_schedule(patterns.ring_allgather(3, 1), CompileOptions(in_place=True))
     plan = plan_of(program)
     buffers = (replace(plan.gpus[0].remote[0], buffer=Buffer.INPUT), *plan.gpus[0].remote[1:])
@@ -360,7 +393,7 @@ def test_a_wrong_plan_is_rejected_for_the_right_reason(name: str) -> None:
 @pytest.mark.parametrize("initial", [0, -1])
 def test_a_semaphore_below_zero_lets_one_acquire_wait_for_ever(initial: int) -> None:
     """As many releases as acquires are one too few; execution says the same."""
-    op = Operation(Op.RELEASE, ids=(0,)), Operation(Op.ACQUIRE, ids=(0,))
+    op = Operation(PlanOp.RELEASE, ids=(0,)), Operation(PlanOp.ACQUIRE, ids=(0,))
     blocks = tuple(plans.ThreadBlock((one,), (), ()) for one in op)
     plan = with_gpu(
         SMALL["ring"], 0, lambda g: replace(g, semaphores=(initial,), blocks=(*g.blocks, *blocks))
@@ -372,7 +405,7 @@ def test_plain_data_has_the_room_of_packets() -> None:
     """Under LL scratch is twice as large: the checker and the interpreter agree how large."""
     have = PACKETS.gpus[0].scratch_chunks
     for last, right in ((2 * have + 3, True), (2 * have + 4, False)):
-        copy = Operation(Op.COPY, src=(ONE,), dst=(Local(Buffer.SCRATCH, last, 1),))
+        copy = Operation(PlanOp.COPY, src=(ONE,), dst=(Local(Buffer.SCRATCH, last, 1),))
         plan = with_gpu(
             PACKETS,
             0,
@@ -384,7 +417,7 @@ def test_plain_data_has_the_room_of_packets() -> None:
 
 
 def test_a_switch_is_left_to_others() -> None:
-    store = Operation(Op.MULTICAST_STORE, Channel.SWITCH, src=(ONE,), dst=(Multicast(0, 0, 1),))
+    store = Operation(PlanOp.MULTICAST_STORE, Channel.SWITCH, src=(ONE,), dst=(Multicast(0, 0, 1),))
     plan = put_in(RING, (0, 0, 3), store)
     assert any("sm_90" in f.message for f in check_plan(plan))
     assert "not executed" in run_plan(plan, orders=1).detail
@@ -403,14 +436,14 @@ SMALL = {
 }
 SYNCHRONIZES = frozenset(
     {
-        Op.NOP,
-        Op.SIGNAL,
-        Op.WAIT,
-        Op.RELAXED_SIGNAL,
-        Op.RELAXED_WAIT,
-        Op.ACQUIRE,
-        Op.RELEASE,
-        Op.PUT_SIGNAL,
+        PlanOp.NOP,
+        PlanOp.SIGNAL,
+        PlanOp.WAIT,
+        PlanOp.RELAXED_SIGNAL,
+        PlanOp.RELAXED_WAIT,
+        PlanOp.ACQUIRE,
+        PlanOp.RELEASE,
+        PlanOp.PUT_SIGNAL,
     }
 )
 
@@ -443,17 +476,17 @@ def test_execution_shows_a_missing_signal_wait_or_data_movement(name: str) -> No
 
 def test_execution_shows_races_that_a_missing_nop_makes() -> None:
     plan, shown = SMALL["ring"], 0
-    for where, _ in operations(plan, Op.NOP):
+    for where, _ in operations(plan, PlanOp.NOP):
         shown += where[0] == 0 and not run_plan(put_in(plan, where), orders=200).ok
     assert shown >= 6
 
 
 def test_execution_sees_unready_peers_and_late_networks() -> None:
     ring = SMALL["ring, ports"]
-    unready = drop(ring, Op.RELAXED_WAIT)
-    r = first(ring, Op.RELAXED_WAIT)[0][0]
+    unready = drop(ring, PlanOp.RELAXED_WAIT)
+    r = first(ring, PlanOp.RELAXED_WAIT)[0][0]
     assert r == 0
     assert not run_plan(unready, orders=24).ok
-    stuck = run_plan(drop(SMALL["ring"], Op.SIGNAL), orders=1)
+    stuck = run_plan(drop(SMALL["ring"], PlanOp.SIGNAL), orders=1)
     assert "deadlock" in stuck.detail
     assert "waits for a signal on memory channel" in stuck.detail
