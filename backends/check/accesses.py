@@ -1,4 +1,4 @@
-"""Who touches which chunk: the accesses of a graph of operations, by place.
+"""Accesses of a graph of operations to chunks, by place.
 
 A **place** is one chunk of one rank's memory as an integer; in place, an input chunk and the output
 chunk that aliases it are one place.
@@ -115,7 +115,7 @@ def place_name(buffers: Buffers, in_place: bool, place: int) -> str:
 
 
 def in_scratch(place: Ints) -> Bools:
-    """Whether places are scratch chunks."""
+    """Test whether places are scratch chunks."""
     return np.asarray((place & ((1 << RANK_BITS) - 1)) >= 3 * _FAR)
 
 

@@ -27,7 +27,7 @@ from .prove import Claim, Proof, prove
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found, errors first, and what it proved."""
+    """Findings of a check, errors first, and its proofs."""
 
     findings: tuple[Finding, ...]
     proofs: tuple[Proof, ...]
@@ -170,7 +170,7 @@ def _merged(
 
 
 def _refuses(code: Code, target: Target) -> bool:
-    """Whether it does not even have the instructions."""
+    """Test whether it does not even have the instructions."""
     return any(OPS[op] not in target.ops for op in np.unique(code.op).tolist())
 
 
@@ -195,7 +195,7 @@ def _no_late_sends(finding: Finding) -> Finding:
 def _collectives(
     algo: XmlAlgo, collective: Collective | None
 ) -> tuple[Sequence[Collective], list[Finding]]:
-    """What the result may be, and a finding if that cannot be told."""
+    """Return the collectives that the file may be for, and a finding if there is none."""
     if collective is not None:
         return (fit(collective, algo),), []
     try:

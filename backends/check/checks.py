@@ -44,7 +44,7 @@ def of_findings(findings: Sequence[Finding], good: str) -> list[Check]:
 
 
 def of_report(report: CheckReport, good: str) -> list[Check]:
-    """What was proved, each as a check, and what was found."""
+    """Return the proofs, each as a check, and the findings."""
     proofs = [Check(p.check, True, f"proved: {p.detail}") for p in report.proofs]
     told = of_findings(report.findings, good)
     return [*told[:1], *proofs, *told[1:]] if report.ok else [*proofs, *told]

@@ -1,4 +1,4 @@
-"""What a check found, and where."""
+"""Findings of a check, and their places."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST = 20
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     ERROR = "error"  #: it is rejected, hangs, or computes something else
     WARNING = "warning"  #: it may be rejected or go wrong elsewhere, or under other conditions

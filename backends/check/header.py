@@ -29,7 +29,7 @@ class Sizes:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no such message."""
+        """Test whether there is no such message."""
         return self.high is not None and self.low > self.high
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ def header(algo: XmlAlgo, code: Code, target: Target) -> list[Finding]:
 
 
 def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
-    """What only microsoft/msccl looks at."""
+    """Note what only microsoft/msccl looks at."""
     low = algo.min_bytes or 0
     high = algo.max_bytes if algo.max_bytes is not None else MSCCL_MAX_BYTES
     if low < 0 or high < 0:
@@ -110,7 +110,7 @@ def _msccl(algo: XmlAlgo, code: Code, note: _Notes) -> None:
 
 
 def portable(algo: XmlAlgo, code: Code) -> list[Finding]:
-    """What every runtime takes, but not in the same way."""
+    """Note what every runtime takes, but not in the same way."""
     note = _Notes()
     if algo.coll not in PORTABLE:
         text = f"coll {algo.coll} is not one that all runtimes know"
@@ -125,7 +125,7 @@ def portable(algo: XmlAlgo, code: Code) -> list[Finding]:
 
 
 def notes(algo: XmlAlgo, code: Code, targets: list[Target]) -> list[Finding]:
-    """What is right and still good to know."""
+    """Note what is right and still good to know."""
     letters = "".join(sorted({x for t in targets for x in t.letters}))
     found = []
 

@@ -16,7 +16,7 @@ from .findings import Finding, Severity, at_blocks, at_transfers
 
 @dataclass(frozen=True)
 class Steps:
-    """What limits need to know of the steps in a file: one entry per block of the code.
+    """Step counts that limits are about: one entry per block of the code.
 
     ``number`` of steps with nops, the ``largest`` s, ``waits`` in all.
     """

@@ -1,4 +1,4 @@
-"""What a program computes, as sets of contributions, against what its collective wants.
+"""Result of a program, as sets of contributions, against what its collective wants.
 
 Races and deadlocks are excluded before, so every read sees one certain write and every value is a
 sum of contributions that does not depend on any order. The data flow is followed in as many array
@@ -33,7 +33,7 @@ MOST_TRACED = 100_000
 
 @dataclass(frozen=True)
 class ValueFlow:
-    """Whose values make which: the data flow of a graph, in static single assignment.
+    """Data flow of a graph, in static single assignment.
 
     Attributes:
         term_start, term: CSR by operation: the values it adds; an index below ``graph.size`` is an
@@ -111,7 +111,7 @@ def meaning(
 
 
 def _final(data: ValueFlow, values: Values, before: Values, target: Ints) -> Values:
-    """What is in some places at the end: the last write, or what was there before."""
+    """Return the value of places at the end: the last write, or what was there before."""
     at = np.searchsorted(data.last_place, target)
     at = np.minimum(at, max(len(data.last_place) - 1, 0))
     written = np.zeros(len(target), bool)
@@ -158,7 +158,7 @@ class _Teller:
         return {place: k for k, place in enumerate(self._at_first.tolist())}
 
     def inputs(self, place: Ints) -> npt.NDArray[np.intp]:
-        """Which places are input chunks (out of place)."""
+        """Mark the places that are input chunks (out of place)."""
         rank = place >> RANK_BITS
         low = places(self.buffers, False, rank, 0, np.zeros(len(place), np.int64))
         return np.flatnonzero((place >= low) & (place < low + self.buffers.size[rank, 0]))

@@ -38,7 +38,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Claim:
-    """What is to be proved of a code.
+    """Claim about a program or file that is to be proved.
 
     Attributes:
         placements: as ``in_place`` values; the result is that of one of ``collectives`` (of a
@@ -57,7 +57,7 @@ class Claim:
 
 @dataclass
 class ProofVerdict:
-    """What was found, and what was proved before anything wrong was found."""
+    """Findings, and the proofs made before anything wrong was found."""
 
     findings: list[Finding] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)
@@ -152,7 +152,7 @@ def _weak(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Fin
 
 
 def _result(claim: Claim, graph: Graph, edges: Levels, in_place: bool) -> list[Finding]:
-    """What is wrong with the result for the collective that it fits best."""
+    """Return what is wrong with the result for the collective that it fits best."""
     touched = accesses(graph, edges.order, claim.buffers, in_place)
     best: list[Finding] = []
     for k, collective in enumerate(claim.collectives):

@@ -27,7 +27,7 @@ MOST_WORK = 20_000_000_000
 
 @dataclass(frozen=True)
 class RaceQuestion:
-    """Which unordered pairs are looked for, and how they are told.
+    """Kind of unordered pairs to look for, and the words of their findings.
 
     Attributes:
         severity: of the findings; ``kind``: what they are called in the table of consequences.
@@ -176,7 +176,7 @@ MOST_CELLS = 50_000_000
 
 
 def ordered_locally(graph: Graph, first: Ints, second: Ints) -> Bools:
-    """Whether its rank's own waits put ``first`` before ``second``; both on one rank.
+    """Test whether its rank's own waits put ``first`` before ``second``; both on one rank.
 
     Nearly every pair of conflicting accesses is ordered by the flags of its own rank, and that is
     cheap to prove, by the clocks of what waits. The pass ``sync`` asks the same clocks; what makes

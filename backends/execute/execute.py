@@ -34,7 +34,7 @@ MOST_OPERATIONS = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What executing showed: ``ok``, one sentence, and how much was done."""
+    """Result of executing: ``ok``, one sentence, and how much was done."""
 
     ok: bool
     detail: str

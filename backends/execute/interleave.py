@@ -61,7 +61,7 @@ def interleave(machine: Control, policy: str, seed: int) -> Run:
 
 
 def explain(machine: Control, run: Run) -> str:
-    """Who waits for whom when a run is stuck: a cycle if there is one, else the blocks."""
+    """Explain a run that is stuck: a cycle of waits if there is one, else the blocks."""
     code = machine.code
     stuck = [b for b in range(code.blocks) if run.at[b] < machine.end[b]]
     reasons: dict[int, tuple[int, str]] = {}
@@ -140,7 +140,7 @@ class Traces:
         self._seen: set[bytes] = set()
 
     def fresh(self, order: Ints) -> bool:
-        """Whether an order is of a trace that was not met before."""
+        """Test whether an order is of a trace that was not met before."""
         if not self._known:
             return True
         self._when[order] = np.arange(len(order))

@@ -126,7 +126,7 @@ def join(counter: int, block: int, first: Array, last: Array, after: Array) -> N
 
 @compiled
 def ranking(blocks: int, policy: int) -> tuple[Array, Array]:
-    """Which block goes first, and who has which rank, for policies that have fixed priorities."""
+    """Return the priority of each block, and the block of each priority, for fixed priorities."""
     of_rank = np.arange(blocks)
     if policy == PRIORITIES:
         np.random.shuffle(of_rank)
@@ -138,7 +138,7 @@ def ranking(blocks: int, policy: int) -> tuple[Array, Array]:
 
 @compiled
 def burst(policy: int) -> int:
-    """How many operations a block may do at most before others have their chance."""
+    """Draw the most operations that a block may do before others have their chance."""
     if policy == BURSTS:
         return 1 + int(np.random.random() * LONGEST_BURST)
     return NO_LIMIT if policy in (GREEDY, LATEST) else 1

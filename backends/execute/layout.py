@@ -1,4 +1,4 @@
-"""Where a collective's data lies in memory, what it is before, and what it must become after.
+"""Layout of a collective's data in memory: before the call, and as it must be after it.
 
 All ranks' buffers are rows of one array, a row being one chunk. In place, input and output of a
 rank share rows as :meth:`Collective.in_place_shift` says. Values come from the collective's pre-

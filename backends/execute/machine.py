@@ -25,7 +25,7 @@ _NEVER = -(1 << 62)
 
 @dataclass(frozen=True, slots=True)
 class MessageShape:
-    """How the message is cut: ``merge`` chunks at most in one operation (``maxAllowedCount``),
+    """Cut of the message: ``merge`` chunks at most in one operation (``maxAllowedCount``),
     ``elements`` per chunk, of which one loop iteration moves ``payload``.
     """
 
@@ -44,7 +44,7 @@ class MessageShape:
 
 @dataclass(frozen=True)
 class ControlOperations:
-    """What the runtime does at once: up to ``merge`` chunks of a transfer in one iteration.
+    """Operations of the runtime: up to ``merge`` chunks of a transfer at once, in one iteration.
 
     Columns over the operations of all blocks, block after block: ``count`` chunks from the
     ``first`` of the transfer's; ``out``, ``into``: the ordinal of its message on the connection it
@@ -181,7 +181,7 @@ def _operations(code: Code, shape: MessageShape) -> ControlOperations:
 
 
 def _ordinals(flags: Bools, block: Ints) -> Ints:
-    """How many of the operations before, in the same block, have a flag."""
+    """Count the operations before each, in its block, that have a flag."""
     before: Ints = np.cumsum(flags) - flags
     starts = np.searchsorted(block, np.arange(int(block.max(initial=-1)) + 1))
     return before - before[starts[block]] if len(block) else before

@@ -1,4 +1,4 @@
-"""Who reads and writes which slot of a rank, one after another in a linear order.
+"""Reads and writes of the slots of each rank, one after another in a linear order.
 
 Everything is columns with one entry per access of one chunk; O(accesses log accesses).
 """

@@ -1,4 +1,4 @@
-"""Which messages bring what another one sends on: the pairs that fusion may join.
+"""Pairs of messages of which the second sends on what the first brings: fusion may join them.
 
 From these follows when each message could go at the earliest, and how much depends on it:
 MSCCLang's step and priority (longest distance from the start, and to the end), on messages. They
@@ -46,7 +46,7 @@ def places_in_step(m: Messages, connection: Ints) -> tuple[Ints, Ints]:
 
 
 def circular(i: Ints, o: Ints, nodes: int) -> Bools:
-    """Whether each edge i → o of a graph lies on a cycle. Linear (strong components, by scipy).
+    """Mark the edges i → o of a graph that lie on a cycle. Linear (strong components, by scipy).
 
     Edges from the connection that brings to the one that sends on: where they lie on no cycle, no
     ring of blocks with full FIFOs can wait for itself.
@@ -61,7 +61,7 @@ def circular(i: Ints, o: Ints, nodes: int) -> Bools:
 
 
 def lone(m: Messages, connection: Ints, depth: int) -> Bools:
-    """Whether a message is the only one of its step and connection, or can travel with all others.
+    """Mark messages alone in their step and connection, or able to travel with all others there.
 
     Those others are its neighbours then, and together fewer than ``depth``: a ring of blocks that
     receive and send in one instruction, all with full FIFOs, would wait for ever (see
@@ -124,7 +124,7 @@ def held_up(
     level: Ints,
     times: tuple[Ints, Ints],
 ) -> Ints:
-    """How long two connections in one block, one each way, make each other wait at most.
+    """Bound how long two connections in one block, one each way, make each other wait.
 
     Shape (pairs,). The block runs in the order of steps and levels, sends first; a send should not
     come after a receive that is late for it, nor a receive after a send that is. ``times`` are the
@@ -177,7 +177,7 @@ def _held(
 
 
 def _runs(column: Ints) -> Iterator[slice]:
-    """Where a sorted column has one value."""
+    """Slices of a sorted column that have one value."""
     cuts = [0, *(np.flatnonzero(np.diff(column)) + 1).tolist(), len(column)]
     for start, end in pairwise(cuts):
         if start < end:

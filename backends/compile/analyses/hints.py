@@ -1,4 +1,4 @@
-"""What the author asks for: channels and thread blocks, held against what a block can be.
+"""Channels and thread blocks that an author asks for, held against what a block can be.
 
 A thread block has one send peer, one receive peer and one channel; a connection has one block at
 each end. A message with a block but no channel goes by channel 0. Instances repeat the wishes on
@@ -18,7 +18,7 @@ from .flow import NONE, Messages
 
 
 def wanted_channels(m: Messages) -> tuple[Bools, Ints]:
-    """Which messages the passes may not move, and the channel (of one instance) they ask for."""
+    """Return which messages the passes may not move, and the channel (of one instance) of each."""
     hinted = (m.channel != NONE) | (m.send_hint != NONE) | (m.recv_hint != NONE)
     return hinted, np.maximum(m.channel, 0)
 

@@ -1,4 +1,4 @@
-"""Where messages land: scratch slots, receives without a reduction, and who is in whose way.
+"""Landing of messages: scratch slots, receives without a reduction, contention for slots.
 
 What the two ways into the flow share: ``lower`` (from schedules) and ``trace`` (from algorithms).
 """
@@ -36,7 +36,7 @@ class Slots:
 
 
 def same_as_before(*columns: npt.NDArray[np.integer[Any]]) -> Bools:
-    """Whether each entry equals the one before it in all columns."""
+    """Test whether each entry equals the one before it in all columns."""
     same = np.ones(len(columns[0]), bool)
     for column in columns:
         same[1:] &= column[1:] == column[:-1]
@@ -66,7 +66,7 @@ def unfused(
 
 
 def contended(src: Ints, dst: Ints, step: Ints, send: Ints, recv: Ints, add_to: Ints) -> Bools:
-    """Whether a receive waits for another message of its step.
+    """Test whether a receive waits for another message of its step.
 
     That is so where the slot it writes is sent in that step, or where something else arrives; not
     where it lands by itself and is added afterwards.

@@ -13,7 +13,7 @@ from weft.dsl.base.jit import compiled
 
 @compiled
 def _members(leaving: Ints, arriving: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
-    """How many transfers each group has, where they begin, and which they are."""
+    """Return the size of each group, where its transfers begin, and all transfers by group."""
     size = np.zeros(groups, np.int64)
     for t in range(len(leaving)):
         size[leaving[t]] += 1

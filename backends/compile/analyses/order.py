@@ -173,5 +173,5 @@ def _credits(count: Ints, connection: Ints, recv: Ints, depth: int) -> Ints:
 
 
 def wait_clocks(code: Program) -> WaitClocks:
-    """What each instruction knows to be done on its rank; the waits form no cycle."""
+    """Return the clocks of a program whose waits form no cycle."""
     return WaitClocks(code.block, code.block_index, code.wait, code.waiting)

@@ -69,7 +69,7 @@ def planned(schedule: Schedule) -> Schedule:
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """What happens to a chunk on a rank, in groups that come one after another.
+    """Arrivals and departures of a chunk on a rank, in groups that come one after another.
 
     ``leaving[t]`` is the group of transfer t at its source, ``arriving[t]`` the one at its
     destination. ``follows[g]``: group g comes after g - 1; else it is the first of its place.

@@ -79,7 +79,7 @@ class Aggregate:
 
 
 def runs(m: Messages, connection: Ints, most: int) -> tuple[Ints, Ints, Ints]:
-    """What could travel together, up to ``most`` chunks.
+    """Find messages that could travel together, up to ``most`` chunks.
 
     Of each message: the length of its run, the run's level, and the place in the run.
     """
@@ -116,7 +116,7 @@ def _consecutive(slot: Ints) -> Bools:
 
 
 def _starts(follows: Bools, cap: Ints | int) -> Bools:
-    """Where a run starts, when runs are cut after ``cap`` entries."""
+    """Mark where runs start, when they are cut after ``cap`` entries."""
     at = np.arange(len(follows))
     start = np.maximum.accumulate(np.where(follows, 0, at))
     result: Bools = (at - start) % cap == 0

@@ -40,7 +40,7 @@ MOST = 16
 
 
 class Spread(StrEnum):
-    """What gets a channel of its own."""
+    """Policies that say what gets a channel of its own."""
 
     LANES = "lanes"  #: parts of a connection, as few as will do
     CHAINS = "chains"  #: chains of forwarding that go different ways

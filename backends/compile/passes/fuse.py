@@ -117,7 +117,7 @@ def _alone(code: Program, level: Ints, recv: Ints, send: Ints) -> Bools:
 
 
 def _ordered_locally(code: Program, found: SlotAccesses) -> bool:
-    """Whether no rank needs messages to order two of its accesses."""
+    """Test whether no rank needs messages to order two of its accesses."""
     later, earlier = found.conflicts()
     apart = code.block[later] != code.block[earlier]
     return bool(wait_clocks(code).done(earlier[apart], later[apart]).all())
@@ -133,7 +133,7 @@ def _linear(level: Ints, sends: Ints) -> Ints:
 
 
 class _Fusion:
-    """Which receives are gone into which sends; a fused pair lives on as the node of its send."""
+    """Fused pairs of a receive and a send; the node of the send stands for both."""
 
     def __init__(self, order: ProgramOrder, position: Ints) -> None:
         self.order, self.code, self.position = order, order.code, position
@@ -294,7 +294,7 @@ class _FusionWalk:
         return False
 
     def _keep_waiting(self, recv: int, send: int) -> None:
-        """Who waits for a send waits for all before it in its block, also when it moves ahead."""
+        """Let what waits for a send that moves ahead wait for all that was before it."""
         last = self.previous[send]
         if last != recv:
             for waiter in self.waiters[send]:

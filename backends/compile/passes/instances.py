@@ -40,7 +40,7 @@ from ..analyses.flow import NONE, SCRATCH, Flow, LocalOps, Messages
 
 
 class Replication(StrEnum):
-    """Which of the new chunks of a unit an instance takes."""
+    """Policies that say which of the new chunks of a unit an instance takes."""
 
     BATCHED = "batched"  #: a stretch of each unit
     INTERLEAVED = "interleaved"  #: every n-th chunk
@@ -114,7 +114,7 @@ def _joined(kind: type[_T], parts: list[_T]) -> _T:
 
 
 def _unit(c: Collective) -> int:
-    """How many consecutive chunks are pieces of one unit, alike in everything but their offset.
+    """Count the consecutive chunks that are pieces of one unit, alike in all but their offset.
 
     The factor of the collective, if its placements really have that form; else one.
     """

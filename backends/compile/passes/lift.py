@@ -137,7 +137,7 @@ class _Lifting:
             self.rows.append((rank, source, rank, target, operand))
 
     def _is_added_next(self, at: int) -> bool:
-        """Whether the next instruction of the block adds what this one receives: rrc in two."""
+        """Test whether the next instruction of the block adds what this one receives (rrc)."""
         after = at + 1
         return (
             self.ops[at] is Op.RECV
@@ -307,7 +307,7 @@ class _Folding:
 
     @staticmethod
     def _within(positions: list[int], first: int, last: int) -> bool:
-        """Whether one of them lies strictly between."""
+        """Test whether one of them lies strictly between."""
         return bisect_right(positions, first) < bisect_left(positions, last)
 
     @staticmethod

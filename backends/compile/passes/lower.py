@@ -261,7 +261,7 @@ def _turns(there: Ints, step: Ints) -> Ints:
 
 
 def _final_copies(places: _Places, local: _LocalRows) -> None:
-    """What never arrives and must be in the output is copied there."""
+    """Copy into the output what must be there and never arrives."""
     never = (places.final != NONE) & (places.first == NEVER)
     missing = np.flatnonzero(never & (places.initial == NONE))
     if len(missing):

@@ -160,7 +160,7 @@ class _ScratchMemory:
         return low + int(np.argmax(fits))
 
     def _free(self, slot: _Slot, low: int) -> Bools:
-        """Which places nobody needs any more when the slot is first written."""
+        """Mark the places that are free when the slot is first written."""
         if not slot.written:  # read before it is written: whatever it means, leave it alone
             return np.zeros(self.size - low, bool)
         here = slice(low, self.size)

@@ -47,7 +47,7 @@ from .aggregate import runs
 
 
 class Pairing(StrEnum):
-    """Which ends that forward nothing to each other share a block."""
+    """Policies that say which ends share a block though they forward nothing to each other."""
 
     AUTO = "auto"  #: those that are not in each other's way
     FEWEST = "fewest"  #: as many as can: the fewest blocks
@@ -99,7 +99,7 @@ class ThreadBlocks:
         return replace(flow, blocks=_blocks(flow, ends, partner, connection))
 
     def _graded(self, pairs: _Pairs, partner: Ints, ends: _BlockEnds, held: Ints) -> _Pairs:
-        """What each pair is worth; ``auto`` keeps those that cost nothing."""
+        """Value each pair; ``auto`` keeps those that cost nothing."""
         i, o, _ = pairs
         span = ends.spans(i, o)
         longer = np.maximum(span - _longest(partner, ends), 0)
@@ -150,7 +150,7 @@ class _BlockEnds:
         )
 
     def spans(self, i: Ints, o: Ints) -> Ints:
-        """How long blocks that receive by ``i`` and send by ``o`` are in use."""
+        """Return the steps in which blocks that receive by ``i`` and send by ``o`` are in use."""
         return np.maximum(self.closes[i], self.closes[o]) - np.minimum(
             self.arrives[i], self.opens[o]
         )
@@ -214,7 +214,7 @@ def _fitting(partner: Ints, ends: _BlockEnds, whole: Bools, pair_all: bool, most
 
 
 def _longest(partner: Ints, ends: _BlockEnds) -> int:
-    """How long the block that is in use for longest is, as they are paired now."""
+    """Return the length of the block that is in use longest, as blocks are paired now."""
     i = np.flatnonzero(partner != NONE)
     alone = (ends.closes - ends.opens).max(initial=0)
     return int(max(alone, ends.spans(i, partner[i]).max(initial=0)))

@@ -126,7 +126,7 @@ def _places(*pairs: tuple[Ints, Ints]) -> list[Ints]:
 
 
 def _together(moves: Moves) -> Bools:
-    """Whether a move goes on with the next chunk where the move before it stopped."""
+    """Test whether a move goes on with the next chunk where the move before it stopped."""
     result = (
         same_as_before(moves.src, moves.dst, moves.channel, moves.send_block, moves.recv_block)
         & ~moves.local
@@ -247,7 +247,7 @@ def depths(actions: Actions) -> tuple[Ints, Ints]:
 
 
 class _DepthWalk:
-    """What every place remembers, in quarters, on the way through the actions."""
+    """Last reads and writes of every place, in quarters, on the way through the actions."""
 
     def __init__(self, actions: Actions) -> None:
         self.source: list[int] = actions.source.tolist()

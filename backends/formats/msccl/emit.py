@@ -66,7 +66,7 @@ def emit(
 
 
 def require_fit(program: Program, target: Target) -> None:
-    """What :func:`emit` does but for the text.
+    """Check all that :func:`emit` checks, without making the text.
 
     Raises:
         UserError: as ``emit``.
@@ -89,7 +89,7 @@ def _algo(program: Program, target: Target, label: str, least: int, most: int) -
 
 
 def collective_name(kind: Kind, target: Target) -> str:
-    """How the target spells the collective.
+    """Return the collective as the target spells it.
 
     Raises:
         UserError: it knows neither it nor collectives of the user's own.
@@ -183,7 +183,7 @@ def _nops(number: int, waits: list[tuple[int, int]]) -> Iterator[str]:
 
 
 def _middle(instr: Instr) -> str:
-    """What the text of an instruction does not owe to its place."""
+    """Return the part of an instruction's text that does not depend on its place."""
     return (
         f'type="{instr.op.value}" srcbuf="{instr.src.buffer.value}" srcoff="{instr.src.offset}" '
         f'dstbuf="{instr.dst.buffer.value}" dstoff="{instr.dst.offset}" cnt="{instr.count}"'

@@ -45,7 +45,7 @@ class MscclXml(Format):
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        """Whether the first element is ``algo``; comments may come before it."""
+        """Test whether the first element is ``algo``; comments may come before it."""
         first = re.search(r"<\s*([A-Za-z_]\w*)", text)
         begins = text.lstrip("\ufeff \t\r\n").startswith("<")
         return begins and first is not None and first[1] == "algo"
@@ -96,7 +96,7 @@ class MscclXml(Format):
         return [Check("form", True, size), *of_report(report, GOOD)]
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """What the program checker finds in the file."""
+        """Check the file with the program checker."""
         from ...check import check_xml
 
         return check_xml(_read(text, where), target)
@@ -194,7 +194,7 @@ class MscclXml(Format):
         return model_of(target)
 
     def sizes_remark(self, program: Program, chunks: int) -> str:
-        """Which sizes a file of fractions such as thirds is for."""
+        """Name the sizes that a file of fractions such as thirds is for."""
         from ...compile.source import binary
 
         if binary(chunks, program.message_chunks):
@@ -205,7 +205,7 @@ class MscclXml(Format):
         )
 
     def checked(self, target: str) -> str:
-        """What was judged, and the runtime, as several of them read this format."""
+        """Name what was judged, and the runtime, as several of them read this format."""
         return f"program and {self.name} for {target}"
 
 

@@ -53,7 +53,7 @@ class MscclppJson(Format):
     # --- files ------------------------------------------------------------------------------------
 
     def recognizes(self, text: str, data: object) -> bool:
-        """Whether the JSON has the two keys that every plan has."""
+        """Test whether the JSON has the two keys that every plan has."""
         return isinstance(data, dict) and {"gpus", "collective"} <= data.keys()
 
     def read(self, text: str, where: str) -> ExecutionPlan:
@@ -83,7 +83,7 @@ class MscclppJson(Format):
         return [*checks, _result(plan, wanted)] if all(c.ok for c in checks) else checks
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
-        """What the plan checker finds; a plan is for one runtime, whatever the target."""
+        """Check the plan; it is for one runtime, whatever the target."""
         from .check import check_plan
 
         return check_plan(self.read(text, where))
@@ -161,7 +161,7 @@ class MscclppJson(Format):
         return replace(self, nodes=tuple(h for h in hosts if h is not None))
 
     def assumed(self, ranks: int, machine: str | None = None) -> str | None:
-        """Where the ranks are taken to be when neither a topology nor an option says it."""
+        """Name the hosts assumed when neither a topology nor an option gives them."""
         if self.gpus_per_node or self.nodes:
             return None
         silent = f"{machine} does not name its nodes" if machine else "no topology names the nodes"
@@ -210,7 +210,7 @@ class MscclppJson(Format):
         return [rank // size for rank in range(ranks)]
 
     def checked(self, target: str) -> str:
-        """What was judged."""
+        """Name what was judged."""
         return "program and plan"
 
 
@@ -225,7 +225,7 @@ def _asked(asked: Asked, plan: ExecutionPlan) -> Collective | None:
 
 
 def _result(plan: ExecutionPlan, wanted: Collective | None) -> Check:
-    """What a few orders compute, once the checker has found that all compute the same.
+    """Execute a few orders, once the checker has found that all compute the same.
 
     Contributions are random 64-bit integers and a result is a fixed sum of some, so that a wrong
     one equals the right one with a probability of about 2^-64 per element.

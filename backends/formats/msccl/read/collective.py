@@ -1,4 +1,4 @@
-"""Which collective a file is for, in chunks of its ``nchunksperloop``."""
+"""Collective of a file, in chunks of its ``nchunksperloop``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def collective_of(algo: XmlAlgo) -> Collective:
 
 
 def candidates(algo: XmlAlgo) -> Iterator[Collective]:
-    """What the file may be for: one collective, or one for each rank that may be the root.
+    """Return the collectives a file may be for: one, or one for each rank that may be the root.
 
     Raises:
         UserError: ``coll`` has no fixed meaning; ``nchunksperloop`` does not fit the ranks.

@@ -21,7 +21,7 @@ MAX_VALUE = 255
 
 
 class Tag(Enum):
-    """How an element is written."""
+    """Form in which an element is written."""
 
     OPEN = "open"
     CLOSE = "close"

@@ -242,7 +242,7 @@ class _XmlReader:
             depth += {Tag.OPEN: 1, Tag.CLOSE: -1, Tag.SINGLE: 0}[inner.tag]
 
     def _rest(self) -> None:
-        """What follows ``</algo>`` is read and ignored."""
+        """Read and ignore what follows ``</algo>``."""
         for element in self._elements:
             if element.tag is Tag.CLOSE:
                 raise fail(

@@ -90,7 +90,7 @@ class PlainBlocks:
 
 
 def _parsed(middle: str) -> tuple[Op, Slice, Slice, int] | None:
-    """What the text of a step says of data; None if some runtime makes something else of it."""
+    """Parse what a step says of data; None if some runtime makes something else of it."""
     match = _ONE_MIDDLE.fullmatch(middle)
     assert match is not None
     kind, src, src_offset, dst, dst_offset, count = match.groups()

@@ -204,7 +204,7 @@ def _events(graph: PlanGraph, key: Key) -> list[PlanEvent]:
 
 
 def _in_block(one: PlanEvent, other: PlanEvent) -> bool:
-    """Whether one event of a block always precedes a later one of that block."""
+    """Test whether one event of a block always precedes a later one of that block."""
     same = one.block == other.block
     return same and (one.phase < other.phase or one.thread == other.thread)
 
@@ -253,7 +253,7 @@ def _latest(gives: Sequence[PlanEvent]) -> list[PlanEvent]:
 
 
 def _meetings(gives: Sequence[PlanEvent], before: Before) -> list[tuple[PlanEvent, int]]:
-    """Where blocks met before they gave, and how many gives always follow each."""
+    """Return where blocks met before they gave, and how many gives always follow each."""
     if any(g.relaxed for g in gives):
         return []
 

@@ -1,4 +1,4 @@
-"""What a plan says, operation by operation: numbers in range, limits, and known traps.
+"""Form of a plan, operation by operation: numbers in range, limits, and known traps.
 
 The loader checks almost none of this: an index beyond a list reads another structure's memory, the
 ninth channel of an operation overwrites the next field.
@@ -84,7 +84,7 @@ _PAIRED = PUTS | {PlanOp.GET, PlanOp.PUT_PACKETS}
 
 @dataclass(frozen=True, slots=True)
 class PlanPlace:
-    """Where an operation stands."""
+    """Place of an operation in a plan."""
 
     plan: ExecutionPlan
     rank: int
@@ -357,7 +357,7 @@ def _channel_leads_elsewhere(place: PlanPlace, op: Operation, x: Remote, rank: i
 
 
 def packet_sides(op: Operation) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Which sources, and which destinations, are packets in scratch (own or a peer's)."""
+    """Mark the sources, and the destinations, that are packets in scratch (own or a peer's)."""
     none = (False,) * len(op.src), (False,) * len(op.dst)
     if op.op not in _PACKET_SIDES:
         return none

@@ -1,4 +1,4 @@
-"""What a plan orders: moments, and which precede which.
+"""Happens-before of a plan: moments, and which precede which.
 
 Every operation has moments: it starts, it has what it waits for, it ends. The threads of a block
 run apart, so that within a block only a ``nop`` (a moment that follows everything before it and
@@ -50,7 +50,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """Which operation: rank, block, position, and its name."""
+    """Operation by rank, block, position, and its name."""
 
     rank: int
     block: int

@@ -176,7 +176,7 @@ def _ended(graph: PlanGraph, order: list[int], accesses: list[Access]) -> list[i
 
 
 def _conflict(a: Access, b: Access, ended: list[int], x: int, y: int) -> str | None:
-    """What is wrong between two accesses to one place, or None."""
+    """Return what is wrong between two accesses to one place, or None."""
     if a.packets != b.packets and (a.writes or b.writes):
         return "is a place of packets and of plain data, also for"
     if not a.writes and not b.writes:

@@ -159,7 +159,7 @@ class Assembler:
 
 
 def _is_packet(op: Operation, x: Operand, source: bool, k: int) -> bool:
-    """Whether an operand is packets in scratch."""
+    """Test whether an operand is packets in scratch."""
     name = op.op
     if name in (PlanOp.READ_PUT_PACKETS,):
         return True

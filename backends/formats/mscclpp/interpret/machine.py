@@ -109,7 +109,7 @@ class PlanMachine:
         return self.shares[operation][t.number]
 
     def pauses(self) -> bool:
-        """Whether a thread stops between reading and writing."""
+        """Test whether a thread stops between reading and writing."""
         return self.rng.random() < 0.3
 
     def write(self, t: Thread, sink: MemoryPlace, share: slice, values: Any) -> None:
@@ -129,7 +129,7 @@ class PlanMachine:
                 self._wake(("packets", sink.rank, 0))
 
     def written_by(self, t: Thread) -> Carried:
-        """What a release by a thread covers: its own writes, all others' up to the last nop."""
+        """Return what a release by a thread covers: its own writes, others' up to the last nop."""
         return tuple(w for w in (*t.block.written, *t.writes) if not w.done)
 
     def arrive(self, writes: Iterable[Write]) -> None:

@@ -1,4 +1,4 @@
-"""What the threads of a block do one after another: the operations, taken apart.
+"""Operations taken apart into what the threads of a block do one after another.
 
 Every micro-operation is run by every thread of the block for itself; it returns None when done, or
 what the thread waits for. Which elements a thread handles is drawn anew for every operation and

@@ -75,7 +75,7 @@ def _root(plan: ExecutionPlan, kind: Kind) -> tuple[int, ...]:
 
 
 def _flow(plan: ExecutionPlan) -> Iterator[tuple[int, int]]:
-    """Who gives data to whom: by writing, or by being read."""
+    """Return the ranks that give data to each other: by writing, or by being read."""
     for rank, gpu in enumerate(plan.gpus):
         for block in gpu.blocks:
             for op in (one for outer in block.ops for one in (outer, *outer.body)):

@@ -162,7 +162,7 @@ def _sizes(
 
 @dataclass(eq=False)
 class _Rank:
-    """What the blocks of one GPU have in common while they are made."""
+    """Shared state of the blocks of one GPU while they are made."""
 
     channels: dict[Channel, list[int]] = field(default_factory=lambda: defaultdict(list))
     peers: dict[Channel, list[int]] = field(default_factory=lambda: defaultdict(list))

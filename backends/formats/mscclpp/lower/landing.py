@@ -1,4 +1,4 @@
-"""Where every message lands: the part of a plan that a FIFO does for a program.
+"""Landing of every message: the part of a plan that a FIFO does for a program.
 
 A ``put`` goes wherever the sender says, whenever the sender is ready. It may go straight to where
 the receiver wants the data only if everything that touched that place before is known to be over
@@ -35,7 +35,7 @@ _TRIES = 4  # scratch places that are looked at for reuse, oldest first
 
 @dataclass(eq=False)
 class Landing:
-    """What the lowering needs to know of places.
+    """Landing places of messages, as the lowering needs them.
 
     Attributes:
         target: per message, where it lands on the receiver.
@@ -83,7 +83,7 @@ _Touch = dict[tuple[int, Buffer, int], list[int]]
 
 
 def _touching(order: HappensBefore) -> tuple[_Touch, _Touch]:
-    """Which instructions read, and which write, a chunk: by (rank, buffer, chunk)."""
+    """Return the instructions that read, and that write, each chunk: by (rank, buffer, chunk)."""
     reads: _Touch = defaultdict(list)
     writes: _Touch = defaultdict(list)
     for i, instr in enumerate(order.instrs):
@@ -132,12 +132,12 @@ def _take(place: Landing, rank: int, count: int) -> Slice:
 
 
 def _source(instr: Instr) -> Slice:
-    """What a sending instruction sends from, where the program names it."""
+    """Return the slice that a sending instruction sends from, where the program names it."""
     return instr.src if instr.op is Op.SEND else instr.dst
 
 
 def _overwritten(order: HappensBefore, send: int, recv: int, writes: _Touch) -> bool:
-    """Whether a message's source may be written again before it is known to have arrived."""
+    """Test whether a message's source may be written again before it is known to have arrived."""
     instr, rank = order.instrs[send], order.rank[send]
     if instr.op is Op.RECV_REDUCE_SEND:
         return False  # it leaves from its own landing place
@@ -157,7 +157,7 @@ def _is_free(
     writes: _Touch,
     arrival: dict[int, int],
 ) -> bool:
-    """Whether the receiver's destination is free from the launch on, or when the send begins."""
+    """Test whether the receiver's destination is free from the launch on, or at the send."""
     instr, rank = order.instrs[recv], order.rank[recv]
     for buffer, k in chunks_of(instr.dst, instr.count):
         for x in {*reads[rank, buffer, k], *writes[rank, buffer, k]} - {recv}:
@@ -209,7 +209,7 @@ def _packets(order: HappensBefore, ports: list[bool], place: Landing) -> None:
 
 
 def _readable(order: HappensBefore, i: int, writes: _Touch) -> bool:
-    """Whether the operand of a receive-reduce is ready before its message has come."""
+    """Test whether the operand of a receive-reduce is ready before its message has come."""
     instr, rank = order.instrs[i], order.rank[i]
     for buffer, k in chunks_of(instr.src, instr.count):
         for x in writes[rank, buffer, k]:

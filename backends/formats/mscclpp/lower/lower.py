@@ -95,7 +95,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """How one instruction is lowered: its messages, scratch for a sum, late operand."""
+    """Lowering of one instruction: its messages, scratch for a sum, late operand."""
 
     instr: Instr
     into: Incoming | None
@@ -367,7 +367,7 @@ def _must_meet(earlier: Operation, later: Operation) -> bool:
 
 
 def _alone(op: Operation) -> bool:
-    """Whether thread 0 does it alone."""
+    """Test whether thread 0 does it alone."""
     posts = op.op in _POSTS and op.channel is Channel.PORT
     return len(op.ids) == 1 and (posts or op.op in _ONLY_TELLS | _ONLY_WAITS)
 

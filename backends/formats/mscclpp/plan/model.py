@@ -17,7 +17,7 @@ from weft.dsl.nouns.program import Buffer
 
 
 class Channel(StrEnum):
-    """How a signal, and the data before it, travels."""
+    """Kind of channel by which a signal, and the data before it, travels."""
 
     MEMORY = "memory"  #: loads and stores: the peer is in the same node
     PORT = "port"  #: posted to a proxy, which uses the network
@@ -25,7 +25,7 @@ class Channel(StrEnum):
 
 
 class PlanOp(StrEnum):
-    """What the loader accepts, by its names."""
+    """Operations that the loader accepts, by its names."""
 
     NOP = "nop"  #: the threads of the block meet
     BARRIER = "barrier"  #: several blocks of the GPU meet
@@ -193,5 +193,5 @@ class ExecutionPlan:
 
     @property
     def packets(self) -> bool:
-        """Whether scratch is doubled for packets: the only effect of the protocol."""
+        """Test whether scratch is doubled for packets: the only effect of the protocol."""
         return self.protocol == "LL"

@@ -1,4 +1,4 @@
-"""What a program orders: the happens-before relation that the plan has to keep.
+"""Happens-before relation of a program, which its plan has to keep.
 
 An instruction has three moments: it **starts** (what it waits for is done), it has **got** its
 message if it receives one, and it **ends** (what it sends has been sent). Messages order the end
@@ -155,7 +155,7 @@ class HappensBefore:
         return self._clocks[rank]
 
     def ended(self, instr: int, other: int, moment: int) -> bool:
-        """Whether ``instr`` has always ended when ``other`` comes to that moment."""
+        """Test whether ``instr`` has always ended when ``other`` comes to that moment."""
         table = self.clocks(self.rank[instr])
         return bool(table[3 * other + moment, self.block[instr]] >= self.index[instr])
 
