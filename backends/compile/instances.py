@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.progress import Telling
 from weft.dsl.base.tables import microseconds, number
@@ -128,8 +130,7 @@ class Clock:
             UserError: the runtime does not have the program's protocol.
         """
         merge = self.model.cut(program, self.message_bytes).merge
-        code = (x for rank in program.ranks for block in rank for x in block.code)
-        return sum(-(-max(1, x.count) // merge) for x in code)
+        return int((-(-np.maximum(1, program.count) // merge)).sum())
 
     def schedule_us(self, schedule: Schedule | None) -> float | None:
         """What a schedule takes; None where there is none, or it is too large."""

@@ -37,8 +37,13 @@ def draw(
 ) -> int:
     """Draw one order into ``order``; how many operations it has.
 
-    ``counters`` and ``at`` (the next operation of each block) are brought to their last state. A
-    block that waits is in the list of the one counter that it waits for, first come first served.
+    Operations are numbered block after block: those of block b are ``begin[b] … end[b] - 1``, in
+    order. Operation i may start when ``counters[need_counter[n]] >= need_value[n]`` for all n in
+    ``need[i] … need[i + 1] - 1``; done, it sets ``counters[effect_counter[e]]`` to
+    ``effect_value[e]``, which is never less than it was. ``counters`` and ``at`` (the next
+    operation of each block) are brought to their last state. A block that waits is in the list of
+    the one counter that it waits for, first come first served: no other block is looked at when
+    a counter rises.
     """
     np.random.seed(seed)
     blocks = len(begin)

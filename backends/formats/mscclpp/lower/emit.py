@@ -285,7 +285,7 @@ class _Emitter:
         releases: dict[tuple[int, int], list[int]],
     ) -> _Made:
         block, state = self.program.ranks[rank].blocks[b], self.state[rank]
-        first = self.order.first[rank][b]
+        first = int(self.program.block_start[self.program.first_block[rank] + b])
         maker = _BlockState(self, rank, block, self._ends(rank, block, first))
         groups: list[OperationGroup] = list(maker.opening())
         for i in range(len(block.code)):

@@ -9,7 +9,7 @@ no FIFOs.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import cached_property
 
 import numpy as np
 
@@ -33,22 +33,16 @@ class PlanMessage:
 
 @dataclass(eq=False)
 class HappensBefore:
-    """All instructions of a program in one list, block after block, and what precedes what.
+    """Messages between the instructions of a program, and what precedes what.
+
+    Instructions are numbered as in the columns of the program.
 
     Attributes:
-        instrs, rank, block, index: of every instruction: its view, and where it is; ``block``
-            counts within the rank.
-        first: per rank and block, its first instruction.
         connections: (source, destination, channel), sorted; ``messages`` in sending order.
         sent, received: the message that an instruction sends, receives, or -1.
     """
 
     program: Program
-    instrs: list[Instr]
-    rank: list[int]
-    block: list[int]
-    index: list[int]
-    first: list[list[int]]
     connections: list[tuple[int, int, int]] = field(default_factory=list)
     messages: list[PlanMessage] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
@@ -59,25 +53,30 @@ class HappensBefore:
 
     @staticmethod
     def of(program: Program) -> HappensBefore:
-        """Flatten a program.
+        """Find the messages, and sort what they and the waits order.
 
         Raises:
             CheckFailed: the ends of a connection do not match, or the program deadlocks.
         """
-        order = HappensBefore(
-            program,
-            program.instrs,
-            program.rank.tolist(),
-            program.block_index[program.block].tolist(),
-            program.index.tolist(),
-            [
-                program.block_start[first:end].tolist()
-                for first, end in pairwise(program.first_block.tolist())
-            ],
-        )
+        order = HappensBefore(program)
         order._connect()
         order._sort()
         return order
+
+    @property
+    def instrs(self) -> list[Instr]:
+        """Views of all instructions."""
+        return self.program.instrs
+
+    @cached_property
+    def rank(self) -> list[int]:
+        """The rank of each instruction."""
+        return self.program.rank.tolist()
+
+    @cached_property
+    def block(self) -> list[int]:
+        """The block of each instruction, numbered within its rank."""
+        return self.program.block_index[self.program.block].tolist()
 
     def _connect(self) -> None:
         p, ends = self.program, []
@@ -136,7 +135,7 @@ class HappensBefore:
             i = int(np.argmax(self.level < 0)) // 3
             raise CheckFailed(
                 f"the program deadlocks: rank {self.rank[i]} block {self.block[i]} "
-                f"never gets past instruction {self.index[i]}"
+                f"never gets past instruction {self.program.index[i]}"
             )
 
     def clocks(self, rank: int) -> Ints32:
@@ -145,9 +144,11 @@ class HappensBefore:
         Shape (3 · instructions, blocks); -1 where none has. O(moments · blocks).
         """
         if rank not in self._clocks:
-            table = np.full((3 * len(self.instrs), len(self.first[rank])), -1, np.int32)
-            mine = np.flatnonzero(np.array(self.rank) == rank)
-            table[3 * mine + END, np.array(self.block)[mine]] = np.array(self.index)[mine]
+            p = self.program
+            first, end = p.first_block[rank : rank + 2].tolist()
+            table = np.full((3 * p.instructions, end - first), -1, np.int32)
+            mine = np.arange(p.block_start[first], p.block_start[end])
+            table[3 * mine + END, p.block[mine] - first] = p.index[mine]
             self._levels.advance(table)
             while len(self._clocks) >= _KEPT:
                 self._clocks.pop(next(iter(self._clocks)))
@@ -157,7 +158,7 @@ class HappensBefore:
     def ended(self, instr: int, other: int, moment: int) -> bool:
         """Test whether ``instr`` has always ended when ``other`` comes to that moment."""
         table = self.clocks(self.rank[instr])
-        return bool(table[3 * other + moment, self.block[instr]] >= self.index[instr])
+        return bool(table[3 * other + moment, self.block[instr]] >= self.program.index[instr])
 
     def heard(self) -> list[int]:
         """Per rank, as a bit set, the ranks whose sends have always happened when it is done."""
@@ -166,7 +167,7 @@ class HappensBefore:
             bits[3 * m.send + END] = 1 << self.rank[m.send]
         for source, heads, target in self._levels.steps():
             bits[target] |= np.bitwise_or.reduceat(bits[source], heads)
-        known = [0] * len(self.first)
+        known = [0] * self.program.rank_count
         for i, rank in enumerate(self.rank):
             known[rank] |= int(bits[3 * i + END])
         return known
