@@ -71,12 +71,14 @@ class HappensBefore:
     @cached_property
     def rank(self) -> list[int]:
         """The rank of each instruction."""
-        return self.program.rank.tolist()
+        ranks: list[int] = self.program.rank.tolist()
+        return ranks
 
     @cached_property
     def block(self) -> list[int]:
         """The block of each instruction, numbered within its rank."""
-        return self.program.block_index[self.program.block].tolist()
+        blocks: list[int] = self.program.block_index[self.program.block].tolist()
+        return blocks
 
     def _connect(self) -> None:
         p, ends = self.program, []
