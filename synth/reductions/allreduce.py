@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Chunks, Rule, Sketch
 from weft.dsl.nouns.topology import Topology
 
+from ..base.effort import Effort, setting
 from ..base.engine import Budget, Certificate, Observer, Outcome, Point, Status
 from ..bounds import bounds
 from ..engines.exact.demands import demands, reach
@@ -40,8 +41,12 @@ from ..time.schedule_time import simulate
 from .reduction import Quiet, Steps, Subproblem
 from .refine import refine
 
-ATTEMPTS = 4
-"""Seeds tried for halves that go well together."""
+
+@dataclass(frozen=True, slots=True)
+class ComposeEffort(Effort):
+    """How long halves that suit each other are sought."""
+
+    attempts: int = setting(4, "seeds tried for halves that do not hold each other up, at most")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +55,20 @@ class Composed:
 
     name: ClassVar[str] = "compose"
 
+    effort: ComposeEffort = field(default_factory=ComposeEffort)
+
     def fits(self, problem: Problem) -> bool:
         """Every allreduce in which something is added."""
         return problem.collective.kind is Kind.ALLREDUCE and problem.collective.combining
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
         """As :func:`composed_allreduce`."""
-        return composed_allreduce(problem, budget, observer)
+        return composed_allreduce(problem, budget, observer, self.effort)
 
 
-def composed_allreduce(problem: Problem, budget: Budget, observer: Observer) -> Steps:
+def composed_allreduce(
+    problem: Problem, budget: Budget, observer: Observer, effort: ComposeEffort
+) -> Steps:
     """Solve the two halves and combine their points into one frontier.
 
     Halves that are perfect alone can hold each other up where they overlap in time; then other
@@ -73,7 +82,7 @@ def composed_allreduce(problem: Problem, budget: Budget, observer: Observer) -> 
     static = bounds(problem.topology, problem.collective)
     best: list[Point] = []
     gathers = scatters = Outcome(Status.NOTHING)
-    for attempt in range(ATTEMPTS):
+    for attempt in range(effort.attempts):
         left = deadline - time.monotonic()
         if attempt and left < budget.seconds / 2:
             break

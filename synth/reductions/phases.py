@@ -21,6 +21,7 @@ from weft.dsl.nouns.problem import Objective, Problem
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.sketch import Phases, Sketch
 
+from ..base.effort import Effort, setting
 from ..base.engine import Budget, Observer, Outcome, Point, Status
 from ..bounds import bounds
 from ..fabric.occupancy import rounds_per_chunk
@@ -32,20 +33,24 @@ from .groups import GroupMachine, Part, cells_of, group_machines, group_sketch, 
 from .in_turn import Placed, in_turn, planned, whole_sums
 from .reduction import Quiet, Steps, Subproblem
 
-FRONTIER = (1 << 10, 1 << 20, 1 << 30)
-"""Message sizes in bytes that a frontier is put together for."""
 
-MOST_SLICES = 128
-"""Slices of the message, at most."""
+@dataclass(frozen=True, slots=True)
+class PhasesEffort(Effort):
+    """Sizes and slices that are tried."""
 
-FINER = 16
-"""Parts are solved for the message, and for so small a part of it: slices are small messages."""
-
-LEAST_CUT = 1 << 18
-"""Bytes below which parts are solved for the whole message only."""
-
-MOST_SENDS = 1_000_000
-"""Transfers times slices that are simulated; more take too long."""
+    frontier: tuple[int, ...] = setting(
+        (1 << 10, 1 << 20, 1 << 30), "message sizes in bytes that a frontier is put together for"
+    )
+    most_slices: int = setting(128, "slices of the message, at most")
+    finer: int = setting(
+        16, "parts are solved for the message, and for one this many times smaller, as slices are"
+    )
+    least_cut: int = setting(
+        1 << 18, "bytes of the message below which parts are solved for the whole only"
+    )
+    most_sends: int = setting(
+        1_000_000, "transfers times slices that are simulated; more take too long"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +59,15 @@ class Phased:
 
     name: ClassVar[str] = "phases"
 
+    effort: PhasesEffort = field(default_factory=PhasesEffort)
+
     def fits(self, problem: Problem) -> bool:
         """Sketches with phases that make the collective."""
         return phases_of(problem) is not None
 
     def apply(self, problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
         """As :func:`in_phases`."""
-        return in_phases(problem, budget, observer, solver)
+        return in_phases(problem, budget, observer, solver, self.effort)
 
 
 def phases_of(problem: Problem) -> Phases | None:
@@ -79,7 +86,9 @@ def _required(problem: Problem) -> Phases:
     return rule
 
 
-def in_phases(problem: Problem, budget: Budget, observer: Observer, solver: str) -> Steps:
+def in_phases(
+    problem: Problem, budget: Budget, observer: Observer, solver: str, effort: PhasesEffort
+) -> Steps:
     """Solve what the groups do in each phase, and put the answers together.
 
     ``solver``: the engine to name where a schedule does not name its finder.
@@ -87,7 +96,7 @@ def in_phases(problem: Problem, budget: Budget, observer: Observer, solver: str)
     Raises:
         UserError: a part cannot be solved, or what is put together breaks a rule.
     """
-    run = _Run(problem, _tasks(problem), budget, observer, solver)
+    run = _Run(problem, _tasks(problem), budget, observer, solver, effort)
     plan = run.plan()
     for place, (size, finer) in enumerate(plan):
         if run.found and (observer.cancelled() or run.left() <= 0):
@@ -160,6 +169,7 @@ class _Run:
     budget: Budget
     observer: Observer
     solver: str
+    effort: PhasesEffort
     started: float = field(default_factory=time.monotonic)
     found: list[Point] = field(default_factory=list)
 
@@ -173,10 +183,11 @@ class _Run:
             case Objective.LATENCY:
                 return [(1, 1)]
             case Objective.FRONTIER:
-                return [(size, 1) for size in FRONTIER]
+                return [(size, 1) for size in self.effort.frontier]
             case _:
                 size = self.problem.bytes or LARGE
-                return [(size, 1), *([(size, FINER)] if size >= LEAST_CUT else [])]
+                cut = size >= self.effort.least_cut
+                return [(size, 1), *([(size, self.effort.finer)] if cut else [])]
 
     def look_at(
         self, size: int, finer: int, seconds: float
@@ -228,7 +239,8 @@ class _Run:
         """In as many slices as are quickest at a size; more are tried until they are slower."""
         best, least = schedule, simulate(schedule, size).time_us
         slices = 2
-        while slices <= MOST_SLICES and slices * len(schedule) <= MOST_SENDS and size > LEAST_CUT:
+        most = min(self.effort.most_slices, self.effort.most_sends // max(1, len(schedule)))
+        while slices <= most and size > self.effort.least_cut:
             timed = [(simulate(s, size).time_us, s) for s in planned(schedule, slices)]
             took, one = min(timed, key=lambda x: x[0])
             if took < least:

@@ -24,7 +24,7 @@ from ...base.effort import Effort, setting
 from ...base.engine import Budget, Engine, Observer, Outcome, Point, Status
 from ...bounds import Bounds, bounds, lower_bound_us
 from ...frontier.incumbents import Incumbents
-from ...reductions.phases import in_phases, phases_of
+from ...reductions.phases import Phased, phases_of
 from ...reductions.reduction import Subproblem, run
 from ...reductions.solve import solve
 from ...time.order import LARGE, arranged
@@ -141,12 +141,13 @@ class InPhases:
         return None if phases_of(problem) else "the sketch has no phases that make the collective"
 
     def solve(self, problem: Problem, budget: Budget, observer: Observer) -> Outcome:
-        """As :func:`~weft.synth.reductions.phases.in_phases`."""
+        """As :class:`~weft.synth.reductions.phases.Phased`."""
 
         def part(of: Subproblem) -> Outcome:
             return self.race.solve(of.problem, of.budget, of.observer)
 
-        return run(in_phases(problem, budget, observer, self.race.name), part)
+        steps = Phased().apply(problem, budget, observer, self.race.name)
+        return run(steps, part)
 
 
 def _likely(problem: Problem, effort: PortfolioEffort) -> Iterator[str]:
