@@ -12,7 +12,7 @@ from weft.dsl.base.registry import PASSES
 from weft.dsl.base.version import version
 
 from ..formats.format import DEFAULT
-from .inputs import valued, whole
+from .flags.files import LOWERING
 from .noun import Kind, Subject, asked_of
 from .nouns import FormatNoun, not_whole
 
@@ -21,78 +21,6 @@ if TYPE_CHECKING:
 
     from ..compile.compile import CompileOptions
     from ..compile.source import Source
-
-AUTO = "auto"
-"""The number of instances that is chosen by simulation."""
-
-DEFAULTS = {
-    "instances": None,
-    "lanes": 0,
-    "protocol": None,
-    "passes": None,
-    "print_after": "",
-    "name": "",
-    "segments": 1,
-    "target": "msccl",
-}
-"""The flags that say how something becomes a program, with their defaults."""
-
-RUNTIMES = ("msccl", "rccl", "executor", "portable")
-PROTOCOLS = ("Simple", "LL", "LL128")
-
-
-def add_lowering(parser: argparse.ArgumentParser, *, auto: bool = False) -> None:
-    """The flags that say how something becomes a program; ``auto``: instances may be chosen."""
-    group = parser.add_argument_group("lowering")
-    group.add_argument(
-        "--target",
-        choices=RUNTIMES,
-        default="msccl",
-        help="the runtime whose limits hold, or portable: all of them (default: msccl)",
-    )
-    group.add_argument(
-        "--instances",
-        metavar="N",
-        type=valued("--instances", _instances if auto else whole(1, 64)),
-        help="copies side by side (default: 1, or what the algorithm asks for"
-        f"{'; auto: whichever simulates fastest' if auto else ''})",
-    )
-    group.add_argument(
-        "--lanes",
-        metavar="N",
-        type=valued("--lanes", whole(0, 32)),
-        default=0,
-        help="channels per connection (default: 0, as fusing needs)",
-    )
-    group.add_argument(
-        "--segments",
-        metavar="N",
-        type=valued("--segments", whole(1, 1024)),
-        default=1,
-        help="pieces of every chunk of a schedule, one behind the "
-        "other (default: 1, the runtime slices)",
-    )
-    group.add_argument(
-        "--protocol", choices=PROTOCOLS, help="default: Simple, or that of the algorithm or program"
-    )
-    group.add_argument("--in-place", action="store_true", help="input and output are one buffer")
-    group.add_argument(
-        "-p",
-        "--passes",
-        metavar="PASSES",
-        help="e.g. aggregate,channels{lanes=2},fuse,sync,prune; `weft list passes` (default: all)",
-    )
-    group.add_argument(
-        "--print-after",
-        metavar="PASS",
-        default="",
-        help="list the program after this pass, or after all, on stderr",
-    )
-    group.add_argument("--name", metavar="NAME", default="", help="how the artefact calls itself")
-
-
-def _instances(text: str) -> int | str:
-    return AUTO if text == AUTO else whole(1, 64)(text)
 
 
 def source_of(subject: Subject, args: argparse.Namespace) -> Source:
@@ -149,7 +77,7 @@ def _artefact(subject: Subject, args: argparse.Namespace) -> Source:
 
 def given_flags(args: argparse.Namespace) -> list[str]:
     """The flags of lowering that were given, in their order."""
-    return [name for name, value in DEFAULTS.items() if getattr(args, name) != value]
+    return [name for name, value in LOWERING.items() if getattr(args, name) != value]
 
 
 def provenance_of(subject: Subject, source: Source) -> tuple[str, ...]:

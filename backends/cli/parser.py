@@ -65,6 +65,16 @@ FLAGS = {
     "failures": "search:FailuresFlags",
     "explain": "search:ExplainFlags",
     "tune": "search:TuneFlags",
+    "check": "files:CheckFlags",
+    "compile": "files:CompileFlags",
+    "simulate": "files:SimulateFlags",
+    "run": "files:RunFlags",
+    "show": "files:ShowFlags",
+    "diff": "files:DiffFlags",
+    "profile": "machines:ProfileFlags",
+    "bench": "machines:BenchFlags",
+    "list": "machines:ListFlags",
+    "doctor": "machines:DoctorFlags",
 }
 """Where the flags of a verb are a class, which is all that its help needs."""
 

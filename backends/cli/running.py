@@ -5,10 +5,9 @@ The file of such a program is run as it is; whatever can be compiled becomes one
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
@@ -22,7 +21,7 @@ from ..formats.format import of_runtime
 from ..formats.p2p.format import GOOD, ScriptFile
 from .console import Console
 from .exit_codes import Exit
-from .inputs import seconds, valued, whole
+from .flags.files import REPEAT, LoweringFlags, RunFlags
 from .lowering import compiled_as, given_flags, source_of
 from .machines import on_machine
 from .noun import Subject
@@ -37,14 +36,10 @@ if TYPE_CHECKING:
     from ..ranks.job import Case, Job, Piece, Report
     from ..ranks.verdict import Result
 
-ON = ("numpy", "mpi", "torch", "nccl")
-"""What executes: threads of this process, processes of a runtime, or GPUs of this process."""
-
 THREADS = "mpi"
 """The runtime whose files threads execute; they take the files of any."""
 
 SIZES = (1 << 10, 1 << 16, 1 << 20)
-REPEAT = 5
 TIMEOUT = 60.0
 LARGEST = 1 << 30
 """Bytes of a message; the data of all ranks is on this machine, several times."""
@@ -53,38 +48,7 @@ LARGEST_ROUGH = 1 << 24
 """Bytes beyond which sums of numbers of all sizes are not compared: their bounds take memory."""
 
 
-def add_job(parser: argparse.ArgumentParser) -> None:
-    """The flags that only real ranks know."""
-    group = parser.add_argument_group("real ranks (--on mpi, --on torch; point-to-point programs)")
-    group.add_argument(
-        "-t",
-        "--topology",
-        metavar="TOPO",
-        help="predict a schedule's time with the costs of this machine "
-        "(default: those in the schedule)",
-    )
-    group.add_argument(
-        "--repeat",
-        metavar="N",
-        type=valued("--repeat", whole(1, 100_000)),
-        help=f"timed calls of each size and type (default: {REPEAT})",
-    )
-    group.add_argument(
-        "--timeout",
-        metavar="TIME",
-        type=valued("--timeout", seconds),
-        help="how long a rank waits for another (default: 60s)",
-    )
-    group.add_argument(
-        "--trace",
-        metavar="OUT",
-        help="record every rank's rounds in one call more of each size and type, "
-        "for `weft show --measured OUT`",
-    )
-    group.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
-
-
-def refuse_job_flags(args: argparse.Namespace) -> None:
+def refuse_job_flags(args: RunFlags) -> None:
     """Refuse flags that say nothing where there are no ranks to wait for.
 
     Raises:
@@ -108,7 +72,7 @@ class _Plan:
     schedule: Schedule | None
 
 
-def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int:
+def run_job(subject: Subject, args: RunFlags, console: Console) -> int:
     """Prove it, run it, compare, measure."""
     from ..ranks import joined
 
@@ -129,7 +93,7 @@ def run_job(subject: Subject, args: argparse.Namespace, console: Console) -> int
     return _told(plan, job, reports, args, console, started)
 
 
-def _as_rank(crew: Any, subject: Subject, args: argparse.Namespace, console: Console) -> int:
+def _as_rank(crew: Any, subject: Subject, args: RunFlags, console: Console) -> int:
     """Be one of the ranks that somebody else started; the first of them tells."""
     from ..ranks.joined import attend_joined
 
@@ -159,7 +123,7 @@ def _reports(job: Job, on: str) -> dict[int, Report]:
 # --- what is run ----------------------------------------------------------------------------------
 
 
-def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
+def _planned(subject: Subject, args: RunFlags) -> _Plan:
     """The file to run, proved.
 
     Raises:
@@ -181,11 +145,10 @@ def _planned(subject: Subject, args: argparse.Namespace) -> _Plan:
         text = subject.text
         require_runtime(subject, args.on)
     else:
-        in_place, args.in_place = args.in_place, None  # the function takes one buffer or two
-        source = source_of(subject, args)
+        either = replace(args, in_place=False)  # the function takes one buffer or two
+        source = source_of(subject, either)
         schedule = source.schedule
-        text = script_text(format, subject, source, args)
-        args.in_place = in_place
+        text = script_text(format, subject, source, either)
     require_good(format.findings(text, subject.where), subject.where)
     piece = Piece.of(text, subject.where)
     if args.topology:
@@ -200,9 +163,7 @@ def format_on(on: str) -> ScriptFile:
     return found
 
 
-def script_text(
-    format: ScriptFile, subject: Subject, source: Source, args: argparse.Namespace
-) -> str:
+def script_text(format: ScriptFile, subject: Subject, source: Source, args: LoweringFlags) -> str:
     """The file of something to compile, for the processes of a runtime."""
     request = Request(
         source.noun,
@@ -241,7 +202,7 @@ def _costs(schedule: Schedule | None, topology: str, where: str) -> Schedule:
     return on_machine(schedule, topology)
 
 
-def _job(plan: _Plan, args: argparse.Namespace) -> Job:
+def _job(plan: _Plan, args: RunFlags) -> Job:
     from ..ranks.job import whole_job
 
     sizes = args.size or SIZES
@@ -252,21 +213,16 @@ def _job(plan: _Plan, args: argparse.Namespace) -> Job:
     return whole_job([plan.piece], cases, args.timeout or TIMEOUT)
 
 
-def _cases(plan: _Plan, args: argparse.Namespace, dtype: str, size: int) -> list[Case]:
+def _cases(plan: _Plan, args: RunFlags, dtype: str, size: int) -> list[Case]:
     """The timed case of a size and type, and for sums of floats one with rough numbers."""
     from ..formats.p2p.data import type_named
     from ..ranks.job import Case
 
     unit = type_named(dtype).itemsize * plan.collective.message_chunks
-    more = {
-        "length": max(1, size // unit),
-        "dtype": dtype,
-        "in_place": bool(args.in_place),
-        "seed": args.seed,
-    }
-    cases = [Case(0, **more, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
+    plain = Case(0, max(1, size // unit), dtype, args.in_place, seed=args.seed)
+    cases = [replace(plain, repeat=args.repeat or REPEAT, watch=args.trace is not None)]
     if type_named(dtype).kind not in "iu" and plan.collective.combining and size <= LARGEST_ROUGH:
-        cases.append(Case(0, **more, rough=True))
+        cases.append(replace(plain, rough=True))
     return cases
 
 
@@ -277,7 +233,7 @@ def _told(
     plan: _Plan,
     job: Job,
     reports: dict[int, Report],
-    args: argparse.Namespace,
+    args: RunFlags,
     console: Console,
     started: float,
 ) -> int:
@@ -289,7 +245,7 @@ def _told(
     sizes = [_entry(plan.collective, one, predict) for one in found if one.us]
     good = all(check.ok for check in checks)
     if args.trace is not None:
-        _write_recording(plan, job, reports, args, console)
+        _write_recording(args.trace, plan, job, reports, args, console)
     console.result(
         f"{checks_text(checks)}\n\n{_timed_text(sizes)}",
         {
@@ -308,7 +264,7 @@ def _told(
     return Exit.DONE if good else Exit.NO
 
 
-def _check_trace(args: argparse.Namespace) -> None:
+def _check_trace(args: RunFlags) -> None:
     """Whether the rounds can be recorded, and where they are to be written.
 
     Raises:
@@ -328,7 +284,12 @@ def _check_trace(args: argparse.Namespace) -> None:
 
 
 def _write_recording(
-    plan: _Plan, job: Job, reports: dict[int, Report], args: argparse.Namespace, console: Console
+    path: str,
+    plan: _Plan,
+    job: Job,
+    reports: dict[int, Report],
+    args: RunFlags,
+    console: Console,
 ) -> None:
     from weft.dsl.base.files import write_text
 
@@ -342,8 +303,8 @@ def _write_recording(
             size = case.length * case.exam(plan.collective).dtype.itemsize
             rows.append((size * plan.collective.message_chunks, case.dtype, watches))
     name = plan.collective.name or str(plan.collective.kind)
-    write_text(args.trace, dumps(recorded(args.on, name, rows)), force=args.force)
-    console.say("Recorded", f"{args.trace}: {count(len(rows), 'call')} of {job.ranks} ranks")
+    write_text(path, dumps(recorded(args.on, name, rows)), force=args.force)
+    console.say("Recorded", f"{path}: {count(len(rows), 'call')} of {job.ranks} ranks")
 
 
 def _compared(found: Sequence[Result]) -> Check:

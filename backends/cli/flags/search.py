@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.dsl.base.errors import UserError
@@ -10,7 +10,7 @@ from weft.dsl.base.units import SizeRange, parse_size_range
 
 from ..inputs import ranks, seconds, several_sizes, sizes, whole
 from . import shared
-from .shared import OBJECTIVES, DownFlags, Flags, MaybeProblemFlags, ProblemFlags, flag
+from .shared import OBJECTIVES, DownFlags, Flags, MaybeProblemFlags, ProblemFlags, flag, unset
 
 
 @dataclass(frozen=True)
@@ -413,12 +413,6 @@ class TuningFlags(DownFlags):
     force: bool = shared.force("replace the library in DIR", group="files")
 
 
-def unset(name: str) -> Any:
-    """A flag of tuning without its default: what was not given is found elsewhere."""
-    (one,) = [x for x in fields(TuningFlags) if x.name == name]
-    return field(default=None, metadata=one.metadata)
-
-
 @dataclass(frozen=True)
 class TuneFlags(TuningFlags, SeveralProblemsFlags):
     """Flags of ``weft tune``."""
@@ -453,5 +447,5 @@ class ResynthFlags(TuningFlags):
     )
     within: float = within(RESYNTH_WITHIN)
     time: float = per_question(RESYNTH_SECONDS)
-    target: str | None = unset("target")
-    placement: str | None = unset("placement")
+    target: str | None = unset(TuningFlags, "target")
+    placement: str | None = unset(TuningFlags, "placement")

@@ -84,6 +84,12 @@ def add_flags(parser: argparse.ArgumentParser, flags: type[Flags]) -> None:
         groups[title].add_argument(*(names or (one.name,)), **spec)
 
 
+def unset(of: type[Flags], name: str) -> Any:
+    """A flag of another class without its default: None tells that it was not given."""
+    (one,) = [x for x in fields(of) if x.name == name]
+    return field(default=None, metadata=one.metadata)
+
+
 # --- flags of several verbs -----------------------------------------------------------------------
 
 

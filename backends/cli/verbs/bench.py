@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import microseconds, number, table
-from weft.dsl.base.units import SizeRange, format_bytes, parse_microseconds, parse_size_range
+from weft.dsl.base.units import SizeRange, format_bytes
 
 from ...check import require_good
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import read_topology, seconds, valued, whole
-from ..lowering import DEFAULTS, source_of
+from ..flags.files import CompileFlags
+from ..flags.machines import BenchFlags
+from ..inputs import read_topology
+from ..lowering import source_of
 from ..running import format_on, is_script, require_runtime, script_text
 from ..stages import telling
 from ..subjects import read_subject
@@ -29,86 +29,10 @@ if TYPE_CHECKING:
     from ...ranks.bench.job import Bench, Contestant
     from ...ranks.bench.results import Entry, Predict
 
-EXAMPLES = """examples:
-  weft bench ring.json 'classic:two_step{on=dgx-a100:nodes=1}' --on mpi --sizes 1KiB:64MiB
-  weft bench best.py --on mpi -t machine.json --json"""
-
-SIZES = "1KiB:16MiB"
 LARGEST = 1 << 30
 
-_UNSET: dict[str, Any] = {
-    **DEFAULTS,
-    "in_place": None,
-    "collective": None,
-    "root": None,
-    "roots": None,
-}
-"""Flags of compiling, as they are where nobody asks for anything."""
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "files",
-        metavar="PLAN",
-        nargs="+",
-        help="a point-to-point program (compile --to mpi), a schedule, an "
-        "algorithm or a program; all of one collective",
-    )
-    parser.add_argument(
-        "--on", choices=("mpi", "torch", "nccl"), default="mpi", help="the runtime (default: mpi)"
-    )
-    parser.add_argument(
-        "--sizes",
-        metavar="SIZE:SIZE",
-        default=parse_size_range(SIZES),
-        type=valued("--sizes", parse_size_range),
-        help=f"message sizes, doubled (default: {SIZES})",
-    )
-    parser.add_argument(
-        "--dtype", metavar="TYPE", default="float32", help="data type (default: float32)"
-    )
-    parser.add_argument(
-        "--repeat",
-        metavar="N",
-        type=valued("--repeat", whole(1, 100_000)),
-        default=20,
-        help="turns of each size (default: 20)",
-    )
-    parser.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=10.0,
-        help="no more turns of a size after so long (default: 10s)",
-    )
-    parser.add_argument(
-        "-t", "--topology", metavar="TOPO", help="predict times with the costs of this machine"
-    )
-    parser.add_argument(
-        "--overhead",
-        metavar="TIME",
-        default=Fraction(0),
-        type=valued("--overhead", parse_microseconds),
-        help="predicted: of every message, added to what it occupies (default: 0us)",
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="TIME",
-        default=60.0,
-        type=valued("--timeout", seconds),
-        help="how long a rank waits for another (default: 60s)",
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=valued("--seed", whole(0)),
-        default=0,
-        help="of the data (default: 0)",
-    )
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: BenchFlags, console: Console) -> int:
     """Prove the plans, run them in turns, compare."""
     from ...ranks.bench.results import entries
     from ...ranks.joined import is_joined
@@ -158,7 +82,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return Exit.NO if wrong else Exit.DONE
 
 
-def _plan(text: str, args: argparse.Namespace) -> tuple[Contestant, Script]:
+def _plan(text: str, args: BenchFlags) -> tuple[Contestant, Script]:
     """A file for the runtime, proved; what is none yet is compiled."""
     from ...formats.p2p.emit import function_of
     from ...formats.p2p.read import read_script
@@ -170,16 +94,7 @@ def _plan(text: str, args: argparse.Namespace) -> tuple[Contestant, Script]:
         code = subject.text
         require_runtime(subject, args.on)
     else:
-        asked = argparse.Namespace(
-            **{
-                **vars(args),
-                **_UNSET,
-                "to": backend.name,
-                "size": None,
-                "topology": None,
-                "file": text,
-            }
-        )
+        asked = CompileFlags(file=text, to=backend.name)
         code = script_text(backend, subject, source_of(subject, asked), asked)
     require_good(backend.findings(code, subject.where), subject.where)
     script = read_script(code, subject.where)
@@ -187,7 +102,7 @@ def _plan(text: str, args: argparse.Namespace) -> tuple[Contestant, Script]:
     return Contestant(name, code, function_of(script.collective)), script
 
 
-def _bench(plans: list[tuple[Contestant, Script]], args: argparse.Namespace) -> Bench:
+def _bench(plans: list[tuple[Contestant, Script]], args: BenchFlags) -> Bench:
     from ...formats.p2p.data import type_named, units_of
     from ...ranks.bench.job import Bench
 
@@ -226,7 +141,7 @@ def _named_apart(some: list[Contestant]) -> tuple[Contestant, ...]:
 
 
 def _predictions(
-    plans: list[tuple[Contestant, Script]], bench: Bench, args: argparse.Namespace
+    plans: list[tuple[Contestant, Script]], bench: Bench, args: BenchFlags
 ) -> dict[str, Predict]:
     """By name of the contestant; none without a topology."""
     if not args.topology:

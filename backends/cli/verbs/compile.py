@@ -3,20 +3,17 @@ before it is written."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import CheckFailed, UserError
 
 from ...compile.request import Request
-from ...formats.format import DEFAULT, Format, format_named
+from ...formats.format import Format, format_named
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_problem, size_flag, valued, whole
+from ..flags.files import AUTO, MOST_EXECUTED, ORDERS, CompileFlags
 from ..lowering import (
-    AUTO,
-    add_lowering,
     compiled_as,
     given_flags,
     options_of,
@@ -36,62 +33,11 @@ if TYPE_CHECKING:
     from ...compile.prepare import Artefact
     from ...compile.source import Source
 
-EXAMPLES = """examples:
-  weft compile allgather.json --to msccl-xml -o allgather.xml
-  weft compile allgather.json --to msccl-xml --in-place --instances 2 --target rccl -o ag.xml
-  weft compile ring.py:allreduce{ranks=8} -o ring.xml
-  weft compile 'classic:ring{collective=allreduce,ranks=8}' -o ring.xml
-  weft compile 'classic:two_step{on=dgx-a100:nodes=2}' -o alltoall.xml
-  weft compile from-elsewhere.xml --target rccl -o for-rccl.xml"""
-
-
-ORDERS = 12
-MOST_EXECUTED = 128
-"""Ranks beyond which an artefact is proved only: the data of all of them takes minutes."""
-
 USUAL_NODE = 8
 """GPUs of a usual node: more ranks are likely to be on several."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        help="a schedule, an algorithm (FILE.py, "
-        "FILE.py:NAME{option=…}, classic:NAME{option=…}), MSCCL XML, a program, "
-        "or -",
-    )
-    parser.add_argument(
-        "--to",
-        metavar="BACKEND",
-        default=DEFAULT,
-        help=f"the artefact; `weft list backends` (default: {DEFAULT})",
-    )
-    add_lowering(parser, auto=True)
-    add_problem(parser, topology=False, required=False)
-    parser.add_argument("--size", **size_flag("--size"))
-    parser.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
-    parser.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
-    parser.add_argument(
-        "--no-run", action="store_true", help="do not execute the artefact before writing it"
-    )
-    parser.add_argument(
-        "--interleavings",
-        metavar="N",
-        type=valued("--interleavings", whole(1, 100_000)),
-        help=f"orders of that execution (default: {ORDERS}; none beyond {MOST_EXECUTED} ranks)",
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=valued("--seed", whole(0)),
-        default=0,
-        help="of the orders and the data (default: 0)",
-    )
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: CompileFlags, console: Console) -> int:
     """Lower, check, emit, execute, write."""
     from weft.dsl.base.files import write_text
 
@@ -140,7 +86,7 @@ def _compiled(
     subject: Subject,
     source: Source,
     backend: Format,
-    args: argparse.Namespace,
+    args: CompileFlags,
     console: Console,
 ) -> Artefact:
     """The artefact, and what it takes where that is known."""
@@ -160,7 +106,7 @@ def _compiled(
         return found
 
 
-def _tell_time(timing: Timing, args: argparse.Namespace, console: Console) -> None:
+def _tell_time(timing: Timing, args: CompileFlags, console: Console) -> None:
     """What the program takes, and what would be quicker."""
     if args.instances == AUTO:
         console.say("Chosen", f"--instances {timing.fastest} of {timing.trials}")
@@ -177,7 +123,7 @@ def _tell_assumed(backend: Format, source: Source, console: Console) -> None:
 
 
 def _executed(
-    text: str, wanted: Collective, backend: Format, args: argparse.Namespace, console: Console
+    text: str, wanted: Collective, backend: Format, args: CompileFlags, console: Console
 ) -> list[dict[str, Any]]:
     """Execute the artefact, unless it is for too many ranks; returns the entry of ``checks``.
 

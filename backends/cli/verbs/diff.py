@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from weft.dsl.base.errors import UserError, an
@@ -10,36 +9,15 @@ from weft.dsl.base.errors import UserError, an
 from ...report.difference import differences, differences_json, differences_text
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import size_flag
+from ..flags.files import DiffFlags
 from ..noun import Kind
 from ..subjects import read_subject
-
-EXAMPLES = """examples:
-  weft diff old.json new.json
-  weft diff ring.xml tree.xml -t dgx1 --size 1KiB:64MiB
-  weft diff dgx1 measured.json --json
-  weft diff monday/ tuesday/"""
 
 WIDEST = 30
 """Letters of a column's name; longer ones are called A and B."""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "before", metavar="A", help="a file, a folder of a library, a catalogue name, or -"
-    )
-    parser.add_argument("after", metavar="B", help="another one of the same kind")
-    parser.add_argument(
-        "-t",
-        "--topology",
-        metavar="TOPO",
-        help="simulate both on this machine (programs and algorithms are only timed on one)",
-    )
-    parser.add_argument("--size", **size_flag())
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: DiffFlags, console: Console) -> int:
     """Compare them; the exit code says whether they are equal."""
     if args.before == args.after == "-":
         raise UserError("one of the two can come from stdin", where="-")

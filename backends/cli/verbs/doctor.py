@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import platform
 import shutil
 import sys
@@ -16,9 +15,8 @@ from weft.dsl.base.version import version
 
 from ..console import Console
 from ..exit_codes import Exit
+from ..flags.machines import DoctorFlags
 from .list import describe
-
-EXAMPLES = "exit code 4 if something that weft cannot do without is missing"
 
 NEEDED = {
     "defusedxml": "defusedxml",
@@ -57,11 +55,7 @@ class Finding:
     needed: bool
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """No arguments of its own."""
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: DoctorFlags, console: Console) -> int:
     """Look at everything, cheaply: nothing is imported that need not be."""
     found = list(_findings())
     bad = [f for f in found if f.needed and not f.ok]

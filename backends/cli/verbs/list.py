@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import inspect
 from typing import Any
 
@@ -13,21 +12,10 @@ from weft.dsl.base.tables import table
 
 from ..console import Console, columns
 from ..exit_codes import Exit
-
-EXAMPLES = "examples:\n  weft list engines\n  weft list algorithms\n  weft list backends --json"
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "kind", choices=(*REGISTRIES, "algorithms"), metavar="engines|backends|passes|algorithms"
-    )
-    parser.add_argument(
-        "--options", action="store_true", help="every option: its default and its meaning"
-    )
+from ..flags.machines import ListFlags
 
 
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: ListFlags, console: Console) -> int:
     """Print one line per registered name, or per classic algorithm."""
     if args.options and args.kind in REGISTRIES:
         return _options(REGISTRIES[args.kind], console)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from dataclasses import asdict
@@ -13,56 +12,13 @@ from weft.dsl.base.tables import count, table
 
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import seconds, valued, whole
+from ..flags.machines import RANKS, ProfileFlags
 from ..machines import facts_of, machine_line
 from ..outputs import check_file_output
 from ..stages import telling
 
-EXAMPLES = """examples:
-  weft profile --on mpi --ranks 8 -o machine.json
-  weft profile --on torch --ranks 4 --time 30s -o machine.json --json
-  mpiexec -n 64 weft profile --on mpi -o cluster.json"""
 
-RANKS = 8
-
-LARGEST = 512
-"""Ranks: there are half as many pairs as its square."""
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "--on",
-        choices=("mpi", "torch", "nccl", "numpy"),
-        required=True,
-        help="the runtime whose messages are timed",
-    )
-    parser.add_argument(
-        "--ranks",
-        metavar="N",
-        type=valued("--ranks", whole(2, LARGEST)),
-        help=f"ranks to start (default: {RANKS}; not for ranks that mpiexec or torchrun started)",
-    )
-    parser.add_argument(
-        "--time",
-        metavar="TIME",
-        type=valued("--time", seconds),
-        default=60.0,
-        help="measure until numbers are stable, at most about so long (default: 60s)",
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=valued("--seed", whole(0)),
-        default=0,
-        help="of the order of measurements (default: 0)",
-    )
-    parser.add_argument("--name", metavar="NAME", help="of the topology")
-    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="a file, or -")
-    parser.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: ProfileFlags, console: Console) -> int:
     """Measure on ranks that are there, or on new ones."""
     from ...ranks.joined import is_joined
     from ...ranks.nccl import unusable
@@ -94,12 +50,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return _told(found, args, console, started)
 
 
-def _name(args: argparse.Namespace, ranks: int) -> str:
+def _name(args: ProfileFlags, ranks: int) -> str:
     what = {"mpi": "MPI ranks", "torch": "torch ranks", "nccl": "GPUs", "numpy": "threads"}[args.on]
     return args.name or f"{ranks} {what}, measured"
 
 
-def _as_rank(args: argparse.Namespace, console: Console, effort: Any, started: float) -> int:
+def _as_rank(args: ProfileFlags, console: Console, effort: Any, started: float) -> int:
     """Be one of the ranks that somebody else started; the first of them writes and tells."""
     from ...ranks.profile.gpus import measure_nccl
     from ...ranks.profile.ranks import measure_mpi, measure_torch, written
@@ -115,7 +71,7 @@ def _as_rank(args: argparse.Namespace, console: Console, effort: Any, started: f
     return _told(written(_name(args, found.ranks), found), args, console, started)
 
 
-def _told(found: dict[str, Any], args: argparse.Namespace, console: Console, started: float) -> int:
+def _told(found: dict[str, Any], args: ProfileFlags, console: Console, started: float) -> int:
     from weft.dsl.base.files import write_text
     from weft.dsl.nouns.topology import Topology
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from weft.dsl.base.units import format_bytes
 
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import is_library, sizes, valued
+from ..flags.files import ShowFlags
+from ..inputs import is_library
 from ..noun import Drawn, Kind, Subject
 from ..nouns import convergence_of, shown_schedule
 from ..outputs import check_file_output
@@ -26,30 +27,8 @@ if TYPE_CHECKING:
     from ...report.html import Make
     from ...report.html.schedule_page import Shown
 
-EXAMPLES = """examples:
-  weft show allgather.json
-  weft show dgx1
-  weft show algo.xml
-  weft show allgather.json --format perfetto --size 1MiB -o trace.json"""
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        help="a file, a catalogue name, "
-        "the folder of a library or a stream, of schedules (html), "
-        "or -",
-    )
-    parser.add_argument(
-        "other", metavar="FILE2", nargs="?", help="a second schedule, beside the first (html)"
-    )
-    parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
-    _add_drawing(parser)
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: ShowFlags, console: Console) -> int:
     """Print it, or write it."""
     for name, flag, formats in _ONLY:
         if getattr(args, name) is not None and args.format not in formats:
@@ -61,42 +40,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return FORMATS[args.format](args, console)
 
 
-def _add_drawing(parser: argparse.ArgumentParser) -> None:
-    """The flags of drawings."""
-    group = parser.add_argument_group("what is simulated, and where files go")
-    group.add_argument(
-        "-t",
-        "--topology",
-        metavar="TOPO",
-        help="the machine of an algorithm or a program; for a schedule, other costs than its own",
-    )
-    group.add_argument(
-        "--size",
-        metavar="SIZE",
-        type=valued("--size", _one_size),
-        help="of the message (default: what the schedule was made for, or 1MiB)",
-    )
-    group.add_argument(
-        "--measured",
-        metavar="TRACE",
-        help="beside it, what `weft run --trace TRACE` recorded (perfetto)",
-    )
-    group.add_argument(
-        "--log", metavar="LOG", help="what `weft synth --log LOG` wrote, beside it (html)"
-    )
-    group.add_argument("-o", "--output", metavar="OUT", default="-", help="a file (default: -)")
-    group.add_argument("-f", "--force", action="store_true", help="overwrite OUT")
-
-
-def _one_size(text: str) -> int:
-    """A message size, and no range of them."""
-    size = sizes(text)
-    if size.low != size.high:
-        raise UserError(f"{text[:40]!r} is a range, and one message is drawn")
-    return size.low
-
-
-def _text(args: argparse.Namespace, console: Console) -> int:
+def _text(args: ShowFlags, console: Console) -> int:
     subject = read_subject(args.file, also=(Kind.STREAM,))
     timed = ""
     if args.size is not None or args.topology is not None:
@@ -110,7 +54,7 @@ def _text(args: argparse.Namespace, console: Console) -> int:
 # --- drawings -------------------------------------------------------------------------------------
 
 
-def _draw(args: argparse.Namespace, console: Console) -> int:
+def _draw(args: ShowFlags, console: Console) -> int:
     """Make the file, check it, write it."""
     check_file_output(args, console)
     subject = read_subject(args.file)
@@ -133,7 +77,7 @@ def _draw(args: argparse.Namespace, console: Console) -> int:
     return Exit.DONE
 
 
-def _perfetto(subject: Subject, args: argparse.Namespace) -> Drawn:
+def _perfetto(subject: Subject, args: ShowFlags) -> Drawn:
     """A trace of the simulation, and of a measurement beside it.
 
     Raises:
@@ -147,7 +91,7 @@ def _perfetto(subject: Subject, args: argparse.Namespace) -> Drawn:
     call = _measured(args)
     group = "predicted: " if call else ""
     if call:
-        args.size = call.bytes
+        args = replace(args, size=call.bytes)
     about, us, size = subject.noun.trace(trace, subject, args, group)
     if call:
         add_measured(trace, call)
@@ -159,14 +103,14 @@ def _perfetto(subject: Subject, args: argparse.Namespace) -> Drawn:
     return text, {"about": about, "bytes": size, "us": number(us)}
 
 
-_DRAWERS: dict[str, Callable[[Subject, argparse.Namespace], Drawn]] = {
+_DRAWERS: dict[str, Callable[[Subject, ShowFlags], Drawn]] = {
     "perfetto": _perfetto,
     "dot": lambda subject, args: subject.noun.dot(subject, args),
     "svg": lambda subject, args: subject.noun.svg(subject, args),
 }
 
 
-def _measured(args: argparse.Namespace) -> Call | None:
+def _measured(args: ShowFlags) -> Call | None:
     """The recorded call of the size that was asked for, or of the largest.
 
     Raises:
@@ -183,7 +127,7 @@ def _measured(args: argparse.Namespace) -> Call | None:
 # --- pages ----------------------------------------------------------------------------------------
 
 
-def _html(args: argparse.Namespace, console: Console) -> int:
+def _html(args: ShowFlags, console: Console) -> int:
     """Make the page and write it: to ``-o``, or to stdout."""
     from ...report.html import fitted
 
@@ -210,26 +154,26 @@ def _html(args: argparse.Namespace, console: Console) -> int:
     return Exit.DONE
 
 
-def _page(args: argparse.Namespace) -> Make:
+def _page(args: ShowFlags) -> Make:
     """What is read, and how its page is made with so many bars."""
     if args.other is not None:
-        return _pair(args)
+        return _pair(args.other, args)
     if Path(args.file).is_dir() and not is_stream(args.file) and not is_library(args.file):
         return _folder(args)
     subject = read_subject(args.file, also=(Kind.STREAM, Kind.RESULT))
     return subject.noun.page(subject, args)
 
 
-def _pair(args: argparse.Namespace) -> Make:
+def _pair(other_file: str, args: ShowFlags) -> Make:
     from ...report.html.schedule_page import pair_page
 
     if args.log is not None:
         raise UserError("--log is of one search", where=args.log)
-    one, other = (shown_schedule(read_subject(file), args) for file in (args.file, args.other))
+    one, other = (shown_schedule(read_subject(file), args) for file in (args.file, other_file))
     return lambda most: pair_page(one, other, most)
 
 
-def _folder(args: argparse.Namespace) -> Make:
+def _folder(args: ShowFlags) -> Make:
     """A frontier: every schedule that ``weft synth`` wrote into a folder."""
     from ...report.html.schedule_page import frontier_page
 
@@ -266,7 +210,7 @@ _ONLY = (
 )
 """What only some formats have a use for."""
 
-FORMATS: dict[str, Callable[[argparse.Namespace, Console], int]] = {
+FORMATS: dict[str, Callable[[ShowFlags, Console], int]] = {
     "text": _text,
     "perfetto": _draw,
     "dot": _draw,

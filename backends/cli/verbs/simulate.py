@@ -3,76 +3,21 @@ the bound."""
 
 from __future__ import annotations
 
-import argparse
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.tables import microseconds, number, table
-from weft.dsl.base.units import SizeRange, format_bytes, parse_bandwidth, parse_microseconds
+from weft.dsl.base.units import SizeRange, format_bytes
 
 from ..console import Console
 from ..exit_codes import Exit
-from ..inputs import add_problem, size_flag, valued
+from ..flags.files import SimulateFlags
 from ..subjects import read_subject
 
 if TYPE_CHECKING:
     from weft.synth.time.schedule_time import Timing
 
-EXAMPLES = """examples:
-  weft simulate allgather.json --size 1KiB:1GiB
-  weft simulate allgather.json -t measured.json --size 1MiB --alpha-occupies
-  weft simulate allgather.xml -t dgx1 --size 1KiB:1GiB --protocol LL"""
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "file", metavar="FILE", help="a schedule, an algorithm, a program or MSCCL XML, or -"
-    )
-    add_problem(parser, required=False)
-    parser.add_argument("--size", **size_flag())
-    parser.add_argument(
-        "--overhead",
-        metavar="TIME",
-        default=Fraction(0),
-        type=valued("--overhead", parse_microseconds),
-        help="of every message: added to its occupancy; of every operation "
-        "of a program: added to its block's time (default: 0us)",
-    )
-    rule = parser.add_argument_group(
-        "rule for schedules (default: cut-through, α occupies nothing)"
-    )
-    rule.add_argument(
-        "--alpha-occupies",
-        action="store_true",
-        help="α holds the links too, as TACCL and TACOS count",
-    )
-    rule.add_argument(
-        "--store-and-forward",
-        action="store_true",
-        help="switches send on what they have received whole",
-    )
-    rule.add_argument(
-        "--barrier", action="store_true", help="a step waits for all earlier ones, as SCCL counts"
-    )
-    runtime = parser.add_argument_group("runtime of programs")
-    runtime.add_argument(
-        "--protocol", choices=("Simple", "LL", "LL128"), help="instead of the program's own"
-    )
-    runtime.add_argument(
-        "--target",
-        choices=("msccl", "rccl", "executor"),
-        help="whose payloads are reckoned with (default: msccl)",
-    )
-    runtime.add_argument(
-        "--local-bandwidth",
-        metavar="BW",
-        type=valued("--local-bandwidth", parse_bandwidth),
-        help="of copies and sums inside a GPU (default: no time)",
-    )
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: SimulateFlags, console: Console) -> int:
     """Print one line per size."""
     from weft.synth.bounds import bounds, lower_bound_us
 

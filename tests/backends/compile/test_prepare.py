@@ -13,6 +13,7 @@ from shares import in_pieces
 import weft
 from weft.backends.cli import main
 from weft.backends.compile.pipeline import parse_passes
+from weft.backends.formats.p2p.read import read_script
 from weft.backends.runtime import MSCCL
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.registry import BACKENDS
@@ -86,6 +87,15 @@ def test_schedules(tmp_path: Path, name: str, to: str, way: str) -> None:
     if hasattr(backend, "on"):
         backend = backend.on(schedule.topology)
     assert backend.emit(program, options.target, None) == made.text
+
+
+def test_point_to_point_programs(tmp_path: Path) -> None:
+    """The command's file says in its head what it was made from; the rest is the same."""
+    schedule = patterns.ring_allgather(4, 1)
+    weft.write_schedule(tmp_path / "s.json", schedule)
+    made = weft.artefact(schedule, "mpi")
+    text = written(tmp_path, tmp_path / "s.json", "mpi")
+    assert read_script(made.text, "python") == read_script(text, "command")
 
 
 def test_the_schedule_of_a_sketch(tmp_path: Path) -> None:

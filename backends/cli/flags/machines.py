@@ -1,0 +1,119 @@
+"""Flags of the verbs that look at machines and at weft itself: profile, bench, list, doctor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from weft.dsl.base.registry import REGISTRIES
+from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
+
+from ..inputs import seconds, whole
+from . import shared
+from .shared import Flags, flag
+
+RANKS = 8
+"""Ranks that ``weft profile`` starts."""
+
+LARGEST = 512
+"""Ranks: there are half as many pairs as its square."""
+
+SIZES = "1KiB:16MiB"
+
+
+@dataclass(frozen=True)
+class ProfileFlags(Flags):
+    """Flags of ``weft profile``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft profile --on mpi --ranks 8 -o machine.json
+  weft profile --on torch --ranks 4 --time 30s -o machine.json --json
+  mpiexec -n 64 weft profile --on mpi -o cluster.json"""
+
+    on: str = flag(
+        "--on",
+        choices=("mpi", "torch", "nccl", "numpy"),
+        required=True,
+        help="the runtime whose messages are timed",
+    )
+    ranks: int | None = flag(
+        "--ranks",
+        metavar="N",
+        parse=whole(2, LARGEST),
+        help=f"ranks to start (default: {RANKS}; not for ranks that mpiexec or torchrun started)",
+    )
+    time: float = shared.time(
+        "measure until numbers are stable, at most about so long (default: 60s)", 60.0
+    )
+    seed: int = shared.seed("of the order of measurements")
+    name: str | None = flag("--name", metavar="NAME", help="of the topology")
+    output: str = shared.output("a file, or -", required=True)
+    force: bool = shared.force()
+
+
+@dataclass(frozen=True)
+class BenchFlags(Flags):
+    """Flags of ``weft bench``."""
+
+    EXAMPLES: ClassVar[str] = """examples:
+  weft bench ring.json 'classic:two_step{on=dgx-a100:nodes=1}' --on mpi --sizes 1KiB:64MiB
+  weft bench best.py --on mpi -t machine.json --json"""
+
+    files: list[str] = flag(
+        metavar="PLAN",
+        nargs="+",
+        help="a point-to-point program (compile --to mpi), a schedule, an "
+        "algorithm or a program; all of one collective",
+    )
+    on: str = flag(
+        "--on", choices=("mpi", "torch", "nccl"), default="mpi", help="the runtime (default: mpi)"
+    )
+    sizes: SizeRange = flag(
+        "--sizes",
+        metavar="SIZE:SIZE",
+        default=parse_size_range(SIZES),
+        parse=parse_size_range,
+        help=f"message sizes, doubled (default: {SIZES})",
+    )
+    dtype: str = flag(
+        "--dtype", metavar="TYPE", default="float32", help="data type (default: float32)"
+    )
+    repeat: int = shared.count("--repeat", 100_000, "turns of each size (default: 20)", 20)
+    time: float = shared.time("no more turns of a size after so long (default: 10s)", 10.0)
+    topology: str | None = shared.topology(help="predict times with the costs of this machine")
+    overhead: Fraction = flag(
+        "--overhead",
+        metavar="TIME",
+        default=Fraction(0),
+        parse=parse_microseconds,
+        help="predicted: of every message, added to what it occupies (default: 0us)",
+    )
+    timeout: float = flag(
+        "--timeout",
+        metavar="TIME",
+        default=60.0,
+        parse=seconds,
+        help="how long a rank waits for another (default: 60s)",
+    )
+    seed: int = shared.seed("of the data")
+
+
+@dataclass(frozen=True)
+class ListFlags(Flags):
+    """Flags of ``weft list``."""
+
+    EXAMPLES: ClassVar[str] = (
+        "examples:\n  weft list engines\n  weft list algorithms\n  weft list backends --json"
+    )
+
+    kind: str = flag(
+        choices=(*REGISTRIES, "algorithms"), metavar="engines|backends|passes|algorithms"
+    )
+
+
+@dataclass(frozen=True)
+class DoctorFlags(Flags):
+    """Flags of ``weft doctor``."""
+
+    EXAMPLES: ClassVar[str] = "exit code 4 if something that weft cannot do without is missing"
