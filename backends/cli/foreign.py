@@ -5,8 +5,8 @@ TACCL has a topology and a sketch; TE-CCL has one file for machine and question.
 
 from __future__ import annotations
 
-import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 
 from .console import Console
 from .exit_codes import Exit
+from .flags.nested import SketchImportFlags
 from .inputs import read_topology
 from .machines import facts_of, machine_line
 from .outputs import check_file_output
@@ -129,7 +130,7 @@ def _with_nodes(text: str, nodes: int) -> str:
     return f"{text}{',' if ':' in text else ':'}nodes={nodes}"
 
 
-def import_sketch(args: argparse.Namespace, console: Console) -> int:
+def import_sketch(args: SketchImportFlags, console: Console) -> int:
     """``weft sketch import``: print or write the sketch, and its machine if asked to."""
     _check_outputs(args, console)
     where = "<stdin>" if args.sketch == "-" else args.sketch
@@ -145,7 +146,7 @@ def import_sketch(args: argparse.Namespace, console: Console) -> int:
         write_text(args.output, found.text, force=args.force)
         console.say("Wrote", args.output)
     if args.machine:
-        _write_machine(machine, args, console)
+        _write_machine(machine, args.machine, args.force, console)
     console.result(
         "" if args.output else found.text.rstrip("\n"),
         {
@@ -160,7 +161,7 @@ def import_sketch(args: argparse.Namespace, console: Console) -> int:
     return Exit.DONE
 
 
-def _machine(text: str, where: str, args: argparse.Namespace) -> Topology:
+def _machine(text: str, where: str, args: SketchImportFlags) -> Topology:
     """The machine of a sketch; an input of TE-CCL has its own."""
     from weft.dsl.catalogue import imported
 
@@ -178,15 +179,14 @@ def _machine(text: str, where: str, args: argparse.Namespace) -> Topology:
     return machine_with(args.topology, sketch, split=args.nic_split)
 
 
-def _check_outputs(args: argparse.Namespace, console: Console) -> None:
+def _check_outputs(args: SketchImportFlags, console: Console) -> None:
     """Before anything is written: neither file is in the way, and both are not one."""
     if args.machine and args.machine == args.output:
         raise UserError("--machine and -o name one file", where=args.machine, hint="name two")
     for output in (args.output, args.machine):
-        check_file_output(argparse.Namespace(output=output, force=args.force), console)
+        check_file_output(replace(args, output=output), console)
 
 
-def _write_machine(machine: Topology, args: argparse.Namespace, console: Console) -> None:
-
-    write_text(args.machine, json.dumps(machine.to_json(), indent=1) + "\n", force=args.force)
-    console.say("Wrote", args.machine)
+def _write_machine(machine: Topology, path: str, force: bool, console: Console) -> None:
+    write_text(path, json.dumps(machine.to_json(), indent=1) + "\n", force=force)
+    console.say("Wrote", path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
@@ -13,7 +13,7 @@ from weft.dsl.base.errors import UserError, suggest
 from .console import Console
 
 if TYPE_CHECKING:
-    from .flags.shared import Flags
+    from .flags.shared import Flags, NestedVerbs
 
 VERBS = {
     "synth": "find schedules for a topology and a collective",
@@ -40,20 +40,11 @@ VERBS = {
 """Every verb and its line in ``weft --help``; its module has the same name."""
 
 
-NESTED = ("topo", "sketch", "cache")
-"""Verbs that have verbs of their own."""
-
-
 class Verb(Protocol):
-    """The module of a verb, which adds its flags unless :data:`FLAGS` names their class."""
-
-    EXAMPLES: str
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments."""
+    """What the module of a verb offers."""
 
     def run(self, args: Any, console: Console) -> int:
-        """Do it and return the exit code."""
+        """Do what the flags ask, and return the exit code."""
         ...
 
 
@@ -75,16 +66,28 @@ FLAGS = {
     "bench": "machines:BenchFlags",
     "list": "machines:ListFlags",
     "doctor": "machines:DoctorFlags",
+    "topo": "nested:TOPO",
+    "sketch": "nested:SKETCH",
+    "cache": "nested:CACHE",
 }
-"""Where the flags of a verb are a class, which is all that its help needs."""
+"""The class of a verb's flags, which is all that its help needs."""
 
 
-def flags_of(name: str) -> type[Flags] | None:
-    """The class of a verb's flags, where it has one."""
+class OthersVerb(Verb, Protocol):
+    """The module of a verb of another package."""
+
+    EXAMPLES: str
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments."""
+
+
+def flags_of(name: str) -> type[Flags] | NestedVerbs | None:
+    """The flags of a verb; None for those of other packages."""
     if name not in FLAGS:
         return None
     module, _, cls = FLAGS[name].partition(":")
-    found: type[Flags] = getattr(import_module(f"{__package__}.flags.{module}"), cls)
+    found: type[Flags] | NestedVerbs = getattr(import_module(f"{__package__}.flags.{module}"), cls)
     return found
 
 
@@ -169,19 +172,34 @@ class VerbParser(Parser):
         """As argparse."""
         if not self._configured:
             self._configured = True
-            if flags := flags_of(self._name):
-                from .flags.shared import add_flags  # units and fractions: not for --help
+            from .flags.shared import (  # units, fractions: not for --help
+                Flags,
+                NestedVerbs,
+                add_flags,
+            )
 
+            flags = flags_of(self._name)
+            if flags is None:
+                verb = cast(OthersVerb, verb_of(self._name))
+                self.epilog = verb.EXAMPLES
+                add_flags(self, Flags)
+                verb.configure(self)
+            elif isinstance(flags, NestedVerbs):
+                self.epilog = flags.EXAMPLES
+                self._add_verbs(flags.verbs)
+            else:
                 self.epilog = flags.EXAMPLES
                 add_flags(self, flags)
-                return super().parse_known_args(args, namespace)
-            verb = verb_of(self._name)
-            self.epilog = verb.EXAMPLES
-            # A verb with verbs of its own (`weft topo show`) takes the common flags there.
-            if self._name not in NESTED:
-                add_output(self)
-            verb.configure(self)
         return super().parse_known_args(args, namespace)
+
+    def _add_verbs(self, verbs: Mapping[str, type[Flags]]) -> None:
+        from .flags.shared import add_flags
+
+        what = self.add_subparsers(
+            dest="what", metavar="|".join(verbs), required=True, parser_class=Parser
+        )
+        for name, flags in verbs.items():
+            add_flags(what.add_parser(name, help=flags.HELP, description=flags.DESCRIPTION), flags)
 
 
 def build_parser(others: Iterable[str] = ()) -> Parser:
@@ -203,20 +221,6 @@ def build_parser(others: Iterable[str] = ()) -> Parser:
     for name in others:
         verbs.add_parser(name)
     return parser
-
-
-def common() -> Parser:
-    """A parent for the verbs of a verb: the flags that every verb has."""
-    parent = Parser(add_help=False)
-    add_output(parent)
-    return parent
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of every verb."""
-    from .flags.shared import Flags, add_flags  # units and fractions: not for --help
-
-    add_flags(parser, Flags)
 
 
 class _Version(argparse.Action):

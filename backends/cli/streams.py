@@ -19,6 +19,7 @@ from weft.dsl.base.units import format_bytes
 from ..check.checks import Check
 from .console import Console
 from .exit_codes import Exit
+from .flags.search import SynthFlags
 from .inputs import canonical, read_topology
 from .progress import Progress, watching
 
@@ -50,7 +51,7 @@ def require_holdable(args: argparse.Namespace, ranks: int) -> None:
         )
 
 
-def synth_stream(args: argparse.Namespace, console: Console) -> int:
+def synth_stream(args: SynthFlags, console: Console) -> int:
     """Make, judge and write a stream; the folder appears whole or not at all."""
     from weft.dsl.base.units import format_bytes
 
@@ -104,7 +105,7 @@ def synth_stream(args: argparse.Namespace, console: Console) -> int:
     return Exit.DONE
 
 
-def _asked(args: argparse.Namespace) -> tuple[Greedy, int]:
+def _asked(args: SynthFlags) -> tuple[Greedy, int]:
     """The engine and the message size.
 
     Raises:
@@ -190,7 +191,7 @@ class _Beside:
             shutil.rmtree(self._aside, ignore_errors=True)
 
 
-def _check_folder(args: argparse.Namespace) -> None:
+def _check_folder(args: SynthFlags) -> None:
     """Before the work begins: whether the folder may be written.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 import tomllib
@@ -15,6 +14,7 @@ from weft.dsl.base.files import Fields, read_text
 from weft.dsl.base.units import SizeRange
 
 from .console import Console
+from .flags.search import SweepFlags, SynthFlags
 from .flags.shared import OBJECTIVES
 from .inputs import (
     canonical,
@@ -65,7 +65,7 @@ class Plan:
     threads: int
 
 
-def plan_of(args: argparse.Namespace) -> Plan:
+def plan_of(args: SweepFlags) -> Plan:
     """The jobs that a command line states; what a flag says replaces what the file says.
 
     Raises:
@@ -99,7 +99,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
     )
 
 
-def _flags(args: argparse.Namespace) -> dict[str, Any]:
+def _flags(args: SweepFlags) -> dict[str, Any]:
     sizes = tuple(sorted({size for some in args.size or () for size in some}))
     return {
         "topologies": args.topology,
@@ -326,7 +326,7 @@ def _question(
     )
     count = None
     try:
-        args = _namespace(one, plan)
+        args = _flags_of(one, plan)
         plain = replace(one, engine="", bytes=None, seed=0)
         if plain not in held:
             held[plain] = read_problem(args)
@@ -346,9 +346,9 @@ def _question(
         return Question.none(label, count, plan.seconds, error.message)
 
 
-def _namespace(one: Setting, plan: Plan) -> argparse.Namespace:
-    """The arguments of ``weft synth`` for one job."""
-    return argparse.Namespace(
+def _flags_of(one: Setting, plan: Plan) -> SynthFlags:
+    """The flags of ``weft synth`` for one job."""
+    return SynthFlags(
         topology=one.topology,
         collective=one.collective,
         sketch=one.sketch or None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from weft.dsl.base.errors import UserError
 
 from .console import Console
+from .flags.search import TuningFlags
 from .outputs import require_writable
 from .progress import interruptible, live_line
 from .stages import Stages
@@ -92,7 +92,7 @@ class Pool:
 # --- the folder -----------------------------------------------------------------------------------
 
 
-def check_library_output(args: argparse.Namespace) -> None:
+def check_library_output(args: TuningFlags) -> None:
     """Before a long race.
 
     Raises:

@@ -6,7 +6,7 @@ The parser is made of the fields, and what it has read becomes an instance, whic
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
@@ -46,6 +46,9 @@ class Flags(argparse.Namespace):
     """Flags of every verb. A namespace too, for what serves several verbs and asks for a few."""
 
     EXAMPLES: ClassVar[str] = ""
+    HELP: ClassVar[str] = ""
+    """Of a verb within a verb: its line in the help of the outer one."""
+    DESCRIPTION: ClassVar[str | None] = None
 
     json: bool = flag(
         "--json", group="output", action="store_true", help="one JSON object on stdout"
@@ -65,6 +68,18 @@ class Flags(argparse.Namespace):
             if one.metadata["spec"].get("action") in SEVERAL:
                 values[one.name] = tuple(values[one.name] or ())
         return cls(**values)
+
+
+@dataclass(frozen=True)
+class NestedVerbs:
+    """The verbs of a verb (``weft topo show``), each with its flags."""
+
+    EXAMPLES: str
+    verbs: Mapping[str, type[Flags]]
+
+    def of(self, read: argparse.Namespace) -> Flags:
+        """What the parser has read, as flags of the inner verb."""
+        return self.verbs[read.what].of(read)
 
 
 def add_flags(parser: argparse.ArgumentParser, flags: type[Flags]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,33 +11,13 @@ from weft.dsl.base.units import format_bytes
 
 from ..console import Console
 from ..exit_codes import Exit
-from ..parser import Parser, common
+from ..flags.nested import CacheClearFlags, CacheListFlags
 
 if TYPE_CHECKING:
     from ...sweep.cache import Entry
 
-EXAMPLES = """examples:
-  weft cache list
-  weft cache clear --stale             answers of other versions of weft or of its solvers"""
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the two sub-verbs."""
-    what = parser.add_subparsers(
-        dest="what", metavar="list|clear", required=True, parser_class=Parser
-    )
-    look = what.add_parser("list", help="how many answers there are", parents=[common()])
-    clear = what.add_parser("clear", help="remove answers", parents=[common()])
-    for one in (look, clear):
-        one.add_argument(
-            "--cache", metavar="DIR", help="default: $WEFT_CACHE, or weft in the user's cache"
-        )
-    clear.add_argument(
-        "--stale", action="store_true", help="only those that this weft does not use"
-    )
-
-
-def run(args: argparse.Namespace, console: Console) -> int:
+def run(args: CacheListFlags, console: Console) -> int:
     """Count, and with ``clear`` remove."""
     from ...jobs.fingerprint import fingerprint
     from ...sweep.cache import default_folder, entries, remove
@@ -49,7 +28,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     code = fingerprint()
     found = list(entries(folder))
     stale = [entry for entry in found if entry.code != code]
-    if args.what == "list":
+    if not isinstance(args, CacheClearFlags):
         console.result(
             facts(
                 [

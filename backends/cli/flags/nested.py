@@ -1,0 +1,154 @@
+"""Flags of the verbs that have verbs of their own: topo, sketch, cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..inputs import ranks
+from . import shared
+from .shared import Flags, NestedVerbs, Ranks, flag
+
+# --- topo -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TopoListFlags(Flags):
+    """Flags of ``weft topo list``."""
+
+    HELP: ClassVar[str] = "all names of the catalogue"
+
+
+@dataclass(frozen=True)
+class TopoShowFlags(Flags):
+    """Flags of ``weft topo show``."""
+
+    HELP: ClassVar[str] = "one topology in words and numbers"
+
+    topology: str = flag(metavar="TOPO", help="a catalogue name, a file, or -")
+    group: Ranks | None = flag("--group", metavar="R,R", parse=ranks, help="only these ranks")
+
+
+@dataclass(frozen=True)
+class TopoImportFlags(Flags):
+    """Flags of ``weft topo import``."""
+
+    HELP: ClassVar[str] = (
+        "turn nvidia-smi topo -m text, NCCL or RCCL XML, TACCL, TE-CCL or edge-list JSON into ours"
+    )
+    DESCRIPTION: ClassVar[str | None] = "Options of the importer follow the path: topo.xml:nodes=4"
+
+    topology: str = flag(metavar="FILE", help="the file, or - (format by content)")
+    output: str = shared.output("a file (default: -)", default="-")
+    force: bool = shared.force()
+
+
+TOPO = NestedVerbs(
+    """examples:
+  weft topo list
+  weft topo show dgx-a100:nodes=2
+  nvidia-smi topo -m | weft topo import - -o my-box.json""",
+    {"list": TopoListFlags, "show": TopoShowFlags, "import": TopoImportFlags},
+)
+
+# --- sketch ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SketchListFlags(Flags):
+    """Flags of ``weft sketch list``."""
+
+    HELP: ClassVar[str] = "all sketches that come with weft"
+
+
+@dataclass(frozen=True)
+class SketchShowFlags(Flags):
+    """Flags of ``weft sketch show``."""
+
+    HELP: ClassVar[str] = "the text of a sketch"
+
+    sketch: str = flag(metavar="SKETCH", help="a name, a file, or -")
+
+
+@dataclass(frozen=True)
+class SketchFmtFlags(Flags):
+    """Flags of ``weft sketch fmt``."""
+
+    HELP: ClassVar[str] = "write a sketch in its canonical form"
+
+    sketch: str = flag(metavar="FILE", help="the file, changed in place; - to stdout")
+    check: bool = flag(
+        "--check", action="store_true", help="change nothing; exit code 1 if it is not canonical"
+    )
+
+
+@dataclass(frozen=True)
+class SketchImportFlags(Flags):
+    """Flags of ``weft sketch import``."""
+
+    HELP: ClassVar[str] = "turn a TACCL sketch or a TE-CCL input into ours"
+    DESCRIPTION: ClassVar[str | None] = "What they mean otherwise is remarked on stderr."
+
+    sketch: str = flag(metavar="FILE", help="TACCL's sketch or TE-CCL's input, or -")
+    topology: str | None = shared.topology(
+        help="TACCL's topology JSON, or any machine that weft knows (TE-CCL: that of its input)"
+    )
+    output: str | None = shared.output("a file (default: to stdout)")
+    machine: str | None = flag(
+        "--machine", metavar="OUT", help="write the sketch's machine too, as JSON"
+    )
+    nic_split: bool = flag(
+        "--nic-split",
+        action="store_true",
+        help="divide each NIC among its connections for good, as TACCL does (in "
+        "the machine of --machine)",
+    )
+    force: bool = shared.force("overwrite the files")
+
+
+SKETCH = NestedVerbs(
+    """examples:
+  weft sketch list
+  weft sketch show dgx2_relay
+  weft sketch fmt my.sketch            formats the file in place; - for a filter
+  weft sketch fmt --check my.sketch    exit code 1 if it is not canonical
+  weft sketch import sk.json -t topo.json -o sk.sketch --machine machine.json""",
+    {
+        "list": SketchListFlags,
+        "show": SketchShowFlags,
+        "fmt": SketchFmtFlags,
+        "import": SketchImportFlags,
+    },
+)
+
+# --- cache ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CacheListFlags(Flags):
+    """Flags of ``weft cache list``."""
+
+    HELP: ClassVar[str] = "how many answers there are"
+
+    cache: str | None = flag(
+        "--cache", metavar="DIR", help="default: $WEFT_CACHE, or weft in the user's cache"
+    )
+
+
+@dataclass(frozen=True)
+class CacheClearFlags(CacheListFlags):
+    """Flags of ``weft cache clear``."""
+
+    HELP: ClassVar[str] = "remove answers"
+
+    stale: bool = flag(
+        "--stale", action="store_true", help="only those that this weft does not use"
+    )
+
+
+CACHE = NestedVerbs(
+    """examples:
+  weft cache list
+  weft cache clear --stale             answers of other versions of weft or of its solvers""",
+    {"list": CacheListFlags, "clear": CacheClearFlags},
+)
