@@ -110,6 +110,9 @@ class ListFlags(Flags):
     kind: str = flag(
         choices=(*REGISTRIES, "algorithms"), metavar="engines|backends|passes|algorithms"
     )
+    options: bool = flag(
+        "--options", action="store_true", help="every option: its default and its meaning"
+    )
 
 
 @dataclass(frozen=True)
