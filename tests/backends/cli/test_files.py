@@ -246,7 +246,7 @@ def test_a_bad_file_is_told_at_once(weft: Weft, tmp_path: Path, content: str, me
 def test_paths_that_hold_no_file(weft: Weft, tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     for path, message in (
-        (tmp_path, "a folder"),
+        (tmp_path, "got a directory"),
         (tmp_path / "absent.json", "no such file"),
         (tmp_path / "binary", "not a text file"),
         ("dgx9", "unknown file or name 'dgx9'"),

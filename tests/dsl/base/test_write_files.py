@@ -133,7 +133,7 @@ def test_a_failed_replacement_keeps_the_old(
 
 def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("x")
-    with pytest.raises(UserError, match="a file, where"):
+    with pytest.raises(UserError, match="expected a folder for the output, got a file"):
         write_folder(tmp_path / "d", {"a.json": OURS}, force=True)
     with pytest.raises(UserError, match="directory"):
         write_text(tmp_path, "x", force=True)
