@@ -74,83 +74,8 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def add_problem(
-    parser: argparse.ArgumentParser, *, topology: bool = True, required: bool = True
-) -> None:
-    """The arguments that state a topology and a collective on it (or the collective alone)."""
-    group = parser.add_argument_group("problem" if topology else "collective")
-    if topology:
-        group.add_argument(
-            "-t",
-            "--topology",
-            metavar="TOPO",
-            required=required,
-            action=Once,
-            help="a catalogue name (dgx1, torus:4x4), a file, or -",
-        )
-        group.add_argument(
-            "--group",
-            metavar="R,R",
-            type=valued("--group", ranks),
-            help="process group: ranks of the topology, in the order of the group (0,1,4..7)",
-        )
-    group.add_argument(
-        "-c",
-        "--collective",
-        metavar="COLL",
-        required=required,
-        action=Once,
-        help="allgather, allreduce, broadcast …; or a custom one: a .json or .py file, "
-        "also that of an algorithm",
-    )
-    group.add_argument(
-        "--root",
-        metavar="R",
-        type=valued("--root", ranks),
-        help="root of broadcast, reduce, scatter, gather: a rank of the topology (default 0)",
-    )
-    group.add_argument(
-        "--roots",
-        metavar="R,R",
-        type=valued("--roots", ranks),
-        help="roots of the multiroot collectives (default: all)",
-    )
-
-
-def add_down(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """The arguments that say what is down."""
-    group = parser.add_argument_group(
-        "failures", "what is left of the machine; may be given several times"
-    )
-    group.add_argument(
-        "--down",
-        metavar="WHAT",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="cables (gpu0-gpu3; one way: gpu0->gpu3; one of several: gpu0-gpu3#2), NICs, "
-        "switches, hosts (host2)",
-    )
-    group.add_argument(
-        "--down-nic",
-        metavar="NIC",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="NICs: nic0.3, host0.nic3, or the GPU that has only this one",
-    )
-    group.add_argument(
-        "--down-rank",
-        metavar="R,R",
-        type=valued("--down-rank", ranks),
-        action="extend",
-        default=[],
-        help="GPUs that leave the collective; the others are numbered anew",
-    )
-
-
 def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]:
-    """What the flags of :func:`add_down` name on a machine; nothing where there are none.
+    """What ``--down`` and its like name on a machine; nothing where there are none.
 
     Raises:
         UserError: a name that is not there.
@@ -164,15 +89,6 @@ def named_down(args: argparse.Namespace, topology: Topology) -> tuple[Down, ...]
         *(nic_down(topology, text, f"--down-nic {text[:60]}") for text in args.down_nic),
         *(rank_down(topology, rank, f"--down-rank {rank}") for rank in args.down_rank),
     )
-
-
-def size_flag(flag: str = "--size") -> dict[str, Any]:
-    """Keyword arguments of a flag that takes one size or a range."""
-    return {
-        "metavar": "SIZE",
-        "type": valued(flag, sizes),
-        "help": "message size or range: 1MiB, 1KiB:1GiB",
-    }
 
 
 def sizes(text: str) -> SizeRange:

@@ -14,10 +14,11 @@ from comparing import Accepted, changes, lines, read_accepted, report, shown
 from normalising import normalised, skipped
 from recording import HERE, Manifest, chosen, list_digest, read_manifest, record
 
-from weft.backends.cli.parser import NESTED, VERBS, build_parser
+from weft.backends.cli.parser import FLAGS, VERBS, build_parser
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.registry import REGISTRIES
 
+NESTED = [verb for verb, flags in FLAGS.items() if flags.startswith("nested:")]
 WORDS = [command.argv for command in COMMANDS]
 
 
