@@ -210,7 +210,7 @@ class Noun:
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
         """What ``weft diff`` compares: by default the lines that ``show`` prints."""
-        from ..report.sheets import text_sheets
+        from ..report.difference import text_sheets
 
         return text_sheets(self.show(subject)[0])
 

@@ -143,7 +143,7 @@ class ScheduleNoun(Noun):
         self, trace: Trace, subject: Subject, args: argparse.Namespace, group: str
     ) -> tuple[str, float, int]:
         """A slice for each transfer on each link."""
-        from ..report.trace_schedule import add_schedule
+        from ..report.trace_runs import add_schedule
 
         run = _timeline(subject, args)
         add_schedule(trace, run, group)
@@ -160,8 +160,7 @@ class ScheduleNoun(Noun):
 
     def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
         """The machine with its busy links, and a chart of the transfers."""
-        from ..report.svg import drawing, machine_piece
-        from ..report.svg_charts import schedule_chart
+        from ..report.svg import drawing, machine_piece, schedule_chart
 
         run = _timeline(subject, args)
         use = _use(run.schedule, args)[0]
@@ -174,7 +173,7 @@ class ScheduleNoun(Noun):
         from weft.synth.judge.verify import verify
         from weft.synth.time.schedule_time import simulate
 
-        from ..report.sheets import schedule_sheets, times
+        from ..report.difference import schedule_sheets, times
 
         schedule = subject.schedule()
         timed = on_machine(schedule, args.topology) if args.topology else schedule
@@ -357,7 +356,7 @@ class CodeNoun(Noun):
         self, trace: Trace, subject: Subject, args: argparse.Namespace, group: str
     ) -> tuple[str, float, int]:
         """A slice for each operation of each thread block."""
-        from ..report.trace_program import add_program
+        from ..report.trace_runs import add_program
 
         ran = self._timeline(subject, args, "drawn as a trace")
         add_program(trace, ran, group)
@@ -367,8 +366,7 @@ class CodeNoun(Noun):
 
     def svg(self, subject: Subject, args: argparse.Namespace) -> Drawn:
         """A chart of the thread blocks."""
-        from ..report.svg import drawing
-        from ..report.svg_charts import program_chart
+        from ..report.svg import drawing, program_chart
 
         ran = self._timeline(subject, args, "drawn")
         what = f"{ran.program.name}: {ran.program.collective}"
@@ -399,7 +397,7 @@ class CodeNoun(Noun):
             return {}
         from weft.synth.time.program_time import simulate_program
 
-        from ..report.sheets import times
+        from ..report.difference import times
 
         program = self.held(subject, Asked(may_hang=True), "simulated").program
         return times(
@@ -521,7 +519,7 @@ class AlgorithmNoun(CodeNoun):
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
         """Times, where a machine is known; facts, and the moves."""
-        from ..report.sheets import algorithm_sheets
+        from ..report.difference import algorithm_sheets
 
         return {**self.times(subject, args), **algorithm_sheets(subject.algorithm())}
 
@@ -626,7 +624,7 @@ class TopologyNoun(Noun):
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
         """Facts, nodes and capacities."""
-        from ..report.sheets import topology_sheets
+        from ..report.difference import topology_sheets
 
         return topology_sheets(subject.topology())
 
@@ -669,7 +667,7 @@ class SketchNoun(Noun):
         from weft.dsl.language.format import format
         from weft.dsl.language.parse import parse
 
-        from ..report.sheets import text_sheets
+        from ..report.difference import text_sheets
 
         return text_sheets(format(parse(subject.text, subject.where)))
 
@@ -706,7 +704,7 @@ class LibraryNoun(Noun):
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
         """Facts, plans and times."""
-        from ..report.sheets import library_sheets
+        from ..report.difference import library_sheets
 
         return library_sheets(subject.library())
 
@@ -782,7 +780,7 @@ class ResultNoun(Noun):
 
     def sheets(self, subject: Subject, args: argparse.Namespace, console: Console) -> Sheets:
         """Facts and times."""
-        from ..report.sheets import results_sheets
+        from ..report.difference import results_sheets
 
         try:
             return results_sheets(subject.data)

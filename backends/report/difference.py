@@ -1,19 +1,31 @@
-"""What is different between two things of one kind, whatever the kind.
+"""Differences between two things of one kind: schedules, programs, topologies, libraries, texts.
 
-A thing is described by **sheets** (:mod:`.sheets`): named tables of rows, each row one value. Two
-things are equal if all their sheets are. Rows are listed by how much they changed, and what only
-one of the two has comes first.
+A thing is described by **sheets**: named tables of rows, each row one value. Two things are equal
+if all their sheets are. Rows are listed by how much they changed, and what only one of the two has
+comes first.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.dsl.base.tables import count, number, table
+import numpy as np
 
-from ..formats.listings import Sheets, Value
+from weft.dsl.base.tables import count, number, table
+from weft.dsl.base.units import format_bytes
+from weft.dsl.nouns import library, schedule
+from weft.dsl.nouns.algorithm import Algorithm
+from weft.dsl.nouns.library import Library
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.fabric.fabric import fabric_of
+from weft.synth.fabric.occupancy import transfer_of_link
+
+from ..formats.listings import Sheet, Sheets, Value, digest_of, move_text
 
 EQUAL = 1e-9
 """Floats that differ by no more parts are one number: they were rounded."""
@@ -128,3 +140,216 @@ def differences_json(found: list[Changes]) -> list[dict[str, Any]]:
         }
         for changes in found
     ]
+
+
+TIMES = "µs at size"
+UNIT = 1 << 20
+"""Bytes of the message in which the load of links is told."""
+
+MOST_LISTED = 200_000
+"""Of more transfers or moves no list is compared, only their numbers and what they load."""
+
+Time = Callable[[int], float]
+"""µs of a message of so many bytes."""
+
+
+def times(sizes: Iterable[int], time: Time | None) -> Sheets:
+    """The sheet of times; none where nothing tells them."""
+    if time is None:
+        return {}
+    return {TIMES: {format_bytes(size): time(size) for size in sizes}}
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+def schedule_sheets(s: Schedule) -> dict[str, Sheet]:
+    """Facts, the load of every link and shared resource, and all transfers."""
+    made = s.provenance
+    facts: dict[str, Value] = {
+        "collective": str(s.collective),
+        "topology": s.topology.name,
+        "machine": s.topology.digest()[:16],
+        "chunks": s.collective.factor,
+        "steps": s.steps,
+        "rounds": sum(s.rounds) or None,
+        "transfers": len(s),
+        "segments": s.segments,
+        "planned order": s.priority is not None,
+        "made for bytes": s.bytes,
+        **{key: _plain(made.get(key)) for key in ("engine", "found_by", "seed")},
+        "digest": digest_of(schedule.dumps(replace(s, provenance={}))),
+    }
+    sheets: dict[str, Sheet] = {"facts": facts, f"bytes of {format_bytes(UNIT)}": _loads(s)}
+    if len(s) <= MOST_LISTED:
+        sheets["transfers"] = _transfers(s)
+    return sheets
+
+
+def _loads(s: Schedule) -> Sheet:
+    """Bytes over each link and resource that is used."""
+    t = s.topology
+    fabric = fabric_of(t)
+    position, rows = fabric.resources_of(s.route_links.astype(np.int64))
+    grains = s.collective.grains[s.chunk[transfer_of_link(s)[position]]]
+    load = np.zeros(fabric.resources)
+    np.add.at(load, rows, grains)
+    load *= UNIT / s.collective.message_chunks
+    names = [*_link_names(t), *(f"shared {r.name}" for r in t.resources)]
+    return {name: float(x) for name, x in zip(names, load, strict=True) if x}
+
+
+def _transfers(s: Schedule) -> Sheet:
+    """Every transfer: when, and over which links."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for one in s:
+        way = ",".join(map(str, one.route))
+        kind = "+>" if one.reduce else "->"
+        name = f"chunk {one.chunk}: {one.src} {kind} {one.dst}"
+        found[name].append(f"step {one.step + 1} over {way}")
+    return {name: "; ".join(sorted(steps)) for name, steps in found.items()}
+
+
+# --- topologies -----------------------------------------------------------------------------------
+
+
+def _link_names(t: Topology) -> list[str]:
+    """``gpu0 -> gpu1``; parallel ones are counted: ``gpu0 -> gpu1 (2)``."""
+    seen: Counter[str] = Counter()
+    names = []
+    for one in t.links:
+        name = f"{t.nodes[one.src].name} -> {t.nodes[one.dst].name}"
+        seen[name] += 1
+        names.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)
+    return names
+
+
+def topology_sheets(t: Topology) -> dict[str, Sheet]:
+    """Facts, nodes, and the capacities of links and shared resources."""
+    links = _link_names(t)
+    numbers = Counter(node.name for node in t.nodes)
+    return {
+        "facts": {
+            "topology": t.name,
+            "ranks": t.ranks,
+            "nodes": len(t.nodes),
+            "links": len(t.links),
+            "shared resources": len(t.resources),
+            "hosts": t.hosts,
+            "symmetries": ", ".join(map(str, t.symmetries)) or None,
+            "digest": t.digest()[:16],
+        },
+        "nodes": {
+            (x.name if numbers[x.name] == 1 else f"{x.name} (node {i})"): _node(x)
+            for i, x in enumerate(t.nodes)
+        },
+        "GB/s": {name: float(x.bandwidth) for name, x in zip(links, t.links, strict=True)},
+        "α µs": {name: float(x.latency) for name, x in zip(links, t.links, strict=True)},
+        "lanes": {name: x.lanes for name, x in zip(links, t.links, strict=True)},
+        "shared GB/s": {x.name: float(x.bandwidth) for x in t.resources},
+        "links that share": {x.name: ", ".join(links[i] for i in x.links) for x in t.resources},
+        "order": {f"link {i}": name for i, name in enumerate(links)},
+        "notes": dict.fromkeys(t.notes, "there"),
+    }
+
+
+def _node(x: Any) -> str:
+    able = [word for word in ("multicast", "reduces") if getattr(x, word)]
+    host = [] if x.host is None else [f"host {x.host}"]
+    return ", ".join([str(x.kind), *host, *able])
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+def algorithm_sheets(a: Algorithm) -> dict[str, Sheet]:
+    """Facts, and the moves in order."""
+    m = a.moves
+    columns = (m.chunk, m.src, m.source, m.dst, m.target, m.operand)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    sheets: dict[str, Sheet] = {
+        "facts": {
+            "algorithm": a.name,
+            "collective": str(a.collective),
+            "in place": a.in_place,
+            "protocol": str(a.protocol),
+            "instances": a.instances,
+            "moves": len(m),
+            "scratch chunks": max(a.scratch, default=0),
+            "digest": digest_of(repr([column.tolist() for column in columns])),
+        },
+    }
+    if len(m) <= MOST_LISTED:
+        sheets["moves"] = {
+            f"move {i}": " ".join(move_text(*row).split()) for i, row in enumerate(rows)
+        }
+    return sheets
+
+
+# --- libraries, results, texts --------------------------------------------------------------------
+
+
+def library_sheets(x: Library) -> dict[str, Sheet]:
+    """Facts; for each collective its plans, and its times at powers of two, which libraries on
+    different grids share (or at all sizes, where there are none)."""
+    plans: dict[str, Value] = {}
+    chosen: dict[str, Value] = {}
+    bound: dict[str, Value] = {}
+    for one in x.tuned:
+        for p in one.plans:
+            name = f"{one.name} {format_bytes(p.low)} … {format_bytes(p.high)}"
+            ways = [
+                p.candidate,
+                p.protocol,
+                f"x{p.instances}",
+                f"{p.segments} segments",
+                *(f"{k} {v}" for k, v in sorted(p.options.items())),
+                *(f"{a.format} {a.target}".strip() for a in p.artefacts),
+            ]
+            plans[name] = ", ".join(ways)
+        times = list(zip(one.grid, one.chosen_us, one.bound_us, strict=True))
+        for size, us, least in [x for x in times if not x[0] & (x[0] - 1)] or times:
+            chosen[f"{one.name} at {format_bytes(size)}"] = us
+            bound[f"{one.name} at {format_bytes(size)}"] = least
+    facts: dict[str, Value] = {
+        "library": x.name,
+        "topology": x.topology.name,
+        "machine": x.topology.digest()[:16],
+        "low bytes": x.low,
+        "high bytes": x.high,
+        "timing": ", ".join(f"{k} {v}" for k, v in sorted(x.timing.items())),
+        "collectives": ", ".join(one.name for one in x.tuned),
+        "plans": sum(len(one.plans) for one in x.tuned),
+        "digest": digest_of(library.dumps(replace(x, provenance={}))),
+    }
+    return {"facts": facts, "plans": plans, TIMES: chosen, "bound µs at size": bound}
+
+
+def results_sheets(data: Mapping[str, Any]) -> dict[str, Sheet]:
+    """What ``--json`` of `bench`, `run`, `simulate` or `bound` printed."""
+    sheets: dict[str, dict[str, Value]] = {"facts": {}, TIMES: {}, "least µs at size": {}}
+    for key in ("on", "topology", "collective", "ranks", "dtype", "protocol", "target"):
+        if key in data:
+            sheets["facts"][key] = _plain(data[key])
+    for one in data["sizes"]:
+        parts = [one.get("name"), one.get("dtype"), format_bytes(one["bytes"])]
+        name = " ".join(str(part) for part in parts if part)
+        sheets[TIMES][name] = float(one["us"])
+        if "least_us" in one:
+            sheets["least µs at size"][name] = float(one["least_us"])
+    return dict(sheets)
+
+
+def text_sheets(text: str) -> dict[str, Sheet]:
+    """Lines, wherever they stand; the n-th of several alike is a row of its own."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    seen: Counter[str] = Counter()
+    rows: dict[str, Value] = {}
+    for line in lines:
+        seen[line] += 1
+        rows[f"{line} ({seen[line]})" if seen[line] > 1 else line] = "there"
+    return {"lines": rows, "all": {"digest": digest_of("\n".join(lines))}}
+
+
+def _plain(value: Any) -> Value:
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

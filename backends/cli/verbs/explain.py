@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 from weft.dsl.base.errors import UserError, an
 from weft.dsl.base.units import SizeRange
 
-from ...report.binding import binding_json, binding_text
-from ...report.rules import conflict_json, conflict_text, cost_json, cost_text
+from ...report.explain import (
+    binding_json,
+    binding_text,
+    conflict_json,
+    conflict_text,
+    cost_json,
+    cost_text,
+)
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import ExplainFlags

@@ -85,7 +85,7 @@ def _perfetto(subject: Subject, args: ShowFlags) -> Drawn:
     """
     from ...report.trace import Trace
     from ...report.trace_check import require_sound
-    from ...report.trace_measured import add_measured
+    from ...report.trace_runs import add_measured
 
     trace = Trace()
     call = _measured(args)

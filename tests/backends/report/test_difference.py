@@ -12,8 +12,14 @@ from strategies import planned_schedules, topologies
 from timed_programs import ring_allgather, ring_allreduce
 
 from weft.backends.formats.listings import program_sheets
-from weft.backends.report.difference import Change, differences, differences_text
-from weft.backends.report.sheets import schedule_sheets, text_sheets, topology_sheets
+from weft.backends.report.difference import (
+    Change,
+    differences,
+    differences_text,
+    schedule_sheets,
+    text_sheets,
+    topology_sheets,
+)
 from weft.dsl.nouns.schedule import Schedule, dump, load
 from weft.dsl.nouns.topology import Topology
 

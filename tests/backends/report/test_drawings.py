@@ -15,8 +15,7 @@ from timed_programs import ring_allgather
 
 from weft.backends.report.dot import machine_dot, quoted
 from weft.backends.report.scale import shade, share_words
-from weft.backends.report.svg import drawing, joined, machine_piece
-from weft.backends.report.svg_charts import program_chart, schedule_chart
+from weft.backends.report.svg import drawing, joined, machine_piece, program_chart, schedule_chart
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.topology import Topology
 from weft.synth.time.program_record import record_program

@@ -15,8 +15,7 @@ from timed_programs import ring_allgather, stream
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.report.trace import Trace, lanes
 from weft.backends.report.trace_check import faults
-from weft.backends.report.trace_program import add_program
-from weft.backends.report.trace_schedule import add_schedule
+from weft.backends.report.trace_runs import add_program, add_schedule
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make

@@ -1,0 +1,394 @@
+"""Traces of runs: simulated schedules and programs, and recorded calls.
+
+Schedules: nodes are processes, their links threads, arrows are causes. A transfer is a slice on
+each link of its route, from its start until it has arrived. A link is free again once the bytes
+have left, before they arrive (α overlaps), so that a link may need several lanes. Shared resources
+stand on tracks of their own.
+
+Programs: ranks are processes, thread blocks threads; arrows are messages and waits. What occupies
+links stands in a process of its own. An operation is one slice: while it sends or works; one that
+only receives takes no time, and stands where its message has come. What a block waits for, and for
+how long, are the slices before.
+
+Recorded calls: ranks are processes, rounds slices; arrows are messages.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from weft.dsl.base.arrays import Floats
+from weft.dsl.nouns.program import Instr, Op
+from weft.dsl.nouns.schedule import Schedule
+from weft.dsl.nouns.topology import Topology
+from weft.synth.fabric.occupancy import row_name
+from weft.synth.time.program_machine import Activity
+from weft.synth.time.program_record import ProgramTimeline
+from weft.synth.time.timeline import Timeline
+
+from ..formats.listings import instruction_text
+from ..ranks.recording import Call
+from .trace import Mark, Place, Trace, lanes
+
+
+def add_schedule(trace: Trace, run: Timeline, group: str = "") -> None:
+    """Put a timeline into a trace; ``group`` begins the names of its processes."""
+    s, topology = run.schedule, run.schedule.topology
+    per_link = _passages_of_links(run)
+    totals = trace.process(f"{group}all links")
+    first: dict[int, Mark] = {}
+    last: dict[int, Mark] = {}
+    for node, links in _by_source(topology, per_link):
+        process = trace.process(group + node_name(topology, node))
+        for link in links:
+            _add_link(trace, process, run, link, per_link[link], first, last)
+        mine = np.concatenate([per_link[link] for link in links])
+        _add_use(trace, process, run, mine, f"of {len(links)} links out")
+    _add_resources(trace, run, group)
+    for before, after in run.feeds.tolist():
+        trace.arrow(last[before], first[after], "data")
+    _add_totals(trace, totals, run, s)
+
+
+def node_name(topology: Topology, node: int) -> str:
+    """``rank 3 (gpu3)``; switches and others have a name only."""
+    name = topology.nodes[node].name
+    return f"rank {node} ({name})" if node < topology.ranks else name
+
+
+def link_name(topology: Topology, link: int) -> str:
+    """``to gpu4``; where several links lead there, with the link's number."""
+    one = topology.links[link]
+    twins = sum((x.src, x.dst) == (one.src, one.dst) for x in topology.links)
+    name = topology.nodes[one.dst].name
+    return f"to {name} (link {link})" if twins > 1 else f"to {name}"
+
+
+def _passages_of_links(run: Timeline) -> dict[int, np.ndarray]:
+    """The passages over each link that is used, by their start."""
+    s = run.schedule
+    start, links = s.route_start, s.route_links.astype(np.int64)
+    transfer = np.repeat(np.arange(len(s)), np.diff(start))
+    slices = np.arange(s.segments)[:, None] * len(s)
+    passage, link = (slices + transfer).ravel(), np.tile(links, s.segments)
+    order = np.lexsort((passage, run.start_us[passage], link))
+    passage, link = passage[order], link[order]
+    cuts = np.flatnonzero(np.diff(link)) + 1
+    parts = np.split(passage, cuts)
+    return {int(link[at]): part for at, part in zip([0, *cuts], parts, strict=True) if len(part)}
+
+
+def _by_source(topology: Topology, used: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
+    """The nodes that send, and the links that they use."""
+    of: dict[int, list[int]] = {}
+    for link in sorted(used):
+        of.setdefault(topology.links[link].src, []).append(link)
+    yield from sorted(of.items())
+
+
+def _add_link(
+    trace: Trace,
+    process: int,
+    run: Timeline,
+    link: int,
+    passages: np.ndarray,
+    first: dict[int, Mark],
+    last: dict[int, Mark],
+) -> None:
+    """The slices of a link, in as many lanes as it needs."""
+    topology = run.schedule.topology
+    name = link_name(topology, link)
+    places: list[Place] = []
+    for passage, lane in zip(
+        passages.tolist(), lanes(run.start_us[passages], run.end_us[passages]), strict=True
+    ):
+        if lane == len(places):
+            more = f", lane {lane + 1}" if lane else ""
+            places.append(trace.track(process, name + more))
+        i = int(run.transfer[passage])
+        mark = trace.slice(
+            places[lane],
+            run.start_us[passage],
+            run.end_us[passage],
+            transfer_name(run.schedule, i),
+            "transfer",
+            transfer_facts(run, passage),
+        )
+        route = run.schedule.route(i)
+        if link == route[0]:
+            first[passage] = mark
+        if link == route[-1]:
+            last[passage] = mark
+
+
+def transfer_name(s: Schedule, i: int) -> str:
+    """``chunk 12 -> 5``; sums say so."""
+    return f"chunk {s.chunk[i]} {'+>' if s.reduce[i] else '->'} {s.dst[i]}"
+
+
+def transfer_facts(run: Timeline, passage: int) -> dict[str, object]:
+    """What a viewer shows of a passage that is clicked on."""
+    s, i = run.schedule, int(run.transfer[passage])
+    return {
+        "transfer": i,
+        "chunk": int(s.chunk[i]),
+        "from rank": int(s.src[i]),
+        "to rank": int(s.dst[i]),
+        "step": int(s.step[i]) + 1,
+        "reduce": bool(s.reduce[i]),
+        **({"slice": int(run.slice[passage])} if s.segments > 1 else {}),
+        "bytes": float(run.bytes[passage]),
+        "waited µs": round(float(run.start_us[passage] - run.ready_us[passage]), 3),
+        "left at µs": round(float(run.left_us[passage]), 3),
+    }
+
+
+def _add_resources(trace: Trace, run: Timeline, group: str) -> None:
+    """What holds each shared resource, and until when."""
+    topology = run.schedule.topology
+    links = len(topology.links)
+    owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
+    if not (run.held_row >= links).any():
+        return
+    process = trace.process(f"{group}shared resources")
+    for row, resource in enumerate(topology.resources, links):
+        held = np.flatnonzero(run.held_row == row)
+        if not len(held):
+            continue
+        place = trace.track(process, resource.name)
+        for at in held[np.argsort(run.start_us[owner[held]], kind="stable")]:
+            passage = int(owner[at])
+            i = int(run.transfer[passage])
+            name = f"{run.schedule.src[i]}: {transfer_name(run.schedule, i)}"
+            trace.slice(
+                place,
+                run.start_us[passage],
+                run.held_until_us[at],
+                name,
+                "resource",
+                transfer_facts(run, passage),
+            )
+
+
+def _add_use(trace: Trace, process: int, run: Timeline, passages: np.ndarray, unit: str) -> None:
+    """How many of a node's links are in use."""
+    begin, end = run.start_us[passages], run.left_us[passages]
+    _counted(trace, process, "links in use", unit, begin, end, np.ones(len(passages)))
+
+
+def _add_totals(trace: Trace, process: int, run: Timeline, s: Schedule) -> None:
+    """Bytes on their way, and links in use, of all."""
+    _counted(trace, process, "in flight", "bytes", run.start_us, run.end_us, run.bytes)
+    owner = np.repeat(np.arange(len(run)), np.diff(run.held_start))
+    on_link = run.held_row < len(s.topology.links)
+    begin, end = run.start_us[owner][on_link], run.held_until_us[on_link]
+    _counted(
+        trace,
+        process,
+        "links in use",
+        f"of {len(s.topology.links)} links",
+        begin,
+        end,
+        np.ones(len(begin)),
+    )
+
+
+def _counted(
+    trace: Trace, process: int, name: str, unit: str, begin: Floats, end: Floats, amount: Floats
+) -> None:
+    trace.counter(
+        process, name, unit, np.concatenate([begin, end]), np.concatenate([amount, -amount])
+    )
+
+
+_WORK = (Activity.SENDING, Activity.LOCAL)
+
+
+def add_program(trace: Trace, run: ProgramTimeline, group: str = "") -> None:
+    """Put a timeline into a trace; ``group`` begins the names of its processes."""
+    marks: dict[int, Mark] = {}
+    phases = _phases(run)
+    process = rank = -1
+    for block in np.unique(run.block).tolist():
+        if run.table.block_rank[block] != rank:
+            rank = int(run.table.block_rank[block])
+            name = run.topology.nodes[rank].name
+            process = trace.process(f"{group}rank {rank} ({name})")
+        _add_block(trace, process, run, block, phases, marks)
+    _add_links(trace, run, group)
+    for sender, receiver in zip(run.message_of.tolist(), run.received_by.tolist(), strict=True):
+        if receiver >= 0:
+            trace.arrow(marks[sender], marks[receiver], "message")
+    for before, after in run.waits.tolist():
+        trace.arrow(marks[before], marks[after], "wait")
+    _add_gaps(trace, run, group)
+
+
+def _add_block(
+    trace: Trace,
+    process: int,
+    run: ProgramTimeline,
+    block: int,
+    phases: dict[int, list[int]],
+    marks: dict[int, Mark],
+) -> None:
+    """The slices of a thread block."""
+    rank, number = int(run.table.block_rank[block]), int(run.table.block_id[block])
+    code = run.program.ranks[rank].blocks[number]
+    peers = [f"to {code.send}"] * (code.send is not None)
+    peers += [f"from {code.recv}"] * (code.recv is not None)
+    name = " ".join([f"block {number}, channel {code.channel}", *peers])
+    place = trace.track(process, name)
+    for one in np.flatnonzero(run.block == block).tolist():
+        own = phases.get(one, [])
+        working = [p for p in own if Activity(run.phase[p]) in _WORK]
+        for p in own:
+            activity, span = Activity(run.phase[p]), (run.phase_start_us[p], run.phase_end_us[p])
+            if p != (working[-1] if working else -1):
+                trace.slice(place, *span, activity.words, "wait", _facts(run, one, code.code))
+        done = run.done_us[one]
+        begin = run.phase_start_us[working[-1]] if working else done
+        marks[one] = trace.slice(
+            place, begin, done, _name(run, one, code.code), "operation", _facts(run, one, code.code)
+        )
+
+
+def _phases(run: ProgramTimeline) -> dict[int, list[int]]:
+    """The phases of each recorded operation."""
+    found: dict[int, list[int]] = {}
+    for phase, one in enumerate(run.phase_of.tolist()):
+        found.setdefault(one, []).append(phase)
+    return found
+
+
+def _name(run: ProgramTimeline, one: int, code: tuple[Instr, ...]) -> str:
+    instruction = code[int(run.table.instruction[run.operation[one]])]
+    return " ".join(instruction_text(instruction).split(" after ")[0].split())
+
+
+def _facts(run: ProgramTimeline, one: int, code: tuple[Instr, ...]) -> dict[str, object]:
+    operation = int(run.operation[one])
+    number = int(run.table.instruction[operation])
+    return {
+        "step": number,
+        "instruction": instruction_text(code[number]),
+        "does": _words(tuple(Op)[run.table.op[operation]]),
+        "iteration": int(run.turn[one]) + 1,
+        "iterations": run.cut.iterations,
+        "chunks": int(run.table.chunks[operation]),
+        "bytes": float(run.bytes[one]),
+        "reached at µs": round(float(run.reached_us[one]), 3),
+    }
+
+
+def _words(op: Op) -> str:
+    return op.name.lower().replace("_", " ")
+
+
+def _add_links(trace: Trace, run: ProgramTimeline, group: str) -> None:
+    """Which message holds each link and shared resource, and until when."""
+    owner = np.repeat(np.arange(len(run.message_of)), np.diff(run.held_start))
+    if not len(owner):
+        return
+    process = trace.process(f"{group}links")
+    trace.counter(
+        process,
+        "in flight",
+        "bytes",
+        np.concatenate([run.message_start_us, run.message_end_us]),
+        np.concatenate([run.bytes[run.message_of], -run.bytes[run.message_of]]),
+    )
+    for row in np.unique(run.held_row).tolist():
+        held = np.flatnonzero(run.held_row == row)
+        place = trace.track(process, row_name(run.topology, row))
+        for at in held[np.argsort(run.message_start_us[owner[held]], kind="stable")].tolist():
+            message = int(owner[at])
+            source, target, channel = run.table.connections[run.message_connection[message]]
+            size = float(run.bytes[run.message_of[message]])
+            trace.slice(
+                place,
+                run.message_start_us[message],
+                run.held_until_us[at],
+                f"{source} -> {target}, channel {channel}",
+                "message",
+                {
+                    "from rank": source,
+                    "to rank": target,
+                    "channel": channel,
+                    "bytes": size,
+                    "arrives at µs": round(float(run.message_end_us[message]), 3),
+                },
+            )
+
+
+def _add_gaps(trace: Trace, run: ProgramTimeline, group: str) -> None:
+    """Where iterations that repeat the ones before were passed at once."""
+    if not run.skipped:
+        return
+    place = trace.track(trace.process(f"{group}iterations"), "not drawn")
+    for begin, end in run.skipped_us.tolist():
+        trace.slice(
+            place,
+            begin,
+            end,
+            "iterations that repeat those before",
+            "gap",
+            {"operations not drawn, in all": run.skipped},
+        )
+
+
+def add_measured(trace: Trace, call: Call, group: str = "measured: ") -> None:
+    """Put a call into a trace; times are from when its ranks left their barrier."""
+    marks: list[list[Mark]] = []
+    for rank, watch in enumerate(call.ranks):
+        process = trace.process(f"{group}rank {rank}")
+        whole = trace.track(process, "the call")
+        trace.slice(
+            whole,
+            0.0,
+            watch.us,
+            f"call of {call.bytes} bytes of {call.dtype}",
+            "call",
+            {"bytes": call.bytes, "rounds": len(watch.rounds)},
+        )
+        place = trace.track(process, "rounds")
+        marks.append([])
+        for one in watch.rounds:
+            facts = {"round": one.round, "to": list(one.to), "from": list(one.source)}
+            marks[rank].append(
+                trace.slice(
+                    place, one.start_us, one.end_us, _round_name(one.to, one.source), "round", facts
+                )
+            )
+    _add_arrows(trace, call, marks)
+
+
+def _round_name(to: tuple[int, ...], source: tuple[int, ...]) -> str:
+    """``to 1, from 3``; many are counted."""
+    parts = [
+        f"{word} {','.join(map(str, peers)) if len(peers) <= 3 else f'{len(peers)} ranks'}"
+        for word, peers in (("to", to), ("from", source))
+        if peers
+    ]
+    return ", ".join(parts) or "nothing"
+
+
+def _add_arrows(trace: Trace, call: Call, marks: list[list[Mark]]) -> None:
+    """From the round before a message is sent to the round in which it is there.
+
+    The two rounds of a message overlap in time, so no arrow can lead between them: it starts at
+    the round that its sender had done before, whose results it may send. There is none where the
+    receiver was in its round before that one ended: it waited.
+    """
+    rounds = [{one.round: i for i, one in enumerate(watch.rounds)} for watch in call.ranks]
+    seen: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+    for rank, watch in enumerate(call.ranks):
+        for i, one in enumerate(watch.rounds):
+            for peer in one.source:
+                at = rounds[peer].get(one.round, 0)
+                if at and peer not in seen[rank, i]:
+                    seen[rank, i].add(peer)
+                    trace.arrow(marks[peer][at - 1], marks[rank][i], "message")
