@@ -18,7 +18,7 @@ from pathlib import Path
 
 from commands import COMMANDS
 from comparing import changes, lines, read_accepted, report, shown
-from recording import HERE, Manifest, chosen, read_manifest, record
+from recording import HERE, REST, Manifest, chosen, read_manifest, record
 
 REPO = HERE.parents[1]
 ACCEPTED = HERE / "accepted.toml"
@@ -41,12 +41,14 @@ def main() -> int:
     old, new = read_manifest(before), read_manifest(after)
     assert old is not None
     assert new is not None
+    if args.only:  # what is nobody's can be told only where everybody was there
+        del new["commands"][REST]
     accepted = [] if base == "tree" else read_accepted(ACCEPTED, lambda since: _older(base, since))
     told = report(changes(old, new), accepted)
     if args.bytes:
         for change in [*told.changed, *(change for change, _ in told.accepted)]:
             print(f"==== {change}", *shown(change, before, after), sep="\n")
-    print(*lines(told, len(new["commands"]) - 1), sep="\n")
+    print(*lines(told, len(args.commands)), sep="\n")
     return 1 if told.changed else 0
 
 
