@@ -3,7 +3,7 @@
 The program minimises how far rows exceed their room, then α, over the paths that it has; its
 prices say which path is missing (Ford and Fulkerson 1958, "A suggested computation for maximal
 multi-commodity network flows"). A basic solution splits at most as many pairs as rows are full,
-which :mod:`.paths_exact` turns into rationals.
+which :mod:`weft.synth.lp.exact_finish` turns into rationals.
 """
 
 from __future__ import annotations

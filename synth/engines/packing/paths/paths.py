@@ -1,9 +1,9 @@
 """Path packings: alltoall, scatter, gather and every other demand from one rank to one other.
 
-Whole paths first (:mod:`.paths_route`): rip-up and re-route against the exact optimum rate, from
+Whole paths first (:mod:`.route`): rip-up and re-route against the exact optimum rate, from
 the paths of least α. Where whole paths do not fit, a linear program splits some pairs
-(:mod:`.paths_columns`), with rational weights (:mod:`.paths_exact`). On symmetric machines only
-the pairs of one source per orbit are routed. All figures are recomputed here from the paths.
+(:mod:`.columns`), with rational weights (:mod:`weft.synth.lp.exact_finish`). On symmetric machines
+only the pairs of one source per orbit are routed. All figures are recomputed here from the paths.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whole paths: every pair in K equal parts, each on one path, by rip-up and re-route.
 
 Where the demand fits the target in whole parts, this finds it without a linear program, with
-short paths and the least common denominator. What does not fit is left to :mod:`.paths_columns`.
+short paths and the least common denominator. What does not fit is left to :mod:`.columns`.
 """
 
 from __future__ import annotations
