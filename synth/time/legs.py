@@ -1,4 +1,4 @@
-"""What messages hold: rates of links and shared resources, and the rows of each leg of a route."""
+"""Rates of links and shared resources, and the rows that a leg of a route holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..fabric.fabric import fabric_of
 
 @dataclass(frozen=True, eq=False)
 class Rates:
-    """What a topology takes, each distinct number once: exact arithmetic is done for few of them.
+    """Rates of a topology, each distinct number once: exact arithmetic is done for few of them.
 
     Attributes:
         capacity: distinct bandwidths in GB/s; ``of_row``: the one of each row (links, then shared

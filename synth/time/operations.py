@@ -59,17 +59,17 @@ class Operations:
 
     @property
     def sends(self) -> Bools:
-        """Whether each operation sends."""
+        """True for each operation that sends."""
         return SENDS[self.op]
 
     @property
     def receives(self) -> Bools:
-        """Whether each operation receives."""
+        """True for each operation that receives."""
         return RECEIVES[self.op]
 
     @property
     def local(self) -> Bools:
-        """Whether each operation only works on its rank's memory."""
+        """True for each operation that only works on its rank's memory."""
         return _LOCAL[self.op]
 
     def block_of(self) -> Ints:

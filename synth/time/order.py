@@ -1,4 +1,4 @@
-"""The order inside a step: who is served first where transfers compete for a link.
+"""The order inside a step: precedence of transfers that compete for a link.
 
 Any order is correct; a good one keeps links busy when steps overlap in time: what others wait
 for goes first, and ranks start with different peers.

@@ -85,7 +85,7 @@ def advance(m: Array, watched: int, seen: int) -> int:
         m[NOW] = now
         while m[EVENTS] > 0 and m[heap + TIME] == now:
             what = pop(m)
-            if what < m[BLOCKS_AT]:  # a row is free, and somebody queues for it
+            if what < m[BLOCKS_AT]:  # a row is free that a client queues for
                 add_head(m, m[what + QUEUE], what)
             elif what >= m[ENDS_AT]:  # a message has arrived
                 m[what + INBOX] += 1
@@ -169,7 +169,7 @@ def go_on(m: Array, block: int) -> None:
 
 @kernel
 def what_blocks(m: Array, block: int, op: int) -> int:
-    """What keeps an operation from starting; -1: nothing."""
+    """The activity that an operation must wait for before it starts; -1: none."""
     for need in range(m[op + WAIT_BEGIN], m[op + WAIT_END], 2):
         other = m[need + OTHER]
         length = m[other + END] - m[other + FIRST]

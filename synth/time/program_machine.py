@@ -20,7 +20,7 @@ from .program_tables import FEW_OPERATIONS, Layout, Ticks
 
 
 class Activity(IntEnum):
-    """What a thread block is doing, or waiting for."""
+    """An activity of a thread block: working, or waiting for something."""
 
     MESSAGE = 0  #: waits for a message to arrive
     SLOT = 1  #: waits for a free slot of the FIFO it sends into
@@ -93,7 +93,7 @@ class Machine:
 
     @property
     def finished(self) -> list[int]:
-        """When each block ended."""
+        """Ticks at which each block had ended."""
         return _integers(self._block(k.FINISHED))
 
     @property
@@ -110,10 +110,10 @@ class Machine:
         return spent
 
     def state(self) -> tuple[object, ...]:
-        """What decides the future, but for the turns; times relative to now."""
+        """Everything that decides the future, but for the turns; times relative to now."""
         m, now = self.m, self.now
         ends = slice(m[k.ENDS_AT], m[k.ENDS_AT] + self._ends() * k.END_COLUMNS)
-        # Of rows counts until when they are held, and not whether somebody waits for that.
+        # Of rows counts until when they are held, and not whether a client waits for that.
         events = self._events()
         events = events[events[:, q.WHAT] >= m[k.BLOCKS_AT]]
         events[:, q.TIME] -= now
@@ -179,7 +179,7 @@ class Machine:
     # -- where things are --
 
     def at(self, block: int) -> int:
-        """Where the record of a block begins."""
+        """Address of the record of a block."""
         return int(self.m[k.BLOCKS_AT]) + block * k.BLOCK_COLUMNS
 
     def block(self, at: int) -> int:
@@ -251,7 +251,7 @@ def memory(layout: Layout, ticks: Ticks, slots: int, turns: int, kind: Any) -> A
 
 
 def _place(tables: list[AnyArray], begin: list[int]) -> None:
-    """Where rows of tables are named by their numbers, name the places at which they will begin."""
+    """Replace numbers of records in tables by the addresses at which the records will begin."""
     _, blocks, ends, operations, waits, legs, holds = tables
     at_rows, at_blocks, at_ends, at_operations, at_waits, at_legs, at_holds, _ = begin
     for table, column, start, width in (

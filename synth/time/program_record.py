@@ -1,8 +1,8 @@
-"""What every thread block of a program did when: a run of the program simulation, in columns.
+"""Timeline of a program: every operation of every thread block in a run, in columns.
 
 :func:`~.program_time.simulate_program` keeps totals; pictures and traces need every operation. The
-machine is the same one, watched: it costs nothing where nobody watches. Turns of the loop that
-repeat a state are passed at once here too (:mod:`.steady`), so the record has gaps, and says where.
+kernel is the same one, with two functions replaced: a plain run costs no more for it. Turns that
+repeat a state are passed at once here too (:mod:`.steady`), so the record has gaps: ``skipped_us``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .runtime_model import MSCCL, Cut, RuntimeModel
 from .schedule_tables import in_us
 
 MOST_RECORDED = 200_000
-"""Of more operations one by one nothing is drawn: nobody could look at it."""
+"""Of more operations one by one nothing is drawn: a picture of them could not be read."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProgramTimeline:
-    """What a program does when. All columns of a kind have one length; times are µs.
+    """Timeline of a program. All columns of a kind have one length; times are µs.
 
     A thread block goes through its **operations** one after the other; an instruction of many
     chunks is several of them (``table.op``, ``table.chunks`` and so on say what each does). An
@@ -195,7 +195,7 @@ class Recorder(Machine):
             message[0] = number[message[0]]
 
     def repeat(self, later: int, turn: list[int], busy: list[int], spent: list[list[int]]) -> None:
-        """What is under way goes on in the later turn, as if it had begun there."""
+        """As :meth:`Machine.repeat`; operations under way go on as if they had begun later."""
         self.gaps.append((self.now, self.now + later))
         self.begun = [t + later for t in self.begun]
         for part in (one for parts in self.parts for one in parts):

@@ -1,4 +1,4 @@
-"""What of a program's simulation no run changes: its operations, routes, and costs in ticks.
+"""Tables of a program for its simulation: operations, routes, and costs in ticks.
 
 Operations and routes are made once for each way to merge chunks; a size and a protocol then only
 fill in ticks. These are exact rationals brought to one unit, so equal times are equal, ties do not
@@ -43,7 +43,7 @@ _COARSE_UNIT = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """What one chunk takes, in whole ticks of any size; pairs: a full turn, and the last one.
+    """Costs of one chunk in whole ticks of any size; pairs: a full turn, and the last one.
 
     Attributes:
         unit: ticks in a µs.
@@ -274,7 +274,7 @@ class PreparedProgram:
         self._routes: list[Route] | None = None
 
     def cut(self, message_bytes: int, protocol: Protocol) -> Cut:
-        """How a message is cut under a protocol."""
+        """Return the cut of a message under a protocol."""
         if protocol not in self._programs:
             self._programs[protocol] = replace(self.program, protocol=protocol)
         return self.model.cut(self._programs[protocol], message_bytes)
@@ -301,7 +301,7 @@ class PreparedProgram:
         return self._routes
 
     def ticks(self, cut: Cut, protocol: Protocol, unit: int = 0) -> Ticks:
-        """What a chunk costs; exact, or in a given unit."""
+        """Return the costs of a chunk; exact, or in a given unit."""
         return ticks_of(self.topology, cut, self.model, protocol, unit)
 
     def _merge(self, cut: Cut) -> int:

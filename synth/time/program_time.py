@@ -1,4 +1,4 @@
-"""How long a program takes: its thread blocks, FIFOs and loop iterations on α–β links.
+"""Simulated time of a program: thread blocks, FIFOs and loop iterations on α–β links.
 
 The rule (``docs/simulation.md`` states it in full). A message of M bytes is cut as the runtime does
 (:class:`~weft.synth.time.runtime_model.RuntimeModel`): every **iteration** moves one payload of
@@ -49,7 +49,7 @@ LEAST_TURNS = 8
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProgramSimulation(Timing):
-    """What a program does with its time.
+    """Simulated time of a program, and the activities that it is spent on.
 
     Attributes:
         cut: iterations and operations that the size makes.
@@ -152,7 +152,7 @@ class ProgramClock:
         self._prepared = PreparedProgram(program, topology, model)
 
     def time_us(self, message_bytes: int, protocol: Protocol | None = None) -> float:
-        """When the last block is done, in µs; as :func:`simulate_program`, but quick.
+        """Return µs until the last block is done; as :func:`simulate_program`, but quick.
 
         That is the exact time wherever exact ticks fit 64 bits. Else ticks are the finest power
         of two of a µs that fits: what a chunk holds a link is off by half a tick, and messages
@@ -178,7 +178,7 @@ class ProgramClock:
         bound_us: float | None = None,
         most_operations: int | None = None,
     ) -> ProgramSimulation:
-        """All that :func:`simulate_program` says, and the same errors."""
+        """As :func:`simulate_program`, with the same errors."""
         return simulate_prepared(
             self._prepared,
             message_bytes,
@@ -234,7 +234,7 @@ class Runs:
         return Machine(layout, self.ticks, slots=self.slots, turns=turns, compiled=compiled)
 
     def _fits(self, turns: int) -> bool:
-        """Whether ticks of 64 bits do; with ``rounded`` they do afterwards."""
+        """Return True if ticks fit 64 bits; with ``rounded`` they do afterwards."""
         longest = self.prepared.layout(self.cut).longest(self.ticks, turns)
         if longest < FITS:
             return True
@@ -346,6 +346,6 @@ def _why(machine: Machine, block: int, turn: list[int]) -> str:
 
 
 def _reached(machine: Machine, block: int, turns: list[int], turn: int, need: int) -> bool:
-    """Whether a block has done so many operations of a turn."""
+    """Return True if a block has done so many operations of a turn."""
     done = machine.operation(machine.at(block)) - machine.first[block]
     return turns[block] > turn or (turns[block] == turn and done >= need)

@@ -2,7 +2,7 @@
 
 The one rule of all simulations, as a kernel (:mod:`weft.dsl.base.jit`): plain Python on a list, or
 compiled on an array of 64-bit integers. The modules that have loops of their own (schedules,
-programs, scripts) say who gets ready when; here is who starts when.
+programs, scripts) decide what gets ready when; this one decides what starts when.
 
 Everything lies in one array *m*, the memory. Records are named by where they begin, so that
 ``m[row + FREE_AT]`` is when a row is free. One array because numba counts the references of every
@@ -221,7 +221,7 @@ def copy_head(m: Array, source: int, target: int) -> None:
 
 @kernel
 def later(m: Array, head: int, key: int, place: int) -> bool:
-    """Whether a head comes after one with this key and place."""
+    """Return True if a head comes after one with this key and place."""
     if m[head + HEAD_KEY] == key:
         return bool(m[head + HEAD_PLACE] > place)
     return bool(m[head + HEAD_KEY] > key)

@@ -1,4 +1,4 @@
-"""Which way the messages of each connection go."""
+"""Routes of connections: the quickest way from rank to rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a runtime's protocols do with a message: payloads, efficiency, slots, overheads, as data.
+"""Models of runtimes: payloads, efficiency, slots and overheads of their protocols, as data.
 
 The numbers and their sources stand in :mod:`weft.dsl.nouns.runtime`.
 """
@@ -56,7 +56,7 @@ class ProtocolModel:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a message is cut: what the runtime derives from its size.
+    """Iterations and operations of a message, as the runtime derives them from its size.
 
     Attributes:
         chunk: bytes of a chunk. ``iterations``: turns of the loop over its pieces.
@@ -95,7 +95,7 @@ class RuntimeModel:
             raise UserError(f"a local bandwidth of {self.local_GBps} GB/s makes no sense")
 
     def cut(self, program: Program, message_bytes: int) -> Cut:
-        """How a message of M bytes is cut into iterations and operations.
+        """Cut a message of M bytes into iterations and operations.
 
         Raises:
             UserError: a size below one byte, or a protocol that the runtime does not have.

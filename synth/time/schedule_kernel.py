@@ -4,7 +4,7 @@ A kernel over one memory (:mod:`.queue_kernel`). A **job** is a slice of a trans
 the queues; jobs are numbered slice by slice. It gets ready when its source holds that slice and
 the slice before it has left. A **place** is a chunk on a rank: a job waits for the first so many
 arrivals of its source, in their order by step. How little happens for each job is what makes this
-quick: an arrival has an event only if somebody reads it.
+quick: an arrival has an event only if it is read.
 
 Events are about a row (it is free), a job (it gets ready), or ``-job`` (it has passed a leg).
 """
@@ -47,9 +47,9 @@ SLOTS_AT, PROGRESS_AT, JOBS_AT = range(QUEUE_COUNTS + 15, QUEUE_COUNTS + 18)
 COUNTS = QUEUE_COUNTS + 18
 
 # Of transfers: FIRST_LEG:END_LEG are passed one after the other. NEEDS: how many of the arrivals at
-# the source are waited for; SLOT: the number among those at the target, -1 if nobody waits for it.
-# STARTED: slices that have started; LEFT_AT: when the last of these has left its first leg. START:
-# of the first slice; END: the last arrival.
+# the source are waited for; SLOT: the number among those at the target, -1 if no transfer waits for
+# it. STARTED: slices that have started; LEFT_AT: when the last of these has left its first leg.
+# START: of the first slice; END: the last arrival.
 FIRST_LEG, END_LEG, SOURCE, TARGET, NEEDS, SLOT, STEP, PRIORITY = range(8)
 STARTED, LEFT_AT, START, END = range(8, 12)
 TRANSFER_COLUMNS = 12
@@ -211,7 +211,7 @@ def get_ready(m: Array, job: int) -> None:
 
 @kernel
 def start(m: Array, job: int) -> None:
-    """A job starts on a leg: the events of its leaving and arriving, if somebody waits for them."""
+    """A job starts on a leg: push the events of its leaving and arriving, if any job needs them."""
     now, leg, transfer = m[NOW], m[job + LEG], transfer_of(m, job)
     m[job + KEY] = now
     if leg == m[transfer + FIRST_LEG]:

@@ -78,14 +78,14 @@ class CostModel:
     barrier: bool = False
 
     def anchors(self) -> tuple[object, ...]:
-        """What results depend on (:func:`weft.dsl.base.kept.kept`)."""
+        """The values that kept results depend on (:func:`weft.dsl.base.kept.kept`)."""
         return self.alpha_occupies, self.store_and_forward, self.overhead_us, self.barrier
 
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What happened, in µs: start of the first and arrival of the last slice of each transfer, how
-    long each row was held, and the last arrival of all."""
+    """Result of a run in µs: start of the first and arrival of the last slice of each transfer, the
+    time that each row was held, and the last arrival of all."""
 
     time_us: float
     start_us: Floats
@@ -144,7 +144,7 @@ class Routes:
 
 @dataclass(frozen=True, eq=False)
 class Waits:
-    """Who waits for whose arrival; columns of :mod:`.schedule_kernel` by name.
+    """The arrivals that transfers wait for; columns of :mod:`.schedule_kernel` by name.
 
     Attributes:
         source, target, needs, slot: of each transfer.
@@ -248,7 +248,7 @@ class Prepared:
         return _Costs.of(s.topology, grain, Fraction(self.model.overhead_us))
 
     def _ends(self, costs: _Costs, slices: int) -> float:
-        """When all jobs have arrived that run one after the other, in µs."""
+        """Return µs until all jobs have arrived if they run one after the other."""
         r = self.routes
         if not len(r.which):
             return 0.0
@@ -258,7 +258,7 @@ class Prepared:
         return float(per_route[r.which].sum()) * slices
 
     def _fits(self, costs: _Costs, unit: int, slices: int) -> bool:
-        """Whether no number can leave 64 bits: each duration, and the load of each row."""
+        """Return True if no number can leave 64 bits: each duration, and the load of each row."""
         r = self.routes
         if not len(r.which):
             return True

@@ -1,4 +1,4 @@
-"""How long a schedule takes: α–β time over links and shared resources, by one rule.
+"""Simulated time of a schedule: α–β time over links and shared resources, by one rule.
 
 A transfer **occupies** every link and shared resource of its route from its start, each for
 bytes ÷ that resource's own bandwidth (cut-through: all from the same start), and **arrives** when
@@ -49,7 +49,7 @@ LARGE = 5_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Timing:
-    """How long something takes, and the figures that follow.
+    """Simulated time of a message, and the figures that follow.
 
     Attributes:
         message_bytes: the message size M.
@@ -75,7 +75,7 @@ class Timing:
 
     @property
     def busbw_GBps(self) -> float:
-        """What nccl-tests call bus bandwidth: comparable with a link's, for any rank count."""
+        """Bus bandwidth as nccl-tests define it: comparable with a link's, for any rank count."""
         return self.algbw_GBps * self.bus_factor
 
     @property
@@ -88,7 +88,7 @@ class Timing:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Simulation(Timing):
-    """What happened when: ``time_us`` is when the last transfer has arrived.
+    """Result of a simulation: ``time_us`` is when the last transfer has arrived.
 
     Attributes:
         start_us, end_us: start of the first and arrival of the last slice of every transfer.

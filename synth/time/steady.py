@@ -106,7 +106,7 @@ class Steady:
         m.repeat(periods * (after.now - before.now), turns, busy, spent)
 
     def _periods(self, before: list[int], after: list[int]) -> int:
-        """How often the state can come back."""
+        """Return how often the state can come back."""
         turns = self.machine.turns
         most = turns
         for a, b in zip(before, after, strict=True):

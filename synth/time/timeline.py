@@ -1,4 +1,4 @@
-"""When every slice of every transfer moved, and why not sooner: a schedule's run, in columns.
+"""Timeline of a schedule: every slice of every transfer in a run, and its cause, in columns.
 
 :func:`~.schedule_time.simulate` gives first starts and last arrivals of transfers; pictures
 and traces need all of them, what each one held and until when, and whose arrival it waited for.
@@ -29,12 +29,12 @@ from weft.dsl.nouns.schedule import Schedule
 from .schedule_tables import Routes, Ticked, Waits, in_us, prepare
 
 MOST_PASSAGES = 200_000
-"""Of more transfers times slices nothing is drawn: nobody could look at it."""
+"""Of more transfers times slices nothing is drawn: a picture of them could not be read."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Timeline:
-    """What a schedule does when. A **passage** is one slice of one transfer on its whole route.
+    """Timeline of a schedule. A **passage** is one slice of one transfer on its whole route.
 
     Attributes:
         schedule, message_bytes: what was run.
@@ -135,7 +135,7 @@ def _causes(waits: Waits, slices: int, start: list[int], end: list[int]) -> tupl
     every prefix. Slices are alike: what a slice needs are arrivals of that slice.
     """
     count, slots = len(waits.source), int(waits.slot_start[-1])
-    brought = np.full(slots, -1, np.int64)  # by slot the transfer; only those that somebody needs
+    brought = np.full(slots, -1, np.int64)  # by slot the transfer; only those that are needed
     read = np.flatnonzero(waits.slot >= 0)
     brought[waits.slot_start[waits.target[read]] + waits.slot[read]] = read
     first, by_slot = waits.slot_start.tolist(), brought.tolist()
@@ -152,7 +152,7 @@ def _causes(waits: Waits, slices: int, start: list[int], end: list[int]) -> tupl
             for place, need in zip(source, needs, strict=True)
         ]
     pairs = {(before, job) for job, before in enumerate(cause) if before >= 0}
-    unread = [first[:-1] for _ in range(slices)]  # by place: the first arrival nobody has needed
+    unread = [first[:-1] for _ in range(slices)]  # by place: the first arrival not needed yet
     for job in sorted(range(len(cause)), key=lambda job: (needs[job % count], start[job])):
         turn, i = divmod(job, count)
         place, stop = source[i], first[source[i]] + needs[i]
