@@ -1,9 +1,9 @@
-"""The algorithm: what moves where, chunk by chunk, in an order that works; no thread blocks yet.
+"""Algorithms: moves of single chunks in a valid order, not yet assigned to thread blocks.
 
-It is what the builder records (:mod:`.builder`) and what a program of others becomes when
-it is to be optimized anew. One **move** reads one chunk on one rank and writes one chunk on
-another (or the same); carried out one after another, in order, the moves do what the collective
-asks for. Which of them may happen at once follows from the slots they read and write.
+The builder (:mod:`.builder`) records algorithms, and imported programs are turned into them to be
+optimized again. One **move** reads one chunk on one rank and writes one chunk on another (or the
+same) rank; executed one after another, in order, the moves achieve the collective. The slots they
+read and write determine which moves may run concurrently.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from .slots import NONE
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """Columns with one entry per move, in order, shape (moves,).
+    """Moves in columns with one entry per move, in order, shape (moves,).
 
     ``dst.target = src.source``, or, where ``operand`` is a slot, ``src.source ⊕ dst.operand``.
     ``src`` and ``dst`` are ranks; ``source``, ``target`` and ``operand`` slots
     (:mod:`weft.dsl.nouns.slots`) on them. ``chunk`` is the chunk of the collective that moves.
-    ``channel``, ``send_block`` and ``recv_block`` are the author's wishes, NONE where there are
-    none: the channel, and numbers of thread blocks on the two ranks (equal numbers of a rank mean
-    one block).
+    ``channel``, ``send_block`` and ``recv_block`` are the author's requests, or NONE: the channel,
+    and numbers of thread blocks on the two ranks (equal numbers on a rank mean the same block).
     """
 
     chunk: Ints
@@ -51,19 +50,19 @@ class Moves:
 
     @staticmethod
     def of(table: npt.ArrayLike) -> Moves:
-        """From rows of nine numbers, in the order of the attributes."""
+        """Return moves from rows of nine numbers, in the order of the attributes."""
         rows = np.asarray(table, np.int64).reshape(-1, len(fields(Moves)))
         return Moves(*(np.ascontiguousarray(rows[:, i]) for i in range(rows.shape[1])))
 
     @property
     def reduce(self) -> Bools:
-        """Whether each move adds to what is there."""
+        """Return for each move whether it adds to the data in its slot."""
         result: Bools = self.operand != NONE
         return result
 
     @property
     def local(self) -> Bools:
-        """Whether each move stays on its rank."""
+        """Return for each move whether source and destination rank are the same."""
         result: Bools = self.src == self.dst
         return result
 
@@ -74,7 +73,7 @@ class Algorithm:
 
     ``scratch`` is the number of scratch chunks of each rank. ``in_place``: input and output alias
     as :meth:`Collective.in_place_shift` says; slots are then named by the output where both names
-    fit. ``instances`` and ``protocol`` are the author's wishes for the program.
+    fit. ``instances`` and ``protocol`` are the author's requests for the program.
     """
 
     name: str

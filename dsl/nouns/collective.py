@@ -1,11 +1,11 @@
-"""What a collective must achieve: chunks, where they start, where they must end.
+"""Collectives as chunks with pre- and postconditions: where each starts, where it must end.
 
 The state of a chunk on a rank is the **set of ranks whose contribution it holds**, so copying and
-combining collectives are one thing: allgather ends with ``{owner}`` everywhere, allreduce with
-``{all}`` everywhere. Placements are columns, so that a thousand ranks stay practical.
+combining collectives share one form: allgather ends with ``{owner}`` everywhere, allreduce with
+``{all}`` everywhere. Placements are stored in columns, so that a thousand ranks stay practical.
 
-A placement also says *where in the buffer* the chunk is, in chunks (grains, where chunks are not
-equal): that is all that lowering and the interpreter need to know of a collective.
+A placement also gives the *buffer offset* of each chunk, in chunks (in grains where chunks differ
+in size); lowering and the interpreter need nothing else of a collective.
 
 >>> ag = make("allgather", range(2))
 >>> ag.post.ranks.tolist(), ag.post.chunks.tolist(), ag.post.offsets.tolist()
@@ -35,11 +35,11 @@ from .placement import LARGEST_OFFSET, Placement, one_by_one, split, uneven
 
 LARGEST_GROUP = 1 << 20
 LARGEST_PLACEMENT = 1 << 27
-"""Rows of a placement; a collective with more does not fit the memory of a usual machine."""
+"""Most rows of a placement; more would not fit the memory of a usual machine."""
 
 
 class Kind(StrEnum):
-    """The standard collectives, and ``custom`` for those that a user describes."""
+    """Standard collectives, and ``custom`` for user-defined ones."""
 
     BROADCAST = "broadcast"
     REDUCE = "reduce"
@@ -65,19 +65,19 @@ class Collective:
     """A collective on ranks ``0 … ranks-1`` of its process group.
 
     Attributes:
-        kind: which standard one it is, or custom.
+        kind: the standard collective, or custom.
         ranks: size of the group; the topology is restricted to the group first.
         chunks: number of chunks.
-        contributions: the sets that placements refer to.
-        pre, post: what holds before, what must hold after.
-        factor: into how many pieces each unit of the plain collective is cut (SCCL's C); of unequal
-            ones, into how many grains.
-        roots: the root or roots, where the kind has any.
-        local_reduce: groups of chunks that a rank sums by itself once it holds them all; their
+        contributions: the sets of ranks that placements refer to by index.
+        pre, post: precondition and postcondition.
+        factor: number of pieces into which each unit of the plain collective is cut (SCCL's C);
+            number of grains where pieces differ in size.
+        roots: the root or roots, for kinds that have any.
+        local_reduce: groups of chunks that a rank sums locally once it holds them all; their
             postconditions name one output offset (one-shot allreduce).
-        sizes: grains of each chunk where they are not equal, else empty: all are one grain.
-            Offsets and ``factor`` count grains. Not together with ``local_reduce``.
-        name: how a custom collective calls itself.
+        sizes: size of each chunk in grains; empty where every chunk is one grain.
+            Offsets and ``factor`` count grains. Excludes ``local_reduce``.
+        name: name of a custom collective.
     """
 
     kind: Kind
@@ -103,9 +103,9 @@ class Collective:
 
     @cached_property
     def combining(self) -> bool:
-        """Whether ranks must add contributions on the way: something is wanted that nobody has."""
+        """Return True if ranks must add contributions: a wanted set is held by no rank at start."""
         first = {who: index for index, who in reversed([*enumerate(self.contributions)])}
-        # A set may be listed twice (in a group of one, {0} is a contribution and everybody's).
+        # A set may be listed twice (with one rank, {0} is a single contribution and the full sum).
         same = np.array([first[who] for who in self.contributions])
         held, wanted = (
             replace(p, sets=same[p.sets].astype(np.int32)) for p in (self.pre, self.post)
@@ -114,7 +114,7 @@ class Collective:
 
     @property
     def message_chunks(self) -> int:
-        """Grains in the message whose size is *M*: the larger of input and output buffer.
+        """Return the size of message *M* in grains: the larger of input and output buffer.
 
         Allgather: total output per rank; reduce_scatter: total input per rank; alltoall: send
         buffer per rank; allreduce, broadcast: the buffer. A grain is a chunk, unless ``sizes`` says
@@ -124,12 +124,12 @@ class Collective:
 
     @property
     def input_chunks(self) -> int:
-        """Size of the largest input buffer, in grains."""
+        """Return the size of the largest input buffer, in grains."""
         return self._end(self.pre)
 
     @property
     def output_chunks(self) -> int:
-        """Size of the largest output buffer, in grains."""
+        """Return the size of the largest output buffer, in grains."""
         return self._end(self.post)
 
     def _end(self, p: Placement) -> int:
@@ -139,14 +139,14 @@ class Collective:
 
     @cached_property
     def grains(self) -> Ints:
-        """Size of every chunk in grains, shape (chunks,)."""
+        """Return the size of every chunk in grains, shape (chunks,)."""
         return np.array(self.sizes, np.int64) if self.sizes else np.ones(self.chunks, np.int64)
 
     def in_place_shift(self, rank: int) -> int:
-        """In an in-place call input chunk k of ``rank`` is output chunk ``k + shift``.
+        """Return s such that input chunk k of ``rank`` is output chunk k + s in an in-place call.
 
-        Allgather: the own block of the output. reduce_scatter: minus the own block (the output is
-        a block of the input). All others: sendbuff == recvbuff, as NCCL and MSCCL count them.
+        Allgather: the rank's own block of the output. reduce_scatter: minus its own block (the
+        output is a block of the input). All others: 0, sendbuff == recvbuff as in NCCL and MSCCL.
         """
         if self.kind is Kind.ALLGATHER:
             return rank * self.factor
@@ -155,7 +155,7 @@ class Collective:
         return 0
 
     def split(self, pieces: int) -> Collective:
-        """The same collective with every chunk cut into ``pieces`` equal ones."""
+        """Return the collective with every chunk cut into ``pieces`` equal ones."""
         pieces = whole(pieces, "pieces of a chunk")
         if pieces < 1:
             raise UserError(f"a chunk cannot be cut into {pieces} pieces")
@@ -181,10 +181,10 @@ class Collective:
         )
 
     def cut(self, sizes: Sequence[Sequence[int]]) -> Collective:
-        """The plain collective with chunk c cut into pieces of ``sizes[c]`` grains, in order.
+        """Return the plain collective with chunk c cut into pieces of ``sizes[c]`` grains.
 
-        Trees carry unequal shares: so they get them exactly. All chunks have as many grains; the
-        pieces of a chunk are numbered after those of the chunks before it.
+        Packed trees carry unequal fractions of the data, which this represents exactly. All chunks
+        have the same number of grains; pieces are numbered in order, chunk after chunk.
 
         Raises:
             UserError: sums that differ, an empty piece, a collective that is cut already.
@@ -193,8 +193,9 @@ class Collective:
         return self.cut_in(np.array([*chain.from_iterable(sizes)], np.int64), count)
 
     def cut_in(self, pieces: Ints, count: Ints) -> Collective:
-        """As :meth:`cut`, from the grains of all pieces in one column: the first ``count[0]`` of
-        them are of chunk 0, and so on. No Python statement runs once per chunk.
+        """Return :meth:`cut` from the grains of all pieces in one column, without a loop per chunk.
+
+        The first ``count[0]`` pieces belong to chunk 0, the next ``count[1]`` to chunk 1, ….
 
         Raises:
             UserError: as :meth:`cut`.
@@ -216,7 +217,7 @@ class Collective:
         )
 
     def in_grains(self) -> Collective:
-        """The same collective with every chunk cut into pieces of one grain."""
+        """Return the collective with every chunk cut into pieces of one grain."""
         if not self.sizes:
             return self
         if sum(self.sizes) > LARGEST_PLACEMENT:
@@ -231,18 +232,18 @@ class Collective:
         )
 
     def plain(self) -> Collective:
-        """The standard collective that this one cuts into pieces; a custom one in grains."""
+        """Return the standard collective that this one cuts; a custom one is cut into grains."""
         if self.kind is Kind.CUSTOM or self.local_reduce:
             return self.in_grains()
         return make(self.kind, self.ranks, roots=self.roots)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object of a collective (``docs/formats.md``)."""
+        """Return the JSON object of the collective (``docs/formats.md``)."""
         data: dict[str, Any] = plain(self.described())
         return data
 
     def described(self) -> dict[str, Any]:
-        """The JSON object of a collective, with arrays as columns (:mod:`.json_text`)."""
+        """Return the JSON object of the collective, with arrays as columns (:mod:`.json_text`)."""
 
         def columns(p: Placement) -> dict[str, Ints32]:
             return {"rank": p.ranks, "chunk": p.chunks, "set": p.sets, "offset": p.offsets}
@@ -265,10 +266,10 @@ class Collective:
 
     @classmethod
     def from_json(cls, data: Any, where: str = "collective") -> Collective:
-        """Read the object that :meth:`Collective.to_json` writes.
+        """Parse the object that :meth:`Collective.to_json` writes.
 
         Raises:
-            BadFile: not such an object. UserError: a collective that makes no sense.
+            BadFile: not such an object. UserError: an invalid collective.
         """
         require_kind(data, "collective", where)
 
@@ -313,7 +314,7 @@ _Maker = Callable[[int, tuple[int, ...]], tuple[_Rows, _Rows]]
 
 
 def _table(*columns: npt.ArrayLike) -> Ints32:
-    """Rows from columns, which are broadcast against each other and read in row-major order."""
+    """Return rows from columns, broadcast against each other and read in row-major order."""
     full = np.broadcast_arrays(*(np.asarray(x, np.int32) for x in columns))
     return np.stack([x.ravel() for x in full], axis=1)
 
@@ -325,15 +326,15 @@ def make(
     chunks: int = 1,
     roots: Sequence[int] = (),
 ) -> Collective:
-    """A standard collective on ``ranks`` ranks, each unit cut into ``chunks`` pieces.
+    """Return a standard collective on ``ranks`` ranks, each unit cut into ``chunks`` pieces.
 
-    The unit is what one rank contributes to, or gets from, one other: the whole input of a rank
-    for allgather; the block of a pair for alltoall, gather and scatter; one block per rank for
+    The unit is the data that one rank contributes to, or gets from, one other: the whole input of a
+    rank for allgather; the block of a pair for alltoall, gather and scatter; one block per rank for
     reduce_scatter; the whole buffer for broadcast, reduce and allreduce.
 
     Raises:
-        UnknownName: no such kind. UserError: an empty group, a root outside it, or what should
-            be a whole number is none.
+        UnknownName: no such kind. UserError: an empty group, a root outside it, or a count that
+            is not an integer.
     """
     n = _size(ranks)
     known = [str(k) for k in Kind if k is not Kind.CUSTOM]
@@ -349,7 +350,7 @@ def make(
     if n * (n if kind in _FROM_ALL_TO_ALL else max(1, len(roots))) > LARGEST_PLACEMENT:
         raise UserError(f"{kind} on {n} ranks is too large to hold")
     pre, post = _MAKERS[kind](n, roots)
-    # Sets 0 … n-1 are the single contributions, set n is everybody's.
+    # Sets 0 … n-1 are the single contributions, set n holds all ranks.
     sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
     before, after = Placement.of(pre), Placement.of(post)
     count = int(before.chunks.max()) + 1
@@ -361,7 +362,7 @@ _FROM_ALL_TO_ALL = frozenset({Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLTOALL
 
 
 def _size(ranks: Any) -> int:
-    """How many ranks there are, given as their number or by name."""
+    """Return the number of ranks, given as a number or as a list of ranks."""
     if isinstance(ranks, Sequence) and not isinstance(ranks, str):
         return len(ranks)
     if isinstance(ranks, np.ndarray) and ranks.ndim:
@@ -453,10 +454,11 @@ _MAKERS: dict[Kind, _Maker] = {
 
 
 def one_shot_allreduce(ranks: int, *, chunks: int = 1) -> Collective:
-    """Allreduce as the allgather of everybody's whole buffer, then a sum at home.
+    """Return allreduce as the allgather of every rank's whole buffer, then a local sum.
 
     Chunk ``r * chunks + k`` is piece k of the buffer of rank r; every rank sums the group
-    ``{(r, k) : r}`` into output chunk k. Fewest steps a machine allows, N times the traffic.
+    ``{(r, k) : r}`` into output chunk k. Takes the fewest steps a machine allows, at N times the
+    traffic.
     """
     n = ranks
     sets = (*(frozenset([r]) for r in range(n)), frozenset(range(n)))
@@ -479,10 +481,10 @@ def custom(
     pre: Iterable[tuple[int, int, Iterable[int], int]],
     post: Iterable[tuple[int, int, Iterable[int], int]],
 ) -> Collective:
-    """A collective from rows (rank, chunk, contributing ranks, buffer offset).
+    """Return a custom collective from rows (rank, chunk, contributing ranks, buffer offset).
 
     Raises:
-        UserError: a row that makes no sense, or a postcondition nobody can reach.
+        UserError: an invalid row, or a postcondition that no rank can reach.
     """
     if not isinstance(name, str):
         raise UserError(f"custom: the name is {name!r}", hint="a text comes first")
@@ -514,7 +516,7 @@ _ROW = "rows are (rank, chunk, [contributing ranks], buffer offset)"
 def _row(
     row: Any, what: str, ranks: int, sets: dict[frozenset[int], int]
 ) -> tuple[int, int, int, int]:
-    """One row as numbers; sets of contributions are numbered as they come."""
+    """Return one row as numbers; sets of contributions are numbered as they occur."""
     try:
         rank, chunk, given, offset = row
         who = list(given)
@@ -562,7 +564,7 @@ def _validate(c: Collective) -> None:
 
 
 def _validate_reachable(c: Collective, what: str) -> None:
-    """Every wanted contribution must start somewhere."""
+    """Raise UserError if a wanted contribution starts on no rank."""
     there, wanted = _contributed(c, c.pre), _contributed(c, c.post)
     lost = np.setdiff1d(wanted, there, assume_unique=True)
     if not len(lost):
@@ -576,7 +578,7 @@ def _validate_reachable(c: Collective, what: str) -> None:
 
 
 def _contributed(c: Collective, p: Placement) -> Ints:
-    """The distinct (chunk, contributing rank) pairs of a placement, as chunk * ranks + rank."""
+    """Return the distinct (chunk, contributing rank) pairs as keys ``chunk * ranks + rank``."""
     chunk, index = np.divmod(_chunk_sets(c, p), len(c.contributions))
     count = np.array([len(s) for s in c.contributions])
     if not count[index].all():
@@ -590,19 +592,19 @@ def _contributed(c: Collective, p: Placement) -> Ints:
 
 
 def _chunk_sets(c: Collective, p: Placement) -> Ints:
-    """The distinct (chunk, set) pairs of a placement, as chunk * sets + set, ascending."""
+    """Return the distinct (chunk, set) pairs as keys ``chunk * sets + set``, ascending."""
     return _distinct(p.chunks.astype(np.int64) * len(c.contributions) + p.sets)
 
 
 def _distinct(keys: Ints) -> Ints:
-    """Ascending, each once. Sorting is several times quicker here than np.unique's hashing."""
+    """Return the distinct keys, ascending. Sorting is several times faster than np.unique here."""
     ordered = np.sort(keys)
     once: Ints = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
     return once
 
 
 def _validate_offsets(c: Collective, what: str) -> None:
-    """One chunk per buffer place, except where a rank sums a group into it."""
+    """Raise UserError if two chunks share a buffer offset, unless a rank sums them there."""
     grouped = {chunk: i for i, group in enumerate(c.local_reduce) for chunk in group}
     for label, p in (("input", c.pre), ("output", c.post)):
         places = p.ranks.astype(np.int64) << 32 | p.offsets
@@ -623,7 +625,7 @@ def _validate_offsets(c: Collective, what: str) -> None:
 
 
 def _validate_apart(c: Collective, p: Placement, places: Ints, what: str) -> None:
-    """Chunks of several grains do not reach into the next one."""
+    """Raise UserError if a chunk of several grains overlaps the next one."""
     order = np.argsort(places)
     ends = places[order] + c.grains[p.chunks[order]]
     for i in np.flatnonzero(ends[:-1] > places[order][1:]).tolist():
@@ -635,7 +637,7 @@ def _validate_apart(c: Collective, p: Placement, places: Ints, what: str) -> Non
 
 
 def _read_placement(fields: Fields, key: str, where: str) -> Placement:
-    """The columns of a placement, all of one length."""
+    """Parse the columns of a placement, all of one length."""
     columns = Fields(fields.get(key, dict), f"{where}: {key}")
     lists = [columns.integers(name) for name in ("rank", "chunk", "set", "offset")]
     columns.finish()
@@ -650,7 +652,7 @@ def _read_placement(fields: Fields, key: str, where: str) -> Placement:
 def _read_groups(
     fields: Fields, key: str, limit: int, where: str, *default: Any
 ) -> tuple[tuple[int, ...], ...]:
-    """Lists of different numbers below ``limit``."""
+    """Parse lists of distinct numbers below ``limit``."""
     found = fields.get(key, list, *default)
     for group in found:
         if not isinstance(group, list) or not all(type(v) is int for v in group):
@@ -661,13 +663,13 @@ def _read_groups(
 
 
 def _is_what_it_says(c: Collective) -> bool:
-    """Whether a collective of a standard kind has that kind's pre- and postcondition."""
+    """Return True if a collective of a standard kind has that kind's pre- and postcondition."""
     if c.kind is Kind.CUSTOM:
         return True
     paired = c.local_reduce or c.kind in (Kind.ALLGATHER, Kind.REDUCE_SCATTER, Kind.ALLTOALL)
     rows = c.ranks * (c.ranks if paired else max(1, len(c.roots)))
     if max(len(c.pre), len(c.post)) < rows - 1:
-        return False  # too few for such a group: do not build it to find out
+        return False  # too few chunks for such a group; building it would only cost memory
     if c.local_reduce:
         standard = one_shot_allreduce(c.ranks, chunks=c.factor)
     elif c.sizes:
@@ -687,21 +689,21 @@ def _is_what_it_says(c: Collective) -> bool:
 
 
 def _pieces(c: Collective) -> list[list[int]]:
-    """The sizes of a cut collective, in runs that add up to one chunk of the plain one."""
+    """Return the sizes of a cut collective as one list per chunk of the plain collective."""
     ends = np.cumsum(c.sizes)
     cuts = np.flatnonzero(ends % c.factor == 0) + 1
-    whole = len(cuts) * c.factor == ends[-1]  # else one of the runs is several chunks long
+    whole = len(cuts) * c.factor == ends[-1]  # else one of the lists spans several chunks
     parts = np.split(np.array(c.sizes, np.int64), cuts[:-1]) if whole else []
     return [x.tolist() for x in parts]
 
 
 def _same(a: Collective, one: Placement, b: Collective, other: Placement) -> bool:
-    """Whether two placements say the same: in any order of rows and of the sets they refer to."""
+    """Return True if two placements are equal up to the order of rows and of contributions."""
     index: dict[frozenset[int], int] = {}
     rows = []
     for c, p in ((a, one), (b, other)):
         name = np.array([index.setdefault(s, len(index)) for s in c.contributions], np.int32)
-        # No rank and chunk stand twice in a placement.
+        # No (rank, chunk) pair occurs twice in a placement.
         order = np.argsort(p.ranks.astype(np.int64) * c.chunks + p.chunks)
         rows.append(np.stack([p.ranks, p.chunks, name[p.sets], p.offsets])[:, order])
     return np.array_equal(rows[0], rows[1])

@@ -1,9 +1,9 @@
-"""A library: for a machine and each collective, which plan runs at which message size.
+"""Libraries: for one machine and each collective, the plan to run at each message size.
 
-A **plan** of it is a schedule with how it was compiled, and the files that came of it; it stands
-for all sizes from ``low`` to ``high`` bytes, both included. The plans of a collective leave no gap
-and do not overlap. Besides the plans a library keeps what they were chosen from: every candidate's
-time on a grid of sizes, the lower bound, and which candidates are the baseline.
+A **plan** is a schedule with its compile options and emitted files; it covers all sizes from
+``low`` to ``high`` bytes, both included. The plans of a collective leave no gap and do not overlap.
+A library also keeps the race they were chosen from: every candidate's time on a grid of sizes, the
+lower bound, and the baselines among the candidates.
 
 A library is a folder: ``library.json`` (this noun) and the files that it names.
 """
@@ -26,13 +26,13 @@ from .program import protocol_of
 from .topology import Topology
 
 MANIFEST = "library.json"
-"""The file in the folder of a library that says what is in it."""
+"""Name of the manifest file in the folder of a library."""
 
 MOST_COPIES = 1024
-"""Instances or segments of a plan; more are a slip."""
+"""Most instances or segments of a plan; larger numbers are refused as errors."""
 
 Times = tuple[float | None, ...]
-"""µs at each size of a grid; None where it was not timed."""
+"""Times in µs at each size of a grid; None where not timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Artefact:
 
     Attributes:
         format: a backend (``msccl-xml``). ``target``: the runtime it was checked for, or empty.
-        in_place: whether it is for one buffer that is input and output.
+        in_place: True if input and output are one buffer.
         file: its path in the folder of the library.
     """
 
@@ -53,12 +53,12 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that was timed: a schedule compiled in one way.
+    """A timed candidate: a schedule with one set of compile options.
 
     Attributes:
-        name: says which schedule and how compiled, unique in its race.
-        baseline: whether it is what a runtime without a synthesizer would choose.
-        us: µs at each size of the grid.
+        name: schedule and compile options, unique in its race.
+        baseline: True if a runtime without a synthesizer would choose it.
+        us: time in µs at each size of the grid.
         source: the schedule's own name, shared by all that were compiled from it.
     """
 
@@ -70,12 +70,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class TunedPlan:
-    """One plan: for messages of ``low`` to ``high`` bytes, both included.
+    """One plan, for messages of ``low`` to ``high`` bytes, both included.
 
     Attributes:
-        candidate: the name of the candidate that it is.
-        engine: who found the schedule. ``protocol``, ``instances``, ``segments``, ``options``:
-            how it was compiled, as the flags of ``weft compile`` say it.
+        candidate: name of the chosen candidate.
+        engine: engine that found the schedule. ``protocol``, ``instances``, ``segments``,
+            ``options``: compile options, spelled as the flags of ``weft compile``.
         schedule: file of the schedule in the library's folder.
     """
 
@@ -94,14 +94,15 @@ class TunedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What tuning found for one collective.
+    """Result of tuning one collective.
 
     Attributes:
-        bound: the lower bounds as ``weft bound --json`` tells them.
-        grid: bytes, rising. ``bound_us``, ``chosen_us``, ``idea_us``: at each of them the least
-            possible time, that of the library's plan, and that of its schedule without a runtime.
-        candidates: all that were timed and are worth showing, baselines among them.
-        remarks: what a reader should know, in words.
+        bound: the lower bounds, as in ``weft bound --json``.
+        grid: message sizes in bytes, ascending. ``bound_us``, ``chosen_us``, ``idea_us``: at each
+            size the lower bound, the time of the library's plan, and the time of its schedule
+            without runtime overheads, in µs.
+        candidates: timed candidates worth showing, baselines included.
+        remarks: notes for the reader.
     """
 
     collective: Collective
@@ -116,14 +117,14 @@ class Tuned:
 
     @property
     def name(self) -> str:
-        """What the collective is called."""
+        """Return the name of the collective."""
         return self.collective.name or str(self.collective.kind)
 
     def pick(self, message_bytes: int) -> TunedPlan:
-        """The plan for a message.
+        """Return the plan for a message size in bytes.
 
         Raises:
-            UserError: the library is for other sizes.
+            UserError: no plan covers the size.
         """
         for plan in self.plans:
             if plan.low <= message_bytes <= plan.high:
@@ -135,7 +136,7 @@ class Tuned:
         )
 
     def baseline_us(self) -> Times:
-        """The quickest baseline at each size; None where none was timed."""
+        """Return the time of the fastest baseline at each size; None where none was timed."""
         found: list[float | None] = []
         for at in range(len(self.grid)):
             times = [c.us[at] for c in self.candidates if c.baseline]
@@ -145,12 +146,12 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Plans of some collectives on one machine.
+    """Plans of several collectives on one machine.
 
     Attributes:
         timing: how candidates were timed: ``{"by": "simulation", "runtime": "msccl", …}`` or
             ``{"by": "measurement", "on": "mpi", …}``.
-        provenance: what is needed to make it again.
+        provenance: the inputs needed to build it again.
     """
 
     name: str
@@ -173,10 +174,10 @@ class Library:
             _check(self, one)
 
     def of(self, name: str) -> Tuned:
-        """What was tuned for a collective.
+        """Return the tuning result of a collective.
 
         Raises:
-            UserError: nothing was.
+            UserError: the library has none.
         """
         for one in self.tuned:
             if one.name == name:
@@ -187,7 +188,7 @@ class Library:
 
 
 def _check(library: Library, one: Tuned) -> None:
-    """Refuse ranges with gaps or overlaps, and columns that do not fit the grid."""
+    """Raise UserError for ranges with gaps or overlaps, and columns that do not fit the grid."""
     where = one.name
     if not one.plans:
         raise BadFile("a collective without plans", where=where)
@@ -221,12 +222,12 @@ def _check(library: Library, one: Tuned) -> None:
 
 
 def dumps(library: Library) -> str:
-    """The text of its file."""
+    """Return the text of ``library.json``."""
     return compact(dump(library)) + "\n"
 
 
 def dump(library: Library) -> dict[str, Any]:
-    """The JSON object of a library (``docs/formats.md``)."""
+    """Return the JSON object of a library (``docs/formats.md``)."""
     return {
         "weft": "library",
         "schema": SCHEMA,
@@ -276,13 +277,13 @@ def _tuned(one: Tuned) -> dict[str, Any]:
 
 
 def read(path: str | Path) -> Library:
-    """The library in a folder, or in the ``library.json`` that is named itself."""
+    """Read a library from its folder or from the path of its ``library.json``."""
     file = Path(path) / MANIFEST if Path(path).is_dir() else Path(path)
     return load(parse_json(read_text(file), str(file)), str(file))
 
 
 def load(data: Any, where: str = "library") -> Library:
-    """Read the object that :func:`dump` writes. Files that it names are not looked at.
+    """Parse the object that :func:`dump` writes. The files that it names are not read.
 
     Raises:
         BadFile, UserError: not such an object, or ranges with gaps.
@@ -363,7 +364,7 @@ def _load_artefact(data: Any, where: str) -> Artefact:
 
 
 def _inside(path: str, where: str) -> str:
-    """A path that stays in the folder of the library."""
+    """Return the path, refusing one outside the folder of the library."""
     if Path(path).is_absolute() or ".." in Path(path).parts or "\\" in path:
         raise BadFile(f"the file {path!r} is outside the library's folder", where=where)
     return path

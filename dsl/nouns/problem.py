@@ -1,4 +1,4 @@
-"""The problem: a topology, a collective, perhaps a sketch, and what is wanted."""
+"""Problems: a topology, a collective, an optional sketch, and an objective."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 16
 
 
 class Objective(StrEnum):
-    """What the answer should be best at."""
+    """Quantity to minimize."""
 
     LATENCY = "latency"
     BANDWIDTH = "bandwidth"
@@ -26,13 +26,13 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True)
 class Problem:
-    """What an engine solves. The collective is the plain one; engines choose how often to split it.
+    """Input of an engine. The collective is the plain one; engines choose how to split it.
 
-    ``bytes`` is the message size M for the objective ``time``. The sketch is kept as it is for that
-    size.
+    ``bytes`` is the message size M for the objective ``time``; the sketch is reduced to its form
+    for that size.
 
     Raises:
-        BadTopology: a rank that must hear another one and cannot.
+        BadTopology: a rank needs data of another one that cannot reach it.
     """
 
     topology: Topology
@@ -49,12 +49,12 @@ class Problem:
                 hint="restrict the topology to the process group first",
             )
         check_connected(self.topology, self.collective)
-        if self.sketch is not None:  # frozen for everybody else
+        if self.sketch is not None:  # frozen from here on
             object.__setattr__(self, "sketch", self.sketch.at(self.bytes))
 
 
 def check_connected(topology: Topology, collective: Collective) -> None:
-    """Raise BadTopology, naming ranks and cut, if some rank cannot hear one that it must."""
+    """Raise BadTopology, naming ranks and cut, if needed data cannot reach some rank."""
     if len(islands(topology)) == 1:
         return  # all ranks reach each other
     distance = hop_distances(topology)
@@ -66,9 +66,9 @@ def check_connected(topology: Topology, collective: Collective) -> None:
 
 
 def cut_off(topology: Topology, src: int, dst: int, lost: Sequence[int], what: str) -> BadTopology:
-    """The error of ranks that ``src`` cannot reach, and the cut between it and ``dst``.
+    """Return the error for ranks that ``src`` cannot reach, with the cut between it and ``dst``.
 
-    The cut is named by its smaller side: what ``src`` reaches, or what reaches ``dst``.
+    The cut is named by its smaller side: the nodes that ``src`` reaches, or that reach ``dst``.
     """
     near = _closure([(x.src, x.dst) for x in topology.links], src)
     before = _closure([(x.dst, x.src) for x in topology.links], dst)
@@ -85,7 +85,7 @@ def cut_off(topology: Topology, src: int, dst: int, lost: Sequence[int], what: s
 
 
 def _closure(arcs: list[tuple[int, int]], start: int) -> set[int]:
-    """The nodes that a node reaches, with itself."""
+    """Return the nodes reachable from a node, itself included."""
     near: dict[int, list[int]] = {}
     for tail, head in arcs:
         near.setdefault(tail, []).append(head)
@@ -99,10 +99,10 @@ def _closure(arcs: list[tuple[int, int]], start: int) -> set[int]:
 
 
 def required_pairs(collective: Collective) -> tuple[tuple[int, int], ...]:
-    """Ordered pairs (source, destination) of ranks such that something of the source must arrive.
+    """Return ordered pairs (source, destination) of ranks where data of the source must arrive.
 
-    Where a chunk starts on several ranks with the same contribution, the first one stands for it
-    only if it is the only one: with copies, no single source is required.
+    A chunk that starts on several ranks with the same contribution requires no single source and
+    gives no pair.
     """
     holders: dict[tuple[int, int], list[int]] = {}
     pre, post = collective.pre, collective.post

@@ -1,7 +1,7 @@
-"""The schedule: which chunk goes where in which step, in columns, sorted by step.
+"""Schedules: chunk, source, destination, route and step of every transfer, in columns.
 
-**Transfers of one step read what held before that step; what they bring can be used from the
-next.** So the steps are the proof: verifying, simulating and lowering are single passes.
+**Transfers of one step read the state before that step; their results can be used from the next
+step on.** So verification, simulation and lowering are single passes over the steps.
 
 >>> from weft.dsl.nouns.topology import Topology, both_ways, gpu
 >>> from weft.dsl.nouns.collective import make
@@ -31,14 +31,14 @@ from .collective import Collective
 from .topology import Topology
 
 LARGEST = {"bytes": 1 << 60, "segments": 1 << 16}
-"""Schedules of larger numbers are refused: no message is as large, no simulation could end."""
+"""Largest message size and segment count accepted; a simulation of more would not end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One chunk over one hop: ``route`` are link indices from ``src`` through switches to ``dst``.
+    """Transfer of one chunk; ``route`` lists link indices from ``src`` through switches to ``dst``.
 
-    ``reduce``: the destination adds what arrives to what it holds, instead of storing it.
+    ``reduce``: the destination adds the received data to its own instead of storing it.
     """
 
     chunk: int
@@ -54,14 +54,14 @@ class Schedule:
     """A well-formed (not yet verified) list of transfers with its machine and collective.
 
     Columns have one entry per transfer and are sorted by step; the order inside a step is a
-    priority: where transfers compete for a link, the first is served first. ``chunk``, ``src``,
+    priority: of transfers that compete for a link, the first goes first. ``chunk``, ``src``,
     ``dst``, ``step``, ``reduce``; ``route_links[route_start[i]:route_start[i+1]]`` is the route of
-    transfer i. ``start_us``/``end_us`` are optional times in µs. ``segments`` says the pattern is
-    repeated on that many equal slices of every chunk, pipelined. Where ``priority`` is given,
-    whoever has the least ``priority + slice * stride`` of those that wait for a link is served
-    first, else who has waited longest. ``rounds`` holds the rounds of
-    each step where the engine thinks in rounds. ``bytes`` is the message size M the schedule was
-    made for, if any.
+    transfer i. ``start_us``/``end_us`` are optional times in µs. ``segments`` is the
+    number of equal slices of every chunk on which the pattern is repeated, pipelined. Where
+    ``priority`` is given, the transfer with the smallest ``priority + slice * stride`` of those
+    that wait for a link goes first, otherwise the one that has waited longest. ``rounds`` holds the
+    rounds of each step if the engine works in rounds. ``bytes`` is the message size M the schedule
+    was made for, if any.
     """
 
     topology: Topology
@@ -91,7 +91,7 @@ class Schedule:
         rounds: tuple[int, ...] = (),
         provenance: Mapping[str, Any] | None = None,
     ) -> Schedule:
-        """From transfer objects in any order (small schedules; engines at scale use columns)."""
+        """Return a schedule from transfers in any order (small schedules; engines use columns)."""
         rows = list(transfers)
         columns = np.array(
             [(t.chunk, t.src, t.dst, t.step, t.reduce, len(t.route)) for t in rows], np.int64
@@ -129,10 +129,9 @@ class Schedule:
         segments: int = 1,
         provenance: Mapping[str, Any] | None = None,
     ) -> Schedule:
-        """From columns in any order; they are sorted by step, otherwise kept in order.
+        """Return a schedule from columns in any order, sorted by step with a stable sort.
 
-        So the order inside a step is the engine's: where transfers compete, the first is served
-        first.
+        The order inside a step is kept: of transfers that compete for a link, the first goes first.
         """
         chunk, src, dst, step = (np.asarray(x, np.int32) for x in (chunk, src, dst, step))
         lengths = np.asarray(route_lengths, np.int64)
@@ -192,16 +191,16 @@ class Schedule:
     __hash__ = None  # type: ignore[assignment]
 
     def route(self, i: int) -> tuple[int, ...]:
-        """Link indices of transfer ``i``."""
+        """Return the link indices of transfer ``i``."""
         return tuple(self.route_links[self.route_start[i] : self.route_start[i + 1]].tolist())
 
     @property
     def steps(self) -> int:
-        """Number of steps: one more than the last step used."""
+        """Return the number of steps: one more than the last step used."""
         return int(self.step.max(initial=-1)) + 1
 
     def anchors(self) -> tuple[Any, ...]:
-        """All but size, times and provenance: what results kept of a schedule depend on.
+        """Return all but size, times and provenance: the key of results cached for a schedule.
 
         See :func:`weft.dsl.base.kept.kept`.
         """
@@ -222,7 +221,7 @@ class Schedule:
         )
 
     def columns(self) -> dict[str, Any]:
-        """The transfer columns by name, with route lengths: input of :meth:`from_columns`."""
+        """Return the transfer columns by name, with route lengths, for :meth:`from_columns`."""
         return {
             "chunk": self.chunk,
             "src": self.src,
@@ -235,18 +234,18 @@ class Schedule:
         }
 
     def with_provenance(self, **entries: Any) -> Schedule:
-        """The same schedule with entries added to its provenance."""
+        """Return the schedule with entries added to its provenance."""
         return replace(self, provenance={**self.provenance, **entries})
 
 
 def dump(schedule: Schedule) -> dict[str, Any]:
-    """The JSON object of a schedule, complete in itself (``docs/formats.md``)."""
+    """Return the JSON object of a schedule, with its topology and collective (docs/formats.md)."""
     data: dict[str, Any] = plain(_described(schedule))
     return data
 
 
 def _described(schedule: Schedule) -> dict[str, Any]:
-    """The JSON object of a schedule, with arrays as columns."""
+    """Return the JSON object of a schedule, with arrays as columns."""
     return {
         "weft": "schedule",
         "schema": SCHEMA,
@@ -272,22 +271,22 @@ def _described(schedule: Schedule) -> dict[str, Any]:
 
 
 def dumps(schedule: Schedule) -> str:
-    """The file text of a schedule."""
+    """Return the file text of a schedule."""
     return compact(_described(schedule)) + "\n"
 
 
 def write(path: str | Path, schedule: Schedule, *, force: bool = False) -> None:
-    """Write a schedule's file, whole or not at all; an existing one only with ``force``."""
+    """Write a schedule to a file atomically; replace an existing one only with ``force``."""
     write_text(path, dumps(schedule), force=force)
 
 
 def read(path: str | Path) -> Schedule:
-    """The schedule in a file; as :func:`load`."""
+    """Read a schedule from a file; raises as :func:`load`."""
     return load(parse_json(read_text(path), str(path)), str(path))
 
 
 def load(data: Any, where: str = "schedule") -> Schedule:
-    """Read the object that :func:`dump` writes. The result is well formed, not verified.
+    """Parse the object that :func:`dump` writes. The result is well formed, not verified.
 
     Raises:
         BadFile, UserError: not such an object, or indices outside the machine or collective.
@@ -356,7 +355,7 @@ def _times(values: list[Any] | None, count: int, where: str) -> Floats | None:
     if values is None:
         return None
     try:
-        # No bool is a time, and no integer beyond all floats.
+        # Times are neither bools nor integers outside the range of floats.
         times = np.array(values, np.float64) if only(values, int, float) else None
     except OverflowError:
         times = None
@@ -392,7 +391,7 @@ def _check_ranges(
 
 
 def _routes(routes: list[Any], links: int, where: str) -> tuple[Ints, Ints]:
-    """The lengths of all routes, and their links one after the other."""
+    """Return the lengths of all routes, and their links concatenated."""
 
     def known(route: Any) -> bool:
         return type(route) is list and only(route, int) and all(0 <= i < links for i in route)

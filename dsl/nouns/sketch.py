@@ -1,8 +1,8 @@
-"""A sketch: what a person knows about good schedules, as rules on one topology.
+"""Sketches: a user's rules about good schedules on one topology.
 
-Rules are concrete here: ranks are numbers, patterns are expanded (the language in
-``dsl/language`` does that). Every rule keeps its label, and the span of the text it came from, to
-the end, so that *infeasible* can point at the line that made it so.
+Rules are concrete here: ranks are numbers, patterns are expanded (by ``dsl/language``). Every rule
+keeps its label and the span of its source text, so that an *infeasible* answer can point at the
+lines in conflict.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .collective import Kind
 from .topology import Hop
 
 Pair = tuple[int, int]
-"""An ordered pair of ranks: a hop of any route."""
+"""An ordered pair of ranks, standing for every route between them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What all rules have: a label for people and solvers, and where it was written."""
+    """Base of all rules: a label for messages and solvers, and the span of the source text."""
 
     label: str
     span: Span | None = None
@@ -29,7 +29,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Only(Rule):
-    """Hops may use these pairs, or pass over these links, and nothing else.
+    """Restrict hops to these pairs or these links.
 
     Several ``only`` rules add up: a hop is allowed if any of them names its pair, or all its links.
     """
@@ -40,7 +40,7 @@ class Only(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Forbid(Rule):
-    """No hop of these pairs, and no hop over these links (indices of the topology)."""
+    """Exclude hops of these pairs and hops over these links (indices of the topology)."""
 
     pairs: frozenset[Pair]
     links: frozenset[int] = frozenset()
@@ -48,7 +48,7 @@ class Forbid(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Relay(Rule):
-    """Chunks that start on ``sources`` leave their host only by the pairs of ``through``."""
+    """Let chunks that start on ``sources`` leave their host only by the pairs of ``through``."""
 
     sources: frozenset[int]
     through: tuple[Pair, ...]
@@ -56,7 +56,7 @@ class Relay(Rule):
 
 
 class Peers(StrEnum):
-    """How many peers a GPU should talk to over a switch."""
+    """Number of peers of a GPU over a switch: few or many."""
 
     FEW = "few"
     MANY = "many"
@@ -64,7 +64,7 @@ class Peers(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SwitchPolicy(Rule):
-    """For hops through node ``switch``: few or many peers, or at most ``limit`` of them per GPU."""
+    """Prefer few or many peers over node ``switch``, or at most ``limit`` peers per GPU."""
 
     switch: int
     peers: Peers | None = None
@@ -73,14 +73,14 @@ class SwitchPolicy(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Symmetry(Rule):
-    """The schedule is mapped to itself by this permutation of the ranks (image of each rank)."""
+    """Require a schedule invariant under this permutation of the ranks (image of each rank)."""
 
     image: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks(Rule):
-    """Every unit of the collective is cut into exactly this many chunks."""
+    """Cut every unit of the collective into exactly this many chunks."""
 
     count: int
 
@@ -92,16 +92,16 @@ class Chunks(Rule):
 
 @dataclass(frozen=True, slots=True)
 class ChunksBySize(Rule):
-    """Every unit is cut into a number of chunks that the size of the message decides.
+    """Cut every unit into a number of chunks that depends on the message size.
 
-    ``steps`` are (most bytes, chunks), the smaller sizes first; larger messages have ``beyond``.
+    ``steps`` are (largest size in bytes, chunks), ascending; larger messages have ``beyond``.
     """
 
     steps: tuple[tuple[int, int], ...]
     beyond: int
 
     def at(self, message_bytes: int | None) -> Chunks:
-        """The rule for one size (None: no size is given, which means large messages)."""
+        """Return the rule for one message size in bytes; None stands for large messages."""
         fits = (n for most, n in self.steps if message_bytes is not None and message_bytes <= most)
         return Chunks(next(fits, self.beyond), label=self.label, span=self.span)
 
@@ -113,27 +113,27 @@ class ChunksBySize(Rule):
 
 @dataclass(frozen=True, slots=True)
 class OwnFirst(Rule):
-    """Over each of these pairs the sender's own chunks go before those it passes on."""
+    """Send a rank's own chunks before forwarded ones over each of these pairs."""
 
     pairs: frozenset[Pair]
 
 
 @dataclass(frozen=True, slots=True)
 class MaxHops(Rule):
-    """No chunk travels more than this many GPU-to-GPU hops."""
+    """Limit the GPU-to-GPU hops of each chunk."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class MaxSteps(Rule):
-    """The schedule has at most this many steps."""
+    """Limit the steps of the schedule."""
 
     count: int
 
 
 class Measure(StrEnum):
-    """What the length of a path counts."""
+    """Measure of the length of a path."""
 
     HOPS = "hops"  #: hops from GPU to GPU
     ALPHA = "alpha"  #: the sum of the α of its links, in µs
@@ -141,10 +141,10 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MaxDetour(Rule):
-    """No path from where data starts to where it arrives is much longer than the shortest one.
+    """Limit how much longer a data path is than the shortest one.
 
-    The shortest path is that of the machine, whatever other rules say. A path may be
-    ``percent`` per cent and ``more`` (in the unit of the measure) longer.
+    The shortest path is that of the machine, regardless of other rules. A path may be ``percent``
+    per cent plus ``more`` (in the unit of the measure) longer.
     """
 
     measure: Measure
@@ -152,15 +152,15 @@ class MaxDetour(Rule):
     percent: int = 0
 
     def longest(self, shortest: Fraction | int) -> Fraction:
-        """The longest path allowed where the shortest one has this length."""
+        """Return the longest length allowed where the shortest path has this length."""
         return shortest * Fraction(100 + self.percent, 100) + self.more
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One collective, done in every group of ranks at once.
+    """One collective, carried out in all groups of ranks at once.
 
-    The groups are disjoint and hold every rank; one in a group by itself does nothing.
+    The groups are disjoint and cover all ranks; a rank alone in its group does nothing.
     """
 
     kind: Kind
@@ -169,10 +169,10 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Phases(Rule):
-    """Every path of data goes through these phases in this order; together they are ``kind``.
+    """Route all data through these phases in this order; together they make collective ``kind``.
 
-    In a phase data moves inside the groups only, and each group has done its collective on a chunk
-    before a later phase takes it up. Different chunks may be in different phases.
+    In a phase data moves inside the groups only, and each group completes its collective on a chunk
+    before a later phase uses the chunk. Different chunks may be in different phases.
     """
 
     phases: tuple[Phase, ...]
@@ -181,8 +181,11 @@ class Phases(Rule):
 
 @dataclass(frozen=True, slots=True)
 class FixedSend(Rule):
-    """Chunk ``piece`` (None: every one) from ``owner`` to ``target`` (None: whatever it is for)
-    does, or does not, go over ``pair`` at ``step`` (from 1; None: at any step)."""
+    """Require or forbid the send of one chunk over ``pair``.
+
+    Chunk ``piece`` (None: every one) from ``owner`` to ``target`` (None: any) at ``step`` (from 1;
+    None: at any step).
+    """
 
     owner: int
     pair: Pair
@@ -194,10 +197,10 @@ class FixedSend(Rule):
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """An ordered set of rules, and what the text said it is for.
+    """An ordered set of rules, with the machine, collective and engine that the text names.
 
-    ``machine`` and ``collective`` are what the sketch names (checked by whoever combines it with
-    a problem); empty means any. ``engine`` is the one it proposes, ``packing{trees=4}``.
+    ``machine`` and ``collective`` are checked where the sketch meets a problem; empty means any.
+    ``engine`` is the proposed engine with options, such as ``packing{trees=4}``.
     """
 
     name: str
@@ -208,7 +211,7 @@ class Sketch:
     engine: str = ""
 
     def allows(self, hop: Hop) -> bool:
-        """Whether some chunk may take a hop, by the ``only`` and ``forbid`` rules."""
+        """Return True if the ``only`` and ``forbid`` rules let some chunk take a hop."""
         pair, route = (hop.src, hop.dst), frozenset(hop.route)
         only = [r for r in self.rules if isinstance(r, Only)]
         named = any(pair in r.pairs or (r.links and route <= r.links) for r in only)
@@ -220,12 +223,12 @@ class Sketch:
         return (named or not only) and not forbidden
 
     def at(self, message_bytes: int | None) -> Sketch:
-        """The same for one message size: chunks by size become a plain number of chunks."""
+        """Return the sketch for one message size: chunks by size become a number of chunks."""
         if not self.of(ChunksBySize):
             return self
         rules = (r.at(message_bytes) if isinstance(r, ChunksBySize) else r for r in self.rules)
         return replace(self, rules=tuple(rules))
 
     def of(self, *kinds: type[Rule]) -> tuple[Rule, ...]:
-        """The rules of some kinds, in order."""
+        """Return the rules of some kinds, in order."""
         return tuple(r for r in self.rules if isinstance(r, kinds))

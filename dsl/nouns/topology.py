@@ -1,8 +1,8 @@
-"""A machine: GPUs, what forwards between them, directed links, and what links share.
+"""Topology of a machine: GPUs, forwarding nodes, directed links, shared resources.
 
 The GPUs come first among the nodes, in rank order, so *rank r is node r* everywhere. Links are
-indices into one tuple: parallel links, switches and shared resources need no special case, and
-everything maps to arrays.
+named by their index in one tuple, so parallel links, switches and shared resources need no special
+case, and all of them map to arrays.
 
 >>> two = Topology("pair", (gpu(0), gpu(1)), (link(0, 1, "25", "0.7"), link(1, 0, "25", "0.7")))
 >>> two.ranks, two.digest()[:8] == two.digest()[:8]
@@ -37,7 +37,7 @@ from .parts import Resource as Resource
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A way from one GPU to another through nodes that do not store: ``route`` names links."""
+    """A GPU-to-GPU route through nodes that do not store; ``route`` lists link indices."""
 
     src: int
     dst: int
@@ -45,26 +45,28 @@ class Hop:
 
 
 BANDWIDTHS = (Fraction(1, 10**6), Fraction(10**9))
-"""GB/s, the least and the most: a modem, and far beyond any fabric. Engines, bounds and simulator
-scale what lies between to 64-bit numbers."""
+"""Smallest and largest bandwidth in GB/s. Engines, bounds and the simulator scale bandwidths of
+this range to 64-bit integers."""
 
 LARGEST_LATENCY = Fraction(10**9)
-"""µs: a quarter of an hour."""
+"""Largest latency of a link in µs (about 17 minutes)."""
 
 FINEST_ROUND = 16
-"""Rounds may be this much shorter than a chunk's time on the slowest link, not more."""
+"""Largest ratio of the smallest bandwidth to the bandwidth of one round (``round_bandwidth``)."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)  # what follows from one is kept: base/kept
+# weakref_slot: results derived from a topology are cached with it (base/kept).
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Topology:
-    """The machine.
+    """A machine: nodes, links and shared resources.
 
-    ``symmetries`` are node permutations (image of each node) that whoever built the topology
-    declares; whoever uses one verifies it first (``dsl.symmetry``). ``notes`` say what was
-    assumed when it was built or imported (a default α, an ignored management NIC).
+    ``symmetries`` are node permutations (image of each node) declared by the builder of the
+    topology; they are verified before use (``dsl.symmetry``). ``notes`` list assumptions made when
+    it was built or imported (a default α, an ignored management NIC).
 
     Raises:
-        BadTopology: a link to nowhere, a self-loop, a bandwidth outside ``BANDWIDTHS``, a latency
+        BadTopology: a link to an unknown node, a self-loop, a bandwidth outside ``BANDWIDTHS``, a
+            latency
             that is negative or above ``LARGEST_LATENCY``, a duplicate name, a GPU after a switch.
     """
 
@@ -77,7 +79,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         _check_nodes(self)
-        # Comparing fractions is slow and links share them: the same objects are checked once.
+        # Comparing fractions is slow and links share them: each object is checked once.
         seen: set[tuple[int, int, int]] = set()
         for index, one in enumerate(self.links):
             _check_ends(self, index, one)
@@ -93,22 +95,22 @@ class Topology:
 
     @property
     def ranks(self) -> int:
-        """Number of GPUs; ranks are nodes ``0 … ranks-1``."""
-        # GPUs come first: find the end of them by bisection, engines ask often.
+        """Return the number of GPUs; ranks are nodes ``0 … ranks-1``."""
+        # GPUs come first, so bisection finds their end; engines call this often.
         return bisect_left(self.nodes, True, key=lambda node: not node.stores)
 
     @property
     def host_of(self) -> tuple[int | None, ...]:
-        """The host of each rank, where known."""
+        """Return the host of each rank; None where unknown."""
         return tuple(node.host for node in self.nodes[: self.ranks])
 
     @property
     def hosts(self) -> int:
-        """Number of boxes (at least one)."""
+        """Return the number of hosts (at least one)."""
         return max(1, len({h for h in self.host_of if h is not None}))
 
     def node_index(self, name: str) -> int:
-        """The index of a node by name.
+        """Return the index of a node by name.
 
         Raises:
             UnknownName: no such node.
@@ -119,22 +121,22 @@ class Topology:
         raise UnknownName("node", name, (n.name for n in self.nodes))
 
     def link_ends(self) -> Ints:
-        """Source and destination node of every link, shape (links, 2)."""
+        """Return source and destination node of every link, shape (links, 2)."""
         return np.array([(x.src, x.dst) for x in self.links], np.int64).reshape(-1, 2)
 
     def capacities(self) -> tuple[Fraction, ...]:
-        """Bandwidth in GB/s of every resource row of :meth:`usage`: links, then resources."""
+        """Return the bandwidth in GB/s of each row of :meth:`usage`: links, then resources."""
         return (*(x.bandwidth for x in self.links), *(r.bandwidth for r in self.resources))
 
     def capacity(self, row: int) -> Fraction:
-        """One of :meth:`capacities`, where only few are asked for."""
+        """Return entry ``row`` of :meth:`capacities` without building the others."""
         links = len(self.links)
         return (self.links[row] if row < links else self.resources[row - links]).bandwidth
 
     def usage(self) -> npt.NDArray[np.int8]:
-        """Which link loads which row: shape (links + resources, links), 0 or 1.
+        """Return the 0/1 matrix of resources loaded by each link, shape (links + resources, links).
 
-        Row ``i < len(links)`` is the link itself, the others are the shared resources, so one
+        Row ``i < len(links)`` is link i itself, the other rows are the shared resources, so one
         matrix product gives the load of everything that has a bandwidth.
         """
         rows = np.zeros((len(self.links) + len(self.resources), len(self.links)), np.int8)
@@ -144,35 +146,36 @@ class Topology:
         return rows
 
     def round_bandwidth(self) -> Fraction:
-        """GB/s that one *round* stands for: a chunk crosses a link of this bandwidth in one round.
+        """Return the bandwidth in GB/s at which a link carries one chunk per *round*.
 
-        The largest unit that all bandwidths are multiples of (SCCL's rounds: DGX-1 with 25 and
-        50 GB/s links has 25, and the latter carry two chunks a round), unless that is absurdly
-        small, as between 22.7 and 45.7 GB/s: then the smallest bandwidth, and links carry
-        fractions of chunks.
+        The greatest common divisor of all bandwidths (SCCL's rounds: DGX-1 with 25 and 50 GB/s
+        links has 25; the faster links carry two chunks a round). Where that is smaller than the
+        smallest bandwidth by more than ``FINEST_ROUND``, as between 22.7 and 45.7 GB/s, it is the
+        smallest bandwidth, and links carry fractions of chunks.
         """
         grain, chunk = self.round_units()
         return grain * chunk
 
     def round_units(self) -> tuple[Fraction, int]:
-        """A bandwidth in GB/s that divides all others, and how many of it one round stands for.
+        """Return the common divisor of all bandwidths in GB/s, and its multiple that is one round.
 
-        In a step of r rounds a link of bandwidth b carries c chunks if c · units <= r · b / grain.
+        With (grain, units): in a step of r rounds a link of bandwidth b carries c chunks if
+        c · units <= r · b / grain.
         """
         grain = Fraction(0)
-        kinds = set(self.capacities())  # thousands of links, few bandwidths
+        kinds = set(self.capacities())  # thousands of links, few distinct bandwidths
         for bandwidth in kinds:
             grain = _gcd(grain, bandwidth)
         least = min(kinds, default=grain)
         return grain, 1 if least <= FINEST_ROUND * grain else int(least / grain)
 
     def reversed(self) -> Topology:
-        """Every link turned round (indices kept): what the reverse reduction solves on."""
+        """Return the topology with every link reversed (indices kept), for reversed reductions."""
         turned = tuple(replace(x, src=x.dst, dst=x.src) for x in self.links)
         return replace(self, name=f"{self.name} reversed", links=turned)
 
     def restricted_to(self, group: Iterable[int]) -> Topology:
-        """The machine as a process group sees it: other GPUs gone, ranks renumbered by position.
+        """Return the machine of a process group: other GPUs removed, ranks renumbered by position.
 
         Raises:
             BadTopology: an empty group, a rank twice, or a rank that is not there.
@@ -185,7 +188,7 @@ class Topology:
         return self.on_nodes(kept, f"{self.name}[{','.join(map(str, ranks))}]")
 
     def on_nodes(self, kept: tuple[int, ...], name: str) -> Topology:
-        """The machine on some of its nodes, GPUs first, in their order; no symmetry is declared."""
+        """Return the machine on some nodes in the given order, GPUs first; declares no symmetry."""
         place = {node: i for i, node in enumerate(kept)}
         links = [i for i, x in enumerate(self.links) if x.src in place and x.dst in place]
         new_index = {old: new for new, old in enumerate(links)}
@@ -206,7 +209,7 @@ class Topology:
         )
 
     def without_links(self, dead: Iterable[int]) -> Topology:
-        """The machine with some links broken; declared symmetries are dropped with them."""
+        """Return the machine without some links; declared symmetries are dropped."""
         gone = set(dead)
         kept = [i for i in range(len(self.links)) if i not in gone]
         new_index = {old: new for new, old in enumerate(kept)}
@@ -220,7 +223,7 @@ class Topology:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The versioned file form (``docs/formats.md``); fractions are texts such as ``"7/6"``."""
+        """Return the JSON object (``docs/formats.md``); fractions are texts such as ``"7/6"``."""
         return {
             "weft": "topology",
             "schema": SCHEMA,
@@ -240,10 +243,10 @@ class Topology:
 
     @classmethod
     def from_json(cls, data: Any, where: str = "topology") -> Topology:
-        """Read the object that :meth:`to_json` writes.
+        """Parse the object that :meth:`to_json` writes.
 
         Raises:
-            BadFile: not such an object. BadTopology: an impossible machine.
+            BadFile: not such an object. BadTopology: an invalid machine.
         """
         require_kind(data, "topology", where)
         fields = Fields(data, where)
@@ -281,13 +284,13 @@ class Topology:
         """Return the topology of a networkx graph of any kind; attributes as in :mod:`.graph`.
 
         An undirected edge is a full-duplex cable. Ranks follow the GPUs' ``rank`` attribute, or
-        the order of the graph's nodes. What a graph does not say is assumed and told in
+        the order of the graph's nodes. Missing attributes are assumed and listed in
         ``notes``: nodes without ``kind`` are GPUs, edges without ``bandwidth`` (GB/s) or
-        ``latency`` (µs) have the arguments'.
+        ``latency`` (µs) take the arguments' values.
 
         Raises:
             BadTopology: an attribute that cannot be read, an edge without bandwidth where
-                ``bandwidth`` is None, ranks that are not 0 … n-1, or a machine that cannot exist.
+                ``bandwidth`` is None, ranks that are not 0 … n-1, or an invalid machine.
         """
         nodes, links, resources, notes = parts_of(graph, bandwidth, latency)
         return cls(
@@ -300,30 +303,30 @@ class Topology:
         )
 
     def digest(self) -> str:
-        """A hash of everything that matters to a schedule: not the name, not the notes."""
+        """Return a hash of all that a schedule depends on: neither the name nor the notes."""
         body = {k: v for k, v in self.to_json().items() if k not in ("name", "notes")}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def gpu(index: int, host: int | None = None) -> Node:
-    """A GPU node named ``gpu{index}``."""
+    """Return a GPU node named ``gpu{index}``."""
     return Node(f"gpu{index}", NodeKind.GPU, host)
 
 
 def switch(name: str, host: int | None = None, *, multicast: bool = False) -> Node:
-    """A switch that forwards and does not store."""
+    """Return a switch node, which forwards and does not store."""
     return Node(name, NodeKind.SWITCH, host, multicast=multicast)
 
 
 def link(src: int, dst: int, bandwidth: object, latency: object = 0, *, lanes: int = 1) -> Link:
-    """A link from numbers or decimal strings: GB/s and µs."""
+    """Return a link; bandwidth (GB/s) and latency (µs) are numbers or decimal strings."""
     return Link(src, dst, exact(bandwidth, "bandwidth"), exact(latency, "latency"), lanes)
 
 
 def both_ways(
     a: int, b: int, bandwidth: object, latency: object = 0, *, lanes: int = 1
 ) -> tuple[Link, Link]:
-    """A full-duplex cable: one link each way."""
+    """Return the two links of a full-duplex cable, one in each direction."""
     forth = link(a, b, bandwidth, latency, lanes=lanes)
     return forth, replace(forth, src=b, dst=a)
 
@@ -384,7 +387,7 @@ def _check_bandwidth(bandwidth: Fraction, what: str) -> None:
 
 
 def _shown(value: Fraction) -> str:
-    """A number that may be beyond all floats, in a few characters."""
+    """Return a short text of a number that may be outside the range of floats."""
     text = str(value)
     if len(text) <= 16:
         return text
