@@ -1,5 +1,5 @@
-"""What is meant: topologies, collectives, sketches, schedules, programs and their texts.
+"""Topologies, collectives, sketches, schedules, programs, and their text forms.
 
-Every noun is a frozen value with a canonical text form and an independent checker. This
-folder imports nothing else of weft, and no solver.
+Every noun is a frozen value with a canonical text form and an independent checker. This folder
+imports no other part of weft and no solver.
 """

@@ -1,4 +1,4 @@
-"""Every way to name a machine: the catalogue, a file of any known format, standard input.
+"""Machines by name: from the catalogue, a file of any known format, or standard input.
 
 >>> topology("ring:4").ranks, topology("torus:4x4,bw=50GB/s").name
 (4, 'torus:4x4,bw=50GB/s')
@@ -26,7 +26,7 @@ from .nouns.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name of the catalogue, how it is written, and what it is."""
+    """A catalogue entry: name, syntax, description."""
 
     name: str
     synopsis: str
@@ -34,22 +34,23 @@ class Entry:
 
 
 def names() -> tuple[Entry, ...]:
-    """All entries of the catalogue: families first, then machines."""
+    """Return all entries of the catalogue: families first, then machines."""
     families = tuple(Entry(f.name, f.synopsis, f.summary) for f in FAMILIES)
     boxes = map(load_box, box_names())
     return (*families, *(Entry(b.name, synopsis(b), b.title) for b in boxes))
 
 
 def topology(text: str) -> Topology:
-    """The machine that a text names.
+    """Return the machine that a text names.
 
     A catalogue name with options (``dgx-a100:nodes=4``), a path with options of its importer
-    (``topo.xml:nodes=4``), or ``-`` for standard input. ``dead=0-1`` fits them all: the cables
-    between two nodes are broken, in both directions (or what else :mod:`.failures` names).
+    (``topo.xml:nodes=4``), or ``-`` for standard input. ``dead=0-1`` is accepted by all of them:
+    the cables between two nodes are broken, in both directions (see :mod:`.failures` for other
+    failures).
 
     Raises:
-        UnknownName: no such machine or option. UserError: a value that does not fit.
-        BadFile: a file that cannot be read. BadTopology: a machine that cannot exist.
+        UnknownName: no such machine or option. UserError: an invalid value.
+        BadFile: a file that cannot be read. BadTopology: an invalid machine.
     """
     text = text.strip()
     name = text.partition(":")[0]
@@ -61,7 +62,7 @@ def topology(text: str) -> Topology:
 
 
 def imported(content: str, text: str) -> Topology:
-    """The machine that a file describes; ``text`` is its path, with options of its importer.
+    """Return the machine that a file describes; ``text`` is its path with importer options.
 
     Raises:
         As :func:`topology`.
@@ -71,9 +72,9 @@ def imported(content: str, text: str) -> Topology:
 
 
 def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False) -> Topology:
-    """The machine that a TACCL topology file and a TACCL sketch draw together.
+    """Return the machine that a TACCL topology file and a TACCL sketch describe together.
 
-    ``content`` and ``text`` as for :func:`imported`; ``split``: NICs divided as TACCL does.
+    ``content`` and ``text`` as for :func:`imported`; ``split``: divide NICs as TACCL does.
 
     Raises:
         As :func:`topology`.
@@ -84,12 +85,12 @@ def paired(content: str, text: str, sketch: TacclSketch, *, split: bool = False)
 
 
 def file_of(text: str) -> str | None:
-    """The path in a text with or without options, where there is something; ``-`` always is."""
+    """Return the path in a text with or without options if it exists; ``-`` always does."""
     return next((p for p, _ in _splits(text) if p == "-" or os.path.exists(p)), None)
 
 
 def _finished(made: Topology, spec: Spec) -> Topology:
-    """Without its dead cables, when all its options are used."""
+    """Return the machine without its dead cables; raise if options were not used."""
     made = _without(made, spec.words("dead"))
     spec.finish()
     return made
@@ -107,7 +108,7 @@ def _from_catalogue(spec: Spec) -> Topology:
 
 
 def _file_spec(text: str) -> tuple[str, Spec]:
-    """The path in a text and the options after it.
+    """Split a text into a path and the options after it.
 
     Raises:
         UnknownName: nothing of that name, in the catalogue or on disk. BadFile: no such file.
@@ -122,7 +123,7 @@ def _file_spec(text: str) -> tuple[str, Spec]:
 
 
 def _splits(text: str) -> Iterator[tuple[str, int]]:
-    """(path, start of the options) for the whole text, then for each colon from the right."""
+    """Yield (path, start of the options) for the whole text, then per colon from the right."""
     yield text, len(text)
     for i in range(len(text) - 1, 0, -1):
         if text[i] == ":":
@@ -130,10 +131,11 @@ def _splits(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _without(machine: Topology, dead: tuple[Value, ...]) -> Topology:
-    """The machine with some cables, NICs or switches broken.
+    """Return the machine without some cables, NICs or switches.
 
     Raises:
-        As :func:`weft.dsl.machines.failures.find`; UserError: a GPU, without which ranks change.
+        As :func:`weft.dsl.machines.failures.find`; UserError: a GPU, whose removal would renumber
+        ranks.
     """
     if not dead:
         return machine

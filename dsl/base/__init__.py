@@ -1,1 +1,1 @@
-"""Helpers without knowledge of collectives: errors, units, files, option specs, registries."""
+"""Helpers independent of collectives: errors, units, files, option specs, registries."""

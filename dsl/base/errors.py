@@ -1,23 +1,23 @@
-"""Every error a user can cause, in one tree.
+"""Tree of all errors that a user can cause.
 
 ::
 
-    WeftError                    what, where, one hint; carries the exit code of the command line
-    ├── UserError          (2)   the question is wrong: usage, unknown name, unreadable file
-    │   ├── UnknownName    (2)   a name nobody registered; suggests the nearest
+    WeftError                    message, location, one hint; carries the exit code of the CLI
+    ├── UserError          (2)   invalid input: usage, unknown name, unreadable file
+    │   ├── UnknownName    (2)   a name that is not registered; suggests the nearest
     │   ├── SyntaxProblem  (2)   text that does not parse, with its span
-    │   ├── BadFile        (2)   a file that cannot be read, or says something impossible
-    │   ├── BadTopology    (2)   a machine that cannot exist, or cannot do what is asked
-    │   ├── BadSketch      (2)   a sketch that cannot hold on this machine
-    │   ├── BadAlgorithm   (2)   an algorithm that goes wrong at one of its lines
-    │   └── SeveralErrors  (2)   all that is wrong with one text, reported at once
+    │   ├── BadFile        (2)   a file that cannot be read, or with invalid contents
+    │   ├── BadTopology    (2)   an invalid machine, or one that cannot run the collective
+    │   ├── BadSketch      (2)   a sketch that does not fit the machine
+    │   ├── BadAlgorithm   (2)   a hand-written algorithm with an invalid line
+    │   └── SeveralErrors  (2)   all errors of one text, reported together
     ├── AnswerIsNo         (1)   infeasible, a failed check, a wrong result
-    │   ├── Infeasible     (1)   no schedule obeys all the rules; names those in conflict
-    │   └── CheckFailed    (1)   a checker found the artefact wrong
+    │   ├── Infeasible     (1)   no schedule obeys all rules; names those in conflict
+    │   └── CheckFailed    (1)   a checker rejected the artefact
     ├── NothingFound       (3)   the budget ended before the first answer
-    └── Missing            (4)   a package, solver or device is not here; says what to install
+    └── Missing            (4)   a package, solver or device is absent; says what to install
 
-Anything else that escapes is a bug of ours (exit code 70).
+Any other exception that escapes is a bug of weft (exit code 70).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .spans import Span
 
 
 class WeftError(Exception):
-    """Root of the tree: a message, where it applies, and one hint.
+    """Root of the error tree: a message, its location, and one hint.
 
     ``where`` is a :class:`~weft.dsl.base.spans.Span` into a text the user wrote, or a plain
-    string such as a file name; ``hint`` says what to do next.
+    string such as a file name; ``hint`` is the suggested next action.
     """
 
     exit_code: ClassVar[int] = 70
@@ -45,7 +45,7 @@ class WeftError(Exception):
         self.hint = hint
 
     def render(self) -> str:
-        """The error as a person reads it: what, where (with a caret), one hint."""
+        """Return the error as printed: message, location with a caret, hint."""
         lines = [f"error: {self.message}"]
         if isinstance(self.where, Span):
             lines.append(self.where.render())
@@ -56,19 +56,19 @@ class WeftError(Exception):
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, str | None]:
-        """The ``error`` object of ``--json``: message, where, hint."""
+        """Return the ``error`` object of ``--json``: message, where, hint."""
         where = str(self.where) if self.where is not None else None
         return {"message": self.message, "where": where, "hint": self.hint or None}
 
 
 class UserError(WeftError):
-    """The question is wrong."""
+    """Invalid input (exit code 2)."""
 
     exit_code = 2
 
 
 class Refusal(UserError):
-    """An engine does not take this problem; ``reason`` says why in words."""
+    """An engine does not support this problem; ``reason`` is the explanation."""
 
     def __init__(self, engine: str, reason: str) -> None:
         super().__init__(
@@ -79,7 +79,7 @@ class Refusal(UserError):
 
 
 class UnknownName(UserError):
-    """A name that is not among those known; the hint names the nearest ones."""
+    """An unknown name; the hint lists the nearest known ones."""
 
     def __init__(
         self, kind: str, name: str, known: Iterable[str], *, where: Span | str | None = None
@@ -92,23 +92,23 @@ class SyntaxProblem(UserError):
 
 
 class BadFile(UserError):
-    """A file that cannot be read, or whose contents cannot be."""
+    """A file that cannot be read or has invalid contents."""
 
 
 class BadTopology(UserError):
-    """A machine that cannot exist, or cannot do what is asked of it."""
+    """An invalid machine, or one that cannot run the collective."""
 
 
 class BadSketch(UserError):
-    """A sketch that reads well and cannot hold on this machine."""
+    """A well-formed sketch that does not fit the machine."""
 
 
 class BadAlgorithm(UserError):
-    """A hand-written algorithm that reads, adds or overwrites what it must not, or falls short."""
+    """A hand-written algorithm with an invalid move, or one that misses its postcondition."""
 
 
 class SeveralErrors(UserError):
-    """All that is wrong with one text, in its order; the first one speaks for them all."""
+    """All errors of one text, in text order; message and location are those of the first."""
 
     def __init__(self, errors: Iterable[WeftError]) -> None:
         self.errors = tuple(errors)
@@ -117,18 +117,18 @@ class SeveralErrors(UserError):
         super().__init__(message, where=first.where, hint=first.hint)
 
     def render(self) -> str:
-        """Every error as it would be rendered alone."""
+        """Return the rendered errors one after another."""
         return "\n\n".join(error.render() for error in self.errors)
 
 
 class AnswerIsNo(WeftError):
-    """The question is fine and the answer is no."""
+    """A valid question with a negative answer (exit code 1)."""
 
     exit_code = 1
 
 
 class Infeasible(AnswerIsNo):
-    """No schedule obeys all rules; ``conflict`` holds the labels of a smallest set of them."""
+    """No schedule obeys all rules; ``conflict`` holds the labels of a smallest conflicting set."""
 
     def __init__(
         self,
@@ -143,23 +143,23 @@ class Infeasible(AnswerIsNo):
 
 
 class CheckFailed(AnswerIsNo):
-    """A checker found an artefact wrong; nothing was written."""
+    """A checker rejected an artefact; nothing was written."""
 
 
 class NothingFound(WeftError):
-    """The budget ended before the first answer."""
+    """The time budget ended before a first solution was found."""
 
     exit_code = 3
 
 
 class Missing(WeftError):
-    """Something needed is not installed or not present; the hint says what to install."""
+    """A required package, solver or device is absent; the hint says what to install."""
 
     exit_code = 4
 
 
 def an(noun: str) -> str:
-    """A noun behind its article.
+    """Return a noun with its indefinite article.
 
     >>> an("algorithm"), an("schedule"), an("msccl-xml")
     ('an algorithm', 'a schedule', 'an msccl-xml')
@@ -168,8 +168,8 @@ def an(noun: str) -> str:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """A hint that names the nearest known names, or lists all when none is near."""
-    names = sorted(map(str, known))  # members of an enumeration by their values
+    """Return a hint with the nearest known names, or with all of them if none is near."""
+    names = sorted(map(str, known))  # members of an enumeration sort by value
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         return "did you mean " + " or ".join(repr(n) for n in near) + "?"

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and strict reading of versioned JSON objects.
+"""Atomic writing of files and folders, and strict reading of versioned JSON objects.
 
 Every noun is saved as one object with ``"weft": kind`` and ``"schema": 1``. Reading is strict:
 an unknown key is an error that suggests the right one, numbers are finite, nesting is bounded.
@@ -25,10 +25,10 @@ from .errors import BadFile, UserError, an, suggest
 SCHEMA = 1
 LARGEST_NUMBER = 1 << 40
 MAX_BYTES = 1 << 30
-"""Files larger than this are refused."""
+"""Largest file size accepted, in bytes."""
 
 _BOM = "\ufeff"
-_MARKS = (  # the longer ones first: that of UTF-32-LE starts like that of UTF-16-LE
+_MARKS = (  # longest first: the mark of UTF-32-LE begins with that of UTF-16-LE
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF16_LE, "UTF-16"),
@@ -41,10 +41,10 @@ _ESCAPE = re.compile(
 
 
 def read_text(path: str | Path) -> str:
-    """A text file, or standard input for ``-``.
+    """Read a text file, or standard input for ``-``.
 
-    The byte-order mark of UTF-8 is dropped, but not before XML: the runtimes reject it there, and
-    the reader of their files says so.
+    The byte-order mark of UTF-8 is dropped, except before XML: the runtimes reject it there, and
+    the reader of their files reports it.
 
     Raises:
         BadFile: absent, a directory, unreadable, too large, or not UTF-8.
@@ -52,7 +52,7 @@ def read_text(path: str | Path) -> str:
     where = "<stdin>" if str(path) == "-" else str(path)
     try:
         if where == "<stdin>":
-            # Where the locale is C, bytes that are no text come as surrogates: find them.
+            # With the C locale, invalid bytes of standard input arrive as surrogates; detect them.
             return _unmarked(sys.stdin.read().encode(errors="surrogateescape").decode())
         file = Path(path)
         if file.is_dir():
@@ -66,7 +66,7 @@ def read_text(path: str | Path) -> str:
         raise _not_text(error.object, where) from None
     except OSError as error:
         raise BadFile(f"cannot be read: {error.strerror}", where=where) from None
-    except ValueError as error:  # a NUL in the path
+    except ValueError as error:  # NUL character in the path
         raise BadFile(f"cannot be read: {error}", where=repr(path)) from None
 
 
@@ -115,7 +115,7 @@ def write_text(path: str | Path, text: str, *, force: bool = False) -> None:
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, file)
     except BaseException as error:
-        # Also when interrupted: nothing half-written stays behind.
+        # Also when interrupted: remove the temporary file.
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -141,15 +141,15 @@ def write_folder(
     force: bool = False,
     replaces: Collection[str] = (),
 ) -> None:
-    """Write a folder of files that appears whole or not at all: made aside, then renamed.
+    """Write a folder of files atomically: made under a temporary name, then renamed.
 
     The keys of ``texts`` are paths in it, with ``/`` between folders. With ``force`` a folder that
-    holds nothing but weft's JSON files, and what ``replaces`` names, is replaced, so that no file
-    of an earlier run stays between the new ones.
+    holds only weft's JSON files and the names in ``replaces`` is replaced, so that no file of an
+    earlier run remains among the new ones.
 
     Raises:
-        UserError: it exists (not empty, without ``force``), is a file, holds other things, or
-            cannot be written. Nothing is left behind then.
+        UserError: it exists (not empty, without ``force``), is a file, holds other files, or cannot
+            be written. Nothing is left behind then.
     """
     folder = _target(path)
     if folder.exists() and not folder.is_dir():
@@ -176,7 +176,7 @@ def write_folder(
 
 
 def _swap(new: Path, folder: Path) -> None:
-    """Rename ``new`` to ``folder``; what was there is removed, or put back on failure."""
+    """Rename ``new`` to ``folder``; the old folder is removed, or restored on failure."""
     if not folder.exists():
         new.rename(folder)
         return
@@ -197,10 +197,10 @@ def _swap(new: Path, folder: Path) -> None:
 def check_replaceable(
     folder: Path, path: str | Path, *, force: bool, replaces: Collection[str] = ()
 ) -> None:
-    """Whether :func:`write_folder` may put its files in the place of what a folder holds.
+    """Check that :func:`write_folder` may replace the contents of a folder.
 
     Raises:
-        UserError: it is not empty (without ``force``), or holds files of others.
+        UserError: it is not empty (without ``force``), or holds files that are not weft's.
     """
     try:
         held = _files_in(folder)
@@ -223,7 +223,7 @@ def check_replaceable(
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """All that a folder holds that is no folder, and folders that hold nothing."""
+    """Return all files below a folder, and the empty folders."""
     if not folder.is_dir():
         return []
     held = sorted(folder.rglob("*"))
@@ -238,7 +238,7 @@ def _is_ours(file: Path) -> bool:
 
 
 def _target(path: str | Path) -> Path:
-    """Where a path leads, links followed; its folder must be there."""
+    """Return the path with links resolved; its parent folder must exist."""
     try:
         file = Path(os.path.realpath(path))
         if not file.parent.is_dir():
@@ -264,10 +264,10 @@ def _umask() -> int:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """JSON without NaN, infinities, duplicate keys, lone surrogates or endless nesting.
+    """Parse JSON, refusing NaN, infinities, duplicate keys, lone surrogates and deep nesting.
 
     Raises:
-        BadFile: anything else, with line and column.
+        BadFile: invalid JSON or one of these, with line and column.
     """
 
     def no_constant(name: str) -> Any:
@@ -296,7 +296,7 @@ def parse_json(text: str, where: str) -> Any:
         raise BadFile(f"not JSON: {error.msg}", where=place) from None
     except RecursionError:
         raise BadFile("nested too deeply", where=where) from None
-    except ValueError:  # the one that is left: Python converts no longer ones
+    except ValueError:  # the remaining case: an integer with more digits than Python converts
         limit = sys.get_int_max_str_digits()
         raise BadFile(f"an integer of more than {limit} digits", where=where) from None
     _check_characters(text, where)
@@ -304,8 +304,8 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def _check_characters(text: str, where: str) -> None:
-    """Raise at half of a surrogate pair in valid JSON: no text that holds one can be written."""
-    if text.isascii() and "\\u" not in text:  # which takes no time
+    """Raise BadFile at a lone surrogate in valid JSON; text that holds one cannot be encoded."""
+    if text.isascii() and "\\u" not in text:  # fast path
         return
     if not _SURROGATE.search(text):
         return
@@ -321,7 +321,7 @@ def _check_characters(text: str, where: str) -> None:
 
 
 def kind_of(data: Any, where: str) -> str:
-    """The noun a JSON object holds: the value of its ``"weft"`` key, its schema checked."""
+    """Return the noun of a JSON object, the value of its ``"weft"`` key; check its schema."""
     if not isinstance(data, dict) or not isinstance(data.get("weft"), str):
         raise BadFile('not a weft file: no "weft" key', where=where)
     if data.get("schema") != SCHEMA:
@@ -334,10 +334,10 @@ def kind_of(data: Any, where: str) -> str:
 
 
 def require_kind(data: Any, noun: str, where: str) -> None:
-    """Refuse a JSON object that holds another noun.
+    """Check that a JSON object holds the given noun.
 
     Raises:
-        BadFile: it does, or is no file of ours.
+        BadFile: it holds another noun, or is not a file of weft.
     """
     found = kind_of(data, where)
     if found != noun:
@@ -345,7 +345,7 @@ def require_kind(data: Any, noun: str, where: str) -> None:
 
 
 class Fields:
-    """Strict access to the keys of one JSON object: each is typed, none is left over."""
+    """Strict access to the keys of one JSON object: typed values, no unknown keys."""
 
     def __init__(self, data: Any, where: str) -> None:
         if not isinstance(data, dict):
@@ -355,7 +355,7 @@ class Fields:
         self._known: list[str] = []
 
     def get(self, key: str, kind: type | tuple[type, ...], *default: Any) -> Any:
-        """The value of a key, checked to be of a type; required unless a default is given."""
+        """Return the value of a key, checked to be of a type; required if no default is given."""
         self._known.append(key)
         if key not in self._data:
             if default:
@@ -369,13 +369,13 @@ class Fields:
         return value
 
     def _slip(self, key: str) -> str:
-        """A key nobody has asked for yet that looks like the one that is missing."""
+        """Return a hint naming an unread key that is similar to the missing one."""
         others = [k for k in self._data if k not in self._known]
         near = difflib.get_close_matches(key, others, n=1, cutoff=0.75)
         return f"{near[0]!r} stands there instead" if near else ""
 
     def integers(self, key: str, *default: Any) -> list[int]:
-        """A list of integers."""
+        """Return a list of integers."""
         values = self.get(key, list, *default)
         if not only(values, int):
             raise BadFile(f"{key!r} must hold integers only", where=self._where)
@@ -384,7 +384,7 @@ class Fields:
         return list(values)
 
     def finish(self, ignore: Iterable[str] = ("weft", "schema")) -> None:
-        """Raise if the object has a key nobody asked for."""
+        """Raise BadFile if the object has keys that were never read."""
         for key in self._data:
             if key not in self._known and key not in ignore:
                 raise BadFile(
@@ -393,9 +393,9 @@ class Fields:
 
 
 def only(values: Iterable[Any], *kinds: type) -> bool:
-    """Whether all values are of some types, and not of ones derived from them: no bool is an int.
+    """Return True if all values have exactly one of some types; a bool does not count as an int.
 
-    Columns are long: this asks each value once, and not in Python.
+    Columns are long, so the types are collected in C and not by a Python loop.
     """
     return set(map(type, values)) <= set(kinds)
 

@@ -1,4 +1,4 @@
-"""Whole numbers that a Python caller gives: those of NumPy serve, floats do not.
+"""Validation of integer arguments: Python and NumPy integers are accepted, floats are not.
 
 >>> whole(3, "chunks")
 3
@@ -15,14 +15,14 @@ from typing import Any
 from .errors import UserError
 
 LARGEST = (1 << 31) - 1
-"""Counts and indices are kept in 32 bits."""
+"""Largest count or index: they are stored in 32 bits."""
 
 
 def whole(value: Any, what: str, low: int = -LARGEST, high: int = LARGEST) -> int:
-    """The number as Python's own.
+    """Return the number as a Python int.
 
     Raises:
-        UserError: no whole number, or outside ``low … high``; ``what`` names it.
+        UserError: not an integer, or outside ``low … high``; the message names it by ``what``.
     """
     try:
         number = index(value)
@@ -35,6 +35,6 @@ def whole(value: Any, what: str, low: int = -LARGEST, high: int = LARGEST) -> in
 
 
 def _short(number: int) -> str:
-    """A number, or, if it is absurd, its beginning."""
+    """Return the decimal text of a number, shortened if very long."""
     bits = number.bit_length()
     return str(number) if bits < 128 else f"a number of {bits} bits"

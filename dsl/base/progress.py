@@ -1,12 +1,12 @@
-"""Telling what is done next, for those who watch."""
+"""Progress callbacks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Telling = Callable[[str], None]
-"""Hears in a word or two what is done next."""
+"""Callback that receives a short message about the next stage of the work."""
 
 
 def silent(_: str) -> None:
-    """For those who do not want to hear it."""
+    """Discard the message."""

@@ -1,4 +1,4 @@
-"""Where in a text something stands: used by every front end, kept to the end.
+"""Source texts and spans of characters in them, for error messages of all front ends.
 
 >>> source = Source("ring.sketch", "chunks 2\\nforbid 0 -> 9\\n")
 >>> print(Span(source, 16, 22).render())
@@ -21,7 +21,7 @@ class Source:
     text: str
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset, both from 1."""
+        """Return line and column of an offset, both from 1."""
         before = self.text[: min(max(offset, 0), len(self.text))]
         return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
@@ -36,21 +36,21 @@ class Span:
 
     @property
     def line(self) -> int:
-        """Line of the first character, from 1."""
+        """Return the line of the first character, from 1."""
         return self.source.position(self.start)[0]
 
     @property
     def column(self) -> int:
-        """Column of the first character, from 1."""
+        """Return the column of the first character, from 1."""
         return self.source.position(self.start)[1]
 
     @property
     def text(self) -> str:
-        """The characters themselves."""
+        """Return the characters of the span."""
         return self.source.text[self.start : self.end]
 
     def part(self, start: int, end: int) -> Span:
-        """Return the characters ``start … end-1`` of these."""
+        """Return the span of characters ``start … end-1`` within this one."""
         return Span(self.source, self.start + start, self.start + end)
 
     def strip(self) -> Span:
@@ -60,7 +60,7 @@ class Span:
         return self.part(left, max(left, len(text.rstrip())))
 
     def render(self) -> str:
-        """File, line and column, the line itself, and carets under the span."""
+        """Return file, line and column, the line itself, and carets under the span."""
         line, column = self.source.position(self.start)
         lines = self.source.text.split("\n")
         row = lines[line - 1].rstrip("\r") if line <= len(lines) else ""

@@ -1,4 +1,4 @@
-"""Plain text for people: aligned tables and exact numbers. The same text on any terminal or pipe.
+"""Plain text output: aligned tables and exact numbers, identical on any terminal or pipe.
 
 >>> print(table(("name", "steps"), [("ring", 7), ("tree", 3)]))
 name  steps
@@ -15,9 +15,9 @@ from typing import Any
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0) -> str:
-    """Columns under their names; numbers to the right, words to the left.
+    """Return an aligned table; numbers are right-aligned, words left-aligned.
 
-    With a ``width`` the words of the last column go on in further lines rather than beyond it.
+    With a ``width`` the last column is wrapped at that width.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(head))]
@@ -38,46 +38,46 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0)
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> str:
-    """One line per fact, names aligned; empty values are left out."""
+    """Return one line per fact, names aligned; empty values are omitted."""
     shown = [(name, _cell(value)) for name, value in pairs if value not in ("", None, ())]
     width = max((len(name) for name, _ in shown), default=0)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in shown)
 
 
 def count(number: int, noun: str) -> str:
-    """``1 step``, ``3 steps``."""
+    """Return a number with its noun: ``1 step``, ``3 steps``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 LONGEST = 2000
-"""Lines of a listing after which the rest is only counted."""
+"""Most lines shown of a listing; further lines are only counted."""
 
 
 def listing(head: str, lines: Sequence[str]) -> str:
-    """Facts, then the lines of some code, as far as a person reads."""
+    """Return a head, then at most ``LONGEST`` lines of code."""
     hidden = len(lines) - LONGEST
     more = [f"… and {count(hidden, 'more line')}"] if hidden > 0 else []
     return "\n".join([head, *lines[:LONGEST], *more])
 
 
 def exact(value: Fraction) -> str:
-    """An exact number for people: ``7/6 (1.16667)``, or plainly where it is short."""
+    """Return an exact number with its decimal, ``7/6 (1.16667)``, or alone where it is short."""
     decimal = f"{float(value):.6g}"
     return decimal if Fraction(decimal) == value else f"{value} ({decimal})"
 
 
 def microseconds(value: float) -> str:
-    """A time for people, alike in every verb: ``32,214.755``."""
+    """Return a time in µs as all verbs print it: ``32,214.755``."""
     return f"{value:,.3f}"
 
 
 def rational(value: Fraction | None) -> str | None:
-    """The JSON form of an exact number: ``"7/6"``, ``"2"``."""
+    """Return the JSON form of an exact number: ``"7/6"``, ``"2"``."""
     return None if value is None else str(value)
 
 
 def number(value: Fraction | float | None) -> float | int | None:
-    """The JSON form of a quantity with a unit: the nearest float, an integer where it is one."""
+    """Return the JSON form of a quantity: an integer if it is one, else the nearest float."""
     if value is None:
         return None
     nearest = float(value)

@@ -1,8 +1,8 @@
-"""Objects that occur often: which different ones there are, and where each stands.
+"""Unique objects and rows, each with the index array that restores the full sequence.
 
-A program of a million instructions has few different ones, where equal ones are one object (they
-are frozen values, so they may be). What reads or writes a whole program handles each of them once,
-and the rest is an array of numbers.
+A program of a million instructions has few different ones, shared where equal (they are frozen
+values). Readers and writers of whole programs handle each distinct one once; the rest is an array
+of numbers.
 
 >>> once, which = distinct(["a", "b", "a"])
 >>> [once[i] for i in which]
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 def distinct(items: Sequence[T]) -> tuple[list[T], Ints]:
-    """The different objects, told apart by identity; and for every item which one it is.
+    """Return the distinct objects by identity, and the index of each item among them.
 
-    O(items log items), in arrays; the objects themselves are not looked at.
+    O(items log items) in arrays; the objects are not compared by value.
     """
     names = np.fromiter(map(id, items), np.int64, len(items))
     _, first, which = np.unique(names, return_index=True, return_inverse=True)
@@ -32,9 +32,9 @@ def distinct(items: Sequence[T]) -> tuple[list[T], Ints]:
 
 
 def numbered(*columns: Ints) -> Ints:
-    """Rows across columns: equal ones get equal numbers from 0 on, in the order of the rows.
+    """Return a dense number for each row across columns: equal for equal rows, in row order.
 
-    What ``np.unique(..., axis=1, return_inverse=True)`` gives, some ten times as fast.
+    The inverse of ``np.unique(..., axis=1, return_inverse=True)``, about ten times as fast.
 
     >>> numbered(np.array([5, 2, 5, 5]), np.array([7, 9, 7, 8])).tolist()
     [1, 0, 1, 2]
@@ -48,10 +48,10 @@ def numbered(*columns: Ints) -> Ints:
 
 
 def packed(*columns: AnyArray) -> Ints:
-    """One integer for each row across columns of integers; equal ones for equal rows only.
+    """Return one integer per row across columns of integers, equal for equal rows only.
 
-    Spans that fit 63 bits together are packed side by side; what is before one that does not is
-    numbered anew first. The values are in the order of the rows.
+    Columns whose value ranges fit 63 bits together are packed side by side; before a column that
+    does not fit, the packed ones are renumbered densely. Integers compare as the rows do.
 
     >>> packed(np.array([5, 2, 5]), np.array([7, 9, 7])).tolist()
     [57, 29, 57]
@@ -68,7 +68,7 @@ def packed(*columns: AnyArray) -> Ints:
 
 
 def any_twice(*columns: AnyArray) -> bool:
-    """Whether two rows across columns of 32-bit integers are equal; quicker than to say which.
+    """Return True if two rows across columns of 32-bit integers are equal.
 
     >>> any_twice(np.array([5, 2, 5]), np.array([7, 9, 8]))
     False
@@ -79,7 +79,7 @@ def any_twice(*columns: AnyArray) -> bool:
 
 
 def same_rows(start: Ints, values: Ints) -> Ints:
-    """Rows of different lengths, ``values[start[i]:start[i+1]]``: equal rows get equal numbers.
+    """Return one number per row ``values[start[i]:start[i+1]]``, equal for equal rows.
 
     O(values log rows). The empty row is number 0.
 
@@ -101,7 +101,7 @@ def same_rows(start: Ints, values: Ints) -> Ints:
 
 
 def rows_of(start: Ints, which: Ints) -> tuple[Ints, Ints]:
-    """Rows of different lengths, picked by number: where each begins now, and which values it has.
+    """Return start and value indices of selected rows of different lengths.
 
     >>> begin, value = rows_of(np.array([0, 2, 3]), np.array([1, 0, 1]))
     >>> begin.tolist(), value.tolist()
@@ -113,7 +113,7 @@ def rows_of(start: Ints, which: Ints) -> tuple[Ints, Ints]:
 
 
 def pick(once: Sequence[T], which: AnyArray) -> list[T]:
-    """The inverse of :func:`distinct`.
+    """Return the items from :func:`distinct`'s objects and indices, its inverse.
 
     >>> pick("ab", np.array([1, 0, 1]))
     ['b', 'a', 'b']

@@ -1,4 +1,4 @@
-"""Numbers with units, exactly: sizes in bytes, times in µs, bandwidths in GB/s (10⁹ bytes/s).
+"""Exact numbers with units: sizes in bytes, times in µs, bandwidths in GB/s (10⁹ bytes/s).
 
 1 GB/s moves 1000 bytes in a µs, so ``bytes / (GBps * 1000)`` is a time in µs.
 
@@ -19,7 +19,7 @@ from fractions import Fraction
 from .errors import UserError, suggest
 
 BYTES_PER_US_PER_GBPS = 1000
-"""A link of 1 GB/s moves this many bytes in one µs."""
+"""Bytes that a link of 1 GB/s moves in one µs."""
 
 _SIZES = {
     "B": 1,
@@ -74,7 +74,7 @@ class SizeRange:
             )
 
     def powers(self) -> tuple[int, ...]:
-        """``low`` doubled until ``high``; ``high`` itself is always the last."""
+        """Return ``low`` doubled repeatedly up to ``high``; the last size is always ``high``."""
         count = int(math.log2(self.high / self.low) + 1e-9)
         sizes = [self.low << i for i in range(count + 1)]
         return tuple(sizes if sizes[-1] == self.high else [*sizes, self.high])
@@ -89,7 +89,7 @@ def _parse(text: str, what: str, units: dict[str, Fraction] | dict[str, int]) ->
     if unit is None:
         raise UserError(f"{what} {text!r} has no unit", hint=f"units: {', '.join(units)}")
     lowered = {u.lower(): u for u in units}
-    # Only the spelling with one meaning is accepted whatever its case: Gb/s and GB/s differ.
+    # Case is ignored only where the spelling stays unambiguous: Gb/s and GB/s differ.
     if unit not in units and list(map(str.lower, units)).count(unit.lower()) == 1:
         unit = lowered[unit.lower()]
     if unit not in units:
@@ -101,10 +101,10 @@ def _parse(text: str, what: str, units: dict[str, Fraction] | dict[str, int]) ->
 
 
 def parse_bytes(text: str) -> int:
-    """A size such as ``64B``, ``1KB`` (1000) or ``1KiB`` (1024), in bytes.
+    """Parse a size such as ``64B``, ``1KB`` (1000) or ``1KiB`` (1024), in bytes.
 
     Raises:
-        UserError: no unit, an unknown one, or not a whole positive number of bytes.
+        UserError: no unit, an unknown one, or not a positive integer number of bytes.
     """
     value = _parse(text, "size", _SIZES)
     if value.denominator != 1 or value < 1:
@@ -113,10 +113,10 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_size_range(text: str) -> SizeRange:
-    """``1KiB:1GiB``, ``1KiB..1GiB``, or one size (a range of one).
+    """Parse ``1KiB:1GiB``, ``1KiB..1GiB``, or one size (a range of one).
 
     Raises:
-        UserError: an end of the range is missing or no size, or the range is empty.
+        UserError: an end of the range is missing or not a size, or the range is empty.
     """
     low, colon, high = text.replace("..", ":").partition(":")
     if not colon and "-" in low.strip()[1:]:
@@ -127,12 +127,12 @@ def parse_size_range(text: str) -> SizeRange:
 
 
 def parse_microseconds(text: str) -> Fraction:
-    """A time such as ``2.5us``, ``700ns`` or ``60s``, in µs."""
+    """Parse a time such as ``2.5us``, ``700ns`` or ``60s``, in µs."""
     return _parse(text, "time", _TIMES)
 
 
 def parse_bandwidth(text: str) -> Fraction:
-    """A bandwidth such as ``25GB/s`` (bytes) or ``200Gb/s`` (bits), in GB/s."""
+    """Parse a bandwidth such as ``25GB/s`` (bytes) or ``200Gb/s`` (bits), in GB/s."""
     value = _parse(text, "bandwidth", _BANDWIDTHS)
     if value == 0:
         raise UserError(f"bandwidth {text!r} is zero", hint="leave the link out instead")
@@ -140,9 +140,9 @@ def parse_bandwidth(text: str) -> Fraction:
 
 
 def exact(value: object, what: str) -> Fraction:
-    """A finite number from a file as an exact rational; a string may be ``"7/6"``.
+    """Return a finite number from a file as an exact rational; a string may be ``"7/6"``.
 
-    Floats mean the decimal a person wrote: 0.7 is 7/10.
+    Floats stand for their shortest decimal: 0.7 is 7/10.
 
     Raises:
         UserError: not a number, NaN or infinite.
@@ -150,7 +150,7 @@ def exact(value: object, what: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction, Decimal)):
         raise UserError(f"{what} must be a number, not {value!r}")
     if isinstance(value, Fraction) and max(value.numerator, value.denominator) < 10**30:
-        return value  # the same object, and no way through text
+        return value  # the same object, without conversion to text
     text = repr(value) if isinstance(value, float) else str(value)
     if len(text) > 64 or re.search(r"[eE][+-]?\d{4,}", text):
         raise UserError(f"{what} {text[:40]!r}… is too long a number")
@@ -161,7 +161,7 @@ def exact(value: object, what: str) -> Fraction:
 
 
 def format_bytes(count: int) -> str:
-    """The largest unit that divides it, binary units first; else four digits."""
+    """Return a size in the largest unit that divides it, binary units first; else four digits."""
     for unit in ("GiB", "GB", "MiB", "MB", "KiB", "KB"):
         if count >= _SIZES[unit] and count % _SIZES[unit] == 0:
             return f"{count // _SIZES[unit]}{unit}"

@@ -6,5 +6,5 @@ from importlib import import_module
 
 
 def version() -> str:
-    """As the package's face states it; that is loaded whenever any part of weft is."""
+    """Return ``weft.__version__``; the package is always loaded before any of its modules."""
     return str(getattr(import_module("weft"), "__version__", "unknown"))

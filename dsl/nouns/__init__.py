@@ -1,1 +1,1 @@
-"""The nouns, frozen values with a JSON form: topology, collective, sketch, schedule, program."""
+"""Nouns, frozen values with a JSON form: topology, collective, sketch, schedule, program."""

@@ -1,17 +1,17 @@
-"""Which collective a sequence of phases makes, if any.
+"""Collective made by a sequence of phases.
 
-Accepted are, with one collective per phase in groups that hold every rank once:
+Accepted sequences, with one collective per phase in groups that hold every rank once:
 
-* *reduce_scatter*, *alltoall* or *allreduce* only, in nested groups: the same of all ranks;
+* *reduce_scatter*, *alltoall* or *allreduce* only, in nested groups: the same on all ranks;
 * *allgather* only, nested from the last phase to the first: allgather;
 * reduce_scatter, then perhaps allreduce, in nested groups, then allgather in the groups of the
   reduce_scatters, the last ones first: allreduce.
 
-*Nested*: join the groups of all later phases to blocks (a rank that no later phase moves is a
-block by itself). Each group of a phase has one rank in each of the blocks that it touches, and
-touches all blocks that it is joined with. Then exactly one path leads from every rank to every
-other, so that each contribution counts once, and the rank of a group that takes a part is the one
-whose block works on it.
+*Nested*: merge the groups of all later phases into blocks (a rank in no later group is a block by
+itself). Each group of a phase has one rank in each block that it touches, and touches all blocks
+that it is merged with. Then exactly one path leads from every rank to every other, so that each
+contribution counts once, and the rank of a group that receives a part is in the block that
+continues with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .sketch import Phase
 Group = tuple[int, ...]
 
 PHASE_KINDS = (Kind.REDUCE_SCATTER, Kind.ALLREDUCE, Kind.ALLGATHER, Kind.ALLTOALL)
-"""What a phase can do."""
+"""Collectives allowed in a phase."""
 
 _DOWN_AND_UP = (
     (Kind.REDUCE_SCATTER, Kind.ALLGATHER),
@@ -35,7 +35,7 @@ _DOWN_AND_UP = (
 
 
 class NoComposition(UserError):
-    """The phases make no collective; ``phase`` is the index of the one that is in the way."""
+    """The phases make no known collective; ``phase`` is the index of the offending one."""
 
     def __init__(self, message: str, phase: int, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -43,10 +43,10 @@ class NoComposition(UserError):
 
 
 def composed(phases: Sequence[Phase]) -> Kind:
-    """The collective that the phases make together, on all the ranks of their groups.
+    """Return the collective that the phases make together, on all ranks of their groups.
 
     Raises:
-        NoComposition: they make none.
+        NoComposition: they make none of the known ones.
     """
     runs = tuple(kind for kind, _ in groupby(p.kind for p in phases))
     if len(runs) == 1:
@@ -67,16 +67,16 @@ def composed(phases: Sequence[Phase]) -> Kind:
 
 
 def _first_stray(phases: Sequence[Phase]) -> int:
-    """The phase at which no accepted sequence can go on."""
+    """Return the index of the first phase that no accepted sequence contains at that point."""
     for end in range(1, len(phases) + 1):
         runs = tuple(kind for kind, _ in groupby(p.kind for p in phases[:end]))
         if len(runs) > 1 and all(runs != accepted[: len(runs)] for accepted in _DOWN_AND_UP):
             return end - 1
-    return len(phases) - 1  # what begins well and stops in the middle
+    return len(phases) - 1  # a proper prefix of an accepted sequence
 
 
 def _require_mirrored(phases: Sequence[Phase]) -> None:
-    """What was scattered last is gathered first, in the same groups."""
+    """Check that allgathers mirror the reduce_scatters: the last groups first."""
     scattered = [p for p in phases if p.kind is Kind.REDUCE_SCATTER]
     first = next(i for i, p in enumerate(phases) if p.kind is Kind.ALLGATHER)
     gathered = phases[first:]
@@ -112,7 +112,7 @@ def _require_nested(phases: Sequence[Phase], *, backwards: bool = False) -> None
 
 
 def _joined(groups: Sequence[Group], block: dict[int, int], place: int) -> dict[int, int]:
-    """The block each block becomes: a group's ranks are in different ones, and in all of them."""
+    """Return the merged block of each block, checking that groups are nested in the blocks."""
     new = {b: b for b in block.values()}
 
     def find(b: int) -> int:

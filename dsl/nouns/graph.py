@@ -1,4 +1,4 @@
-"""Topologies as networkx graphs, and back; used by ``Topology.to_networkx`` and ``from_networkx``.
+"""Conversion between topologies and networkx graphs, for ``Topology.to_networkx`` and back.
 
 A topology becomes a ``MultiDiGraph`` whose nodes are the topology's node names. Attributes:
 
@@ -45,7 +45,7 @@ def graph_of(
     name: str, nodes: Sequence[Node], links: Sequence[Link], resources: Sequence[Resource]
 ) -> Any:
     """Return the ``networkx.MultiDiGraph`` of the parts; attributes as in the module's text."""
-    import networkx as nx  # 150 ms: only where a graph is asked for
+    import networkx as nx  # 150 ms to import, so only where a graph is built
 
     graph = nx.MultiDiGraph(name=name)
     for index, node in enumerate(nodes):
@@ -126,13 +126,13 @@ def _node_attributes(index: int, node: Node) -> dict[str, Any]:
 
 
 def _number(value: Fraction) -> float | str:
-    """A float where its shortest decimal is the value itself, else the fraction as text."""
+    """Return a float if its shortest decimal is the exact value, else the fraction as text."""
     near = float(value)
     return near if Fraction(repr(near)) == value else str(value)
 
 
 def _nodes(graph: Any, notes: list[str]) -> list[tuple[Any, Node]]:
-    """Keys and nodes, GPUs first in rank order, then the others as the graph lists them."""
+    """Return keys and nodes, GPUs first in rank order, then the others in the graph's order."""
     unnamed = [str(key) for key, data in graph.nodes(data=True) if "kind" not in data]
     if unnamed:
         notes.append(f"kind is not on {_listed(unnamed, 'node')}; assumed gpu")
@@ -167,7 +167,7 @@ def _node(key: Any, data: Mapping[str, Any]) -> Node:
 
 
 def _edges(graph: Any) -> list[tuple[Any, Any, Mapping[str, Any]]]:
-    """Directed edges; those of our own graphs in the order of their keys, which number links."""
+    """Return directed edges; in graphs written by weft, in the order of their keys (links)."""
     if graph.is_multigraph():
         keyed = list(graph.edges(keys=True, data=True))
         if [k for _, _, k, _ in keyed] and {k for _, _, k, _ in keyed} == set(range(len(keyed))):
@@ -187,7 +187,7 @@ def _quantity(
     parse: Callable[[str], Fraction],
     default: Fraction | None,
 ) -> Fraction:
-    """A number in GB/s or µs, or a text with its unit."""
+    """Parse a number in GB/s or µs, or a text with a unit."""
     value = data.get(key)
     if value is None:
         assert default is not None  # _note_missing has refused it
@@ -196,7 +196,7 @@ def _quantity(
         if isinstance(value, str) and any(c.isalpha() and c not in "eE" for c in value):
             return parse(value)
         if isinstance(value, Real) and not isinstance(value, (int, float, Fraction)):
-            value = float(value)  # a NumPy scalar
+            value = float(value)  # NumPy scalar
         return exact(value, key)
     except UserError as error:
         raise BadTopology(f"{where}: {error.message}", hint=error.hint) from None
@@ -224,7 +224,7 @@ def _boolean(data: Mapping[str, Any], key: str, where: str) -> bool:
 
 
 def _shared(data: Mapping[str, Any], where: str) -> list[tuple[str, Fraction]]:
-    """The resources of an edge: ``nic0=25;plane0=100GB/s``."""
+    """Parse the shared resources of an edge: ``nic0=25;plane0=100GB/s``."""
     found = []
     for item in filter(None, str(data.get("shared", "")).split(";")):
         name, equals, width = item.rpartition("=")
@@ -247,7 +247,7 @@ def _join(
     index: int,
     where: str,
 ) -> None:
-    """Enter a link into a shared resource, which has one bandwidth on all its links."""
+    """Add a link to a shared resource; refuse a bandwidth that differs from its other links'."""
     known, members = shared.setdefault(name, (capacity, []))
     if known != capacity:
         raise BadTopology(
@@ -286,6 +286,6 @@ def _note_unread(
 
 
 def _listed(names: list[str], noun: str) -> str:
-    """``3 edges (a - b, b - c, …)``."""
+    """Return a count with examples: ``3 edges (a - b, b - c, …)``."""
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     return f"{len(names)} {noun}{'' if len(names) == 1 else 's'} ({shown})"

@@ -1,4 +1,4 @@
-"""Ways from GPU to GPU through nodes that do not store, and how far GPUs are apart."""
+"""GPU-to-GPU routes through nodes that do not store, and distances between GPUs."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from ..base.arrays import Ints, Ints32
 from .topology import Hop, Topology
 
 ROUTES_PER_PAIR = 8
-"""Routes kept for one pair of GPUs; a fabric with more choices keeps the quickest."""
+"""Default limit of routes per pair of GPUs; beyond it the fastest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """All hops of a topology, and whether they are all there are."""
+    """Hops of a topology; ``complete`` is False if some were left out."""
 
     hops: tuple[Hop, ...]
     complete: bool
 
     def between(self, src: int, dst: int) -> tuple[int, ...]:
-        """Indices of the hops of one ordered pair, the quickest first."""
+        """Return the indices of the hops of one ordered pair, fastest first."""
         return tuple(i for i, h in enumerate(self.hops) if (h.src, h.dst) == (src, dst))
 
 
 def find_hops(topology: Topology, *, routes_per_pair: int = ROUTES_PER_PAIR) -> Hops:
-    """Every simple route from GPU to GPU whose inner nodes only forward.
+    """Return every simple route from GPU to GPU whose inner nodes only forward.
 
-    Routes of a pair are sorted by (α, links, indices); at most ``routes_per_pair`` are kept,
-    and ``complete`` says whether anything was left out. Cost: the number of such routes.
+    Routes of a pair are sorted by (α, links, indices); at most ``routes_per_pair`` are kept.
+    Cost: the number of such routes.
     """
     out_links = links_from(topology)
     found: list[Hop] = []
@@ -49,12 +49,12 @@ def find_hops(topology: Topology, *, routes_per_pair: int = ROUTES_PER_PAIR) -> 
 
 
 def route_latency(topology: Topology, route: tuple[int, ...]) -> Fraction:
-    """The α of a route: the sum over its links, in µs."""
+    """Return the α of a route in µs: the sum over its links."""
     return sum((topology.links[i].latency for i in route), Fraction(0))
 
 
 def links_from(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """For each node, the indices of the links that leave it."""
+    """Return for each node the indices of its outgoing links."""
     out: list[list[int]] = [[] for _ in topology.nodes]
     for i, one in enumerate(topology.links):
         out[one.src].append(i)
@@ -64,7 +64,7 @@ def links_from(topology: Topology) -> tuple[tuple[int, ...], ...]:
 def _routes_from(
     topology: Topology, out_links: tuple[tuple[int, ...], ...], src: int, per_pair: int
 ) -> tuple[dict[int, list[tuple[int, ...]]], bool]:
-    """Breadth first over simple paths: short routes come first, so a cut-off loses long ones."""
+    """Search simple paths breadth first, so that a limit drops the longest routes."""
     routes: dict[int, list[tuple[int, ...]]] = {}
     budget = 64 * per_pair * max(1, topology.ranks)
     queue: deque[tuple[int, tuple[int, ...], frozenset[int]]] = deque([(src, (), frozenset([src]))])
@@ -85,7 +85,7 @@ def _routes_from(
 
 
 def hop_distances(topology: Topology) -> Ints32:
-    """Least number of GPU-to-GPU hops between ranks, shape (ranks, ranks); -1: unreachable."""
+    """Return the least number of hops between ranks, shape (ranks, ranks); -1: unreachable."""
     n = topology.ranks
     near = gpu_neighbours(topology)
     distance = np.full((n, n), -1, np.int32)
@@ -102,13 +102,13 @@ def hop_distances(topology: Topology) -> Ints32:
 
 
 def latency_units(topology: Topology) -> tuple[Ints, int]:
-    """The α of every link as a whole number of units, and how many units a µs has."""
+    """Return the α of every link as an integer number of units, and the units per µs."""
     scale = math.lcm(*(x.latency.denominator for x in topology.links))
     return np.array([int(x.latency * scale) for x in topology.links], np.int64), scale
 
 
 def latency_distances(topology: Topology) -> Ints:
-    """Least α of a path between ranks, through GPUs too, in the units of :func:`latency_units`.
+    """Return the least α of a path between ranks, also through GPUs, in :func:`latency_units`.
 
     Shape (ranks, ranks); -1: unreachable. Dijkstra (1959) from every rank.
     """
@@ -134,13 +134,13 @@ def _least_from(start: int, out: list[list[tuple[int, int]]]) -> list[int]:
 
 
 def gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """For each rank, sorted, the GPUs that one hop reaches: a search that stops at GPUs.
+    """Return for each rank the GPUs reachable by one hop, sorted: a search that stops at GPUs.
 
     Exact where :func:`find_hops` may be incomplete. Cost O(ranks × links).
     """
     out_links = links_from(topology)
     near = []
-    ranks = topology.ranks  # counted once: it is asked for at every node
+    ranks = topology.ranks  # computed once: the loop needs it at every node
     for src in range(ranks):
         seen = {src}
         queue = deque([src])
@@ -156,9 +156,9 @@ def gpu_neighbours(topology: Topology) -> tuple[tuple[int, ...], ...]:
 
 
 def islands(topology: Topology) -> tuple[tuple[int, ...], ...]:
-    """The ranks in groups that reach each other, both ways; a connected machine is one group.
+    """Return the strongly connected groups of ranks; a connected machine is one group.
 
-    Cost O(nodes + links): strong components.
+    Cost O(nodes + links).
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -1,4 +1,4 @@
-"""The parts of a topology: nodes, directed links, and resources that links share."""
+"""Parts of a topology: nodes, directed links, and shared resources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 
 class NodeKind(StrEnum):
-    """What a node is; only GPUs hold data, the others forward."""
+    """Kind of a node; only GPUs store data, the others forward."""
 
     GPU = "gpu"
     SWITCH = "switch"
@@ -18,7 +18,7 @@ class NodeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A vertex. ``host`` groups nodes into boxes; a switch may ``multicast`` or ``reduce``."""
+    """A node; ``host`` is the number of its server; a switch may ``multicast`` or ``reduce``."""
 
     name: str
     kind: NodeKind = NodeKind.GPU
@@ -28,7 +28,7 @@ class Node:
 
     @property
     def stores(self) -> bool:
-        """Whether chunks can rest here between steps: GPUs only."""
+        """Return True if chunks can stay here between steps: GPUs only."""
         return self.kind is NodeKind.GPU
 
 

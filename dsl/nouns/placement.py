@@ -1,4 +1,4 @@
-"""Where chunks lie: on which rank, holding whose contributions, at which place of a buffer."""
+"""Placements of chunks: rank, set of contributions, buffer offset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST_OFFSET = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which chunk lies on which rank, holding whose contributions, at which buffer offset.
+    """Placement of chunks on ranks, with contributions and buffer offsets.
 
     Columns of one length: ``ranks``, ``chunks``, ``sets`` (index into the collective's
     ``contributions``), ``offsets`` (in grains, that is in chunks where all have one size; in the
@@ -33,7 +33,7 @@ class Placement:
 
     @staticmethod
     def of(rows: Iterable[tuple[int, int, int, int]] | Ints32) -> Placement:
-        """From rows (rank, chunk, set, offset)."""
+        """Return a placement from rows (rank, chunk, set, offset)."""
         known = rows if isinstance(rows, np.ndarray) else np.array(list(rows), np.int32)
         table = known.reshape(-1, 4)
         return Placement(*(np.ascontiguousarray(table[:, i]) for i in range(4)))
@@ -42,7 +42,7 @@ class Placement:
         return len(self.ranks)
 
     def rows(self) -> Ints32:
-        """The columns side by side, shape (entries, 4)."""
+        """Return the columns side by side, shape (entries, 4)."""
         return np.stack([self.ranks, self.chunks, self.sets, self.offsets], axis=1)
 
     def __eq__(self, other: object) -> bool:
@@ -53,7 +53,7 @@ class Placement:
 
 
 def one_by_one(p: Placement, grains: Ints, start: Ints) -> Placement:
-    """Every chunk c replaced by ``grains[c]`` chunks of one grain, numbered from ``start[c]``."""
+    """Replace every chunk c by ``grains[c]`` chunks of one grain, numbered from ``start[c]``."""
     repeats = grains[p.chunks]
     ends = np.cumsum(repeats)
     inside = np.arange(ends[-1]) - np.repeat(ends - repeats, repeats)
@@ -67,10 +67,12 @@ def one_by_one(p: Placement, grains: Ints, start: Ints) -> Placement:
 
 
 def uneven(p: Placement, pieces: Ints, count: Ints, factor: int) -> Placement:
-    """Every chunk c replaced by ``count[c]`` pieces of ``factor`` grains in all; ``pieces`` has the
-    grains of each piece, chunk after chunk."""
+    """Replace every chunk c by ``count[c]`` pieces of ``factor`` grains in all.
+
+    ``pieces`` has the grains of each piece, chunk after chunk.
+    """
     first = np.cumsum(count) - count
-    # Grains of the chunk before each of its pieces.
+    # Offset of each piece inside its chunk, in grains.
     before = np.cumsum(pieces) - pieces - np.repeat(np.arange(len(count)) * factor, count)
     repeats = count[p.chunks]
     ends = np.cumsum(repeats)
@@ -88,7 +90,7 @@ def uneven(p: Placement, pieces: Ints, count: Ints, factor: int) -> Placement:
 
 
 def split(placement: Placement, k: int) -> Placement:
-    """Every chunk replaced by k equal ones."""
+    """Replace every chunk by k equal ones."""
     piece = np.tile(np.arange(k, dtype=np.int32), len(placement))
 
     def spread(column: Ints32, step: int) -> Ints32:

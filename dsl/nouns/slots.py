@@ -1,4 +1,4 @@
-"""A slot: one chunk's place in one buffer of a rank, as one integer.
+"""Slots: the address of one chunk in one buffer of a rank, as one integer.
 
 ``buffer << 32 | offset``, so that consecutive chunks are consecutive integers and whole columns of
 slots can be compared at once.
@@ -21,29 +21,29 @@ INPUT, OUTPUT, SCRATCH = (i << 32 for i in range(3))
 BASE = {buffer: i << 32 for i, buffer in enumerate(BUFFERS)}
 
 WIDE = 1 << 36
-"""More than any slot: ``rank * WIDE + slot`` names a slot among all ranks."""
+"""Larger than any slot: ``rank * WIDE + slot`` identifies a slot among all ranks."""
 
 NONE = -1
-"""No slot, no block, no channel."""
+"""Absence of a slot, block or channel."""
 
 
 def slice_of(slot: int) -> Slice:
-    """The buffer and offset of a slot."""
+    """Return the buffer and offset of a slot."""
     return Slice(BUFFERS[slot >> 32], slot & 0xFFFFFFFF)
 
 
 def slot_of(part: Slice) -> int:
-    """The slot where a slice begins."""
+    """Return the first slot of a slice."""
     return BASE[part.buffer] + part.offset
 
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """The one name of every slot: in place, the output's where input and output are one memory.
+    """Canonical name of every slot: in place, that of the output where the buffers alias.
 
     ``shift[rank]``: the slot of the output that is the first of the input, as
-    :meth:`.in_place_shift` says. ``outputs[rank]``: slots of the
-    output; none where the two are apart.
+    :meth:`.in_place_shift` says. ``outputs[rank]``: slots of
+    the output; 0 where input and output do not alias.
 
     >>> from weft.dsl.nouns.collective import make
     >>> slice_of(Aliases.of(make("allgather", 4), True).name(2, INPUT))
@@ -55,17 +55,17 @@ class Aliases:
 
     @staticmethod
     def of(collective: Collective, in_place: bool) -> Aliases:
-        """Of all who carry out a collective."""
+        """Return the aliases of all ranks of a collective."""
         outputs = collective.output_chunks if in_place else 0
         ranks = range(collective.ranks)
         return Aliases(tuple(map(collective.in_place_shift, ranks)), (outputs,) * len(ranks))
 
     @staticmethod
     def of_program(program: Program) -> Aliases:
-        """Of a program, whose chunks may be pieces of those of its collective.
+        """Return the aliases of a program, whose chunks may be pieces of its collective's chunks.
 
-        Which output counts is the larger of the collective's and the declared one: files declare
-        as much as their code names, which may be less, or more.
+        The output is the larger of the collective's and the declared one: files declare what their
+        code accesses, which may be less or more.
         """
         collective = program.collective
         pieces = max(1, program.message_chunks // collective.message_chunks)
@@ -79,14 +79,14 @@ class Aliases:
         )
 
     def name(self, rank: int, slot: int) -> int:
-        """The name of one slot."""
+        """Return the canonical name of one slot."""
         there = slot - INPUT + self.shift[rank]
         if slot < OUTPUT and 0 <= there < self.outputs[rank]:
             return OUTPUT + there
         return slot
 
     def names(self, rank: Ints, slot: Ints) -> Ints:
-        """The names of a column of slots; :data:`NONE` stays."""
+        """Return the canonical names of a column of slots; :data:`NONE` is kept."""
         there = slot - INPUT + np.array(self.shift, np.int64)[rank]
         inside = (slot >= INPUT) & (slot < OUTPUT)
         inside &= (there >= 0) & (there < np.array(self.outputs, np.int64)[rank])
