@@ -80,7 +80,7 @@ def run_job(subject: Subject, args: RunFlags, console: Console) -> int:
         return joined.as_one_rank(
             args.on,
             args.timeout or TIMEOUT,
-            lambda crew: _as_rank(crew, subject, args, console),
+            lambda world: _as_rank(world, subject, args, console),
         )
     _check_trace(args)
     started = time.monotonic()
@@ -93,19 +93,19 @@ def run_job(subject: Subject, args: RunFlags, console: Console) -> int:
     return _told(plan, job, reports, args, console, started)
 
 
-def _as_rank(crew: Any, subject: Subject, args: RunFlags, console: Console) -> int:
+def _as_rank(world: Any, subject: Subject, args: RunFlags, console: Console) -> int:
     """Be one of the ranks that somebody else started; the first of them tells."""
     from ..ranks.joined import attend_joined
 
     started = time.monotonic()
     plan = _planned(subject, args)
     job = _job(plan, args)
-    reports = attend_joined(job, crew)
+    reports = attend_joined(job, world)
     return _told(plan, job, reports, args, console, started) if reports is not None else Exit.DONE
 
 
 def _reports(job: Job, on: str) -> dict[int, Report]:
-    from ..ranks import crew, launch
+    from ..ranks import launcher
     from ..ranks.nccl import run_on_gpus
     from ..ranks.threads import run_threads
     from ..ranks.verdict import require_whole
@@ -114,8 +114,8 @@ def _reports(job: Job, on: str) -> dict[int, Report]:
         return run_threads(job)
     if on == "nccl":
         return run_on_gpus(job)
-    launchers: dict[str, crew.Launcher] = {"mpi": launch.mpi, "torch": launch.torch}
-    ending = crew.carry_out(job, launchers[on])
+    launchers: dict[str, launcher.Launcher] = {"mpi": launcher.mpi, "torch": launcher.torch}
+    ending = launcher.run_job(job, launchers[on])
     require_whole(job, ending)
     return ending.reports
 

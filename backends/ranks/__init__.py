@@ -2,6 +2,7 @@
 
 A **job** (:mod:`.job`) is what to call with which data. :mod:`.rank` is what one rank does with it,
 the same on every runtime; :mod:`.mpi`, :mod:`.torch` and :mod:`.threads` connect the ranks.
-:mod:`.crew` starts processes, watches them and ends them, :mod:`.joined` is for ranks that somebody
-else started. :mod:`.verdict` says what came of it.
+:mod:`.launcher` starts processes, watches them and ends them, :mod:`.joined` is for ranks that
+``mpiexec``, ``srun`` or ``torchrun`` started. :mod:`.verdict` makes results or one error of the
+reports.
 """

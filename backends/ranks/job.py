@@ -13,7 +13,7 @@ from weft.dsl.nouns.collective import Collective
 from ..formats.p2p.data import Exam, type_named, units_of
 from ..formats.p2p.emit import function_of
 from ..formats.p2p.read import read_script
-from .watch import Watch
+from .recording import Watch
 
 
 @dataclass(frozen=True, slots=True)

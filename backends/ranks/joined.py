@@ -10,8 +10,8 @@ from typing import Any
 
 from weft.dsl.base.errors import CheckFailed
 
-from .crew import GRACE
 from .job import Job, Report
+from .launcher import GRACE
 from .rank import attend
 from .serve import told
 
@@ -35,18 +35,18 @@ def as_one_rank(on: str, timeout: float, work: Callable[[Any], int]) -> int:
 
     An error of one rank ends all of them.
     """
-    crew = _connected(on, timeout)
+    world = _connected(on, timeout)
     try:
-        code = work(crew)
+        code = work(world)
     except BaseException as error:
         # Those who wait for this rank say so, and are ended with it.
-        sys.stderr.write(f"error: {_named(crew.rank, told(error))}\n")
+        sys.stderr.write(f"error: {_named(world.rank, told(error))}\n")
         sys.stderr.flush()
         time.sleep(GRACE)
-        crew.abort()
+        world.abort()
         raise
-    code = int(crew.spread(code))
-    crew.close()
+    code = int(world.spread(code))
+    world.close()
     return code
 
 
@@ -56,22 +56,22 @@ def _named(rank: int, text: str) -> str:
 
 def _connected(on: str, timeout: float) -> Any:
     if on == "mpi":
-        from .mpi import MpiCrew
+        from .mpi import MpiWorld
 
-        return MpiCrew(timeout)
-    from .torch import TorchCrew
+        return MpiWorld(timeout)
+    from .torch import TorchWorld
 
-    return TorchCrew(timeout)
+    return TorchWorld(timeout)
 
 
-def attend_joined(job: Job, crew: Any) -> dict[int, Report] | None:
+def attend_joined(job: Job, world: Any) -> dict[int, Report] | None:
     """Do the cases; on the first rank, the reports of all.
 
     Raises:
         CheckFailed: there are more or fewer ranks than the program is for.
     """
-    if crew.ranks != job.ranks:
-        raise CheckFailed(f"the program is for {job.ranks} ranks; this job has {crew.ranks}")
-    done = attend(job, crew, lambda _: None)
-    reports = crew.gather(Report(crew.rank, done))
+    if world.ranks != job.ranks:
+        raise CheckFailed(f"the program is for {job.ranks} ranks; this job has {world.ranks}")
+    done = attend(job, world, lambda _: None)
+    reports = world.gather(Report(world.rank, done))
     return None if reports is None else {one.rank: one for one in reports}

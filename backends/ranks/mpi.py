@@ -1,4 +1,7 @@
-"""Ranks that are processes of MPI. As a program: one rank of a job that :mod:`.crew` started."""
+"""Ranks that are processes of MPI.
+
+As a program: one rank of a job that :mod:`.launcher` started.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class MpiMember:
         return float(self.mpi.Wtime())
 
 
-class MpiCrew:
+class MpiWorld:
     """All ranks of the job."""
 
     def __init__(self, timeout: float) -> None:
@@ -95,7 +98,7 @@ def fork_rank(place: str) -> None:
         end_with_owner(Path(place))
         supervise(Path(place), {pid: rank})
     else:
-        serve(place, MpiCrew, rank)
+        serve(place, MpiWorld, rank)
 
 
 if __name__ == "__main__":

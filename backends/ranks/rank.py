@@ -14,7 +14,7 @@ from weft.dsl.base.arrays import AnyArray
 from ..formats.p2p.data import Exam
 from ..formats.p2p.execute import arguments, loaded
 from .job import Case, Done, Job, Piece
-from .watch import Watch, Watched
+from .recording import Watch, Watched
 
 Say = Callable[[str], None]
 """Tells, for whoever watches, what the rank does now."""
@@ -60,7 +60,7 @@ class Member(Protocol):
         """Seconds, when all that was begun is done."""
 
 
-class Crew(Protocol):
+class World(Protocol):
     """All ranks of a job, seen from one of them."""
 
     rank: int
@@ -83,7 +83,7 @@ class Spare:
 
 
 def attend(
-    job: Job, crew: Crew, say: Say, programs: dict[int, types.ModuleType] | None = None
+    job: Job, world: World, say: Say, programs: dict[int, types.ModuleType] | None = None
 ) -> tuple[Done | None, ...]:
     """Do all cases in order; None where the rank is not of the group.
 
@@ -96,7 +96,7 @@ def attend(
     done: list[Done | None] = []
     for number, case in enumerate(job.cases, 1):
         piece = job.pieces[case.piece]
-        member = crew.last(piece.units.ranks)
+        member = world.last(piece.units.ranks)
         if member is None:
             done.append(None)
             continue

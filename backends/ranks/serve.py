@@ -30,8 +30,8 @@ def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
     job = Job.read(folder)
     try:
         (folder / f"pid-{number}").write_text(str(os.getpid()))
-        crew = connect(job.timeout)
-        done = attend(job, crew, _state(folder / f"state-{number}"))
+        world = connect(job.timeout)
+        done = attend(job, world, _state(folder / f"state-{number}"))
     except BaseException as error:
         traceback.print_exc()
         sys.stderr.flush()
@@ -40,7 +40,7 @@ def serve(place: str, connect: Callable[[float], Any], number: int) -> None:
         time.sleep(PATIENCE)
         os._exit(1)
     _report(folder, Report(number, done))
-    crew.close()
+    world.close()
 
 
 def supervise(folder: Path, pids: dict[int, int]) -> None:

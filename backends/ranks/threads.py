@@ -42,7 +42,7 @@ class ThreadMember:
         return time.perf_counter()
 
 
-class _Crew:
+class _World:
     """The threads of a job, with a hub for each size of groups."""
 
     def __init__(self, rank: int, ranks: int, hubs: dict[int, Hub]) -> None:
@@ -64,7 +64,7 @@ def run_threads(job: Job) -> dict[int, Report]:
 
     def main(wire: Threads) -> None:
         try:
-            done[wire.rank] = attend(job, _Crew(wire.rank, job.ranks, hubs), _nobody, programs)
+            done[wire.rank] = attend(job, _World(wire.rank, job.ranks, hubs), _nobody, programs)
         except Exception as error:
             if not any(hub.failed.is_set() for hub in hubs.values()):
                 failure = Failure(type(error).__name__, told(error))

@@ -1,7 +1,7 @@
 """Ranks that are processes of torch.distributed, on gloo, or on NCCL where there are GPUs.
 
-As a program: load torch once, then fork all ranks of a job that :mod:`.crew` started, since that
-import is most of what they would do; and say how each of them ended.
+As a program: load torch once, then fork all ranks of a job that :mod:`.launcher` started, since
+that import is most of what they would do; and write down how each of them ended.
 """
 
 from __future__ import annotations
@@ -69,26 +69,26 @@ class TorchLoan:
 class TorchMember:
     """A rank of a process group."""
 
-    def __init__(self, crew: TorchCrew, group: Any) -> None:
-        self.crew, self.group = crew, group
-        self.rank = crew.dist.get_rank(group)
-        self.ranks = crew.dist.get_world_size(group)
+    def __init__(self, world: TorchWorld, group: Any) -> None:
+        self.world, self.group = world, group
+        self.rank = world.dist.get_rank(group)
+        self.ranks = world.dist.get_world_size(group)
 
     def lend(self, send: AnyArray | None, recv: AnyArray | None) -> TorchLoan:
         """Tensors for these."""
-        return TorchLoan(self.crew.torch, self.crew.device, send, recv)
+        return TorchLoan(self.world.torch, self.world.device, send, recv)
 
     def call(self, program: types.ModuleType, function: str, loan: Any, *, first: bool) -> None:
         """Call it on this group. The first call checks every message; the others have the group's
         own time-out."""
-        timeout = self.crew.timeout if first else None
+        timeout = self.world.timeout if first else None
         getattr(program, function)(loan.send, loan.recv, group=self.group, timeout=timeout)
 
     def barrier(self) -> None:
         """Wait, with an end."""
-        work = self.crew.dist.barrier(group=self.group, async_op=True)
+        work = self.world.dist.barrier(group=self.group, async_op=True)
         try:
-            work.wait(timedelta(seconds=self.crew.timeout))
+            work.wait(timedelta(seconds=self.world.timeout))
         except RuntimeError as error:
             if "onnection" in str(error):
                 text = f"rank {self.rank}: a rank has ended or given up, seen at the barrier"
@@ -96,17 +96,17 @@ class TorchMember:
             if "imed out" not in str(error):
                 raise
             raise TimeoutError(
-                f"rank {self.rank}: after {self.crew.timeout:g} s still waiting at the barrier"
+                f"rank {self.rank}: after {self.world.timeout:g} s still waiting at the barrier"
             ) from error
 
     def clock(self) -> float:
         """Seconds."""
-        if self.crew.device is not None:
-            self.crew.torch.cuda.synchronize()
+        if self.world.device is not None:
+            self.world.torch.cuda.synchronize()
         return time.perf_counter()
 
 
-class TorchCrew:
+class TorchWorld:
     """All ranks of the job; ``store`` as torch's init_method, None for torchrun's environment."""
 
     def __init__(
@@ -180,7 +180,7 @@ def herd(place: str, ranks: int) -> None:
     for rank in range(ranks):
         pid = os.fork()
         if not pid:
-            serve(place, partial(TorchCrew, store=store, rank=rank, ranks=ranks), rank)
+            serve(place, partial(TorchWorld, store=store, rank=rank, ranks=ranks), rank)
             sys.stdout.flush()
             os._exit(0)
         pids[pid] = rank

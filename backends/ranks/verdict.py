@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from weft.dsl.base.errors import CheckFailed
 
-from .crew import Ending
 from .job import Case, Job, Report
+from .launcher import Ending
 
 MOST_TOLD = 8
 """Ranks that a message names."""

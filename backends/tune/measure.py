@@ -23,7 +23,7 @@ from ..formats.p2p.data import type_named, units_of
 from ..formats.p2p.emit import function_of
 from ..ranks.bench.job import Bench, Contestant
 from ..ranks.bench.results import entries as results
-from ..ranks.profile.start import carry_out
+from ..ranks.launcher import run_program
 from .race import Entry, Runner, spaced
 from .variants import Variant
 
@@ -81,7 +81,7 @@ def measured_race(
         tuple(contestants), units, lengths, DTYPE, how.repeat, how.seconds, how.timeout, seed
     )
     limit = len(lengths) * (len(contestants) * how.seconds + how.timeout)
-    rows = carry_out(
+    rows = run_program(
         "weft.backends.ranks.bench.ranks", how.on, units.ranks, bench.to_json(), limit, tell
     )
     found = results(rows, units, {})

@@ -34,8 +34,7 @@ from weft.backends.formats.p2p.emit import function_of
 from weft.backends.formats.p2p.execute import aliases, arguments, loaded
 from weft.backends.formats.p2p.format import CupyNccl
 from weft.backends.formats.p2p.model import Script
-from weft.backends.ranks.gpu_arrays import on_gpu
-from weft.backends.ranks.nccl import SETTINGS, unusable
+from weft.backends.ranks.nccl import SETTINGS, on_gpu, unusable
 from weft.synth.engines.classic.text import named_algorithm
 
 PROGRAMS = (

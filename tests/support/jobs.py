@@ -11,17 +11,17 @@ import pytest
 
 from weft.backends.formats.p2p.compile import Noun, compile_script
 from weft.backends.formats.p2p.format import Mpi, ScriptFile, Torch
-from weft.backends.ranks import launch
-from weft.backends.ranks.crew import Launcher, carry_out
+from weft.backends.ranks import launcher
 from weft.backends.ranks.job import Case, Job, Piece, Report
+from weft.backends.ranks.launcher import Launcher, run_job
 from weft.backends.ranks.verdict import require_whole, results
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.synth.engines.classic.text import named_algorithm
 
 WRITERS: Mapping[str, ScriptFile] = {"numpy": Mpi(), "mpi": Mpi(), "torch": Torch()}
-LAUNCHERS: Mapping[str, Launcher] = {"mpi": launch.mpi, "torch": launch.torch}
+LAUNCHERS: Mapping[str, Launcher] = {"mpi": launcher.mpi, "torch": launcher.torch}
 
-no_mpi = find_spec("mpi4py") is None or launch.mpiexec() is None
+no_mpi = find_spec("mpi4py") is None or launcher.mpiexec() is None
 no_torch = find_spec("torch") is None
 
 RUNTIMES = [
@@ -53,7 +53,7 @@ def run_right(on: str, pieces: list[Piece], cases: list[Case], timeout: float = 
     """Run a job on real processes; all of it is right, and nobody is left."""
     ranks = max(one.units.ranks for one in pieces)
     job = Job(tuple(pieces), tuple(cases), ranks, timeout)
-    ending = carry_out(job, LAUNCHERS[on])
+    ending = run_job(job, LAUNCHERS[on])
     require_whole(job, ending)
     all_right(job, ending.reports)
 

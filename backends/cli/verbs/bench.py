@@ -36,8 +36,8 @@ def run(args: BenchFlags, console: Console) -> int:
     """Prove the plans, run them in turns, compare."""
     from ...ranks.bench.results import entries
     from ...ranks.joined import is_joined
+    from ...ranks.launcher import run_program
     from ...ranks.nccl import unusable
-    from ...ranks.profile.start import carry_out
 
     if args.on == "nccl" and (missing := unusable(0)):
         raise missing
@@ -56,7 +56,7 @@ def run(args: BenchFlags, console: Console) -> int:
                 return Exit.DONE
         else:
             limit = len(bench.lengths) * (2 * bench.seconds + bench.timeout)
-            rows = carry_out(
+            rows = run_program(
                 "weft.backends.ranks.bench.ranks",
                 args.on,
                 bench.units.ranks,

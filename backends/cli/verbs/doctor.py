@@ -96,7 +96,7 @@ def _findings() -> Iterator[Finding]:
 
 def _runtimes() -> Iterator[Finding]:
     """What no package of Python's is: the MPI itself, NVIDIA's driver, NCCL."""
-    from ...ranks.launch import mpiexec
+    from ...ranks.launcher import mpiexec
 
     starter, driver = mpiexec(), shutil.which("nvidia-smi")
     wheels = [f"nvidia-nccl-cu{major}" for major in (13, 12)]

@@ -21,9 +21,9 @@ from ..stages import telling
 def run(args: ProfileFlags, console: Console) -> int:
     """Measure on ranks that are there, or on new ones."""
     from ...ranks.joined import is_joined
+    from ...ranks.launcher import run_program
     from ...ranks.nccl import unusable
     from ...ranks.profile.model import Effort
-    from ...ranks.profile.start import carry_out
 
     started = time.monotonic()
     effort = Effort(seconds=args.time)
@@ -46,7 +46,7 @@ def run(args: ProfileFlags, console: Console) -> int:
                 "ranks": ranks,
             }
             program = "weft.backends.ranks.profile.ranks"
-            found = carry_out(program, args.on, ranks, plan, 3 * effort.seconds, tell)
+            found = run_program(program, args.on, ranks, plan, 3 * effort.seconds, tell)
     return _told(found, args, console, started)
 
 

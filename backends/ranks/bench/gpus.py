@@ -11,7 +11,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 
 from ...formats.p2p.embedded.nccl import Connection
 from ...formats.p2p.execute import loaded
-from ..gpu_arrays import on_gpu
+from ..nccl import on_gpu
 from . import own
 from .job import Bench
 

@@ -1,6 +1,6 @@
 """What every rank does: all contestants in turns, so that what disturbs one disturbs all alike.
 
-As a program: one of the ranks that :mod:`..profile.start` started.
+As a program: one of the ranks that :mod:`..launcher` started.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weft.dsl.base.processes import end_with_owner
 
 from ...formats.p2p.data import Exam
 from ...formats.p2p.execute import arguments, loaded
+from ..launcher import FOUND, PLAN, leave
 from ..profile.gpus import connected
-from ..profile.start import FOUND, PLAN, leave
 from ..rank import Loan, Spare
 from . import own
 from .gpus import NcclRank
@@ -78,20 +78,20 @@ class MpiRank:
 
 
 class TorchRank:
-    """A rank of torch.distributed, which :mod:`..profile.start` or torchrun started."""
+    """A rank of torch.distributed, which :mod:`..launcher` or torchrun started."""
 
     def __init__(self, bench: Bench, folder: Path | None = None) -> None:
-        from ..torch import TorchCrew
+        from ..torch import TorchWorld
 
         if folder is None:
-            self.crew = TorchCrew(bench.timeout)
+            self.world = TorchWorld(bench.timeout)
         else:
             number = int(os.environ["WEFT_RANK"])
-            self.crew = TorchCrew(
+            self.world = TorchWorld(
                 bench.timeout, f"file://{folder}/store", number, bench.units.ranks
             )
-        self.rank, self.ranks = self.crew.rank, self.crew.ranks
-        member = self.crew.last(self.ranks)
+        self.rank, self.ranks = self.world.rank, self.world.ranks
+        member = self.world.last(self.ranks)
         assert member is not None, "it is of the group of all"
         self.lend, self.meet, self.clock = member.lend, member.barrier, member.clock
 
@@ -100,20 +100,20 @@ class TorchRank:
         found: dict[str, own.Call] = {
             one.name: getattr(loaded(one.text), one.function) for one in bench.contestants
         }
-        native = own.torch(self.crew.dist, bench.units)
+        native = own.torch(self.world.dist, bench.units)
         return found | ({"torch": native} if native else {})
 
     def gather(self, thing: Any) -> Any:
         """Everybody's, on rank 0; None on the others."""
-        return self.crew.gather(thing)
+        return self.world.gather(thing)
 
     def agree(self, thing: Any) -> Any:
         """Rank 0's."""
-        return self.crew.spread(thing)
+        return self.world.spread(thing)
 
     def close(self) -> None:
         """Leave when all are done."""
-        self.crew.close()
+        self.world.close()
 
 
 Member = MpiRank | TorchRank | NcclRank

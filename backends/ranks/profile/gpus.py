@@ -11,9 +11,8 @@ from weft.dsl.base.errors import Missing
 from ...formats.p2p.embedded.nccl import Connection, Nccl, connect
 from ..nccl import SETTINGS, unusable
 from .model import Effort, Findings
-from .probe import Probe
+from .probe import Probe, Tell
 from .survey import survey
-from .sweeps import Tell
 
 
 class Timed(Nccl):

@@ -1,6 +1,7 @@
-"""Ranks of a runtime that take part in a measurement; as a program: one that :mod:`.start` started.
+"""Ranks of a runtime that take part in a measurement.
 
-It is run with a runtime's name and a folder, in which rank 0 leaves what was found.
+As a program: one rank that :mod:`..launcher` started. It is run with a runtime's name and a folder,
+in which rank 0 leaves what was found.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from weft.dsl.nouns.topology import Topology
 
 from ...formats.p2p.embedded.mpi import Mpi
 from ...formats.p2p.embedded.threads import Hub, Threads
+from ..launcher import FOUND, PLAN, leave
 from .gpus import measure_nccl
 from .machine import topology_of
 from .model import Effort, Findings
 from .probe import Probe
-from .start import FOUND, PLAN, leave
 from .survey import survey
 
 Tell = Callable[[str], None]
@@ -136,7 +137,7 @@ def written(name: str, found: Findings) -> dict[str, Any]:
 
 
 def serve(on: str, place: str) -> None:
-    """Be one of the ranks that :mod:`.start` started."""
+    """Be one of the ranks that :mod:`..launcher` started."""
     folder = Path(place)
     end_with_owner(folder)
     plan = json.loads((folder / PLAN).read_text("utf-8"))

@@ -14,8 +14,7 @@ from .locality import groups_of
 from .model import Echo, Effort, Findings, Flow, Line, LinkClass
 from .noise import spread as noise_of
 from .plan import SMALL, Trial, ladder, pairs, session_of, trial_sizes, trials
-from .probe import Probe
-from .sweeps import Tell, sweep_all
+from .probe import Probe, Tell, sweep_all
 
 ALPHA_SHARE = 0.05
 """The largest message is to take so long that both α are at most this share of it."""

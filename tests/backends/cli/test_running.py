@@ -10,7 +10,7 @@ import sys
 import pytest
 from jobs import RUNTIMES, faulty, no_mpi, no_torch
 
-from weft.backends.ranks import joined, launch
+from weft.backends.ranks import joined, launcher
 
 RING = "classic:ring{collective=allreduce,ranks=4}"
 
@@ -75,7 +75,7 @@ def test_questions_that_are_wrong(weft, ring, triangle):
 
 
 def test_what_is_missing_is_named(weft, triangle, monkeypatch):
-    monkeypatch.setattr(launch, "find_spec", lambda name: None)
+    monkeypatch.setattr(launcher, "find_spec", lambda name: None)
     for on, package in (("mpi", "mpi4py"), ("torch", "torch")):
         ran = weft("run", triangle, "--on", on)
         assert ran.code == 4
@@ -86,7 +86,7 @@ def test_what_is_missing_is_named(weft, triangle, monkeypatch):
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node")
 
 JOIN = {
-    "mpi": lambda n: [launch.mpiexec(), "-n", str(n), sys.executable, "-m", "mpi4py", "-m"],
+    "mpi": lambda n: [launcher.mpiexec(), "-n", str(n), sys.executable, "-m", "mpi4py", "-m"],
     "torch": lambda n: [*TORCHRUN, str(n), "-m"],
 }
 

@@ -34,7 +34,7 @@ def test_parameters_follow_the_name(text: str, expected: tuple[str, dict[str, in
 
 
 def test_a_parameter_is_a_number() -> None:
-    with pytest.raises(UserError, match="no value of a parameter") as caught:
+    with pytest.raises(UserError, match="not the value of a parameter") as caught:
         split_arguments("x:nodes=4,rails=many")
     assert str(caught.value.where) == "--sketch:1:11"
 

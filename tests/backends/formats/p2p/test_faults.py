@@ -11,8 +11,8 @@ import time
 import pytest
 from jobs import FAULTS, LAUNCHERS, RUNTIMES, algorithm, faulty, piece, ranks_left
 
-from weft.backends.ranks.crew import GRACE, PARTING, carry_out
 from weft.backends.ranks.job import Case, Job, Piece
+from weft.backends.ranks.launcher import GRACE, PARTING, run_job
 from weft.backends.ranks.threads import run_threads
 from weft.backends.ranks.verdict import require_whole, results
 from weft.dsl.base.errors import CheckFailed
@@ -54,7 +54,7 @@ def test_faults(on, fault, mark):
     job = Job((wrong,), (Case(0, 1000, "float32", repeat=1),), 4, TIMEOUT)
     begin = time.monotonic()
     with pytest.raises(CheckFailed) as failed:
-        require_whole(job, carry_out(job, LAUNCHERS[on]))
+        require_whole(job, run_job(job, LAUNCHERS[on]))
     assert time.monotonic() - begin < TIMEOUT + GRACE + PARTING + SLACK
     assert WORDS[fault] in str(failed.value)
     assert failed.value.exit_code == 1
@@ -70,7 +70,7 @@ def test_a_wrong_result_names_the_rank_and_the_element(on, mark):
     cut = "CODE = ((CODE[0][0].partition(';')[0], *CODE[0][1:]), *CODE[1:])\n"
     text = whole.text.replace(code, code + cut)
     job = Job((Piece(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 4, TIMEOUT)
-    found = results(job, carry_out(job, LAUNCHERS[on]).reports)
+    found = results(job, run_job(job, LAUNCHERS[on]).reports)
     assert any("of rank" in line and "not" in line for line in found[0].wrong)
     assert ranks_left(mark) == []
 
@@ -81,7 +81,7 @@ def test_a_file_for_more_ranks_than_there_are(on, mark):
     lying = Piece(bigger.text, bigger.function, ring(on).units)
     job = Job((lying,), (Case(0, 8, "int32"),), 4, TIMEOUT)
     with pytest.raises(CheckFailed, match="the program is for 5 ranks; this job has 4"):
-        require_whole(job, carry_out(job, LAUNCHERS[on]))
+        require_whole(job, run_job(job, LAUNCHERS[on]))
     assert ranks_left(mark) == []
 
 
@@ -117,7 +117,7 @@ def test_a_rank_that_hangs_while_nobody_waits_for_it(on, mark):
     job = Job((Piece(text, whole.function, whole.units),), (Case(0, 8, "int32"),), 3, TIMEOUT)
     begin = time.monotonic()
     with pytest.raises(CheckFailed, match="rank 2 is in call 1 of broadcast"):
-        require_whole(job, carry_out(job, LAUNCHERS[on]))
+        require_whole(job, run_job(job, LAUNCHERS[on]))
     assert time.monotonic() - begin < TIMEOUT + GRACE + PARTING + SLACK
     assert ranks_left(mark) == []
 

@@ -23,7 +23,7 @@ from weft.backends.formats.p2p.execute import arguments, loaded
 from weft.backends.formats.p2p.format import CupyNccl
 from weft.backends.formats.p2p.model import Script
 from weft.backends.formats.p2p.read import read_script
-from weft.backends.ranks.gpu_arrays import on_gpu
+from weft.backends.ranks.nccl import on_gpu
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.problem import Objective, Problem

@@ -120,7 +120,7 @@ def test_a_wrong_result_is_told(tmp_path):
     from weft.backends.formats.p2p.compile import compile_script
     from weft.backends.formats.p2p.format import Mpi
     from weft.backends.ranks.bench.job import Bench, Contestant
-    from weft.backends.ranks.profile.start import carry_out
+    from weft.backends.ranks.launcher import run_program
     from weft.synth.engines.classic.text import named_algorithm
 
     script = compile_script(named_algorithm("classic:ring{collective=allreduce,ranks=3}").algorithm)
@@ -134,7 +134,7 @@ def test_a_wrong_result_is_told(tmp_path):
         5.0,
         20.0,
     )
-    rows = carry_out(
+    rows = run_program(
         "weft.backends.ranks.bench.ranks", "mpi", 3, bench.to_json(), 60, lambda _: None
     )
     assert [(x.name, bool(x.wrong)) for x in entries(rows, bench.units, {})] == [

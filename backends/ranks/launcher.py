@@ -1,23 +1,37 @@
-"""Start the ranks of a job as processes, watch them, and end every one, whatever happens."""
+"""Start ranks as processes, watch them, and end every one, whatever happens.
+
+A command starts them (:func:`mpi`, :func:`torch`); :func:`run_job` does the calls of a job on them,
+:func:`run_program` runs a module that measures.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
+import re
+import shutil
 import signal
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+from weft.dsl.base.errors import CheckFailed, Missing
 from weft.dsl.base.processes import (
     POLL,
     STARTING,
     STDERR,
+    STDOUT,
     Command,
     owning,
+    python,
     running,
     signal_name,
     wait,
@@ -25,13 +39,77 @@ from weft.dsl.base.processes import (
 
 from .job import Job, Report
 
+_PACKAGE = __package__
+
+
+def mpi(folder: Path, ranks: int, seconds: float) -> Command:
+    """The ranks of a job under ``mpiexec``.
+
+    Raises:
+        Missing: mpi4py or an MPI is not installed.
+    """
+    return under_mpiexec(("-m", f"{_PACKAGE}.mpi", str(folder)), ranks, seconds)
+
+
+def under_mpiexec(arguments: Sequence[str], ranks: int, seconds: float) -> Command:
+    """Python with these arguments, on every rank.
+
+    ``mpiexec`` ends them by itself after so many seconds, should nobody else do it.
+
+    Raises:
+        Missing: mpi4py or an MPI is not installed.
+    """
+    if find_spec("mpi4py") is None:
+        raise Missing("MPI programs need the Python package mpi4py", hint=_HINTS["mpi"])
+    program = mpiexec()
+    if program is None:
+        raise Missing("no mpiexec beside this Python or in PATH", hint=_HINTS["mpi"])
+    more = {"MPIEXEC_TIMEOUT": str(int(seconds) + 1), **_OVERSUBSCRIBED}
+    if os.geteuid() == 0:
+        more |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return Command((program, "-n", str(ranks), sys.executable, *arguments), more)
+
+
+def torch(folder: Path, ranks: int, seconds: float) -> Command:
+    """One process that loads torch once and forks the ranks.
+
+    Raises:
+        Missing: torch is not installed.
+    """
+    if find_spec("torch") is None:
+        raise Missing("torch programs need the Python package torch", hint=_HINTS["torch"])
+    return python("-m", f"{_PACKAGE}.torch", str(folder), str(ranks))
+
+
+def mpiexec() -> str | None:
+    """The starter of the MPI in this environment, else of the one in PATH."""
+    beside = Path(sys.executable).parent / "mpiexec"
+    return str(beside) if beside.exists() else shutil.which("mpiexec") or shutil.which("mpirun")
+
+
+_HINTS = MappingProxyType(
+    {
+        "mpi": "install both: pip install 'weft[mpi]' (mpi4py and MPICH)",
+        "torch": "install it: pip install 'weft[torch]'",
+    }
+)
+
+# Open MPI's; others ignore them.
+_OVERSUBSCRIBED = MappingProxyType(
+    {
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+)
+
+
 Launcher = Callable[[Path, int, float], Command]
 
 GRACE = 1.5
 """Seconds for the other ranks to say what they wait for, once one has given up or is lost."""
 
-TERMINATING = 1.0
-"""Seconds for what started the ranks to end them when it gets SIGTERM."""
+TERMINATING = 2.0
+"""Seconds for ranks, and for what started them, to end when they get SIGTERM."""
 
 PARTING = 5.0
 """Seconds for processes that were killed to be gone."""
@@ -57,7 +135,7 @@ class Ending:
     stderr: str
 
 
-def carry_out(job: Job, launcher: Launcher) -> Ending:
+def run_job(job: Job, launcher: Launcher) -> Ending:
     """Run a job on processes of its own.
 
     Raises:
@@ -176,3 +254,73 @@ def _ending(folder: Path, *, silent: bool, code: int | None) -> Ending:
     reports, lost = _reports(folder), _exits(folder)
     gone = {rank: how for rank, how in lost.items() if rank not in reports}
     return Ending(reports, _states(folder), gone, silent, code, stderr)
+
+
+PLAN, FOUND = "plan.json", "found.json"
+"""Files in the folder of the ranks."""
+
+
+def run_program(
+    program: str,
+    on: str,
+    ranks: int,
+    plan: dict[str, Any],
+    seconds: float,
+    tell: Callable[[str], None],
+) -> Any:
+    """Run a module on ranks, with the runtime's name and a folder; return what rank 0 leaves there.
+
+    ``plan`` is what it finds there; ``seconds`` how long it may take, starting not counted.
+
+    Raises:
+        Missing: the runtime is not installed. CheckFailed: a rank failed, or it takes too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="weft-ranks-", ignore_cleanup_errors=True) as place:
+        folder = Path(place)
+        (folder / PLAN).write_text(json.dumps(plan), "utf-8")
+        limit = seconds + 2 * STARTING
+        commands = _commands(program, on, ranks, folder, limit)
+        with (
+            owning(folder),
+            running(commands, folder, grace=TERMINATING) as processes,
+            (folder / STDOUT).open(encoding="utf-8", errors="replace") as lines,
+        ):
+
+            def heard() -> bool:
+                for line in lines.readlines():
+                    tell(line.strip())
+                return False
+
+            wait(processes, limit, heard)
+        if not (folder / FOUND).exists():
+            raise CheckFailed(
+                f"the ranks did not end well: {_last_words(folder)}",
+                hint="does weft run work with the same --on?",
+            )
+        return json.loads((folder / FOUND).read_text("utf-8"))
+
+
+def _last_words(folder: Path) -> str:
+    """The error that a rank ended with."""
+    words = (folder / STDERR).read_text("utf-8", "replace").splitlines()
+    errors = [line for line in words if re.match(r"\w+(\.\w+)*(Error|Exception)\b", line)]
+    told = [*(line.strip() for line in words if line.strip()), *errors[:1]]
+    return told[-1][:300] if told else "nothing was heard of them in time"
+
+
+def leave(place: Path, found: Any) -> None:
+    """Leave what was found; it appears whole or not at all."""
+    part = place.with_suffix(".part")
+    part.write_text(json.dumps(found), "utf-8")
+    part.rename(place)
+
+
+def _commands(program: str, on: str, ranks: int, folder: Path, seconds: float) -> list[Command]:
+    """What starts the ranks."""
+    rank = ("-m", program, on, str(folder))
+    if on == "torch":
+        if find_spec("torch") is None:
+            raise Missing("torch is not installed", hint="pip install 'weft[torch]'")
+        return [python(*rank, WEFT_RANK=str(r)) for r in range(ranks)]
+    # As a module of mpi4py: an exception in one rank ends the job.
+    return [under_mpiexec(("-m", "mpi4py", *rank), ranks, seconds)]
