@@ -20,7 +20,7 @@ help: ## show this list
 		printf '  %-8s %s\n' "$$name" "$$text"; done
 
 demo: $(STAMP) ## see weft work, from a topology to a checked program
-	$(BIN)/python -m weft.backends.demo
+	$(BIN)/python -m weft.backends.cli.demo
 
 test: $(STAMP) browser ## run the whole test suite (PYTEST_ARGS='-k name', JOBS=2)
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)

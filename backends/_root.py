@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
     from weft.backends.formats.mscclpp.interpret import run_plan as run_mscclpp_json
     from weft.backends.formats.mscclpp.lower.emit import emit as emit_mscclpp_json
-    from weft.backends.runtime import target
+    from weft.backends.runtime.targets import target
     from weft.dsl.author.builder import Builder
     from weft.dsl.author.recipe import load as load_algorithm
     from weft.dsl.author.recipe import program
@@ -131,7 +131,7 @@ _HOME: Final = MappingProxyType(
         "simulate": "weft.synth.time.schedule_time:simulate",
         "simulate_program": "weft.synth.time.program_time:simulate_program",
         "synthesize": "weft.synth.api:synthesize",
-        "target": "weft.backends.runtime:target",
+        "target": "weft.backends.runtime.targets:target",
         "topology": "weft.dsl.catalogue:topology",
         "verify": "weft.synth.judge.verify:verify",
         "write_schedule": "weft.dsl.nouns.schedule:write",

@@ -4,7 +4,7 @@ It knows nothing of how a program was made; it judges an XML file or a Program t
 common form, the :class:`~weft.dsl.nouns.program.Code`.
 """
 
-from ..runtime import RUNTIMES, TARGETS, Target
+from ..runtime.targets import RUNTIMES, TARGETS, Target
 from .checker import CheckReport, check_program, check_xml, report_program, report_xml
 from .findings import Finding, Severity, errors, require_good
 from .header import Sizes, sizes_of

@@ -15,8 +15,8 @@ from weft.dsl.nouns.runtime import MAX_COUNT
 from ..formats.msccl.read.collective import candidates, fit
 from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import XmlAlgo, XmlRemark
-from ..runtime import RUNTIMES, Target
-from ..runtime import target as target_of
+from ..runtime.targets import RUNTIMES, Target
+from ..runtime.targets import target as target_of
 from .bounds import buffers_of_program, buffers_of_xml, consistent
 from .deadlock import Hang
 from .findings import Finding, Severity, at_transfers, errors, fate

@@ -13,7 +13,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Code
 
-from ..runtime import RUNTIMES, Target
+from ..runtime.targets import RUNTIMES, Target
 
 MOST = 20
 """Findings of one kind that are listed one by one; the rest is a number."""

@@ -10,7 +10,7 @@ from weft.dsl.base.arrays import Ints
 from weft.dsl.nouns.program import NOP, OPS, READS_SRC, REDUCE, WRITES_DST, Code, Protocol
 
 from ..formats.msccl.read.model import XmlAlgo
-from ..runtime import Target
+from ..runtime.targets import Target
 from .findings import Finding, Severity, at_blocks, at_transfers
 
 

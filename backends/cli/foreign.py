@@ -18,8 +18,8 @@ from weft.dsl.importers.teccl import looks_like_teccl, read_teccl_input
 from .console import Console
 from .exit_codes import Exit
 from .flags.nested import SketchImportFlags
-from .inputs import read_topology
-from .machines import facts_of, machine_line
+from .flags.values import split_arguments
+from .machines import facts_of, machine_line, read_topology
 from .outputs import check_file_output
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ def sketch_in(path: str | None) -> TacclSketch | None:
     Raises:
         UserError: other JSON, a wrong sketch, or one with parameters.
     """
-    from .sketches import split_arguments
-
     file, arguments = split_arguments(path or "-")
     if file == "-" or not _is_file(file):
         return None

@@ -115,7 +115,7 @@ def options_of(args: argparse.Namespace, subject: Subject, tell: Telling) -> Com
 
     from ..compile.compile import CompileOptions
     from ..compile.pipeline import DEFAULT_PASSES, parse_passes, require_applicable
-    from ..runtime import target
+    from ..runtime.targets import target
 
     passes = DEFAULT_PASSES
     if args.passes:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count
-
-from .inputs import read_topology
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
@@ -58,3 +57,24 @@ def on_machine(schedule: Schedule, text: str) -> Schedule:
             hint="only α and bandwidths may differ",
         )
     return replace(schedule, topology=machine)
+
+
+def is_library(path: str) -> bool:
+    """Whether it is the folder of a library."""
+    from weft.dsl.nouns.library import MANIFEST
+
+    try:
+        return (Path(path) / MANIFEST).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def read_topology(text: str) -> Topology:
+    """A topology by catalogue name, path or ``-``; that of a library by its folder."""
+    from weft.dsl.catalogue import topology
+
+    if is_library(text):
+        from weft.dsl.nouns.library import read
+
+        return read(text).topology
+    return topology(text)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
 
     from ..formats.listings import Sheets
-    from ..report.html import Make
+    from ..report.html.page import Make
     from ..report.trace import Trace
     from .console import Console
 

@@ -24,8 +24,8 @@ from weft.dsl.base.units import SizeRange, format_bytes, parse_size_range
 
 from ..check.checks import Check, of_report
 from ..formats.format import GOOD, Asked, Format, Held
-from .inputs import read_topology
-from .machines import facts_of, machine_line, on_machine
+from .flags.values import split_arguments
+from .machines import facts_of, machine_line, on_machine, read_topology
 from .noun import (
     Drawn,
     Kind,
@@ -35,7 +35,7 @@ from .noun import (
     asked_of,
     timed_facts,
 )
-from .sketches import lint_sketch, read_sketch, split_arguments
+from .sketches import lint_sketch, read_sketch
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.schedule import Schedule
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from weft.synth.time.timeline import Timeline
 
     from ..formats.listings import Sheets
-    from ..report.html import Make
+    from ..report.html.page import Make
     from ..report.html.schedule_page import Shown
     from ..report.trace import Trace
     from .console import Console
@@ -472,7 +472,7 @@ class AlgorithmNoun(CodeNoun):
 
         from ..check import check_program, require_good
         from ..compile.compile import CompileOptions, compile_algorithm
-        from ..runtime import target
+        from ..runtime.targets import target
 
         algorithm = subject.algorithm()
         protocol = Protocol(asked.protocol) if asked.protocol else None
@@ -486,7 +486,7 @@ class AlgorithmNoun(CodeNoun):
         """Its lines are judged as they run; then the program that it becomes."""
         from ..check import report_program
         from ..compile.compile import CompileOptions, compile_algorithm
-        from ..runtime import target
+        from ..runtime.targets import target
 
         algorithm = subject.algorithm()
         size = f"{count(len(algorithm.moves), 'move')}, {algorithm.collective}"

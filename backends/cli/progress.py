@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from weft.dsl.base.tables import count
-
 from .console import Console, live
+from .search_log import SearchLog, describe
 
 if TYPE_CHECKING:
     from rich.console import RichCast
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from weft.synth.base.engine import Point
 
-    from .search_log import SearchLog
 
 Measure: TypeAlias = "Callable[[Point], tuple[Any, ...]]"
 """What an objective asks of a point; the least is the best."""
@@ -111,18 +109,6 @@ class Progress:
         ending = "  (stopping)" if self.stopped else ""
         clock = f"{self.seconds:.0f}s of {self._budget_s:.0f}s"
         return f"Solving  {clock}{ending}  {self._stage}{number}{best}"
-
-
-def describe(point: Point) -> str:
-    """``3 steps, 7/6 rounds per chunk (bound 7/6, gap 0%)``; with a time ``14.033 µs (gap 2%)``."""
-    if point.us is not None:
-        above = f" (gap {point.us / point.least_us - 1:.1%})" if point.least_us else ""
-        return f"{point.us:,.3f} µs{above}, {count(point.steps, 'step')}"
-    gap = float(point.rounds_per_chunk / point.bound - 1) if point.bound else 0.0
-    return (
-        f"{count(point.steps, 'step')}, {point.rounds_per_chunk} rounds per chunk "
-        f"(bound {point.bound}, gap {gap:.1%})"
-    )
 
 
 @contextmanager

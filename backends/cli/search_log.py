@@ -6,14 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from weft.dsl.base.files import SCHEMA, write_text
-
-from .progress import describe
+from weft.dsl.base.tables import count
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.problem import Problem
     from weft.synth.base.engine import Point
-
-    from .progress import Progress
 
 
 class SearchLog:
@@ -49,8 +46,20 @@ class SearchLog:
             }
         )
 
-    def write(self, path: str, progress: Progress, status: str, *, force: bool) -> None:
+    def write(self, path: str, seconds: float, status: str, *, force: bool) -> None:
         """The file, with a last line on how it ended."""
-        self._lines.append({"seconds": round(progress.seconds, 3), "status": status})
+        self._lines.append({"seconds": round(seconds, 3), "status": status})
         text = "\n".join(json.dumps(one, ensure_ascii=False) for one in self._lines)
         write_text(path, text + "\n", force=force)
+
+
+def describe(point: Point) -> str:
+    """``3 steps, 7/6 rounds per chunk (bound 7/6, gap 0%)``; with a time ``14.033 µs (gap 2%)``."""
+    if point.us is not None:
+        above = f" (gap {point.us / point.least_us - 1:.1%})" if point.least_us else ""
+        return f"{point.us:,.3f} µs{above}, {count(point.steps, 'step')}"
+    gap = float(point.rounds_per_chunk / point.bound - 1) if point.bound else 0.0
+    return (
+        f"{count(point.steps, 'step')}, {point.rounds_per_chunk} rounds per chunk "
+        f"(bound {point.bound}, gap {gap:.1%})"
+    )

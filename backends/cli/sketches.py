@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
 from typing import TYPE_CHECKING
 
 from weft.dsl.base.errors import Infeasible, UserError
-from weft.dsl.base.spans import Source, Span
-from weft.dsl.base.spec import Item, split
+from weft.dsl.base.spans import Span
 
 from ..check.checks import Check
+from .flags.values import split_arguments
+from .foreign import translated
 
 if TYPE_CHECKING:
     from weft.dsl.language.ast import SketchText
@@ -19,32 +18,6 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
 
     from .console import Console
-
-_ARGUMENTS = re.compile(r"(?P<sketch>.+?):(?P<arguments>\w+=[^:/]*)")
-
-
-def split_arguments(text: str) -> tuple[str, dict[str, int]]:
-    """``dgx2_relay:nodes=4`` as the name and the values of the sketch's parameters.
-
-    Raises:
-        UserError: a value that is no whole number.
-    """
-    match = _ARGUMENTS.fullmatch(text)
-    if match is None or os.path.exists(text):
-        return text, {}
-    arguments = {}
-    given = Span(Source("--sketch", text), match.start("arguments"), len(text))
-    for part in split(given, braces=False):
-        item = Item.of(part)
-        key, value = item.key.text.strip() if item.key else "", item.value.text.strip()
-        if not (re.fullmatch(r"\w+", key) and re.fullmatch(r"-?\d{1,9}", value)):
-            raise UserError(
-                f"{part.text!r} is not the value of a parameter",
-                hint="write for example nodes=2",
-                where=part,
-            )
-        arguments[key] = int(value)
-    return match["sketch"], arguments
 
 
 def read_sketch(text: str, topology: Topology, collective: Collective, console: Console) -> Sketch:
@@ -82,7 +55,6 @@ def _tree(name: str, topology: Topology, kind: str, console: Console) -> SketchT
     source = find_sketch(name)
     if not source.text.lstrip().startswith("{"):
         return parse(source.text, source.name)
-    from .foreign import translated
 
     found = translated(source.text, source.name, topology, kind)
     for remark in found.remarks:

@@ -20,7 +20,8 @@ from ..check.checks import Check
 from .console import Console
 from .exit_codes import Exit
 from .flags.search import SynthFlags
-from .inputs import canonical, read_topology
+from .inputs import canonical
+from .machines import read_topology
 from .progress import Progress, watching
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from weft.dsl.base.spans import Source
 from weft.dsl.base.spec import python_text
 
 from ..formats.format import own_kinds, recognized
-from .inputs import is_library
+from .flags.values import split_arguments
+from .machines import is_library
 from .noun import CLASSIC, Kind, Noun, Subject
 from .nouns import NOUNS, FormatNoun
-from .sketches import split_arguments
 from .streams import is_stream
 
 

@@ -16,17 +16,9 @@ from weft.dsl.base.units import SizeRange
 from .console import Console
 from .flags.search import SweepFlags, SynthFlags
 from .flags.shared import OBJECTIVES
-from .inputs import (
-    canonical,
-    is_file,
-    make_problem,
-    ranks,
-    read_problem,
-    read_topology,
-    seconds,
-    several_sizes,
-    whole,
-)
+from .flags.values import ranks, seconds, several_sizes, whole
+from .inputs import canonical, is_file, make_problem, read_problem
+from .machines import read_topology
 
 if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
@@ -295,7 +287,7 @@ def _check_sketch(text: str) -> None:
     from weft.dsl.language.load import find_sketch
     from weft.dsl.language.parse import parse
 
-    from .sketches import split_arguments
+    from .flags.values import split_arguments
 
     source = find_sketch(split_arguments(text)[0])
     if not source.text.lstrip().startswith("{"):
@@ -365,8 +357,9 @@ def _sketch(text: str, topology: Topology, collective: Collective) -> tuple[Sket
     from weft.dsl.language.load import find_sketch
 
     from ..sweep.question import SketchText
+    from .flags.values import split_arguments
     from .foreign import translated
-    from .sketches import read_sketch, split_arguments
+    from .sketches import read_sketch
 
     name, arguments = split_arguments(text)
     source = find_sketch(name)

@@ -126,8 +126,8 @@ def page_of(library: Library, texts: Mapping[str, str]) -> str:
     from weft.dsl.base.files import parse_json
     from weft.dsl.nouns.schedule import load
 
-    from ..report.html import fitted
     from ..report.html.library_page import library_page
+    from ..report.html.page import fitted
 
     def find(file: str) -> Schedule | None:
         small = library.topology.ranks <= MOST_DRAWN

@@ -23,8 +23,8 @@ from weft.dsl.nouns.collective import MULTIROOT, ROOTED, Collective
 from weft.dsl.nouns.program import NOBODY, Program, Protocol, offsets, protocol_of
 from weft.dsl.nouns.schedule import Schedule
 
-from ..runtime import MSCCL, Target
-from ..runtime import target as target_of
+from ..runtime.targets import MSCCL, Target
+from ..runtime.targets import target as target_of
 from .analyses.flow import Flow
 from .analyses.planned import planned
 from .analyses.unroll import unrolled

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
 
     from ..check.checks import Check
-    from ..runtime import Target
+    from ..runtime.targets import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from weft.synth.judge.verify import require_valid
 from weft.synth.time.runtime_model import RuntimeModel
 
 from ..check import check_program, require_good
-from ..runtime import Target
-from ..runtime import target as target_of
+from ..runtime.targets import Target
+from ..runtime.targets import target as target_of
 from . import compile as passes
 from .analyses.grains import MOST_GRAINS as MOST_MOVED
 from .analyses.grains import coarsest

@@ -22,7 +22,7 @@ from ..formats.msccl.read.collective import collective_of, fit
 from ..formats.msccl.read.columns import code_of
 from ..formats.msccl.read.model import XmlAlgo
 from ..formats.msccl.read.msccl_xml import read_msccl_xml
-from ..runtime import RUNTIMES
+from ..runtime.targets import RUNTIMES
 from .interleave import POLICIES, Run, Traces, explain, interleave, unread
 from .layout import BufferLayout, Data, data, layout, number_type, unfit
 from .machine import Control, MessageShape, assemble

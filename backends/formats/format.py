@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..check import Finding
     from ..check.checks import Check
     from ..execute import Execution
-    from ..runtime import Target
+    from ..runtime.targets import Target
     from .listings import Sheets
 
 DEFAULT = "msccl-xml"

@@ -14,7 +14,7 @@ from .format import ProgramFormat
 if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
 
-    from ..runtime import Target
+    from ..runtime.targets import Target
 
 
 @dataclass(frozen=True, slots=True)

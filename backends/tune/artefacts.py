@@ -24,7 +24,7 @@ from ..compile.source import fitted
 from ..formats.msccl.format import MscclXml
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.format import ScriptFile
-from ..runtime import target as target_of
+from ..runtime.targets import target as target_of
 from .variants import Variant
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from ..formats.mscclpp.check import check_plan
 from ..formats.mscclpp.interpret import run_plan
 from ..formats.mscclpp.plan.read import read_plan
 from ..formats.p2p.judge import judge as judge_script
-from ..runtime import target as target_of
+from ..runtime.targets import target as target_of
 
 XML = "msccl-xml"
 

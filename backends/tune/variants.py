@@ -13,7 +13,7 @@ from weft.dsl.nouns.program import Protocol, protocol_of
 from ..compile.compile import CompileOptions
 from ..compile.passes.channels import Spread
 from ..compile.passes.threadblocks import Pairing
-from ..runtime import Target
+from ..runtime.targets import Target
 
 COPIES = (1, 2, 4, 8, 16)
 """Numbers of instances that are tried, as far as more are quicker."""

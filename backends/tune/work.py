@@ -24,7 +24,7 @@ from weft.synth.time.runtime_model import RuntimeModel, model_of
 from ..compile.compile import compile_schedule
 from ..compile.source import fitted
 from ..formats.msccl.emit import require_fit
-from ..runtime import target as target_of
+from ..runtime.targets import target as target_of
 from .binary_grid import on_binary_grid
 from .variants import COPIES, SHAPES, USUAL_COPIES, Variant
 

@@ -11,11 +11,27 @@ was taken off before. So one contraction serves all roots, O(N²) array operatio
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
+
 import numpy as np
 
 from weft.dsl.base.arrays import AnyArray, Bools
 
 _NONE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class TreePrices:
+    """Prices per resource and the least cost of a tree from every rank that holds something.
+
+    ``spent``: cost of the trees of all chunks; ``worth``: price times GB/s, summed.
+    """
+
+    rows: tuple[int, ...]
+    costs: tuple[tuple[int, int], ...]
+    spent: int
+    worth: Fraction
 
 
 def tree_costs(cost: AnyArray) -> list[int]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
+from .arborescence import TreePrices
 from .capacity import Crossing
 from .composite import Line
 from .cut import Cut
@@ -15,7 +16,6 @@ from .distance import Path
 from .flow import Prices
 from .mix import Mix
 from .partition import Partition
-from .tree_prices import TreePrices
 
 _SHOWN = 24
 

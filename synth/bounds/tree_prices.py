@@ -18,7 +18,6 @@ machine. All in integers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from heapq import heappop, heappush
 
@@ -32,23 +31,11 @@ from weft.dsl.nouns.topology import Topology
 
 from ..base.engine import Certificate
 from ..fabric.fabric import fabric_of
-from .arborescence import tree_costs
+from .arborescence import TreePrices, tree_costs
 from .demand import Demand, copying_demand
+from .report import tree_certificate
 
 _EXACT = 1 << 53
-
-
-@dataclass(frozen=True, eq=False)
-class TreePrices:
-    """Prices per row and the least cost of a tree from every rank that holds something.
-
-    ``spent``: cost of the trees of all chunks; ``worth``: price times GB/s, summed.
-    """
-
-    rows: tuple[int, ...]
-    costs: tuple[tuple[int, int], ...]
-    spent: int
-    worth: Fraction
 
 
 def tree_prices(
@@ -63,8 +50,6 @@ def tree_prices(
         UserError: prices that do not fit; a collective whose chunks do not all go from one rank
             each to all ranks (or the reverse); a switch that copies or adds for it.
     """
-    from . import report
-
     demand = _demand(topology, collective)
     rows = _checked(topology, prices)
     machine = topology.reversed() if demand.backwards else topology
@@ -77,7 +62,7 @@ def tree_prices(
     of = collective.message_chunks
     value = spent / worth / (BYTES_PER_US_PER_GBPS * of)
     found = TreePrices(rows, tuple((v, costs[v]) for v in held), spent, worth)
-    return value, report.tree_certificate(topology, found, of, value)
+    return value, tree_certificate(topology, found, of, value)
 
 
 def _demand(topology: Topology, collective: Collective) -> Demand:

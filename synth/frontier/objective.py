@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from weft.dsl.nouns.problem import Objective, Problem
 
 from ..base.engine import Point
-from ..bounds import bounds, lower_bound_us
+from ..bounds.bounds import bounds, lower_bound_us
 from ..time.order import LARGE
 from ..time.schedule_time import simulate
 

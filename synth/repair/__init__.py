@@ -4,8 +4,3 @@ What is broken (:mod:`.damage`) goes around what is dead (:mod:`.trees`) where t
 (:mod:`.prices`): as a whole (:mod:`.mend`), in shares that balance (:mod:`.balanced`), or in equal
 pieces, fewer of them (:mod:`.even`). :mod:`.best` takes what is quickest.
 """
-
-from .best import quickest_repair, repairs
-from .mend import repair
-
-__all__ = ["quickest_repair", "repair", "repairs"]

@@ -29,7 +29,7 @@ from weft.dsl.nouns.topology import Topology
 from weft.dsl.symmetry.detect import automorphisms
 from weft.dsl.symmetry.structure import structure_of
 
-from ..bounds import Bounds, bounds, lower_bound_us
+from ..bounds.bounds import Bounds, bounds, lower_bound_us
 from ..fabric.fabric import fabric_of
 
 ALIKE = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.backends.check import check_program, errors
 from weft.backends.execute import run_program
-from weft.backends.runtime import Target
+from weft.backends.runtime.targets import Target
 from weft.dsl.nouns.program import Program
 
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import SizeRange, parse_bandwidth, parse_microseconds
 
-from ..inputs import seconds, several_sizes, sizes, whole
 from . import shared
 from .shared import CollectiveFlags, Flags, MaybeProblemFlags, flag, unset
+from .values import seconds, several_sizes, sizes, whole
 
 AUTO = "auto"
 """The number of instances that is chosen by simulation."""

@@ -9,9 +9,9 @@ from typing import ClassVar
 from weft.dsl.base.registry import REGISTRIES
 from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
 
-from ..inputs import seconds, whole
 from . import shared
 from .shared import Flags, flag
+from .values import seconds, whole
 
 RANKS = 8
 """Ranks that ``weft profile`` starts."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..inputs import ranks
 from . import shared
 from .shared import Flags, NestedVerbs, Ranks, flag
+from .values import ranks
 
 # --- topo -----------------------------------------------------------------------------------------
 

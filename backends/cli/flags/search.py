@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from weft.dsl.base.errors import UserError
 from weft.dsl.base.units import SizeRange, parse_size_range
 
-from ..inputs import ranks, seconds, several_sizes, sizes, whole
 from . import shared
 from .shared import OBJECTIVES, DownFlags, Flags, MaybeProblemFlags, ProblemFlags, flag, unset
+from .values import ranks, seconds, several_sizes, sizes, whole
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-from ..inputs import Once, ranks, seconds, sizes, valued, whole
+from .values import Once, ranks, seconds, sizes, valued, whole
 
 DESCRIPTIONS = {"failures": "what is left of the machine; may be given several times"}
 """What the help says below the title of a group."""

@@ -16,8 +16,8 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import CompileFlags
 from ..flags.machines import BenchFlags
-from ..inputs import read_topology
 from ..lowering import source_of
+from ..machines import read_topology
 from ..running import format_on, is_script, require_runtime, script_text
 from ..stages import telling
 from ..subjects import read_subject

@@ -193,7 +193,7 @@ def _mended(
     from weft.dsl.nouns.schedule import read
     from weft.synth.fabric.occupancy import us_per_byte
     from weft.synth.judge.verify import require_valid
-    from weft.synth.repair import repairs
+    from weft.synth.repair.best import repairs
 
     from ...tune.options import Warm
     from ...tune.variants import variant_of

@@ -52,6 +52,8 @@ def _run(subject: Subject, args: RunFlags, tell: Telling) -> Ran:
         order = replace(order, given=given)
         return format.run(subject.text, subject.where, asked_of(args), order, tell)
     format = format_named(DEFAULT)
+    # What is compiled here is judged for the target that it is compiled for.
+    args = with_defaults(args)
     text, wanted = _compiled(subject, format, args, tell)
     order = replace(order, wanted=wanted)
     return format.run(text, subject.where, asked_of(args), order, tell)
@@ -76,7 +78,6 @@ def _compiled(
             where=subject.where,
             hint="leave --root out, or name a collective with -c",
         )
-    args = with_defaults(args)
     source = source_of(subject, args)
     options = options_of(args, subject, tell)
     text = made_of(source, format, options, None).text

@@ -15,7 +15,7 @@ from weft.dsl.base.units import format_bytes
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import ShowFlags
-from ..inputs import is_library
+from ..machines import is_library
 from ..noun import Drawn, Kind, Subject
 from ..nouns import convergence_of, shown_schedule
 from ..outputs import check_file_output
@@ -24,7 +24,7 @@ from ..subjects import read_subject
 
 if TYPE_CHECKING:
     from ...ranks.recording import Call
-    from ...report.html import Make
+    from ...report.html.page import Make
     from ...report.html.schedule_page import Shown
 
 
@@ -129,7 +129,7 @@ def _measured(args: ShowFlags) -> Call | None:
 
 def _html(args: ShowFlags, console: Console) -> int:
     """Make the page and write it: to ``-o``, or to stdout."""
-    from ...report.html import fitted
+    from ...report.html.page import fitted
 
     check_file_output(args, console)
     page, text = fitted(_page(args))

@@ -11,8 +11,7 @@ from ..console import Console, columns
 from ..exit_codes import Exit
 from ..flags.nested import TopoImportFlags, TopoShowFlags
 from ..flags.shared import Flags
-from ..inputs import read_topology
-from ..machines import facts_of, machine_line
+from ..machines import facts_of, machine_line, read_topology
 from ..outputs import check_file_output
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from ..console import Console
 from ..exit_codes import Exit
 from ..flags.search import PLACES, TuneFlags, TuningFlags
 from ..flags.shared import DownFlags, ProblemFlags
+from ..flags.values import split_arguments
 from ..inputs import read_problem, takes_root
 from ..libraries import library_facts, tables
 from ..progress import finishing
-from ..sketches import split_arguments
 from ..tuning import REPORT, Pool, check_library_output, page_of, replaceable
 
 if TYPE_CHECKING:

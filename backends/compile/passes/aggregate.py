@@ -34,7 +34,7 @@ from weft.dsl.base.unique_rows import numbered
 from weft.dsl.nouns.program import Protocol
 from weft.dsl.nouns.slots import WIDE
 
-from ...runtime import Target
+from ...runtime.targets import Target
 from ..analyses.flow import NONE, Blocks, Flow, LocalOps, Messages
 
 

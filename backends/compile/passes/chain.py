@@ -29,7 +29,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import REDUCE, Program
 
-from ...runtime import Target
+from ...runtime.targets import Target
 from ..analyses.access import latest
 
 

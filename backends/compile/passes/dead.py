@@ -22,7 +22,7 @@ import numpy as np
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.slots import NONE, OUTPUT, WIDE
 
-from ...runtime import Target
+from ...runtime.targets import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from weft.dsl.nouns.program import OP_NUMBER, Op, Program
 
-from ...runtime import Target
+from ...runtime.targets import Target
 from ..analyses.access import latest, unread
 from ..analyses.order import ProgramOrder
 

@@ -33,7 +33,7 @@ import numpy as np
 from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.nouns.program import NOBODY, OP_NUMBER, OPS, READS_SRC, SENDS, Op, Program
 
-from ...runtime import Target
+from ...runtime.targets import Target
 from ..analyses.access import SlotAccesses, accesses, last_writers, latest
 from ..analyses.order import ProgramOrder, wait_clocks
 

@@ -35,7 +35,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.placement import Placement
 
-from ...runtime import Target
+from ...runtime.targets import Target
 from ..analyses.flow import NONE, SCRATCH, Flow, LocalOps, Messages
 
 

@@ -36,7 +36,7 @@ from weft.dsl.nouns.collective import Collective
 from weft.dsl.nouns.program import OPS, Op, Program
 from weft.dsl.nouns.slots import INPUT, NONE, OUTPUT, SCRATCH, Aliases
 
-from ...runtime import Target
+from ...runtime.targets import Target
 from ..analyses.order import ProgramOrder, messages
 
 UNBOUNDED = 1 << 40

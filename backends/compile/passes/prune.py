@@ -28,7 +28,7 @@ from weft.dsl.nouns.program import (
     offsets,
 )
 
-from ...runtime import Target
+from ...runtime.targets import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import READS_SRC, REDUCE, WRITES_DST, Program
 
-from ...runtime import Target
+from ...runtime.targets import Target
 from .prune import SCRATCH, renumbered
 
 Place = tuple[int, int]

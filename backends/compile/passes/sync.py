@@ -38,7 +38,7 @@ from weft.dsl.base.arrays import Bools, Ints
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.program import Program
 
-from ...runtime import Target
+from ...runtime.targets import Target
 from ..analyses.access import latest
 from ..analyses.order import ProgramOrder, wait_clocks
 

@@ -7,7 +7,7 @@ is refused here: offsets of 16 bits, counts, block numbers, elements per rank.
 
 >>> from weft.dsl.nouns.collective import make
 >>> from weft.dsl.nouns.program import Block, Program, RankProgram
->>> from weft.backends.runtime import MSCCL
+>>> from weft.backends.runtime.targets import MSCCL
 >>> idle = RankProgram((Block(0, None, None, ()),), 1, 1, 0)
 >>> print(emit(Program.of("idle", make("allgather", 1), (idle,), 1), MSCCL, max_bytes=1024), end="")
 <algo name="idle" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="1" coll="allgather" \
@@ -28,8 +28,8 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import Kind
 from weft.dsl.nouns.program import Block, Instr, Op, Program, Protocol, RankProgram
 
-from ...runtime import MSCCL, PORTABLE, Target
-from ...runtime import target as target_of
+from ...runtime.targets import MSCCL, PORTABLE, Target
+from ...runtime.targets import target as target_of
 
 DEFAULT_MAX_BYTES = 1 << 30
 NAME_LENGTH = 63

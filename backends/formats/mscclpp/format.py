@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...check import Finding
     from ...check.checks import Check
     from ...execute import Execution
-    from ...runtime import Target
+    from ...runtime.targets import Target
     from .plan.model import ExecutionPlan
 
 MOST_STEPS = 2_000_000

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...check import Finding
     from ...check.checks import Check
     from ...execute import Execution
-    from ...runtime import Target
+    from ...runtime.targets import Target
 
 GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
 

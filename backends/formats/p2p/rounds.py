@@ -27,7 +27,7 @@ from weft.dsl.nouns.slots import NONE, SCRATCH, WIDE, slice_of
 
 from ...compile.analyses.flow import Flow
 from ...compile.analyses.landing import Slots
-from ...runtime import P2P, Target
+from ...runtime.targets import P2P, Target
 from .model import Message, Part, Round, Script, Work
 from .room import packed
 

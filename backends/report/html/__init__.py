@@ -3,9 +3,3 @@
 Builders (one idea a file) turn nouns into plain facts; the templates turn facts into the page. What
 moves on it (a machine, a Gantt chart) is drawn by the page's own script from one block of JSON.
 """
-
-from __future__ import annotations
-
-from .page import Make, fitted, render
-
-__all__ = ["Make", "fitted", "render"]

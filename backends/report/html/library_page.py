@@ -12,7 +12,7 @@ from weft.dsl.nouns.schedule import Schedule
 from weft.synth.bounds import Bounds, bounds
 
 from ...compile.compile import CompileOptions
-from ...runtime import MSCCL
+from ...runtime.targets import MSCCL
 from ...tune.variants import variant_of
 from .chart import Series
 from .curves import size_charts

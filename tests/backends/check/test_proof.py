@@ -23,7 +23,7 @@ from weft.backends.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
-from weft.backends.runtime import EXECUTOR, MSCCL, PORTABLE, RCCL
+from weft.backends.runtime.targets import EXECUTOR, MSCCL, PORTABLE, RCCL
 from weft.dsl.base.layers import Successors, layers
 from weft.dsl.nouns.collective import make, one_shot_allreduce
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice

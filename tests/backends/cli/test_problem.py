@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import Weft
 
-from weft.backends.cli.inputs import ranks, seconds, whole
+from weft.backends.cli.flags.values import ranks, seconds, whole
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.collective import make
 

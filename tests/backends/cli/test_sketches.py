@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command import Weft
 
-from weft.backends.cli.sketches import split_arguments
+from weft.backends.cli.flags.values import split_arguments
 from weft.dsl.base.errors import UserError
 
 IMPOSSIBLE = """\

@@ -12,7 +12,7 @@ from weft.backends.compile.passes.fence import Fence
 from weft.backends.compile.pipeline import DEFAULT_PASSES
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
-from weft.backends.runtime import MSCCL, RCCL
+from weft.backends.runtime.targets import MSCCL, RCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Op, Program, Protocol
 from weft.synth.engines.classic.catalog import classic_algorithm

@@ -27,7 +27,7 @@ from weft.backends.compile.passes.trace import Trace
 from weft.backends.execute import collective_of, run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
-from weft.backends.runtime import EXECUTOR, MSCCL, RCCL, Target
+from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective, custom
 from weft.dsl.nouns.program import Op, Program, Protocol

@@ -20,7 +20,7 @@ from weft.backends.compile.compile import (
     compile_schedule,
 )
 from weft.backends.compile.pipeline import ORDER, form, parse_passes, require_applicable
-from weft.backends.runtime import MSCCL, Target
+from weft.backends.runtime.targets import MSCCL, Target
 from weft.dsl.base.errors import CheckFailed, UserError
 from weft.dsl.base.registry import PASSES
 from weft.dsl.nouns.program import Program, Protocol

@@ -14,7 +14,7 @@ from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.prune import Prune
 from weft.backends.compile.passes.scratch import Scratch
 from weft.backends.compile.pipeline import DEFAULT_PASSES
-from weft.backends.runtime import EXECUTOR, MSCCL, RCCL, TARGETS
+from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL, TARGETS
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Buffer, Instr, Op, Program, RankProgram, Slice
 from weft.dsl.nouns.schedule import Schedule

@@ -18,7 +18,7 @@ from weft.backends.compile.analyses.planned import planned
 from weft.backends.compile.analyses.unroll import unrolled
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.execute import run_program
-from weft.backends.runtime import EXECUTOR, MSCCL, RCCL
+from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.collective import make

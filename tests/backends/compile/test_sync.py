@@ -13,7 +13,7 @@ from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.fuse import Fuse
 from weft.backends.compile.passes.sync import Sync
 from weft.backends.execute import run_program
-from weft.backends.runtime import MSCCL, RCCL
+from weft.backends.runtime.targets import MSCCL, RCCL
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import Block, Instr, Program, Protocol, RankProgram

@@ -13,14 +13,13 @@ from pages import classic, library, sharing, written
 
 from weft.backends.cli import main
 from weft.backends.compile.compile import compile_schedule
-from weft.backends.report.html import render
 from weft.backends.report.html.chunks import runs
 from weft.backends.report.html.code import chunks_moved
 from weft.backends.report.html.convergence import convergence_section
 from weft.backends.report.html.lanes import CELLS, TICKS, Bars, Row, density, lane
 from weft.backends.report.html.library_page import middle, size_words
 from weft.backends.report.html.listing import same_ranks
-from weft.backends.report.html.page import byte_words, microseconds, script_json
+from weft.backends.report.html.page import byte_words, microseconds, render, script_json
 from weft.backends.report.html.schedule import Look, loads_of, schedule_view
 from weft.backends.report.html.schedule_page import Shown, schedule_page
 from weft.backends.report.layout import layout

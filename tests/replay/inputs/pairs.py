@@ -1,6 +1,6 @@
 """A collective of our own: every even rank wants what its right neighbour has."""
 
-from weft.dsl.collective import custom
+from weft import custom
 
 ranks = 4
 collective = custom(

@@ -13,15 +13,12 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
-
-from weft.dsl.base.arrays import AnyArray
 
 from ..plan.model import ExecutionPlan
 from .assemble import Assembler
 from .memory import MemoryPlace, PlanMemory, Write
-from .micro import LATER, SHARES, Barrier, Carried, Key, Meet, Micro, Posted
+from .micro import LATER, SHARES, Barrier, BlockRun, Carried, Key, Meet, Micro, Posted, Thread
 
 POLICIES = ("uniform", "bursts", "greedy", "priorities", "latest", "slow rank")
 """How the next thread is picked."""
@@ -34,32 +31,6 @@ SLOW_HOST = 0.05
 
 THREADS = 2
 """Threads of a block: two show all that more would."""
-
-
-@dataclass(slots=True, eq=False)
-class Thread:
-    """A thread: where it is, how far within one operation, what it wrote since the last nop."""
-
-    block: BlockRun
-    number: int
-    pc: int = 0
-    progress: int = 0
-    launch: int = 0
-    saved: AnyArray | None = None
-    writes: list[Write] = field(default_factory=list)
-
-
-@dataclass(slots=True, eq=False)
-class BlockRun:
-    """A thread block: its code, its threads, what all of them had written at the last nop."""
-
-    rank: int
-    number: int
-    code: list[Micro]
-    origin: list[int]
-    threads: list[Thread] = field(default_factory=list)
-    arrived: list[Thread] = field(default_factory=list)
-    written: list[Write] = field(default_factory=list)
 
 
 class PlanMachine:

@@ -7,15 +7,14 @@ run (small messages keep few threads busy), so that a missing ``nop`` shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from weft.dsl.base.arrays import AnyArray
 
-from .memory import MemoryPlace, Write
-
-if TYPE_CHECKING:
-    from .machine import PlanMachine, Thread
+from .memory import MemoryPlace, PlanMemory, Write
 
 Key = tuple[str, int, int]
 """What a thread waits for: a kind, a rank, a number."""
@@ -31,13 +30,86 @@ SHARES = (
 )
 """The elements of thread 0 and thread 1, in the ways that a run may choose from."""
 
+Posted = tuple[tuple[MemoryPlace, MemoryPlace, int] | None, int | None]
+"""A put (source, sink, launch), or a signal (channel at the other end)."""
+
+Carried = tuple[Write, ...]
+
+
+class Running(Protocol):
+    """The running machine as micro-operations see it: memory, channels and semaphores."""
+
+    memory: PlanMemory
+    threads: int
+    tokens: list[deque[Carried]]
+    posted: list[deque[Posted]]
+
+    def share(self, operation: int, t: Thread) -> slice:
+        """Return the elements of an operation that a thread handles."""
+        ...
+
+    def pauses(self) -> bool:
+        """Test whether a thread stops between reading and writing."""
+        ...
+
+    def write(self, t: Thread, sink: MemoryPlace, share: slice, values: Any) -> None:
+        """Write into own memory at once; into a peer's, some time."""
+
+    def written_by(self, t: Thread) -> Carried:
+        """Return what a release by a thread covers: its own writes, others' up to the last nop."""
+        ...
+
+    def arrive(self, writes: Iterable[Write]) -> None:
+        """Let writes arrive."""
+
+    def signal(self, target: int, carried: Carried) -> None:
+        """Add a signal at the other end of a channel."""
+
+    def post(
+        self, port: int, put: tuple[MemoryPlace, MemoryPlace, int] | None, signal: int | None
+    ) -> None:
+        """Hand a put or a signal to the proxy of a port channel."""
+
+    def take(self, rank: int, semaphore: int) -> bool:
+        """Take one from a semaphore, if there is one."""
+        ...
+
+    def give(self, rank: int, semaphore: int) -> None:
+        """Give one to a semaphore."""
+
 
 class Micro:
     """One thing that all threads of a block do."""
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """Do it for one thread, or say what it waits for."""
         raise NotImplementedError("meetings of threads are the machine's")
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """A thread: where it is, how far within one operation, what it wrote since the last nop."""
+
+    block: BlockRun
+    number: int
+    pc: int = 0
+    progress: int = 0
+    launch: int = 0
+    saved: AnyArray | None = None
+    writes: list[Write] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class BlockRun:
+    """A thread block: its code, its threads, what all of them had written at the last nop."""
+
+    rank: int
+    number: int
+    code: list[Micro]
+    origin: list[int]
+    threads: list[Thread] = field(default_factory=list)
+    arrived: list[Thread] = field(default_factory=list)
+    written: list[Write] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +133,7 @@ class Signal(Micro):
     ports: tuple[int, ...]
     relaxed: bool
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         for k in range(t.number, len(self.targets), m.threads):
             if self.ports:
@@ -79,7 +151,7 @@ class Wait(Micro):
     channels: tuple[int, ...]
     relaxed: bool
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         while (k := t.number + t.progress * m.threads) < len(self.channels):
             tokens = m.tokens[self.channels[k]]
@@ -98,7 +170,7 @@ class Acquire(Micro):
 
     ids: tuple[int, ...]
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         rank = t.block.rank
         while (k := t.number + t.progress * m.threads) < len(self.ids):
@@ -114,7 +186,7 @@ class Release(Micro):
 
     ids: tuple[int, ...]
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         for k in range(t.number, len(self.ids), m.threads):
             m.arrive(m.written_by(t))
@@ -130,7 +202,7 @@ class Move(Micro):
     sources: tuple[MemoryPlace, ...]
     sinks: tuple[MemoryPlace, ...]
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         share = m.share(self.number, t)
         for source, sink in zip(self.sources, self.sinks, strict=True):
@@ -151,7 +223,7 @@ class Combine(Micro):
     packets: tuple[MemoryPlace, ...]
     sinks: tuple[MemoryPlace, ...]
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         share = m.share(self.number, t)
         if t.saved is None:
@@ -185,7 +257,7 @@ class Arrived(Micro):
     number: int
     packets: MemoryPlace
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         marks = m.memory.views(self.packets, t.launch)[1]
         assert marks is not None
@@ -202,7 +274,7 @@ class Post(Micro):
     sinks: tuple[MemoryPlace, ...]
     targets: tuple[int, ...]
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         for k in range(t.number, len(self.sources), m.threads):
             m.post(self.ports[k], (self.sources[k], self.sinks[k], t.launch), None)
@@ -217,15 +289,9 @@ class Flush(Micro):
 
     ports: tuple[int, ...]
 
-    def run(self, m: PlanMachine, t: Thread) -> Key | None:
+    def run(self, m: Running, t: Thread) -> Key | None:
         """See above."""
         for k in range(t.number, len(self.ports), m.threads):
             if m.posted[self.ports[k]]:
                 return ("flush", 0, self.ports[k])
         return None
-
-
-Posted = tuple[tuple[MemoryPlace, MemoryPlace, int] | None, int | None]
-"""A put (source, sink, launch), or a signal (channel at the other end)."""
-
-Carried = tuple[Write, ...]

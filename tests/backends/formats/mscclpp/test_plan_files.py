@@ -18,7 +18,7 @@ from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.format import MscclppJson
 from weft.backends.formats.mscclpp.interpret import collective_of, run_plan
 from weft.backends.formats.mscclpp.plan.model import ExecutionPlan, Operation, PlanOp
-from weft.backends.runtime import MSCCL
+from weft.backends.runtime.targets import MSCCL
 from weft.dsl.base.errors import BadFile, UnknownName, UserError
 from weft.dsl.base.units import SizeRange
 from weft.dsl.catalogue import topology

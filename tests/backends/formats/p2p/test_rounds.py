@@ -18,7 +18,7 @@ from weft.backends.formats.p2p.model import Script
 from weft.backends.formats.p2p.read import read_script
 from weft.backends.formats.p2p.rounds import script_of
 from weft.backends.formats.p2p.text import parse, write
-from weft.backends.runtime import P2P
+from weft.backends.runtime.targets import P2P
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.algorithm import Algorithm, Moves
 from weft.dsl.nouns.collective import make

@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from .cli import main as weft
+from . import main as weft
 
 COLLECTIVES = ("allgather", "alltoall", "broadcast", "allreduce")
 

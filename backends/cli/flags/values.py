@@ -1,0 +1,142 @@
+"""Values of flags from their texts: sizes, times, ranks, whole numbers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from weft.dsl.base.errors import UserError
+from weft.dsl.base.spans import Source, Span
+from weft.dsl.base.spec import Item, split
+from weft.dsl.base.units import SizeRange, parse_microseconds, parse_size_range
+
+T = TypeVar("T")
+
+LARGEST_WHOLE = 2**31 - 1
+"""Seeds and counts go to solvers as 32-bit integers."""
+
+LARGEST_GROUP = 1 << 20
+"""A longer group or range of ranks is a slip of the pen."""
+
+LARGEST_MESSAGE = 1 << 50
+LONGEST_BUDGET_US = 365 * 24 * 3600 * 10**6
+_ARGUMENTS = re.compile(r"(?P<sketch>.+?):(?P<arguments>\w+=[^:/]*)")
+
+
+def valued(flag: str, parse: Callable[[str], T]) -> Callable[[str], T]:
+    """For argparse's ``type=``: our own errors, which name the flag they came by."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except UserError as error:
+            error.where = error.where or f"{flag} {text[:60]}"
+            raise
+
+    return convert
+
+
+def whole(low: int, high: int = LARGEST_WHOLE) -> Callable[[str], int]:
+    """A parser of whole numbers between two limits."""
+
+    def parse(text: str) -> int:
+        digits = text.strip().removeprefix("-")
+        if not digits.isdecimal() or not digits.isascii():
+            raise UserError(f"{text[:40]!r} is not a whole number")
+        value = int(text) if len(digits) < 20 else high + 1
+        if not low <= value <= high:
+            raise UserError(f"{text[:40]} is outside {low} … {high}")
+        return value
+
+    return parse
+
+
+class Once(argparse.Action):
+    """A flag whose value a second one would replace without a word."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Keep the value, if it is the first."""
+        if getattr(namespace, self.dest) is not None:
+            raise UserError(f"{option_string} is given twice", hint="one at a time")
+        setattr(namespace, self.dest, values)
+
+
+def sizes(text: str) -> SizeRange:
+    """A size or range of sizes, of which no machine is too small."""
+    size = parse_size_range(text)
+    if size.high > LARGEST_MESSAGE:
+        raise UserError(f"size {text[:40]!r} is more than 1024 TiB")
+    return size
+
+
+def several_sizes(text: str) -> tuple[int, ...]:
+    """Sizes and ranges of them with commas between, each size once, in order."""
+    found = {size for part in text.split(",") for size in sizes(part.strip()).powers()}
+    return tuple(sorted(found))
+
+
+def seconds(text: str) -> float:
+    """A positive time in seconds."""
+    value = parse_microseconds(text)
+    if not 0 < value <= LONGEST_BUDGET_US:
+        what = "not positive" if value <= 0 else "longer than a year"
+        raise UserError(f"time {text[:40]!r} is {what}", hint="write for example 60s")
+    return float(value) / 1e6
+
+
+def ranks(text: str) -> tuple[int, ...]:
+    """``0,1,4..7`` as (0, 1, 4, 5, 6, 7).
+
+    Raises:
+        UserError: nothing, or something else, is named.
+    """
+    result: list[int] = []
+    number = whole(0, LARGEST_GROUP)
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        if part.replace("-", "", 1).isdecimal() and "-" in part[1:]:
+            raise UserError(
+                f"{part[:40]!r} is not a rank",
+                hint=f"a range is written {part[:40].replace('-', '..')}",
+            )
+        first, dots, last = part.partition("..")
+        low = number(first)
+        high = number(last) if dots else low
+        if high < low:
+            raise UserError(f"the range {part} is empty", hint=f"write {high}..{low}")
+        result += range(low, high + 1)
+    if not result:
+        raise UserError("no rank is named", hint="write for example 0,1,4..7")
+    return tuple(result)
+
+
+def split_arguments(text: str) -> tuple[str, dict[str, int]]:
+    """``dgx2_relay:nodes=4`` as the name and the values of the sketch's parameters.
+
+    Raises:
+        UserError: a value that is no whole number.
+    """
+    match = _ARGUMENTS.fullmatch(text)
+    if match is None or os.path.exists(text):
+        return text, {}
+    arguments = {}
+    given = Span(Source("--sketch", text), match.start("arguments"), len(text))
+    for part in split(given, braces=False):
+        item = Item.of(part)
+        key, value = item.key.text.strip() if item.key else "", item.value.text.strip()
+        if not (re.fullmatch(r"\w+", key) and re.fullmatch(r"-?\d{1,9}", value)):
+            raise UserError(
+                f"{part.text!r} is not the value of a parameter",
+                hint="write for example nodes=2",
+                where=part,
+            )
+        arguments[key] = int(value)
+    return match["sketch"], arguments

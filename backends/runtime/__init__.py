@@ -1,0 +1,1 @@
+"""The runtimes that programs are compiled for and judged by: their limits and payloads."""
