@@ -29,7 +29,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from weft.backends.check import check_program
+    from weft.backends.check.checker import check_program
     from weft.backends.compile.compile import CompileOptions
     from weft.backends.compile.prepare import (
         artefact,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         compile_program,
         compile_schedule,
     )
-    from weft.backends.execute import run_xml as run_msccl_xml
+    from weft.backends.execute.execute import run_xml as run_msccl_xml
     from weft.backends.formats.msccl.emit import emit as emit_msccl_xml
     from weft.backends.formats.msccl.read import collective_of, program_of, read_msccl_xml
     from weft.backends.formats.mscclpp.interpret import run_plan as run_mscclpp_json
@@ -109,7 +109,7 @@ _HOME: Final = MappingProxyType(
         "WeftError": "weft.dsl.base.errors:WeftError",
         "artefact": "weft.backends.compile.prepare:artefact",
         "bounds": "weft.synth.bounds:bounds",
-        "check_program": "weft.backends.check:check_program",
+        "check_program": "weft.backends.check.checker:check_program",
         "collective_of": "weft.backends.formats.msccl.read:collective_of",
         "compile_algorithm": "weft.backends.compile.prepare:compile_algorithm",
         "compile_program": "weft.backends.compile.prepare:compile_program",
@@ -126,7 +126,7 @@ _HOME: Final = MappingProxyType(
         "program_of": "weft.backends.formats.msccl.read:program_of",
         "read_msccl_xml": "weft.backends.formats.msccl.read:read_msccl_xml",
         "read_schedule": "weft.dsl.nouns.schedule:read",
-        "run_msccl_xml": "weft.backends.execute:run_xml",
+        "run_msccl_xml": "weft.backends.execute.execute:run_xml",
         "run_mscclpp_json": "weft.backends.formats.mscclpp.interpret:run_plan",
         "simulate": "weft.synth.time.schedule_time:simulate",
         "simulate_program": "weft.synth.time.program_time:simulate_program",

@@ -470,7 +470,8 @@ class AlgorithmNoun(CodeNoun):
         """The program that it becomes by default; ``compile`` has the options."""
         from weft.dsl.nouns.program import Protocol
 
-        from ..check import check_program, require_good
+        from ..check.checker import check_program
+        from ..check.findings import require_good
         from ..compile.compile import CompileOptions, compile_algorithm
         from ..runtime.targets import target
 
@@ -484,7 +485,7 @@ class AlgorithmNoun(CodeNoun):
 
     def check(self, subject: Subject, args: argparse.Namespace, console: Console) -> list[Check]:
         """Its lines are judged as they run; then the program that it becomes."""
-        from ..check import report_program
+        from ..check.checker import report_program
         from ..compile.compile import CompileOptions, compile_algorithm
         from ..runtime.targets import target
 

@@ -14,8 +14,8 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import count, microseconds, number, table
 from weft.dsl.base.units import format_bytes
 
-from ..check import require_good
 from ..check.checks import Check, checks_text
+from ..check.findings import require_good
 from ..compile.request import Request
 from ..formats.format import of_runtime
 from ..formats.p2p.format import GOOD, ScriptFile

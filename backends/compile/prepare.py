@@ -18,7 +18,8 @@ from weft.dsl.nouns.program import Program
 from weft.dsl.nouns.schedule import Schedule
 from weft.dsl.nouns.topology import Topology
 
-from ..check import check_program, require_good
+from ..check.checker import check_program
+from ..check.findings import require_good
 from .compile import AUTO, CompileOptions
 from .instances import Clock, Timing, all_instances, clock_for, quickest, timing_of
 from .request import Made, Request

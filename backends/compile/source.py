@@ -22,7 +22,8 @@ from weft.synth.engines.packing.trees.quantize import quantize
 from weft.synth.judge.verify import require_valid
 from weft.synth.time.runtime_model import RuntimeModel
 
-from ..check import check_program, require_good
+from ..check.checker import check_program
+from ..check.findings import require_good
 from ..runtime.targets import Target
 from ..runtime.targets import target as target_of
 from . import compile as passes

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.topology import Topology
     from weft.synth.time.runtime_model import RuntimeModel
 
-    from ..check import Finding
     from ..check.checks import Check
-    from ..execute import Execution
+    from ..check.findings import Finding
+    from ..execute.execute import Execution
     from ..runtime.targets import Target
     from .listings import Sheets
 
@@ -289,8 +289,8 @@ class Format:
             CheckFailed: a checker rejects the program, or the text.
             UserError: the format cannot express it.
         """
-        from ..check import require_good
         from ..check.checks import Check
+        from ..check.findings import require_good
 
         assert request.program is not None
         assert request.target is not None
@@ -338,7 +338,8 @@ class ProgramFormat(Format):
 
     def held(self, text: str, where: str, asked: Asked) -> Held:
         """The program in a file, found good by the program checker."""
-        from ..check import check_program, require_good
+        from ..check.checker import check_program
+        from ..check.findings import require_good
 
         program: Program = self.read(text, where)
         require_good(check_program(program), where)
@@ -346,7 +347,7 @@ class ProgramFormat(Format):
 
     def check(self, text: str, where: str, asked: Asked) -> list[Check]:
         """The collective and the size, then proofs and findings of the program checker."""
-        from ..check import report_program
+        from ..check.checker import report_program
         from ..check.checks import Check, of_report
 
         program: Program = self.read(text, where)
@@ -356,7 +357,7 @@ class ProgramFormat(Format):
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         """What the program checker finds in the file."""
-        from ..check import check_program
+        from ..check.checker import check_program
 
         return check_program(self.read(text, where), target)
 
@@ -371,7 +372,7 @@ class ProgramFormat(Format):
         tell: Telling = silent,
     ) -> Execution:
         """Run the program in the interpreter."""
-        from ..execute import run_program
+        from ..execute.execute import run_program
 
         program = self.read(text, where)
         return run_program(program, interleavings=interleavings, seed=seed, tell=tell)

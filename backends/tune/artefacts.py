@@ -17,7 +17,7 @@ from weft.dsl.nouns.collective import Collective, Kind
 from weft.dsl.nouns.library import Artefact
 from weft.dsl.nouns.schedule import Schedule, load
 
-from ..check import require_good
+from ..check.findings import require_good
 from ..compile.analyses.grains import coarsest
 from ..compile.compile import compile_schedule
 from ..compile.source import fitted

@@ -20,8 +20,10 @@ from weft.synth.judge.verify import verify
 from weft.synth.time.program_time import ProgramClock
 from weft.synth.time.runtime_model import model_of
 
-from ..check import RUNTIMES, Finding, check_program, check_xml, errors, sizes_of
+from ..check.checker import check_program, check_xml
 from ..check.checks import Check
+from ..check.findings import Finding, errors
+from ..check.header import sizes_of
 from ..compile.analyses.grains import coarsest, same_question
 from ..formats.msccl.read import program_of, read_msccl_xml
 from ..formats.msccl.read.collective import NAMES, fit
@@ -29,6 +31,7 @@ from ..formats.mscclpp.check import check_plan
 from ..formats.mscclpp.interpret import run_plan
 from ..formats.mscclpp.plan.read import read_plan
 from ..formats.p2p.judge import judge as judge_script
+from ..runtime.targets import RUNTIMES
 from ..runtime.targets import target as target_of
 
 XML = "msccl-xml"

@@ -17,7 +17,7 @@ from weft.dsl.base.registry import BACKENDS
 from weft.dsl.base.units import SizeRange
 from weft.synth.time.schedule_time import simulate
 
-from ..check import require_good
+from ..check.findings import require_good
 from ..formats.p2p.compile import compile_script
 from ..formats.p2p.data import type_named, units_of
 from ..formats.p2p.emit import function_of

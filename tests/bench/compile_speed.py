@@ -22,7 +22,8 @@ import large
 from rich.console import Console
 from rich.table import Table
 
-from weft.backends.check import check_program, errors
+from weft.backends.check.checker import check_program
+from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.pipeline import DEFAULT_PASSES, Pass, of_form
 from weft.backends.formats.msccl.emit import emit

@@ -16,7 +16,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from weft.backends.check import check_program, errors
+from weft.backends.check.checker import check_program
+from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.channels import Spread
 from weft.backends.compile.passes.threadblocks import Pairing

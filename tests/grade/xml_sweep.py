@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
-from weft.backends.check import check_program, check_xml, errors
+from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_schedule
-from weft.backends.execute import run_xml
+from weft.backends.execute.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.runtime.targets import EXECUTOR, MSCCL

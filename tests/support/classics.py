@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from weft.backends.check import check_program
+from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_algorithm
 from weft.backends.compile.pipeline import DEFAULT_PASSES
-from weft.backends.execute import run_program
+from weft.backends.execute.execute import run_program
 from weft.dsl.catalogue import topology
 from weft.dsl.nouns.program import Program, Protocol
 from weft.dsl.nouns.topology import Topology

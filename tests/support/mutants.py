@@ -17,9 +17,10 @@ from exhibit import exhibits
 from right import RIGHT
 from xml_edit import File
 
-from weft.backends.check import Finding, check_program, check_xml, errors
+from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.findings import Finding, errors
 from weft.backends.compile.compile import CompileOptions, compile_schedule
-from weft.backends.execute import run_algo, run_program
+from weft.backends.execute.execute import run_algo, run_program
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.runtime.targets import EXECUTOR, RCCL

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from weft.backends.check import check_program, errors
-from weft.backends.execute import run_program
+from weft.backends.check.checker import check_program
+from weft.backends.check.findings import errors
+from weft.backends.execute.execute import run_program
 from weft.backends.runtime.targets import Target
 from weft.dsl.nouns.program import Program
 

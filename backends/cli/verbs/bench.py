@@ -11,7 +11,7 @@ from weft.dsl.base.errors import UserError
 from weft.dsl.base.tables import microseconds, number, table
 from weft.dsl.base.units import SizeRange, format_bytes
 
-from ...check import require_good
+from ...check.findings import require_good
 from ..console import Console
 from ..exit_codes import Exit
 from ..flags.files import CompileFlags

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
     from weft.synth.time.runtime_model import RuntimeModel
 
-    from ...check import Finding
     from ...check.checks import Check
-    from ...execute import Execution
+    from ...check.findings import Finding
+    from ...execute.execute import Execution
     from ...runtime.targets import Target
     from ..listings import Sheets
     from .read.model import XmlAlgo
@@ -61,7 +61,8 @@ class MscclXml(Format):
             UserError: the file is for separate buffers, or flags contradict it.
             CheckFailed: it is wrong.
         """
-        from ...check import check_xml, require_good
+        from ...check.checker import check_xml
+        from ...check.findings import require_good
         from .read import program_of
 
         algo = _read(text, where)
@@ -80,7 +81,7 @@ class MscclXml(Format):
 
     def check(self, text: str, where: str, asked: Asked) -> list[Check]:
         """The form, then proofs and findings of the program checker."""
-        from ...check import report_xml
+        from ...check.checker import report_xml
         from ...check.checks import Check, of_report
 
         algo = _read(text, where)
@@ -97,7 +98,7 @@ class MscclXml(Format):
 
     def findings(self, text: str, where: str, target: str | None) -> Sequence[Finding]:
         """Check the file with the program checker."""
-        from ...check import check_xml
+        from ...check.checker import check_xml
 
         return check_xml(_read(text, where), target)
 
@@ -107,9 +108,9 @@ class MscclXml(Format):
         Raises:
             UserError: a flag says nothing about a file that is compiled already, or contradicts it.
         """
-        from ...check import check_xml
+        from ...check.checker import check_xml
         from ...check.checks import Check, of_findings
-        from ...execute import run_algo
+        from ...execute.execute import run_algo
 
         given = [name for name in order.given if name not in ("target", "size")]
         if given:
@@ -153,7 +154,7 @@ class MscclXml(Format):
         tell: Telling = silent,
     ) -> Execution:
         """Run the file in the interpreter."""
-        from ...execute import run_algo
+        from ...execute.execute import run_algo
 
         return run_algo(
             _read(text, where), collective, interleavings=interleavings, seed=seed, tell=tell

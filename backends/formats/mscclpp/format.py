@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.program import Program
     from weft.dsl.nouns.topology import Topology
 
-    from ...check import Finding
     from ...check.checks import Check
-    from ...execute import Execution
+    from ...check.findings import Finding
+    from ...execute.execute import Execution
     from ...runtime.targets import Target
     from .plan.model import ExecutionPlan
 

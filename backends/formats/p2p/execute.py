@@ -13,7 +13,7 @@ from weft.dsl.base.arrays import AnyArray
 from weft.dsl.base.progress import Telling, silent
 from weft.dsl.nouns.collective import Collective, Kind
 
-from ...execute import Execution
+from ...execute.execute import Execution
 from .data import Exam, type_named, units_of
 from .embedded.threads import Hub, Threads
 

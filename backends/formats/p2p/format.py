@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from weft.dsl.nouns.collective import Collective
     from weft.dsl.nouns.program import Program
 
-    from ...check import Finding
     from ...check.checks import Check
-    from ...execute import Execution
+    from ...check.findings import Finding
+    from ...execute.execute import Execution
     from ...runtime.targets import Target
 
 GOOD = "no wrong address, unmatched message or buffer in use twice; every output is proved"
@@ -172,8 +172,8 @@ class ScriptFile(Format):
         Raises:
             CheckFailed: what was made is wrong.
         """
-        from ...check import require_good
         from ...check.checks import Check
+        from ...check.findings import require_good
 
         tell("rounds")
         script = self.script(request)

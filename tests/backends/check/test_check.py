@@ -22,10 +22,11 @@ from msccl_files import (
 from networks import networks
 from operations import topological_order
 
-from weft.backends.check import TARGETS, Finding, check_program, check_xml, errors
 from weft.backends.check.bounds import Buffers
+from weft.backends.check.checker import check_program, check_xml
 from weft.backends.check.connections import connect
 from weft.backends.check.deadlock import hang, waits
+from weft.backends.check.findings import Finding, errors
 from weft.backends.check.graph import Edge, expand, find_cycle
 from weft.backends.check.races import levels, races
 from weft.backends.execute.interleave import POLICIES, interleave
@@ -34,6 +35,7 @@ from weft.backends.execute.machine import MessageShape, assemble
 from weft.backends.execute.memory import BufferMemory
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.backends.formats.msccl.read.columns import code_of
+from weft.backends.runtime.targets import TARGETS
 from weft.dsl.base.errors import UnknownName
 from weft.dsl.nouns.collective import make
 from weft.dsl.nouns.program import OPS, Block, Buffer, Instr, Op, Program, RankProgram, Slice

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from operations import topological_order
 from wait_programs import programs
 
-from weft.backends.check import check_program, errors, races
+from weft.backends.check import races
+from weft.backends.check.checker import check_program
 from weft.backends.check.connections import connect
+from weft.backends.check.findings import errors
 from weft.backends.check.graph import Edge, Graph, expand
 from weft.backends.check.races import ordered_locally
 from weft.dsl.nouns.collective import make

@@ -15,7 +15,8 @@ from exhibit import exhibits
 from mutants import mutants, programs, texts
 from xml_edit import File
 
-from weft.backends.check import check_program, check_xml, errors
+from weft.backends.check.checker import check_program, check_xml
+from weft.backends.check.findings import errors
 from weft.backends.formats.msccl.read import read_msccl_xml
 from weft.dsl.nouns.program import Block, Instr, Program, Protocol, RankProgram, Slice
 

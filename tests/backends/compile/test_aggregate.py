@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.backends.check import check_program
+from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.passes.aggregate import Aggregate
 from weft.backends.compile.passes.channels import Channels

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from msccl_rules import published
 from proof import prove, steps
 
-from weft.backends.check import check_program, errors
+from weft.backends.check.checker import check_program
+from weft.backends.check.findings import errors
 from weft.backends.compile.analyses.forwarding import earliest, urgency
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.channels import Channels, Spread

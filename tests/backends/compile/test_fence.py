@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from classics import wrong
 
-from weft.backends.check import check_program, check_xml
+from weft.backends.check.checker import check_program, check_xml
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_algorithm
 from weft.backends.compile.passes.fence import Fence

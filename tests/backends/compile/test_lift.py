@@ -14,7 +14,7 @@ from msccl_files import Gpu, Tb, algo, pairs_allreduce, ring_allgather, ring_all
 from proof import good
 from random_moves import moves, random_algorithm
 
-from weft.backends.check import check_program, check_xml
+from weft.backends.check.checker import check_program, check_xml
 from weft.backends.check.findings import errors
 from weft.backends.compile.compile import (
     CompileOptions,
@@ -24,9 +24,10 @@ from weft.backends.compile.compile import (
 )
 from weft.backends.compile.passes.lift import Lift, folded
 from weft.backends.compile.passes.trace import Trace
-from weft.backends.execute import collective_of, run_xml
+from weft.backends.execute.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
+from weft.backends.formats.msccl.read.collective import collective_of
 from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL, Target
 from weft.dsl.nouns.algorithm import Algorithm
 from weft.dsl.nouns.collective import Collective, custom

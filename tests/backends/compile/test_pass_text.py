@@ -10,7 +10,7 @@ import pytest
 from proof import good
 from random_moves import random_algorithm
 
-from weft.backends.check import check_program
+from weft.backends.check.checker import check_program
 from weft.backends.check.findings import errors
 from weft.backends.compile.analyses.flow import Flow
 from weft.backends.compile.compile import (

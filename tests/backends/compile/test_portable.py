@@ -8,13 +8,14 @@ import patterns
 import pytest
 from msccl_files import algo, exchange, pairs_allreduce, ring_allgather, samples
 
-from weft.backends.check import RUNTIMES, check_xml, errors, report_xml
+from weft.backends.check.checker import check_xml, report_xml
+from weft.backends.check.findings import errors
 from weft.backends.cli import main
 from weft.backends.compile.compile import CompileOptions, compile_schedule
-from weft.backends.execute import run_xml
+from weft.backends.execute.execute import run_xml
 from weft.backends.formats.msccl.emit import emit
 from weft.backends.formats.msccl.read import read_msccl_xml
-from weft.backends.runtime.targets import PORTABLE
+from weft.backends.runtime.targets import PORTABLE, RUNTIMES
 from weft.dsl.base.errors import UserError
 from weft.dsl.nouns.program import Op, Program, Protocol
 from weft.dsl.nouns.schedule import Schedule

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shares import in_pieces, moved, parts, with_priorities, with_sizes
 
-from weft.backends.check import check_program
+from weft.backends.check.checker import check_program
 from weft.backends.compile.analyses.grains import coarsest, schedule_in_grains
 from weft.backends.compile.analyses.planned import planned
 from weft.backends.compile.analyses.unroll import unrolled
 from weft.backends.compile.compile import CompileOptions, compile_schedule
-from weft.backends.execute import run_program
+from weft.backends.execute.execute import run_program
 from weft.backends.runtime.targets import EXECUTOR, MSCCL, RCCL
 from weft.dsl.base.errors import UserError
 from weft.dsl.catalogue import topology

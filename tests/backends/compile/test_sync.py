@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wait_programs import COPY, after, local_edges, longest, message_edges, programs
 
-from weft.backends.check import check_program, errors
+from weft.backends.check.checker import check_program
+from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_schedule
 from weft.backends.compile.passes.fuse import Fuse
 from weft.backends.compile.passes.sync import Sync
-from weft.backends.execute import run_program
+from weft.backends.execute.execute import run_program
 from weft.backends.runtime.targets import MSCCL, RCCL
 from weft.dsl.base.errors import CheckFailed
 from weft.dsl.nouns.collective import make

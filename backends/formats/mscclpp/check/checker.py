@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ....check import Finding, Severity, errors
+from ....check.findings import Finding, Severity, errors
 from ..plan.model import ExecutionPlan
 from .form import SWITCH_OPS, form
 from .graph import Key, PlanEvent, PlanGraph, PlanStep, build

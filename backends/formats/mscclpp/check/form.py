@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from weft.dsl.nouns.program import Buffer
 
-from ....check import Finding, Severity
+from ....check.findings import Finding, Severity
 from ..plan.model import (
     Channel,
     ExecutionPlan,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from weft.dsl.nouns.program import Buffer
 
-from ....check import Finding, Severity
+from ....check.findings import Finding, Severity
 from ..plan.model import ExecutionPlan
 from .graph import Access, PlanGraph, PlanStep
 

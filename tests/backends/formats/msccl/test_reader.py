@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msccl_files import Gpu, Tb, algo, exchange, pairs_allreduce, ring_allreduce, samples
 
-from weft.backends.check import check_program, check_xml
-from weft.backends.execute import collective_of, run_algo, run_program
+from weft.backends.check.checker import check_program, check_xml
+from weft.backends.execute.execute import run_algo, run_program
 from weft.backends.formats.msccl.read import program_of, read_msccl_xml
+from weft.backends.formats.msccl.read.collective import collective_of
 from weft.backends.formats.msccl.read.elements import integer, wrap
 from weft.dsl.base.errors import BadFile, UserError
 from weft.dsl.nouns.program import Op, Slice

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from plans import put_in
 
-from weft.backends.check import errors
-from weft.backends.formats.mscclpp import read_plan, write_plan
+from weft.backends.check.findings import errors
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
 from weft.backends.formats.mscclpp.plan.model import (
@@ -23,6 +22,8 @@ from weft.backends.formats.mscclpp.plan.model import (
     RemoteBuffer,
     ThreadBlock,
 )
+from weft.backends.formats.mscclpp.plan.read import read_plan
+from weft.backends.formats.mscclpp.plan.write import write_plan
 from weft.dsl.nouns.program import Buffer
 
 NOP = Operation(PlanOp.NOP)

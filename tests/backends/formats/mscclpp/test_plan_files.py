@@ -11,13 +11,15 @@ import patterns
 import plans
 import pytest
 
-from weft.backends.check import Severity, errors
+from weft.backends.check.findings import Severity, errors
 from weft.backends.compile.compile import CompileOptions, compile_schedule
-from weft.backends.formats.mscclpp import plan_of, read_plan, write_plan
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.format import MscclppJson
 from weft.backends.formats.mscclpp.interpret import collective_of, run_plan
+from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.mscclpp.plan.model import ExecutionPlan, Operation, PlanOp
+from weft.backends.formats.mscclpp.plan.read import read_plan
+from weft.backends.formats.mscclpp.plan.write import write_plan
 from weft.backends.runtime.targets import MSCCL
 from weft.dsl.base.errors import BadFile, UnknownName, UserError
 from weft.dsl.base.units import SizeRange

@@ -9,12 +9,14 @@ import plans
 import pytest
 from random_moves import random_algorithm
 
-from weft.backends.check import errors
+from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_algorithm, compile_schedule
-from weft.backends.formats.mscclpp import plan_of, read_plan, write_plan
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
+from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.mscclpp.plan.model import Channel, PlanOp, Remote
+from weft.backends.formats.mscclpp.plan.read import read_plan
+from weft.backends.formats.mscclpp.plan.write import write_plan
 from weft.dsl.nouns.program import Program, Protocol
 
 NAMES = [*plans.SCHEDULES, "hierarchical"]

@@ -10,11 +10,11 @@ import plans
 import pytest
 from plans import operations, put_in, with_block, with_gpu
 
-from weft.backends.check import errors
+from weft.backends.check.findings import errors
 from weft.backends.compile.compile import CompileOptions, compile_schedule
-from weft.backends.formats.mscclpp import plan_of
 from weft.backends.formats.mscclpp.check import check_plan
 from weft.backends.formats.mscclpp.interpret import run_plan
+from weft.backends.formats.mscclpp.lower.emit import plan_of
 from weft.backends.formats.mscclpp.plan.model import (
     Channel,
     ExecutionPlan,
