@@ -1,4 +1,6 @@
-"""Write a collective by hand: chunk references that are copied and summed, judged line by line.
+"""Builder of hand-written algorithms: chunk references that are copied and summed.
+
+Every call is checked at its line.
 
 >>> from weft.dsl.author.standard import Allreduce
 >>> p = Builder(Allreduce(2, chunks=2), in_place=True)
@@ -9,16 +11,16 @@ chunk 0 of rank 1 in o[0]
 >>> len(p.algorithm().moves)
 4
 
-**Chunks by number.** ``p.chunk(rank, k)`` is chunk *k of the collective* as the rank holds it now,
-wherever that is: in its input at first, later where the last copy or sum went. What arrives goes
-to the output if the rank must end with it, to scratch otherwise; the input is never written. So
-one text serves in place and out of place. Chunk k is the k-th of the buffer for allreduce, reduce
+**Chunks by number.** ``p.chunk(rank, k)`` is chunk *k of the collective* at its current location on
+the rank: in the input at first, later where the last copy or sum was stored. Received chunks go to
+the output if the rank must end with them, otherwise to scratch; the input is never written. So one
+program works in place and out of place. Chunk k is the k-th of the buffer for allreduce, reduce
 and broadcast, of the whole output for allgather and gather, of the whole input for reduce_scatter
-and scatter; for alltoall on n ranks, what rank s has for rank d is chunk ``s * n + d`` (times the
-factor).
+and scatter; for alltoall on n ranks, the data of rank s for rank d is chunk ``s * n + d`` (times
+the factor).
 
-**Chunks by place.** ``p.chunk(rank, i, buffer="scratch")`` is what lies there, and ``copy_to`` and
-``reduce_into`` take a buffer and an index as well.
+**Chunks by location.** ``p.chunk(rank, i, buffer="scratch")`` is the chunk at that index of a
+buffer; ``copy_to`` and ``reduce_into`` also accept a buffer and an index.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from .call_site import user_span
 from .contributions import Ledger, Value, Wishes, place_of, said, spoken
 
 MOST_INSTANCES = 64
-"""No runtime has channels for more."""
+"""Most instances of a program; no runtime has channels for more."""
 
 _NUMBERED = {
     Kind.ALLGATHER: "numbers are those of the whole output: rank r has {r}",
@@ -48,7 +50,7 @@ _NUMBERED = {
     Kind.SCATTER: "numbers are those of the root's whole input: rank r ends with {r}",
     Kind.ALLTOALL: "numbers are the collective's: what rank s has for rank d is {sd}",
 }
-"""How chunks are numbered where a buffer holds only some of them."""
+"""Chunk numbering of kinds whose buffers hold only some of the chunks, for error messages."""
 
 _OTHERS_CHUNK = {
     "reduce": "a.reduce(b) of MSCCLang is b.reduce_into(rank=…, buffer=…, index=…)",
@@ -68,29 +70,26 @@ _OTHERS_OPTION = {
     "sendtb": "send_block",
     "recvtb": "recv_block",
 }
-"""Names that authors know from MSCCLang, and ours."""
+"""Option names of MSCCLang, with their names here."""
 
 
 class NoSuchName(BadAlgorithm, AttributeError):
-    """An attribute that builders or references do not have."""
+    """An unknown attribute of a builder or a reference."""
 
 
 class Builder:
-    """Records an algorithm for a collective.
+    """Recorder of an algorithm for a collective.
 
     Args:
-        collective: what it must achieve (``Allreduce(8, chunks=8)``, ``custom(…)``).
-        name: how the algorithm calls itself.
-        in_place: input and output are one buffer, where the collective says so.
-        instances: copies side by side that the program shall have.
-        protocol: the protocol of the program.
-
-    As a context manager it holds the result against the postcondition when the block ends.
+        collective: the collective to achieve (``Allreduce(8, chunks=8)``, ``custom(…)``).
+        name: name of the algorithm.
+        in_place: input and output alias as the collective defines.
+        instances: parallel copies of the algorithm in the program.
+        protocol: protocol of the program.
 
     Raises:
-        BadAlgorithm: from every method, at the caller's line: a rank, chunk or buffer that is not
-            there; reading what was never written, or was overwritten since; sums that make no
-            sense.
+        BadAlgorithm: from every method, at the caller's line: a rank, chunk or buffer that does
+            not exist; a read of a slot never written, or overwritten since; an invalid sum.
     """
 
     def __init__(
@@ -118,12 +117,12 @@ class Builder:
 
     @property
     def ranks(self) -> int:
-        """How many ranks take part."""
+        """Return the number of ranks."""
         return self.collective.ranks
 
     @property
     def chunks(self) -> int:
-        """How many chunks the collective has."""
+        """Return the number of chunks of the collective."""
         return self.collective.chunks
 
     def chunk(
@@ -135,7 +134,7 @@ class Builder:
         buffer: Buffer | str | None = None,
         **unknown: Never,
     ) -> Chunk:
-        """A reference to ``count`` chunks from ``index``, by number or, with a buffer, by place."""
+        """Return a reference to ``count`` chunks from ``index``: numbers, or buffer indices."""
         _refuse(unknown)
         ledger = self._ledger
         rank, index, count = _whole(rank=rank, index=index, count=count)
@@ -176,12 +175,13 @@ class Builder:
         return Chunk(self, rank, slots, tuple([held[slot] for slot in slots]))
 
     def algorithm(self) -> Algorithm:
-        """The finished algorithm.
+        """Return the finished algorithm.
 
-        Chunks that a rank has in its input, must end with, and never moved, are copied.
+        Chunks of a rank's input that it must end with and that never moved are copied to the
+        output.
 
         Raises:
-            BadAlgorithm: a rank does not end with what it must.
+            BadAlgorithm: a rank does not meet its postcondition.
         """
         self._ledger.finish()
         return Algorithm(
@@ -211,10 +211,10 @@ class Builder:
         def __getattr__(self, name: str) -> Never:
             raise _no_attribute("a builder", name, _OTHERS_BUILDER)
 
-    # --- what references need ---------------------------------------------------------------------
+    # --- used by references -----------------------------------------------------------------------
 
     def _numbers(self, rank: int) -> str:
-        """Which chunks a rank holds, and how they are counted."""
+        """Return a hint with the chunks that a rank holds, and how they are numbered."""
         ledger = self._ledger
         chunks = [k for k, slot in ledger.place[rank].items() if ledger.held[rank][slot][0] == k]
         hint = "copy it there first"
@@ -242,7 +242,7 @@ class Builder:
             )
 
     def _slot(self, rank: int, buffer: Buffer | str, index: int, count: int) -> int:
-        """The first slot of a place; scratch grows as it is used."""
+        """Return the first slot of a location, checked; scratch grows as it is used."""
         named = {b.name.lower(): b for b in Buffer} | {b.value: b for b in Buffer}
         which = named.get(str(buffer))
         if which is None:
@@ -269,10 +269,10 @@ class Builder:
 def settle(
     name: str, in_place: bool, instances: int, protocol: Protocol | str
 ) -> tuple[str, bool, int, Protocol]:
-    """What an author says of a program, as the types that it has.
+    """Return the arguments of a program, converted and checked.
 
     Raises:
-        UserError: it is something else.
+        UserError: an argument of another type or range.
     """
     if not isinstance(name, str):
         raise UserError(f"the name is {name!r}", hint='name="…" is a text')
@@ -285,10 +285,10 @@ def settle(
 
 
 class Chunk:
-    """Some chunks on one rank, as they were when the reference was made.
+    """Reference to chunks on one rank, with their values at the time it was made.
 
-    A reference is stale once its place has been overwritten by something else; using it then is
-    an error.
+    A reference is stale once one of its slots has been overwritten with another value; using a
+    stale reference is an error.
     """
 
     __slots__ = ("_builder", "_slots", "_values", "rank")
@@ -303,15 +303,16 @@ class Chunk:
 
     @property
     def count(self) -> int:
-        """How many chunks it stands for."""
+        """Return the number of chunks."""
         return len(self._slots)
 
     @property
     def contiguous(self) -> bool:
-        """Whether the chunks lie side by side, so that they can travel as one message.
+        """Return True if the chunks are adjacent, so that they can be sent as one message.
 
-        Each instance of the program has its share of every unit of the collective (the block of a
-        rank): with several, what spans units in the caller's buffers does not.
+        Each instance of the program has a part of every unit of the collective (the block of a
+        rank): with several instances, chunks of different units in the caller's buffers are not
+        adjacent.
         """
         first, builder = self._slots[0], self._builder
         if builder.instances > 1 and self.count > builder.collective.factor and first < SCRATCH:
@@ -343,11 +344,11 @@ class Chunk:
         recv_block: int = NONE,
         **unknown: Never,
     ) -> Chunk:
-        """Copy to another rank, or another place; the reference to the copy.
+        """Copy to another rank or location, and return the reference to the copy.
 
-        Without a buffer the chunk goes where that rank keeps it; scratch without an index is
-        fresh. ``channel``, ``send_block`` and ``recv_block`` are wishes for the program: the
-        channel, and numbers that tell thread blocks of the two ranks apart.
+        Without a buffer the chunk goes to that rank's location for it; scratch without an index is
+        newly allocated. ``channel``, ``send_block`` and ``recv_block`` are requests for the
+        program: the channel, and numbers that distinguish thread blocks of the two ranks.
         """
         _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
@@ -373,7 +374,7 @@ class Chunk:
         recv_block: int = NONE,
         **unknown: Never,
     ) -> Chunk:
-        """Add to what the other rank (or this one, elsewhere) holds; the reference to the sum."""
+        """Add to another rank's chunk, or another of this rank; return the reference to the sum."""
         _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
         ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
@@ -396,7 +397,7 @@ class Chunk:
         return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
 
     def split(self, pieces: int) -> tuple[Chunk, ...]:
-        """References to ``pieces`` equal parts."""
+        """Return references to ``pieces`` equal parts."""
         (pieces,) = _whole(pieces=pieces)
         if pieces < 1 or self.count % pieces:
             raise BadAlgorithm(
@@ -411,7 +412,7 @@ class Chunk:
         )
 
     def group(self, *others: Chunk) -> Chunk:
-        """One reference to these chunks and others of the same rank, in that order."""
+        """Return one reference to these chunks and others of the same rank, in that order."""
         for other in others:
             if not isinstance(other, Chunk):
                 raise BadAlgorithm(
@@ -431,12 +432,12 @@ class Chunk:
         values = tuple(value for part in parts for value in part._values)
         return Chunk(self._builder, self.rank, slots, values)
 
-    # --- how they do it ---------------------------------------------------------------------------
+    # --- implementation ---------------------------------------------------------------------------
 
     def _targets(
         self, rank: int | None, buffer: Buffer | str | None, index: int | None
     ) -> tuple[int, Sequence[int]]:
-        """The other rank and the slots there; NONE for those it chooses itself."""
+        """Return the other rank and the slots there; NONE for slots not chosen by the author."""
         builder, ledger = self._builder, self._builder._ledger
         dst = self.rank if rank is None else _whole(rank=rank)[0]
         builder._check_rank(dst)
@@ -483,7 +484,7 @@ class Chunk:
         return settled[0], settled[1], settled[2]
 
     def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> int:
-        """The rank keeps the chunk there now: what went by number, or came to its end."""
+        """Record the slot as the chunk's location, if sent by number or to its output slot."""
         ledger = self._builder._ledger
         if by_number or ledger.home[dst].get(chunk) == target:
             ledger.place[dst][chunk] = target
@@ -491,14 +492,14 @@ class Chunk:
 
 
 def _no_attribute(noun: str, name: str, others: Mapping[str, str]) -> AttributeError:
-    """The error of an unknown attribute; Python asks for many with underscores by itself."""
+    """Return the error for an unknown attribute; Python itself probes many with underscores."""
     if name not in others:
         return AttributeError(f"{noun} has no {name!r}", name=name)
     return NoSuchName(f"{noun} has no {name!r}", where=user_span(), hint=others[name])
 
 
 def _refuse(unknown: Mapping[str, object]) -> None:
-    """Refuse keywords that a method does not have."""
+    """Raise BadAlgorithm for keywords that a method does not have."""
     for name in unknown:
         known = ("rank", "buffer", "index", "count", "channel", "send_block", "recv_block")
         ours = _OTHERS_OPTION.get(name)
@@ -510,7 +511,7 @@ def _refuse(unknown: Mapping[str, object]) -> None:
 
 
 def _whole(**numbers: Any) -> list[int]:
-    """The numbers as Python's own, or an error at the caller's line."""
+    """Return the numbers as Python ints, or raise at the caller's line."""
     try:
         return [whole(number, name) for name, number in numbers.items()]
     except UserError as error:
