@@ -38,7 +38,7 @@ from ..nouns.collective import Collective, Kind
 from ..nouns.program import Buffer, Protocol, protocol_of
 from ..nouns.slots import BASE, NONE, OUTPUT, SCRATCH, slice_of
 from .call_site import user_span
-from .contributions import Ledger, Value, Wishes, place_of, said, spoken
+from .contributions import Contributions, Value, Wishes, numbers_text, place_of, value_text
 
 MOST_INSTANCES = 64
 """Most instances of a program; no runtime has channels for more."""
@@ -113,7 +113,7 @@ class Builder:
         settled = settle(name, in_place, instances, protocol)
         name, self.in_place, self.instances, self.protocol = settled
         self.name = name or collective.name or str(collective.kind)
-        self._ledger = Ledger(collective, self.in_place)
+        self._state = Contributions(collective, self.in_place)
 
     @property
     def ranks(self) -> int:
@@ -136,12 +136,12 @@ class Builder:
     ) -> Chunk:
         """Return a reference to ``count`` chunks from ``index``: numbers, or buffer indices."""
         _refuse(unknown)
-        ledger = self._ledger
+        state = self._state
         rank, index, count = _whole(rank=rank, index=index, count=count)
         self._check_rank(rank)
         if count < 1:
             raise BadAlgorithm(f"{count} chunks are nothing to refer to", where=user_span())
-        held = ledger.held[rank]
+        held = state.held[rank]
         if buffer is None:
             if not 0 <= index <= index + count - 1 < self.chunks:
                 raise BadAlgorithm(
@@ -149,7 +149,7 @@ class Builder:
                     where=user_span(),
                     hint=f"the chunks are 0 … {self.chunks - 1}",
                 )
-            place = ledger.place[rank]
+            place = state.place[rank]
             slots = tuple([place.get(k, NONE) for k in range(index, index + count)])
             if NONE in slots:
                 raise BadAlgorithm(
@@ -160,13 +160,13 @@ class Builder:
             for k, slot in enumerate(slots, index):
                 if held[slot][0] != k:
                     raise BadAlgorithm(
-                        f"rank {rank} holds chunk {k} no longer: {ledger.overwritten(rank, slot)}",
+                        f"rank {rank} holds chunk {k} no longer: {state.overwritten(rank, slot)}",
                         where=user_span(),
                         hint="use it before, or keep a copy in scratch",
                     )
         else:
             first = self._slot(rank, buffer, index, count)
-            slots = tuple([ledger.aliases.name(rank, first + k) for k in range(count)])
+            slots = tuple([state.aliases.name(rank, first + k) for k in range(count)])
             for slot in slots:
                 if slot not in held:
                     raise BadAlgorithm(
@@ -183,12 +183,12 @@ class Builder:
         Raises:
             BadAlgorithm: a rank does not meet its postcondition.
         """
-        self._ledger.finish()
+        self._state.finish()
         return Algorithm(
             self.name,
             self.collective,
-            self._ledger.moves(),
-            tuple(self._ledger.scratch),
+            self._state.moves(),
+            tuple(self._state.scratch),
             self.in_place,
             self.instances,
             self.protocol,
@@ -204,7 +204,7 @@ class Builder:
         trace: TracebackType | None,
     ) -> None:
         if kind is None:
-            self._ledger.finish()
+            self._state.finish()
 
     if not TYPE_CHECKING:  # it knows which attributes there are
 
@@ -215,11 +215,11 @@ class Builder:
 
     def _numbers(self, rank: int) -> str:
         """Return a hint with the chunks that a rank holds, and how they are numbered."""
-        ledger = self._ledger
-        chunks = [k for k, slot in ledger.place[rank].items() if ledger.held[rank][slot][0] == k]
+        state = self._state
+        chunks = [k for k, slot in state.place[rank].items() if state.held[rank][slot][0] == k]
         hint = "copy it there first"
         if chunks:
-            hint += f"; it holds {spoken('chunk', sorted(chunks))}"
+            hint += f"; it holds {numbers_text('chunk', sorted(chunks))}"
         n, f = self.ranks, self.collective.factor
         r, sd = (
             ("r", f"s * {n} + d")
@@ -262,7 +262,7 @@ class Builder:
                 hint=f"its chunks are 0 … {limit - 1}",
             )
         if which is Buffer.SCRATCH:
-            self._ledger.scratch[rank] = max(self._ledger.scratch[rank], index + count)
+            self._state.scratch[rank] = max(self._state.scratch[rank], index + count)
         return BASE[which] + index
 
 
@@ -352,16 +352,16 @@ class Chunk:
         """
         _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
-        ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        state, wishes = self._builder._state, self._wishes(channel, send_block, recv_block)
         there = []
         for source, value, target in zip(self._slots, self._values, targets, strict=True):
             self._check_fresh(source, value)
             if target == NONE:
-                target = ledger.room_for(dst, value[0])
+                target = state.room_for(dst, value[0])
             if (self.rank, source) != (dst, target):
-                ledger.move(self.rank, source, dst, target, NONE, wishes)
+                state.move(self.rank, source, dst, target, NONE, wishes)
             there.append(self._arrived(dst, value[0], target, buffer is None))
-        return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
+        return Chunk(self._builder, dst, tuple(there), tuple([state.held[dst][s] for s in there]))
 
     def reduce_into(
         self,
@@ -377,24 +377,24 @@ class Chunk:
         """Add to another rank's chunk, or another of this rank; return the reference to the sum."""
         _refuse(unknown)
         dst, targets = self._targets(rank, buffer, index)
-        ledger, wishes = self._builder._ledger, self._wishes(channel, send_block, recv_block)
+        state, wishes = self._builder._state, self._wishes(channel, send_block, recv_block)
         there = []
         for source, value, target in zip(self._slots, self._values, targets, strict=True):
             self._check_fresh(source, value)
             operand = target
             if target == NONE:
-                operand = ledger.place[dst].get(value[0], NONE)
-                target = NONE if operand == NONE else ledger.room_for(dst, value[0])
-            if operand == NONE or operand not in ledger.held[dst]:
+                operand = state.place[dst].get(value[0], NONE)
+                target = NONE if operand == NONE else state.room_for(dst, value[0])
+            if operand == NONE or operand not in state.held[dst]:
                 what = f"rank {dst}" if target == NONE else place_of(dst, target)
                 raise BadAlgorithm(
                     f"{what} holds nothing that chunk {value[0]} could be added to",
                     where=user_span(),
                     hint="use copy_to for what arrives first",
                 )
-            ledger.move(self.rank, source, dst, target, operand, wishes)
+            state.move(self.rank, source, dst, target, operand, wishes)
             there.append(self._arrived(dst, value[0], target, buffer is None))
-        return Chunk(self._builder, dst, tuple(there), tuple([ledger.held[dst][s] for s in there]))
+        return Chunk(self._builder, dst, tuple(there), tuple([state.held[dst][s] for s in there]))
 
     def split(self, pieces: int) -> tuple[Chunk, ...]:
         """Return references to ``pieces`` equal parts."""
@@ -438,7 +438,7 @@ class Chunk:
         self, rank: int | None, buffer: Buffer | str | None, index: int | None
     ) -> tuple[int, Sequence[int]]:
         """Return the other rank and the slots there; NONE for slots not chosen by the author."""
-        builder, ledger = self._builder, self._builder._ledger
+        builder, state = self._builder, self._builder._state
         dst = self.rank if rank is None else _whole(rank=rank)[0]
         builder._check_rank(dst)
         if buffer is None:
@@ -454,10 +454,10 @@ class Chunk:
                 raise BadAlgorithm(
                     f"where in the {buffer} buffer?", where=user_span(), hint="add index=…"
                 )
-            first = ledger.new_scratch(dst, self.count)
+            first = state.new_scratch(dst, self.count)
         else:
             first = builder._slot(dst, buffer, _whole(index=index)[0], self.count)
-        targets = [ledger.aliases.name(dst, first + k) for k in range(self.count)]
+        targets = [state.aliases.name(dst, first + k) for k in range(self.count)]
         if any(slot < OUTPUT for slot in targets) and not builder.in_place:
             raise BadAlgorithm(
                 f"the input of rank {dst} belongs to the caller and is not written",
@@ -467,11 +467,11 @@ class Chunk:
         return dst, targets
 
     def _check_fresh(self, slot: int, value: Value) -> None:
-        ledger = self._builder._ledger
-        if ledger.held[self.rank][slot] != value:
+        state = self._builder._state
+        if state.held[self.rank][slot] != value:
             raise BadAlgorithm(
-                f"{place_of(self.rank, slot)} no longer holds {said(value)}: "
-                f"{ledger.overwritten(self.rank, slot)}",
+                f"{place_of(self.rank, slot)} no longer holds {value_text(value)}: "
+                f"{state.overwritten(self.rank, slot)}",
                 where=user_span(),
                 hint="use it before, or keep a copy in scratch",
             )
@@ -485,9 +485,9 @@ class Chunk:
 
     def _arrived(self, dst: int, chunk: int, target: int, by_number: bool) -> int:
         """Record the slot as the chunk's location, if sent by number or to its output slot."""
-        ledger = self._builder._ledger
-        if by_number or ledger.home[dst].get(chunk) == target:
-            ledger.place[dst][chunk] = target
+        state = self._builder._state
+        if by_number or state.home[dst].get(chunk) == target:
+            state.place[dst][chunk] = target
         return target
 
 

@@ -28,7 +28,7 @@ Wishes = tuple[int, int, int]
 NO_WISH: Wishes = (NONE, NONE, NONE)
 
 
-class Ledger:
+class Contributions:
     """The contributions in all slots, and the moves so far.
 
     ``held[rank]`` maps slots to values; ``place[rank]`` maps chunks to their current slot on the
@@ -141,7 +141,9 @@ class Ledger:
 
     def overwritten(self, rank: int, slot: int) -> str:
         """Return the line that overwrote a slot and the new value, as a sentence."""
-        return f"{self.written_at(rank, slot)} overwrote it with {said(self.held[rank][slot])}"
+        return (
+            f"{self.written_at(rank, slot)} overwrote it with {value_text(self.held[rank][slot])}"
+        )
 
     def bad_sum(self, src: int, value: Value, dst: int, other: Value) -> BadAlgorithm:
         """Return the error for an invalid sum."""
@@ -155,7 +157,7 @@ class Ledger:
         return BadAlgorithm(
             f"rank {dst} would count the contribution of {twice} to chunk {value[0]} twice",
             where=user_span(),
-            hint=f"what arrives is {said(value)}; what is there is {said(other)}",
+            hint=f"what arrives is {value_text(value)}; what is there is {value_text(other)}",
         )
 
     def _bad_end(self, rank: int, chunk: int, slot: int) -> BadAlgorithm:
@@ -164,11 +166,11 @@ class Ledger:
         if value is None or not line:
             best = self.held[rank].get(self.place[rank].get(chunk, NONE))
             text = "is never written"
-            hint = f"the rank holds {said(best)}" if best else "no move brings it there"
+            hint = f"the rank holds {value_text(best)}" if best else "no move brings it there"
         else:
-            text, hint = f"ends as {said(value)}", f"it was last written at {line}"
+            text, hint = f"ends as {value_text(value)}", f"it was last written at {line}"
         return BadAlgorithm(
-            f"{place_of(rank, slot)} {text}; it must be {said(want)}",
+            f"{place_of(rank, slot)} {text}; it must be {value_text(want)}",
             where=user_span(),
             hint=hint,
         )
@@ -185,7 +187,7 @@ def place_of(rank: int, slot: int) -> str:
     return f"{part.buffer.name.lower()} chunk {part.offset} of rank {rank}"
 
 
-def said(value: Value) -> str:
+def value_text(value: Value) -> str:
     """Return a value as text."""
     chunk, mask = value
     one = mask & (mask - 1) == 0
@@ -198,13 +200,13 @@ def ranks_of(mask: int) -> str:
     >>> ranks_of(0b1011101)
     'ranks 0, 2-4, 6'
     """
-    return spoken("rank", [r for r in range(mask.bit_length()) if mask >> r & 1])
+    return numbers_text("rank", [r for r in range(mask.bit_length()) if mask >> r & 1])
 
 
-def spoken(noun: str, numbers: Sequence[int]) -> str:
+def numbers_text(noun: str, numbers: Sequence[int]) -> str:
     """Return a noun with ascending numbers as text, with runs abbreviated.
 
-    >>> spoken("chunk", [7]), spoken("chunk", [0, 1, 2, 5])
+    >>> numbers_text("chunk", [7]), numbers_text("chunk", [0, 1, 2, 5])
     ('chunk 7', 'chunks 0-2, 5')
     """
     runs: list[list[int]] = []
