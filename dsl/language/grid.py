@@ -1,4 +1,4 @@
-"""The dimensions of meshes, tori and hypercubes: lines of ranks, and moves along them."""
+"""Dimensions of meshes, tori and hypercubes: lines of ranks, and moves along them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LETTERS = "xyz"
 
 
 def shape_of(name: str) -> Shape | None:
-    """The sides of a grid by its catalogue name, x first; None if it is no grid.
+    """Return the sides of a grid from its catalogue name, x first; None if not a grid.
 
     >>> shape_of("torus:4x3,bw=50GB/s"), shape_of("hypercube:3"), shape_of("dgx1")
     ((4, 3), (2, 2, 2), None)
@@ -31,10 +31,10 @@ def shape_of(name: str) -> Shape | None:
 
 
 def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Ints, int]:
-    """The grid of ranks, and the number of the dimension that is meant.
+    """Return the grid of ranks, and the number of the named dimension.
 
     Raises:
-        BadSketch: the machine is no grid, or has no such dimension.
+        BadSketch: the machine is not a grid, or has no such dimension.
     """
     topology = meaning.machine.topology
     shape = shape_of(topology.name)
@@ -55,12 +55,12 @@ def places_of(axis: ast.Axis, meaning: Meaning) -> tuple[Ints, int]:
             where=axis.span,
             hint=f"it has {', '.join(known)}; x is dimension 0",
         )
-    # The first coordinate is the fastest: column-major.
+    # The first coordinate varies fastest: column-major.
     return np.arange(topology.ranks).reshape(shape, order="F"), number
 
 
 def lines_along(axis: ast.Axis, meaning: Meaning) -> tuple[tuple[int, ...], ...]:
-    """The ranks of every line of the grid in one dimension, in order."""
+    """Return the ranks of every line of the grid in one dimension, in order."""
     places, number = places_of(axis, meaning)
     rows = np.moveaxis(places, number, -1).reshape(-1, places.shape[number])
     return tuple(sorted(tuple(map(int, row)) for row in rows))
@@ -69,16 +69,16 @@ def lines_along(axis: ast.Axis, meaning: Meaning) -> tuple[tuple[int, ...], ...]
 def moved_along(
     axis: ast.Axis, meaning: Meaning, move: Callable[[Ints, int], Ints]
 ) -> tuple[int, ...]:
-    """The image of each rank: ``move`` puts at every place the rank that this place goes to."""
+    """Return the image of each rank; ``move`` maps the grid of ranks to the grid of images."""
     places, number = places_of(axis, meaning)
     return _image(places, move(places, number))
 
 
 def swapped(one: ast.Axis, other: ast.Axis, meaning: Meaning) -> tuple[int, ...]:
-    """The image of each rank when two dimensions change places.
+    """Return the image of each rank when two dimensions are exchanged.
 
     Raises:
-        BadSketch: they are not of equal size.
+        BadSketch: dimensions of different size.
     """
     places, a = places_of(one, meaning)
     _, b = places_of(other, meaning)

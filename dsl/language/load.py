@@ -1,4 +1,4 @@
-"""Finding sketches: the catalogue in ``sketches/``, a path, or standard input."""
+"""Loading of sketches: from the catalogue in ``sketches/``, a path, or standard input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUFFIX = ".sketch"
 
 
 def load_sketch(name_or_path: str) -> SketchText:
-    """The sketch of that name in the catalogue, or in a file; ``-`` is standard input.
+    """Return the sketch of a name of the catalogue, or of a file; ``-`` is standard input.
 
     Raises:
         UnknownName: neither a name of the catalogue nor a file. BadFile: an unreadable file.
@@ -27,7 +27,7 @@ def load_sketch(name_or_path: str) -> SketchText:
 
 
 def find_sketch(name_or_path: str) -> Source:
-    """As :func:`load_sketch`, but the text only, as it stands in its file."""
+    """Return the text that :func:`load_sketch` parses, unchanged."""
     name = name_or_path.strip()
     if name in _names():
         return Source(f"sketches/{name}{SUFFIX}", _catalogue_text(name))
@@ -41,12 +41,12 @@ def find_sketch(name_or_path: str) -> Source:
 
 
 def sketch_names() -> dict[str, str]:
-    """The sketches of the catalogue, and what the comment at the head of each says."""
+    """Return the sketches of the catalogue with the comment at the head of each."""
     return {name: about(load_sketch(name)) for name in _names()}
 
 
 def about(tree: SketchText) -> str:
-    """The comment above the ``sketch`` line as running text: what machine, idea and source."""
+    """Return the comment above the ``sketch`` line as running text: machine, idea, source."""
     return " ".join(line.lstrip("#").strip() for line in tree.trivia.above if line)
 
 

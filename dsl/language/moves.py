@@ -1,4 +1,4 @@
-"""The rank permutations that ``symmetry:`` lines name."""
+"""Rank permutations of ``symmetry:`` lines."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Image = tuple[int, ...]
 
 
 def image_of(generator: ast.Generator, meaning: Meaning) -> Image:
-    """The image of each rank, checked to be a symmetry of the machine.
+    """Return the image of each rank, checked to be a symmetry of the machine.
 
     Raises:
-        BadSketch: blocks that do not divide the ranks, a rank in two cycles, boxes of different
+        BadSketch: blocks that do not divide the ranks, a rank in two cycles, hosts of different
             size, no such dimension, or a permutation that does not map the machine to itself.
     """
     match generator:
         case ast.Rotate(by=by, axis=ast.Axis() as axis):
-            # Whoever stands k before a place goes there.
+            # The rank k positions before a position is mapped to it.
             turn = -meaning.number(by)
             image = moved_along(axis, meaning, lambda places, n: np.roll(places, turn, axis=n))
         case ast.Rotate():
@@ -90,7 +90,7 @@ def _permutation(generator: ast.Permute, meaning: Meaning) -> Image:
 
 
 def _reason(image: Image, meaning: Meaning) -> str:
-    """Why a permutation is no symmetry: a hop that it breaks, if it breaks one."""
+    """Return the reason why a permutation is not a symmetry: a hop that it breaks, if any."""
     hops = meaning.machine.hops
     moved = np.asarray(image)
     broken = np.argwhere(hops & ~hops[np.ix_(moved, moved)])

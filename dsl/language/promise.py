@@ -1,4 +1,4 @@
-"""What a sketch promises in the comment at its head: how good a schedule comes how soon.
+"""Promises in the head comments of sketches: quality of a schedule within a time.
 
 >>> from .parse import parse
 >>> promised(parse("# Promise: allgather of 1MiB within 2% of the bound in 5s.\\nsketch x\\n"))
@@ -25,9 +25,12 @@ _PROMISE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """``weft synth`` finds a schedule of ``collective`` for messages of ``bytes`` within
-    ``seconds`` that takes at most 1 + ``gap`` times the bound: that of the machine, or, where
-    ``ruled``, that of what the rules of the sketch leave (``weft explain``)."""
+    """Promised result of ``weft synth``.
+
+    It finds a schedule of ``collective`` for messages of ``bytes`` within ``seconds`` that takes at
+    most 1 + ``gap`` times the bound of the machine, or, where ``ruled``, the bound under the rules
+    of the sketch (``weft explain``).
+    """
 
     collective: str
     bytes: int
@@ -37,10 +40,10 @@ class Promise:
 
 
 def promised(tree: SketchText) -> Promise | None:
-    """The promise of a sketch, with its parameters as they are by default; None where it has none.
+    """Return the promise of a sketch with default parameters; None if it has none.
 
     Raises:
-        UserError: a line that begins like one and does not read like one.
+        UserError: a line that begins like a promise and cannot be parsed.
     """
     text = about(tree)
     if "Promise:" not in text:
