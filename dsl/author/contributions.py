@@ -29,7 +29,7 @@ NO_WISH: Wishes = (NONE, NONE, NONE)
 
 
 class Contributions:
-    """The contributions in all slots, and the moves so far.
+    """Contributions in all slots, and the moves so far.
 
     ``held[rank]`` maps slots to values; ``place[rank]`` maps chunks to their current slot on the
     rank; ``home[rank]`` maps chunks to the output slot where they must end. Slots are canonical

@@ -1,4 +1,4 @@
-"""Rows of ranks as lines of a sketch, folded into one ``for`` where they grow evenly."""
+"""Sketch lines from rows of ranks, folded into a ``for`` loop for arithmetic progressions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ Row = tuple[int, ...]
 
 
 def looped(rows: Sequence[Row], pattern: str, each: int) -> list[str]:
-    """One line for each row; or a loop over p, where every column grows evenly.
+    """Return one line per row, or one loop over p if every column is an arithmetic progression.
 
-    A row is a sender, ``each`` receivers, and what is left; the pattern has places for these three.
+    A row is a sender, ``each`` receivers, and the remaining ranks; the pattern has placeholders for
+    these three.
     """
     if len(rows) > 2 and len(set(map(len, rows))) == 1:
         growth = {tuple(b - a for a, b in zip(*two, strict=True)) for two in pairwise(rows)}
@@ -26,7 +27,7 @@ def _parts(terms: list[str], each: int) -> tuple[str, str, str]:
 
 
 def _term(step: int, start: int) -> str:
-    """``2p+1``."""
+    """Return a linear term such as ``2p+1``."""
     if step == 0:
         return str(start)
     size = "p" if abs(step) == 1 else f"{abs(step)}p"
@@ -36,13 +37,13 @@ def _term(step: int, start: int) -> str:
 
 
 def group(items: Sequence[object]) -> str:
-    """``3``, or ``(3, 5)``."""
+    """Return a list as ``3`` or ``(3, 5)``."""
     shown = ", ".join(map(str, items))
     return shown if len(items) == 1 else f"({shown})"
 
 
 def joined(lines: list[str]) -> list[str]:
-    """The same lines; two loops with the same head become one."""
+    """Return the lines with loops of the same head merged."""
     heads = [line for line in lines if line.startswith("for ")]
     if len(heads) == 2 and heads[0] == heads[1] and len(lines) == 4:
         return [lines[0], lines[1], lines[3]]

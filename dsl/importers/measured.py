@@ -1,7 +1,7 @@
-"""Numbers that were measured: what differs by less than a measurement's noise is made equal.
+"""Clustering of measured numbers: values that differ by less than the noise become equal.
 
-A measured machine has as many bandwidths as links, a real one a few; equal links are what symmetry
-is made of, and what makes synthesis fast.
+Measurements have as many bandwidths as links, real machines a few; equal links give symmetry, and
+symmetry makes synthesis fast.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from fractions import Fraction
 from statistics import median
 
 NOISE = 0.06
-"""Relative differences that one run of such a test has."""
+"""Typical relative noise of one run of a bandwidth test."""
 
 
 def alike(values: Iterable[float], noise: float = NOISE) -> dict[float, Fraction]:
-    """For each value the common one of its kind: a median, in three significant digits.
+    """Return for each value the median of its cluster, in three significant digits.
 
-    Kinds end where the next larger value is ``noise`` above the least of its kind.
+    A cluster ends where the next larger value is ``noise`` above the smallest of the cluster.
     """
     found: dict[float, Fraction] = {}
     kind: list[float] = []

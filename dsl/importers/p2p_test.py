@@ -1,8 +1,8 @@
-"""The text of CUDA's sample p2pBandwidthLatencyTest: matrices of what pairs of GPUs were measured.
+"""Importer of the output of CUDA's sample p2pBandwidthLatencyTest: measurements of GPU pairs.
 
-Each matrix has a title, a line of column numbers and a row for each GPU. Taken are those with P2P
-enabled, where they are there: the bandwidth of one direction and of both at once, and the latency
-as the GPU sees it. Titles that say *P2P Reads* have the reader in front, others the writer.
+Each matrix has a title, a line of column numbers and a row for each GPU. Read are those with P2P
+enabled if present: unidirectional and bidirectional bandwidth, and the GPU's latency. Rows are
+readers in matrices titled *P2P Reads*, and writers in the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..symmetry.symmetry import guess
 from .measured import alike
 
 BOTH_WAYS = 0.9
-"""Two directions that together have less than this share of their sum share a bandwidth."""
+"""Two directions share a bandwidth if together they have less than this fraction of the sum."""
 
 _TITLE = re.compile(
     r"\s*(?:(Unidirectional|Bidirectional) )?P2P=(Enabled|Disabled) (Bandwidth|Latency)"
@@ -32,7 +32,7 @@ Matrix = dict[tuple[int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class _Titled:
-    """What a matrix is of, in the words of its title; ``line`` of the title, from 1."""
+    """Quantity of a matrix by its title; ``line`` of the title, from 1."""
 
     ways: str
     enabled: bool
@@ -42,15 +42,15 @@ class _Titled:
 
 
 def looks_like_p2p_test(text: str) -> bool:
-    """Whether some line is the title of a matrix."""
+    """Return True if some line is the title of a matrix."""
     return any(map(_TITLE.match, text[:200_000].splitlines()))
 
 
 def read_p2p_test(text: str, where: str, options: Spec) -> Topology:
-    """A link for every pair and direction, and a shared bandwidth where both ways have less.
+    """Return links for all pairs, with shared resources where both directions together are slower.
 
     Raises:
-        BadFile: no unidirectional bandwidths, a row that is short, missing or no number, matrices
+        BadFile: no unidirectional bandwidths, a row that is short, missing or not numeric, matrices
             of different sizes; with the line.
     """
     lines = text.replace("\r", "").splitlines()
@@ -97,7 +97,7 @@ def _shared(one: Matrix, both: Matrix | None, flows: list[tuple[int, int]]) -> t
 
 
 def _cannot(lines: list[str]) -> list[str]:
-    """A note where some GPUs cannot reach others."""
+    """Return a note if some GPUs cannot access others."""
     some = sum("CANNOT Access Peer" in line for line in lines)
     return [f"{some} directions have no peer access: they go through the host"] if some else []
 
@@ -117,7 +117,7 @@ def _chosen(
 def _like(
     matrices: dict[_Titled, Matrix], ways: str, what: str, enabled: bool, gpus: int, where: str
 ) -> Matrix | None:
-    """The matrix of the same kind of access, of the same size."""
+    """Return the matrix of the same kind of access, of the same size."""
     for title, matrix in matrices.items():
         if (title.ways, title.what, title.enabled) == (ways, what, enabled):
             if len(matrix) != gpus**2:
@@ -130,7 +130,7 @@ def _like(
 
 
 def _written(title: _Titled, matrix: Matrix) -> Matrix:
-    """By sender and receiver."""
+    """Return the matrix indexed by sender and receiver."""
     return {f[::-1]: x for f, x in matrix.items()} if title.reads else matrix
 
 
@@ -144,7 +144,7 @@ def _matrices(lines: list[str], where: str) -> Iterator[tuple[_Titled, Matrix]]:
 
 
 def _matrix(lines: list[str], at: int, where: str) -> Matrix:
-    """The rows below a title, which is line ``at`` from 1; the first table, if there are two."""
+    """Parse the rows below the title in line ``at`` (from 1); the first table if there are two."""
     head = _COLUMNS.match(lines[at]) if at < len(lines) else None
     if head is None:
         raise BadFile("a line of column numbers is expected", where=f"{where}:{at + 1}")

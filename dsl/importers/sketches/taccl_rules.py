@@ -1,6 +1,6 @@
-"""TACCL's sketch in our language: text that parses, formats to itself and lints clean.
+"""Translation of TACCL's sketches to weft's language: canonical text without lint warnings.
 
-What TACCL means otherwise than we do is a remark, not silence.
+Differences between TACCL's semantics and weft's are reported as remarks.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ PEERS = {"uc-min": "few", "uc-max": "many"}
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The text of a sketch in our language, and what TACCL means otherwise."""
+    """Text of a translated sketch, and remarks on differences."""
 
     text: str
     remarks: tuple[Remark, ...]
 
 
 def translate(sketch: TacclSketch, topology: Topology, kind: str = "") -> Imported:
-    """What a TACCL sketch says, on its machine; for an allreduce, if that is the ``kind``.
+    """Translate a TACCL sketch for a machine; for an allreduce, if that is the ``kind``.
 
     Raises:
-        BadFile: the machine has other nodes, no such switch or no such symmetry.
+        BadFile: the machine has other hosts, no such switch or no such symmetry.
     """
     return _Translation(sketch, Machine(topology), kind).imported()
 
 
 class _Translation:
-    """One sketch on its way into our language; keeps the remarks."""
+    """Translation of one sketch; collects the remarks."""
 
     def __init__(self, sketch: TacclSketch, machine: Machine, kind: str) -> None:
         self.sketch, self.machine, self.kind = sketch, machine, kind
@@ -52,7 +52,7 @@ class _Translation:
         sketch.check_ranks(self.gpus, machine.topology.name)
 
     def imported(self) -> Imported:
-        """The text, formatted, and the remarks in the order of its keys."""
+        """Return the formatted text, and the remarks in the order of the file's keys."""
         rules = [f"chunks {self._chunks()}", "", *self._switches(), *self._between()]
         moves = self._moves(rules)
         if moves:
@@ -63,7 +63,7 @@ class _Translation:
         return Imported(text, tuple(dict.fromkeys(self.remarks)))
 
     def _chunks(self) -> int:
-        """TACCL's allreduce is a reduce_scatter and an allgather of the blocks of all GPUs."""
+        """Return the chunk count; TACCL's allreduce cuts the blocks of a reduce_scatter."""
         if self.kind != "allreduce":
             return self.sketch.chunks
         count = self.sketch.chunks * self.machine.topology.ranks
@@ -78,7 +78,7 @@ class _Translation:
         self.remarks.append(Remark(where, text))
 
     def _gpus(self) -> int:
-        """GPUs of one node; refuses a machine of other nodes."""
+        """Return the number of GPUs of one host; raise BadFile if the machine's hosts differ."""
         boxes, name = self.machine.boxes, self.machine.topology.name
         sizes = {len(box) for box in boxes}
         if len(boxes) != self.sketch.nodes or len(sizes) != 1:
@@ -119,18 +119,18 @@ class _Translation:
             )
 
     def _box_switches(self) -> list[int]:
-        """The switches of the first node."""
+        """Return the switches of the first host."""
         nodes = self.machine.topology.nodes
         host = nodes[0].host
         return [i for i, n in enumerate(nodes) if n.kind is NodeKind.SWITCH and n.host == host]
 
     def _family(self, node: int) -> str:
-        """The name that the switches of all nodes have in common: nvswitch of nvswitch0."""
+        """Return the common name of the switches of all hosts: nvswitch of nvswitch0."""
         name = re.sub(r"\d+$", "", self.machine.topology.nodes[node].name)
         return name if name.isidentifier() else f'"{self.machine.topology.nodes[node].name}"'
 
     def _switch_of(self, ranks: Row, place: str) -> str:
-        """The switch that joins some GPUs, empty if cables do.
+        """Return the switch that connects some GPUs; empty if they are cabled directly.
 
         Raises:
             BadFile: neither.
@@ -189,7 +189,7 @@ class _Translation:
             yield from (f"    {line}" for line in joined(lines))
 
     def _relays(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
-        """Who leaves through whom, and whose data goes first."""
+        """Return relay rules and ``own data first`` rules."""
         sketch, to = self.sketch, _receivers(pairs)
         own = ", own data first" if sketch.own_first else ""
         if sketch.senders is None:
@@ -227,7 +227,7 @@ class _Translation:
     # ---- symmetry
 
     def _moves(self, rules: list[str]) -> list[str]:
-        """The rotations that hold with the other rules."""
+        """Return the rotations that are compatible with the other rules."""
         found = []
         for i, (offset, block) in enumerate(self.sketch.rotations):
             place = f"symmetry_offsets[{i}]"
@@ -244,7 +244,7 @@ class _Translation:
         return list(dict.fromkeys(found))
 
     def _move(self, offset: int, block: int) -> str:
-        """``rotate 2 within node`` for [2, 16], and the like."""
+        """Return the move as text: ``rotate 2 within node`` for [2, 16]."""
         ranks, gpus = self.machine.ranks, self.gpus
         if block == ranks and offset % gpus == 0 and ranks > gpus:
             by = offset // gpus
@@ -254,10 +254,10 @@ class _Translation:
         return f"rotate {offset}" + ("" if block == ranks else f" in blocks of {block}")
 
     def _holds(self, rules: list[str], move: str, place: str, block: int) -> bool:
-        """Whether a move is a symmetry of machine and rules.
+        """Return True if a move is a symmetry of machine and rules.
 
         Raises:
-            BadFile: it is none, and TACCL wants it between nodes too.
+            BadFile: not a symmetry, although TACCL requires it between hosts too.
         """
         if _is_clean([*rules, f"symmetry: {move}"], self.machine.topology):
             if self.sketch.nodes > 1 and block <= self.gpus:
@@ -282,7 +282,7 @@ class _Translation:
         )
 
     def _alone(self) -> Topology:
-        """The first node without its network."""
+        """Return the first host without its network."""
         alone = self.machine.topology.restricted_to(self.machine.boxes[0])
         inside = {*range(alone.ranks)} | {
             i
@@ -293,7 +293,7 @@ class _Translation:
             i for i, x in enumerate(alone.links) if not {x.src, x.dst} <= inside
         )
 
-    # ---- in words
+    # ---- text
 
     def _header(self, rules: list[str]) -> Iterator[str]:
         sketch = self.sketch
@@ -330,7 +330,7 @@ class _Translation:
 
 
 def _is_clean(rules: list[str], topology: Topology) -> bool:
-    """Whether a sketch of these rules elaborates, and nothing in it looks wrong."""
+    """Return True if a sketch of these rules elaborates without lint warnings."""
     try:
         return not lint(parse("\n".join(["sketch trial", *rules]) + "\n"), topology)
     except UserError:
