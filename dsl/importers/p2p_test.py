@@ -8,15 +8,19 @@ readers in matrices titled *P2P Reads*, and writers in the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations, permutations
+from statistics import median
 
 from ..base.errors import BadFile
 from ..machines.spec import Spec
 from ..nouns.topology import Link, Resource, Topology, gpu
 from ..symmetry.symmetry import guess
-from .measured import alike
+
+NOISE = 0.06
+"""Typical relative noise of one run of a bandwidth test."""
 
 BOTH_WAYS = 0.9
 """Two directions share a bandwidth if together they have less than this fraction of the sum."""
@@ -170,4 +174,21 @@ def _matrix(lines: list[str], at: int, where: str) -> Matrix:
             if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", word) or float(word) <= 0:
                 raise BadFile(f"{word!r} is not a positive number", where=f"{where}:{place + 1}")
             found[row, column] = float(word)
+    return found
+
+
+def alike(values: Iterable[float], noise: float = NOISE) -> dict[float, Fraction]:
+    """Return for each value the median of its cluster, in three significant digits.
+
+    A cluster ends where the next larger value is ``noise`` above the smallest of the cluster.
+    Measurements have as many bandwidths as links, real machines a few; equal links give symmetry,
+    and symmetry makes synthesis fast.
+    """
+    found: dict[float, Fraction] = {}
+    kind: list[float] = []
+    for value in [*sorted(values), float("inf")]:
+        if kind and value > kind[0] * (1 + noise):
+            found |= dict.fromkeys(kind, Fraction(f"{median(kind):.2e}"))
+            kind = []
+        kind.append(value)
     return found

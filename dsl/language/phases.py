@@ -10,7 +10,7 @@ from ..nouns.composition import NoComposition, composed
 from ..nouns.sketch import Phase
 from . import ast
 from .evaluate import Meaning
-from .grid import lines_along
+from .moves import lines_along
 
 Groups = tuple[tuple[int, ...], ...]
 
